@@ -49,10 +49,9 @@ class Content:
 
 
 _DEFINITION = sa.select(
-    definitions, definition_versions.c.hash, definition_versions.c.body, definition_versions.c.secrets
+    *(column for column in definitions.c if column.name != "disabled_at"),
+    *(definition_versions.c[name] for name in ("hash", "body", "secrets")),
 ).join(definition_versions, definition_versions.c.id == definitions.c.version_id)
-
-
 _BY_SLUG = _DEFINITION.where(definitions.c.kind == sa.bindparam("kind"), definitions.c.slug == sa.bindparam("slug"))
 _BY_ID = _DEFINITION.where(definitions.c.id == sa.bindparam("id"))
 
@@ -127,23 +126,17 @@ def version_body(connection: Connection, version_id: int) -> Content:
     return Content(hash=row.hash, body=body, secrets=row.secrets)
 
 
-_VERSION = (
-    sa.select(definitions.c.kind, definition_versions)
-    .join(definitions, definitions.c.id == definition_versions.c.definition_id)
-    .where(definition_versions.c.id == sa.bindparam("id"))
+_VERSIONS = sa.select(definitions.c.kind, definition_versions).join(
+    definitions, definitions.c.id == definition_versions.c.definition_id
 )
+_VERSION = _VERSIONS.where(definition_versions.c.id == sa.bindparam("id"))
 
 
 def version_bodies(connection: Connection, version_ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:
     """Return the bodies of a few hundred versions of definitions at most, by version; without secrets."""
-    statement = (
-        sa.select(definitions.c.kind, definition_versions)
-        .join(definitions, definitions.c.id == definition_versions.c.definition_id)
-        .where(definition_versions.c.id.in_(list(version_ids)))
-    )
     return {
         row.id: read_body(connection, row.kind, row.body, secrets_set=row.secrets is not None)
-        for row in connection.execute(statement)
+        for row in connection.execute(_VERSIONS.where(definition_versions.c.id.in_(list(version_ids))))
     }
 
 
@@ -243,22 +236,8 @@ def disable_definition(connection: Connection, definition_id: int, reason: str, 
 
 
 def _definition(connection: Connection, row: Any) -> Definition:
-    return Definition(
-        id=row.id,
-        kind=row.kind,
-        slug=row.slug,
-        managed_by=row.managed_by,
-        source=row.source,
-        version_id=row.version_id,
-        revision=row.revision,
-        hash=row.hash,
-        body=read_body(connection, row.kind, row.body, secrets_set=row.secrets is not None),
-        secrets=row.secrets,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        archived_at=row.archived_at,
-        disabled_reason=row.disabled_reason,
-    )
+    body = read_body(connection, row.kind, row.body, secrets_set=row.secrets is not None)
+    return Definition(**{**row._asdict(), "body": body})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,15 +253,14 @@ class Sealed:
 
 def list_encrypted(connection: Connection) -> list[Sealed]:
     """Return the secrets of every version of every definition, also archived ones, locked against other writers."""
+    in_force = sa.and_(definitions.c.version_id == definition_versions.c.id, definitions.c.archived_at.is_(None))
     statement = (
         sa.select(
             definition_versions.c.id,
             definition_versions.c.secrets,
             definitions.c.kind,
             definitions.c.slug,
-            sa.and_(definitions.c.version_id == definition_versions.c.id, definitions.c.archived_at.is_(None)).label(
-                "in_force"
-            ),
+            in_force.label("in_force"),
         )
         .join(definitions, definitions.c.id == definition_versions.c.definition_id)
         .where(definition_versions.c.secrets.is_not(None))
@@ -386,16 +364,7 @@ def list_canaries(
         in_force = sa.and_(canaries.c.suite_id == suite_id, canaries.c.key == after, canaries.c.archived_at.is_(None))
         statement = statement.where(canaries.c.id > sa.select(canaries.c.id).where(in_force).scalar_subquery())
     return [
-        CanaryRow(
-            id=row.id,
-            key=row.key,
-            managed_by=row.managed_by,
-            source=row.source,
-            version_id=row.version_id,
-            hash=row.hash,
-            body=read_body(connection, "canary", row.body),
-            archived_at=row.archived_at,
-        )
+        CanaryRow(**{**row._asdict(), "body": read_body(connection, "canary", row.body)})
         for row in connection.execute(statement)
     ]
 
@@ -405,18 +374,7 @@ def list_canary_heads(
 ) -> list[CanaryHead]:
     """Return canaries as `list_canaries` does, without their bodies."""
     statement = _canaries(connection, suite_id, archived=archived, keys=keys)
-    return [
-        CanaryHead(
-            id=row.id,
-            key=row.key,
-            managed_by=row.managed_by,
-            source=row.source,
-            version_id=row.version_id,
-            hash=row.hash,
-            archived_at=row.archived_at,
-        )
-        for row in connection.execute(statement)
-    ]
+    return [CanaryHead(**row._asdict()) for row in connection.execute(statement)]
 
 
 def _canaries(
@@ -427,7 +385,7 @@ def _canaries(
     keys: Collection[str] | None,
 ) -> sa.Select[Any]:
     statement = (
-        sa.select(canaries, canary_versions.c.hash, *more)
+        sa.select(*(column for column in canaries.c if column.name != "suite_id"), canary_versions.c.hash, *more)
         .join(canary_versions, canary_versions.c.id == canaries.c.version_id)
         .where(canaries.c.suite_id == suite_id)
         .order_by(canaries.c.id)
@@ -527,31 +485,14 @@ def frozen_version(connection: Connection, version_id: int) -> FrozenVersion:
 def canary_versions_of(connection: Connection, version_ids: Sequence[int]) -> Iterator[CanaryVersion]:
     """Return versions of canaries, in no particular order; by one statement, however many they are."""
     wanted = numbers(connection, "wanted", ["id"], [(version_id,) for version_id in version_ids])
+    columns = (canary_versions.c.id.label("version_id"), canary_versions.c.canary_id, canary_versions.c.hash)
     statement = (
-        sa.select(
-            canary_versions.c.canary_id,
-            canary_versions.c.id,
-            canaries.c.key,
-            canary_versions.c.hash,
-            canary_versions.c.body,
-        )
+        sa.select(*columns, canary_versions.c.body, canaries.c.key)
         .join_from(wanted, canary_versions, canary_versions.c.id == wanted.c.id)
         .join(canaries, canaries.c.id == canary_versions.c.canary_id)
     )
     for row in connection.execute(statement):
-        yield CanaryVersion(
-            canary_id=row.canary_id,
-            version_id=row.id,
-            key=row.key,
-            hash=row.hash,
-            body=read_body(connection, "canary", row.body),
-        )
-
-
-def members_of(connection: Connection, version_id: int) -> list[tuple[int, int]]:
-    """Return a frozen canary list as (canary id, version id) alone."""
-    packed = connection.execute(sa.select(suite_versions.c.members).where(suite_versions.c.id == version_id))
-    return _unpacked(packed.scalar_one())
+        yield CanaryVersion(**{**row._asdict(), "body": read_body(connection, "canary", row.body)})
 
 
 def places_of(

@@ -21,8 +21,7 @@ from app.base.documents.parsing import parse_document
 from app.base.documents.texts import Source
 from app.base.errors import InvalidInputError, Problem
 from app.base.keys import Scope
-from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.documents.canary_files import CanaryFile, Documents, read_canary_files
+from app.catalog.documents.canary_files import CanaryFile, Documents, join_pages, read_canary_files
 from app.catalog.documents.warnings import find_warnings
 from app.catalog.domain import ExportedFiles, ImportOutcome
 from app.catalog.exchange import FORMATS, archived_note
@@ -90,7 +89,7 @@ def import_documents(  # noqa: PLR0913 - a parameter for each
     if form == "coalmine" and isinstance(body, dict) and "files" in body:
         documents = from_canary_files(store, parse_document(SuiteFiles, body).files)
     elif form == "coalmine":
-        documents = _join_pages(
+        documents = join_pages(
             [parse_document(CanaryFile, one) for one in (body if isinstance(body, list) else [body])]
         )
     else:
@@ -191,20 +190,3 @@ def from_canary_files(store: Store, files: Mapping[str, str]) -> Documents:
     kinds = ("suite", "retriever", "hook", "judge")
     existing = {kind: [one.slug for one in references.load_definitions(store, kind)] for kind in kinds}
     return read_canary_files(list(files.items()), {}, None, existing=existing)
-
-
-def _join_pages(pages: list[CanaryFile]) -> Documents:
-    suites: dict[str, tuple[CanaryDocument, ...]] = {}
-    for one in pages:
-        if one.suite is not None:
-            suites[one.suite] = (*suites.get(one.suite, ()), *one.canaries)
-    return Documents(
-        suites=tuple(
-            parse_document(SuiteDocument, {"slug": slug, "canaries": canaries}) for slug, canaries in suites.items()
-        ),
-        retrievers=tuple(document for one in pages for document in one.retrievers),
-        checks=tuple(document for one in pages for document in one.checks),
-        hooks=tuple(document for one in pages for document in one.hooks),
-        silences=tuple(document for one in pages for document in one.silences),
-        judges=tuple(document for one in pages for document in one.judges),
-    )

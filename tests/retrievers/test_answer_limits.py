@@ -23,8 +23,7 @@ from app.base.values import Outcome
 from app.hooks.client.webhook import Pinger, send_webhook
 from app.hooks.domain import Hook, Message
 from app.retrievers.client.credentials import CredentialError, EndpointClient, Keyring
-from app.retrievers.client.embeddings import Embeddings, RelevanceScorer, ScorerBreaker
-from app.retrievers.client.probe import RetrieverProbe
+from app.retrievers.client.probe import Embeddings, RelevanceScorer, RetrieverProbe, ScorerBreaker
 from app.retrievers.domain.retrievers import (
     AnswerSource,
     Dialect,
@@ -144,8 +143,8 @@ ASKS: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "a retriever of columns": ("retrievers.client.http", ask_for_columns),
     "a tool": ("retrievers.client.mcp_probe", ask_a_tool),
     "a token endpoint": ("retrievers.client.credentials", ask_for_a_token),
-    "an embedder": ("retrievers.client.embeddings", ask_an_embedder),
-    "a reranker": ("retrievers.client.embeddings", ask_a_reranker),
+    "an embedder": ("retrievers.client.probe", ask_an_embedder),
+    "a reranker": ("retrievers.client.probe", ask_a_reranker),
     "a judge": ("answers.client", ask_a_judge),
     "an answer endpoint": ("answers.client", ask_for_an_answer),
 }
@@ -157,8 +156,8 @@ NOT_PARSED: dict[str, tuple[str, Callable[[str], str | None]]] = {
 """Those of whom the status decides."""
 OF_OURS = {"definitions.client"}
 """What the command line reads of a Coalmine that its user names; it has 100 MB, for a whole export."""
-BASES = {"base.net.transport", "retrievers.client.probe"}
-"""What the modules that ask stand on, and what puts them together."""
+BASES = {"base.net.transport"}
+"""What the modules that ask stand on."""
 
 
 def peak_of(work: Callable[[], Any]) -> tuple[Any, int]:

@@ -14,10 +14,9 @@ from app.base.errors import NotFoundError
 from app.operation import service as retention
 from app.records.service.plans import NotExecutableError, Planner
 from app.reports.metrics import Exposition
+from app.retrievers import service as embedders
 from app.retrievers.client.credentials import Keyring
-from app.retrievers.client.embeddings import Embeddings
-from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.service import embedders
+from app.retrievers.client.probe import Embeddings, RetrieverProbe
 from app.runs.service import runs
 from app.runs.service.finalising import EndedRun
 from tests.support.embedders import FakeModel, constant, rounded

@@ -10,11 +10,11 @@ import pytest
 
 from app.base.documents.parsing import parse_document
 from app.base.documents.texts import parse_cut
+from app.retrievers import service as trials
 from app.retrievers.client.probe import read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.field_guesses import Field, guess_fields
 from app.retrievers.domain.mapping_suggestions import suggest_mappings
-from app.retrievers.service import trials
 from tests.support.present import present
 
 LENGTH = 200_000

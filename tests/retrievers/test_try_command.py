@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from app.base.documents.parsing import parse_document
 from app.cli import app as cli
+from app.retrievers import service as trials
 from app.retrievers.client.probe import read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.service import trials
 from tests.support.http_servers import peer, reply
 
 QUERY = "How long are logs kept?"

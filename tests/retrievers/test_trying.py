@@ -18,10 +18,10 @@ from app.base.values import Answer, Exchange, Outcome
 from app.catalog.documents.canary_files import read_canary_files
 from app.config import Settings
 from app.main import Service, create_app, open_service
+from app.retrievers import service as trials
 from app.retrievers.client.probe import read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.probes import TrialView
-from app.retrievers.service import trials
 from tests.support.api_service import BASE, Mailbox, bearer
 from tests.support.asgi_client import TestClient
 from tests.support.fakes import START, FakeProbe, answered, failed, hits

@@ -6,7 +6,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.catalog.service.snapshots import freeze_suite
-from app.catalog.store import members_of
+from app.catalog.store import frozen_version
 from tests.support.world import World, canary, page, statements
 
 pytestmark = pytest.mark.databases
@@ -55,5 +55,5 @@ def test_a_suite_that_is_edited_while_it_is_frozen_is_listed_again(store: Store,
     with statements(store, edit):
         version_id = freeze_suite(store, suite_id, world.clock())
     with store.read() as connection:
-        assert len(members_of(connection, version_id)) == 2
+        assert len(frozen_version(connection, version_id).members) == 2
     assert world.count("suite_versions") == {"suite_versions": 1}

@@ -18,8 +18,8 @@ from app.base.values import Answer, EmbedderChange, Outcome, Ranking, Step
 from app.catalog.service.snapshots import build_inputs
 from app.records.service import results
 from app.records.service.plans import SHARD
+from app.retrievers import service as trials
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.service import trials
 from app.runs.service import rescoring
 from app.runs.service.gate import choose_targets, measure, try_canary
 from app.scoring.runs import HistoryFacts, RunInputs, RunOutcome, build_responses, evaluate, score

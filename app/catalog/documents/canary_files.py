@@ -30,7 +30,16 @@ from app.base.documents.fields import (
     field_errors,
     one_line,
 )
-from app.base.documents.parsing import VARIABLE_UNSET, Located, NodeBudget, message_of, path_of, place_of, read_yaml
+from app.base.documents.parsing import (
+    VARIABLE_UNSET,
+    Located,
+    NodeBudget,
+    message_of,
+    parse_document,
+    path_of,
+    place_of,
+    read_yaml,
+)
 from app.base.documents.texts import in_blocks
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
@@ -177,7 +186,7 @@ def read_canary_files(
     if problems:
         order = {name: position for position, (name, _) in reversed(list(enumerate(files)))}
         raise InvalidInputError(sorted(problems, key=lambda problem: (order[str(problem.file)], problem.line or 0)))
-    documents = _join_pages([page.valid for page in pages], definitions)
+    documents = join_pages([page.valid for page in pages], definitions)
     hooks = tuple(hook for hook in documents.hooks if hook.slug not in unset_hooks)
     return replace(documents, hooks=hooks, unset=tuple(unset), unset_hooks=frozenset(unset_hooks))
 
@@ -321,7 +330,9 @@ def _identities(page: Page, suite: str) -> Iterator[tuple[str, Place, tuple[str,
                 yield kind, (name, position, "slug"), (kind, str(item["slug"]))
 
 
-def _join_pages(files: Sequence[CanaryFile], sources: Mapping[tuple[str, ...], Source]) -> Documents:
+def join_pages(
+    files: Sequence[CanaryFile], sources: Mapping[tuple[str, ...], Source] = MappingProxyType({})
+) -> Documents:
     """Return the documents of all pages; canaries of one suite on several pages become one suite."""
     canaries: dict[str, list[CanaryDocument]] = defaultdict(list)
     for file in files:
@@ -329,7 +340,8 @@ def _join_pages(files: Sequence[CanaryFile], sources: Mapping[tuple[str, ...], S
             canaries[file.suite] += file.canaries
     return Documents(
         suites=tuple(
-            SuiteDocument(slug=slug, canaries=tuple(canaries_of_suite)) for slug, canaries_of_suite in canaries.items()
+            parse_document(SuiteDocument, {"slug": slug, "canaries": tuple(of_suite)})
+            for slug, of_suite in canaries.items()
         ),
         retrievers=tuple(retriever for file in files for retriever in file.retrievers),
         checks=tuple(check for file in files for check in file.checks),

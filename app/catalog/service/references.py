@@ -4,11 +4,12 @@ A check refers to a suite, a retriever and hooks; the floors of its canaries ref
 Checks and runs that routes name are found here, or NotFoundError says which is missing.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from app.answers.documents import JudgeDocument
 from app.base.db.engine import Connection, Store, from_us, to_us
@@ -185,7 +186,7 @@ def is_file_managed(thing: Definition | CanaryHead | None) -> bool:
 
 def refuse_file_managed(definition: Definition | None) -> None:
     """Raise FileManagedError for a file-managed definition."""
-    if definition is not None and definition.managed_by == FILE and definition.archived_at is None:
+    if definition is not None and is_file_managed(definition):
         raise FileManagedError(
             f"{definition.kind} '{definition.slug}' is managed by {definition.source}; change it there and apply"
         )
@@ -193,7 +194,7 @@ def refuse_file_managed(definition: Definition | None) -> None:
 
 def refuse_file_managed_canary(canary: CanaryHead, suite: str) -> None:
     """Raise FileManagedError for a file-managed canary."""
-    if canary.managed_by == FILE and canary.archived_at is None:
+    if is_file_managed(canary):
         raise FileManagedError(
             f"canary '{suite}/{canary.key}' is managed by {canary.source}; change it there and apply"
         )
@@ -404,32 +405,26 @@ def _secrets_differ(vault: Vault, before: Definition, content: Content) -> bool:
         return True
 
 
-_LONGEST_SLUG, _LONGEST_KEY = 64, 128
-_NUMBERS: Final = range(2, 10)
-
-
 def slug_taken_error(connection: Connection, kind: str, slug: str) -> ConflictError:
     """Return the error of a slug in use, with a similar one that was never used."""
-    names = _numbered(slug, _LONGEST_SLUG)
-    free = next((name for name in names if catalog.find_definition(connection, kind, name) is None), "")
-    return _error(kind, slug, free)
+    return _taken_error(
+        kind, slug, 64, lambda names: [one for one in names if catalog.find_definition(connection, kind, one)]
+    )
 
 
 def key_taken_error(connection: Connection, suite_id: int, key: str) -> ConflictError:
     """Return the error of a key in use, with a similar free one."""
-    names = _numbered(key, _LONGEST_KEY)
-    taken_keys = {row.key for row in catalog.list_canaries(connection, suite_id, keys=names, archived=True)}
-    return _error("canary", key, next((name for name in names if name not in taken_keys), ""))
+    listed = partial(catalog.list_canaries, connection, suite_id, archived=True)
+    return _taken_error("canary", key, 128, lambda names: [row.key for row in listed(keys=names)])
 
 
-def _error(kind: str, name: str, free: str) -> ConflictError:
+def _taken_error(kind: str, name: str, longest: int, taken: Callable[[list[str]], list[str]]) -> ConflictError:
+    """Return the error; the similar name has a number appended (`docs-2`), and at most `longest` characters."""
+    names = [f"{name[: longest - 2].rstrip('-')}-{number}" for number in range(2, 10)]
+    used = taken(names)
+    free = next((one for one in names if one not in used), "")
     other = f"another name, such as '{free}'," if free else "another name,"
     return ConflictError(f"there is a {kind} '{name}' already; choose {other} or change that one")
-
-
-def _numbered(name: str, longest: int) -> list[str]:
-    """Return the name with numbers appended (`docs-2`), each of at most `longest` characters."""
-    return [f"{name[: longest - 2].rstrip('-')}-{number}" for number in _NUMBERS]
 
 
 def refuse_moving(

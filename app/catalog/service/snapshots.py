@@ -58,7 +58,11 @@ def freeze_suite(store: Store, suite_id: int, now: datetime) -> int:
 
 def load_suite(connection: Connection, version_id: int) -> SuiteSnapshot:
     """Return a suite version, cached. Raises UnusableSuiteError."""
-    return cached(connection, ("suite", version_id), lambda: _read_version(connection, version_id))
+    return cached(
+        connection,
+        ("suite", version_id),
+        lambda: _read(connection, catalog.frozen_version(connection, version_id), version_id),
+    )
 
 
 def load_suite_in_force(connection: Connection, suite: Definition) -> SuiteSnapshot:
@@ -101,10 +105,6 @@ def _corrected(member: Member, now: SuiteSnapshot) -> Member:
     if position is None or now.members[position].canary.query != member.canary.query:
         return member
     return now.members[position]
-
-
-def _read_version(connection: Connection, version_id: int) -> tuple[SuiteSnapshot, int]:
-    return _read(connection, catalog.frozen_version(connection, version_id), version_id)
 
 
 def _read(connection: Connection, frozen: FrozenVersion, version_id: int) -> tuple[SuiteSnapshot, int]:

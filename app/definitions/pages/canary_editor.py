@@ -45,8 +45,8 @@ from app.catalog.service.references import FILE, refuse_file_managed_canary
 from app.catalog.store import CanaryRow
 from app.definitions.api import wake
 from app.definitions.service import definitions
+from app.retrievers import service as trials
 from app.retrievers.domain.probes import TrialView
-from app.retrievers.service import trials
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 

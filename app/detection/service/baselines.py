@@ -307,7 +307,7 @@ def means_of_run(connection: Connection, run: RunRow) -> bytes:
     if run.versions is None:
         raise ValueError(f"Run {run.id} says not by which definitions it was judged.")
     yardstick = load_yardstick(connection, run.versions.check, run.versions.retriever)
-    version_ids = [version_id for _, version_id in catalog.members_of(connection, run.versions.suite)]
+    version_ids = [version_id for _, version_id in catalog.frozen_version(connection, run.versions.suite).members]
     names = [str(measure) for measure in yardstick.measures]
     selection = SpanQuery(version_ids=version_ids, k=yardstick.k, names=names)
     return _packed(selection, *read_state_spans(connection, run.check_id, [run.id], selection).sums())

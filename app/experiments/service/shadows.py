@@ -39,7 +39,7 @@ from app.records import documents as shapes
 from app.records.documents import view_of
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
-from app.retrievers.service.trials import stored_retriever
+from app.retrievers.service import stored_retriever
 from app.traffic.service import name_part
 
 MOST_HOURS: Final = 720

@@ -28,7 +28,7 @@ from app.base.db.packed import (
     with_vector,
 )
 from app.base.db.rows import numbers
-from app.catalog.store import members_of
+from app.catalog.store import frozen_version
 from app.catalog.tables import canaries
 from app.records.domain import RunDetails
 from app.records.tables import latest, layouts, marks, rankings, rollups, run_probes, runs, scores, states, vectors
@@ -510,7 +510,9 @@ def _failed(connection: Connection, wanted: Whole, place_of: dict[int, int]) -> 
         )
         for run_id, failures, suite in connection.execute(statement).all():
             if suite not in suites:
-                suites[suite] = [place_of.get(version_id) for _, version_id in members_of(connection, suite)]
+                suites[suite] = [
+                    place_of.get(version_id) for _, version_id in frozen_version(connection, suite).members
+                ]
             positions = msgspec.msgpack.decode(failures, type=dict[int, msgspec.Raw])
             places = [place for at in positions if (place := suites[suite][at]) is not None]
             failed[np.searchsorted(wanted, run_id), places] = True

@@ -387,7 +387,7 @@ def top_scores(connection: Connection, run: RunRow, most: int) -> tuple[dict[str
     """
     if most == 0 or run.suite_version_id is None or not run.aggregates:
         return {}, 0
-    members = [canary for canary, _ in catalog.members_of(connection, run.suite_version_id)]
+    members = [canary for canary, _ in catalog.frozen_version(connection, run.suite_version_id).members]
     capped, failed = members[:most], results.probes_of(connection, run.id)[1]
     found = _states_at(connection, run, capped)
     unscored = set(results.unscored_at(connection, run.id))

@@ -774,3 +774,8 @@ _MARKS = (b"\xff\xfe", b"\xfe\xff")
 _NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "raw_unicode_escape", "undefined"}) | {
     *("unicode-escape", "unicode_escape", "utf-7", "mbcs", "oem", "palmos")
 }
+
+
+def without_surrogates(text: str) -> str:
+    """Return a text with `?` for halves of characters, which cannot travel."""
+    return text.encode(errors="replace").decode()

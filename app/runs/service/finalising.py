@@ -40,10 +40,10 @@ from app.records.store import queue, recording, results
 from app.records.store import results as ranking_rows
 from app.records.store.queue import ClaimedRun, ShardBody
 from app.records.store.recording import NewState
+from app.retrievers import service as embedders
 from app.retrievers.domain.probes import latency_summary
 from app.retrievers.domain.retrievers import ScorerKind
-from app.retrievers.service import embedders
-from app.retrievers.service.embedders import EmbedderRecord
+from app.retrievers.service import EmbedderRecord
 from app.runs.service.staging import Gathered, gather, with_names
 from app.scoring.evaluation import MISSING
 from app.scoring.matching import UNCHANGED, ChangedTexts, TextComparison

@@ -34,10 +34,10 @@ from app.comparison.service.compared_runs import expectation_digest, same_expect
 from app.records import documents as shapes
 from app.records.domain import ReportDocument, ResultView
 from app.records.service.figures import run_body
+from app.retrievers import service as trials
 from app.retrievers.documents.retrievers import RetrieverDocument, ScorerDocument
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ScorerKind
-from app.retrievers.service import trials
 from app.scoring.drops import Column, alarm_since_report, drops, regression_rules, watches_whole_ranking
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.matching import TextComparison

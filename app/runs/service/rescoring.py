@@ -111,7 +111,7 @@ class Sweep:
         self._store = store
         self._rescoring = rescoring
         with store.read() as connection:
-            canaries = len(catalog.members_of(connection, rescoring.suite_version_id))
+            canaries = len(catalog.frozen_version(connection, rescoring.suite_version_id).members)
         self.size = max(1, min(_MOST_RUNS, batch_rows // max(1, canaries)))
         """How many runs to judge at once."""
         self._walk = Walk(store, rescoring.check_id, page=min(_PAGE, batch_rows))
@@ -514,9 +514,9 @@ def _save_runs(connection: Connection, job: Rescoring, batch: Batch) -> None:
 def _note(store: Store, job: Rescoring, left_out: int) -> str | None:
     """Say what was not judged by the judgments of now; sentences without full stop, None where all was."""
     with store.read() as connection:
-        now = dict(catalog.members_of(connection, job.suite_version_id))
+        now = dict(catalog.frozen_version(connection, job.suite_version_id).members)
         versions = rescored_runs.suite_versions_of(connection, job.id)
-        then = {member for version in versions for member in catalog.members_of(connection, version)}
+        then = {member for version in versions for member in catalog.frozen_version(connection, version).members}
         gone = {canary for canary, _ in then if canary not in now}
         changed = {(canary, version) for canary, version in then if now.get(canary, version) != version}
         version_ids = {version for _, version in changed} | {now[canary] for canary, _ in changed}

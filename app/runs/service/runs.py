@@ -20,11 +20,10 @@ from app.base.values import Answer
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
 from app.records.store import queue
 from app.records.store.queue import ClaimedRun, ShardBody
+from app.retrievers import service as embedders
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
 from app.retrievers.domain.retrievers import Embed, Lane, Probe
-from app.retrievers.service import embedders
-from app.retrievers.service.embedders import EmbedderRecord
-from app.retrievers.service.trials import SHARD_PATIENCE_SECONDS, reserve_rate
+from app.retrievers.service import SHARD_PATIENCE_SECONDS, EmbedderRecord, reserve_rate
 from app.retrievers.store import hold_lane
 from app.runs.service.finalising import EndedRun as EndedRun  # noqa: PLC0414 - what carrying out a run gives
 from app.runs.service.finalising import fail, finalise

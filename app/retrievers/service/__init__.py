@@ -1,1 +1,0 @@
-"""Fetch, decide, write: one transaction a function."""
