@@ -18,12 +18,23 @@ from tests.support.world import CHECK, COVERAGE, World, canary, page
 KEYS = tuple(f"q{number}" for number in range(10))
 
 
-@pytest.fixture
-def world(store: Store) -> World:
+def _begun(store: Store) -> World:
     """Give a world of ten canaries, one of which is a tenth of the coverage."""
     world = World(store=store)
     _define(world)
     return world
+
+
+@pytest.fixture
+def world(sqlite_store: Store) -> World:
+    """Give it on SQLite, for what does not depend on the database."""
+    return _begun(sqlite_store)
+
+
+@pytest.fixture
+def anywhere(store: Store) -> World:
+    """Give it on each kind of store."""
+    return _begun(store)
 
 
 def _define(world: World, **check: Any) -> None:
@@ -56,23 +67,23 @@ def _told(world: World) -> list[tuple[str, str]]:
 # --- opening and closing -------------------------------------------------------------------------------------
 
 
-def test_an_alert_opens_on_the_second_bad_run_of_three(world: World) -> None:
-    _run(world)
-    first = _run(world, missing=2)
-    assert _states(world) == ["pending"]
-    assert world.alerts()[0]["opened_at"] is None
-    assert _told(world) == []
-    second = _run(world, missing=2)
-    alert = world.alerts()[0]
+def test_an_alert_opens_on_the_second_bad_run_of_three(anywhere: World) -> None:
+    _run(anywhere)
+    first = _run(anywhere, missing=2)
+    assert _states(anywhere) == ["pending"]
+    assert anywhere.alerts()[0]["opened_at"] is None
+    assert _told(anywhere) == []
+    second = _run(anywhere, missing=2)
+    alert = anywhere.alerts()[0]
     assert (alert["state"], alert["severity"], alert["kind"]) == ("firing", "warning", "threshold")
     assert alert["since_run"] == str(first.id)
-    assert alert["opened_at"] == world.shown(second)["finished_at"]
+    assert alert["opened_at"] == anywhere.shown(second)["finished_at"]
     change = alert["transitions"][0]
     assert (change["type"], change["run_id"], change["suppressed"]) == ("opened", str(second.id), None)
     assert [seen["value"] for seen in change["evidence"]["window"]] == [1.0, 0.8, 0.8]
     assert change["evidence"]["first_bad_run"] == str(first.id)
     assert change["evidence"]["window"][-1]["run_id"] == str(second.id)
-    assert change["evidence"]["window"][-1]["at"] == world.shown(second)["finished_at"]
+    assert change["evidence"]["window"][-1]["at"] == anywhere.shown(second)["finished_at"]
     assert alert["evidence"]["window"] == change["evidence"]["window"]
     assert [named["key"] for named in change["evidence"]["canaries"]] == ["q0", "q1"]
     assert change["evidence"]["canaries"][0] == {
@@ -85,7 +96,7 @@ def test_an_alert_opens_on_the_second_bad_run_of_three(world: World) -> None:
         "lost": ["doc-q0"],
         "lost_total": 1,
     }
-    assert _told(world) == [("alert.opened", "pending")]
+    assert _told(anywhere) == [("alert.opened", "pending")]
 
 
 def test_one_bad_run_between_good_ones_is_no_alert(world: World) -> None:
@@ -127,13 +138,13 @@ def test_a_later_fault_is_a_new_alert_with_the_same_dedupe_key(world: World) -> 
     assert first["id"] != second["id"]
 
 
-def test_a_worse_severity_is_an_escalation_and_is_told(world: World) -> None:
+def test_a_worse_severity_is_an_escalation_and_is_told(anywhere: World) -> None:
     for missing in (0, 2, 2, 6, 6, 2):
-        _run(world, missing)
-    alert = world.alerts()[0]
+        _run(anywhere, missing)
+    alert = anywhere.alerts()[0]
     assert (alert["severity"], _types(alert)) == ("critical", ["opened", "escalated"])
     assert [change["severity"] for change in alert["transitions"]] == ["warning", "critical"]
-    assert [kind for kind, _ in _told(world)] == ["alert.opened", "alert.escalated"]
+    assert [kind for kind, _ in _told(anywhere)] == ["alert.opened", "alert.escalated"]
 
 
 def test_unknown_runs_neither_open_nor_close_a_threshold(world: World) -> None:
@@ -218,13 +229,13 @@ def _firing(world: World) -> None:
     world.deliver_all()
 
 
-def test_removing_a_rule_resolves_its_alert(world: World) -> None:
-    _firing(world)
-    _define(world, rules=[{**COVERAGE, "measure": "health_score"}])
-    alert = world.alerts()[0]
+def test_removing_a_rule_resolves_its_alert(anywhere: World) -> None:
+    _firing(anywhere)
+    _define(anywhere, rules=[{**COVERAGE, "measure": "health_score"}])
+    alert = anywhere.alerts()[0]
     assert (alert["state"], _types(alert)) == ("resolved", ["opened", "resolved"])
     assert "rule_removed" in alert["reason"]
-    assert _told(world)[-1] == ("alert.resolved", "pending")
+    assert _told(anywhere)[-1] == ("alert.resolved", "pending")
 
 
 def test_editing_a_rule_keeps_its_alert(world: World) -> None:
@@ -307,23 +318,23 @@ def test_a_run_that_cannot_be_executed_counts_as_an_error(world: World) -> None:
     assert [(one["kind"], one["state"]) for one in world.alerts()] == [("probe_errors", "firing")]
 
 
-def test_silence_opens_no_data_at_a_tick_and_the_next_completed_run_resolves_it(world: World) -> None:
-    _run(world)
-    done = world.clock()
-    assert not _watch(world, done + timedelta(minutes=8))
-    assert world.alerts() == []
+def test_silence_opens_no_data_at_a_tick_and_the_next_completed_run_resolves_it(anywhere: World) -> None:
+    _run(anywhere)
+    done = anywhere.clock()
+    assert not _watch(anywhere, done + timedelta(minutes=8))
+    assert anywhere.alerts() == []
     late = done + timedelta(minutes=9)  # past the second instant after it
-    assert _watch(world, late)
-    assert not _watch(world, late)
-    alert = world.alerts()[0]
+    assert _watch(anywhere, late)
+    assert not _watch(anywhere, late)
+    alert = anywhere.alerts()[0]
     assert (alert["kind"], alert["state"], alert["severity"]) == ("no_data", "firing", "critical")
     assert _types(alert) == ["opened"]
-    assert _told(world) == [("alert.opened", "pending")]
-    world.deliver_all()
-    world.clock.now = late
-    world.probe.all_fail()
-    world.run()  # nothing was measured, but it completed: that the probes fail is for probe_errors to say
-    assert _types(world.alerts()[0]) == ["opened", "resolved"]
+    assert _told(anywhere) == [("alert.opened", "pending")]
+    anywhere.deliver_all()
+    anywhere.clock.now = late
+    anywhere.probe.all_fail()
+    anywhere.run()  # nothing was measured, but it completed: that the probes fail is for probe_errors to say
+    assert _types(anywhere.alerts()[0]) == ["opened", "resolved"]
 
 
 def test_a_failed_run_is_no_data(world: World) -> None:
@@ -370,9 +381,9 @@ def test_a_single_failing_probe_is_no_reason_to_alert(world: World) -> None:
     assert world.alerts() == []
 
 
-def test_alerts_are_listed_by_check_and_state(world: World) -> None:
-    _firing(world)
-    assert len(world.alerts(check=CHECK)) == 1
-    assert len(world.alerts(state="firing")) == 1
-    assert world.alerts(state="resolved") == []
-    assert references.load_definition(world.store, "check", CHECK).slug == CHECK
+def test_alerts_are_listed_by_check_and_state(anywhere: World) -> None:
+    _firing(anywhere)
+    assert len(anywhere.alerts(check=CHECK)) == 1
+    assert len(anywhere.alerts(state="firing")) == 1
+    assert anywhere.alerts(state="resolved") == []
+    assert references.load_definition(anywhere.store, "check", CHECK).slug == CHECK

@@ -20,9 +20,9 @@ CHRONIC = KEYS[:10]
 
 
 @pytest.fixture
-def world(store: Store) -> World:
+def world(sqlite_store: Store) -> World:
     """Give a world with a check that has no rules."""
-    world = World(store=store)
+    world = World(store=sqlite_store)
     world.apply(page([canary(key) for key in KEYS], rules=[]))
     return world
 

@@ -16,8 +16,7 @@ PAGER = {"slug": "pager", "kind": "pagerduty", "routing_key": ROUTING_KEY}
 BUSY = Receipt(ok=False, http_status=503, error="http_5xx")
 
 
-@pytest.fixture
-def world(store: Store) -> World:
+def _begun(store: Store) -> World:
     """Give a world in which an alert has just opened."""
     world = World(store=store)
     world.apply({**page([canary("ant")], rules=[AT_ONCE], hooks=["ops", "pager"]), "hooks": [HOOK, PAGER]})
@@ -25,6 +24,18 @@ def world(store: Store) -> World:
     world.run()
     world.clock.advance(31)
     return world
+
+
+@pytest.fixture
+def world(sqlite_store: Store) -> World:
+    """Give it on SQLite, for what does not depend on the database."""
+    return _begun(sqlite_store)
+
+
+@pytest.fixture
+def anywhere(store: Store) -> World:
+    """Give it on each kind of store."""
+    return _begun(store)
 
 
 def _acknowledge(world: World) -> None:
@@ -36,18 +47,23 @@ def _events(world: World) -> list[dict[str, Any]]:
     return [json.loads(message.body) for hook, message in world.send.sent if hook == "pager"]
 
 
-def test_pagerduty_hears_of_an_acknowledgement_between_trigger_and_resolve(world: World) -> None:
-    world.deliver_all()
-    _acknowledge(world)
-    _acknowledge(world)
-    world.send.receipts = [BUSY]
-    world.deliver_all()
-    world.probe.all_answer()
-    world.run()
-    world.deliver_all()
-    assert [event["event_action"] for event in _events(world)] == ["trigger", "acknowledge", "acknowledge", "resolve"]
-    assert {event["dedup_key"] for event in _events(world)} == {world.alerts()[0]["dedupe_key"]}
-    types = [item["type"] for item in world.deliveries(hook="ops")]
+def test_pagerduty_hears_of_an_acknowledgement_between_trigger_and_resolve(anywhere: World) -> None:
+    anywhere.deliver_all()
+    _acknowledge(anywhere)
+    _acknowledge(anywhere)
+    anywhere.send.receipts = [BUSY]
+    anywhere.deliver_all()
+    anywhere.probe.all_answer()
+    anywhere.run()
+    anywhere.deliver_all()
+    assert [event["event_action"] for event in _events(anywhere)] == [
+        "trigger",
+        "acknowledge",
+        "acknowledge",
+        "resolve",
+    ]
+    assert {event["dedup_key"] for event in _events(anywhere)} == {anywhere.alerts()[0]["dedupe_key"]}
+    types = [item["type"] for item in anywhere.deliveries(hook="ops")]
     assert types == ["alert.opened", "alert.resolved"]
 
 

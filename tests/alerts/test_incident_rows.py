@@ -343,14 +343,14 @@ def test_an_incident_of_before_that_is_named_as_a_class_hides_no_incident_of_tha
 
 
 def test_an_alert_named_as_a_class_that_an_older_replica_announces_beside_it_is_an_incident_of_its_own(
-    store: Store,
+    sqlite_store: Store,
 ) -> None:
-    world = _broken(store, SLOW)
+    world = _broken(sqlite_store, SLOW)
     world.apply(page([canary(key) for key in KEYS], rules=[SLOW, NAMED_AS_A_CLASS], remind="1h"))
     _miss(world, 10)
     assert _types(world) == ["opened", "opened"]
-    with store.write() as connection:  # as the older replica writes the second
-        quality = next(row.id for row in _rows(store) if row.incident_class == "quality")
+    with sqlite_store.write() as connection:  # as the older replica writes the second
+        quality = next(row.id for row in _rows(sqlite_store) if row.incident_class == "quality")
         connection.execute(
             sa.text("UPDATE alerts SET incident_id = NULL, dedupe_key = :key WHERE incident_id = :id"),
             {"key": "coalmine/watch/latency", "id": quality},
@@ -361,17 +361,17 @@ def test_an_alert_named_as_a_class_that_an_older_replica_announces_beside_it_is_
     world.tick()
     _miss(world, 0)
     assert _types(world) == ["opened", "opened", "resolved"]
-    assert [(row.incident_class, row.dedupe_key, row.resolved_at is None) for row in _rows(store)] == [
+    assert [(row.incident_class, row.dedupe_key, row.resolved_at is None) for row in _rows(sqlite_store)] == [
         ("latency", "coalmine/watch/latency", True),
         ("quality", "coalmine/watch/latency", False),
     ]
 
 
-def test_the_end_that_an_older_replica_wrote_is_told_as_such(store: Store) -> None:
-    world = _broken(store, HARSH)
+def test_the_end_that_an_older_replica_wrote_is_told_as_such(sqlite_store: Store) -> None:
+    world = _broken(sqlite_store, HARSH)
     world.deliver_all()
     _miss(world, 0)
-    _as_announced_without_incidents(store, "coalmine/watch/threshold-coverage")
+    _as_announced_without_incidents(sqlite_store, "coalmine/watch/threshold-coverage")
     assert _types(world) == ["opened", "resolved"]
     assert {one["data"]["check"] for one in _messages(world)} == {"watch"}
 

@@ -20,9 +20,9 @@ PAGE = page([canary("ant"), canary("bee")])
 
 
 @pytest.fixture
-def world(store: Store) -> World:
+def world(sqlite_store: Store) -> World:
     """Give a world whose check has completed one run."""
-    return _begun(store)
+    return _begun(sqlite_store)
 
 
 def _begun(store: Store) -> World:

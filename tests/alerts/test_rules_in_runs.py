@@ -37,8 +37,8 @@ def _verdict(world: World, run: Any) -> tuple[str, list[str]]:
     return shown["verdict"], shown["reasons"]
 
 
-def test_a_slow_retriever_opens_an_alert_and_a_quick_one_closes_it(store: Store) -> None:
-    world = World(store=store)
+def test_a_slow_retriever_opens_an_alert_and_a_quick_one_closes_it(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     _define(world, LATENCY)
     world.run()
     world.probe.answers = {"c05": answered(hits("doc-c05"), seconds=1.0)}
@@ -62,16 +62,16 @@ def test_a_slow_retriever_opens_an_alert_and_a_quick_one_closes_it(store: Store)
     assert world.alerts()[0]["state"] == "resolved"
 
 
-def test_the_latency_of_a_probe_that_failed_is_no_latency(store: Store) -> None:
-    world = World(store=store)
+def test_the_latency_of_a_probe_that_failed_is_no_latency(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     _define(world, {**LATENCY, "warning": {"above": "300ms"}})
     world.probe.otherwise = lambda ask: answered(hits(f"doc-{ask.query}"), seconds=0.2)
     world.probe.answers = {"c05": Answer(outcome=Outcome.TIMEOUT, latency_seconds=30.0)}
     assert _verdict(world, world.run()) == ("healthy", ["retriever does not answer in time (1 of 20 probes)"])
 
 
-def test_a_named_canary_opens_its_alert_and_no_other_does(store: Store) -> None:
-    world = World(store=store)
+def test_a_named_canary_opens_its_alert_and_no_other_does(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     _define(world, NAMED)
     _lose(world, "c04", "c05")
     assert _verdict(world, world.run()) == ("healthy", [])
@@ -98,8 +98,8 @@ def test_a_named_canary_is_followed_through_changes_of_its_suite(store: Store) -
     assert [alert["state"] for alert in world.alerts()] == ["firing"]
 
 
-def test_a_rule_about_a_canary_its_suite_does_not_have_is_refused(store: Store) -> None:
-    world = World(store=store)
+def test_a_rule_about_a_canary_its_suite_does_not_have_is_refused(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     with pytest.raises(InvalidInputError) as caught:
         _define(world, {**NAMED, "canary": "c3"})
     [problem] = caught.value.problems
@@ -110,28 +110,28 @@ def test_a_rule_about_a_canary_its_suite_does_not_have_is_refused(store: Store) 
         _define(world, NAMED, keys=KEYS[:3])
 
 
-def test_a_canary_that_a_rule_of_the_api_is_about_cannot_be_taken_away(store: Store) -> None:
-    world = World(store=store)
+def test_a_canary_that_a_rule_of_the_api_is_about_cannot_be_taken_away(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     suite = parse_document(SuiteDocument, {"slug": "api", "canaries": [canary("c03"), canary("c04")]})
-    definitions.put_suite(store, suite, now=world.clock())
+    definitions.put_suite(sqlite_store, suite, now=world.clock())
     world.apply({"retrievers": [RETRIEVER]})
     fields = {"slug": "by-api", "suite": "api", "retriever": "search", "schedule": {"every": "5m"}}
 
     def put(name: str) -> None:
         document = parse_document(CheckDocument, {**fields, "rules": [{**NAMED, "canary": name}]})
-        definitions.put(store, world.vault, "check", document, now=world.clock())
+        definitions.put(sqlite_store, world.vault, "check", document, now=world.clock())
 
     with pytest.raises(InvalidInputError, match="no such canary"):
         put("c05")
     put("c03")
     with pytest.raises(ConflictError, match="canary 'api/c03' is named by rule 'canary-c03' of check 'by-api'"):
-        definitions.archive_canary(store, "api", "c03", now=world.clock())
+        definitions.archive_canary(sqlite_store, "api", "c03", now=world.clock())
     with pytest.raises(ConflictError, match="change that first"):
         definitions.put_suite(
-            store, parse_document(SuiteDocument, {"slug": "api", "canaries": [canary("c04")]}), now=world.clock()
+            sqlite_store, parse_document(SuiteDocument, {"slug": "api", "canaries": [canary("c04")]}), now=world.clock()
         )
-    definitions.archive_canary(store, "api", "c04", now=world.clock())
-    assert [row.key for row in references.load_canaries(store, "api", limit=9)] == ["c03"]
+    definitions.archive_canary(sqlite_store, "api", "c04", now=world.clock())
+    assert [row.key for row in references.load_canaries(sqlite_store, "api", limit=9)] == ["c03"]
 
 
 def test_a_drop_says_nothing_before_there_is_a_baseline_and_opens_after(store: Store) -> None:
@@ -156,8 +156,8 @@ def test_a_drop_says_nothing_before_there_is_a_baseline_and_opens_after(store: S
     assert [one["state"] for one in world.alerts() if one["kind"] == "drop"] == ["resolved"]
 
 
-def test_a_regression_degrades_its_runs_until_it_is_over(store: Store) -> None:
-    world = World(store=store)
+def test_a_regression_degrades_its_runs_until_it_is_over(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     _define(world, {"kind": "regression", "close": 2})
     for _ in range(21):
         assert _verdict(world, world.run()) == ("healthy", [])
@@ -207,8 +207,8 @@ def test_a_re_scored_run_keeps_what_is_known_of_it_and_says_what_is_not(store: S
     )
 
 
-def test_a_rule_added_in_the_middle_of_a_fault_says_since_the_run_it_began_in(store: Store) -> None:
-    world = World(store=store)
+def test_a_rule_added_in_the_middle_of_a_fault_says_since_the_run_it_began_in(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     low = {"kind": "threshold", "measure": "coverage", "critical": {"below": 0.9}, "open": {"bad": 2, "of": 3}}
     _define(world, NAMED)
     world.run()
@@ -220,8 +220,8 @@ def test_a_rule_added_in_the_middle_of_a_fault_says_since_the_run_it_began_in(st
     assert alert["since_run"] == str(began.id)
 
 
-def test_a_rule_younger_than_every_run_it_can_read_says_since_the_first_of_them(store: Store) -> None:
-    world = World(store=store)
+def test_a_rule_younger_than_every_run_it_can_read_says_since_the_first_of_them(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     _define(world, LATENCY)
     _lose(world, "c03")
     first, *_ = [world.run() for _ in range(3)]

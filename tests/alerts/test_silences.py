@@ -417,8 +417,7 @@ def test_a_check_stored_before_there_were_reminders_is_no_change(world: World) -
 # --- what is not told, and what is told later ----------------------------------------------------------------
 
 
-def test_a_silenced_alert_is_evaluated_and_recorded_and_not_sent(anywhere: World) -> None:
-    world = anywhere
+def test_a_silenced_alert_is_evaluated_and_recorded_and_not_sent(world: World) -> None:
     silence(world)
     miss(world, 2)
     assert [alert["state"] for alert in world.alerts()] == ["firing"]
@@ -612,8 +611,7 @@ def test_a_disabled_hook_gets_no_reminder(world: World) -> None:
     assert world.tick() == 1
 
 
-def test_acknowledging_stops_reminders_and_nothing_else(anywhere: World) -> None:
-    world = anywhere
+def test_acknowledging_stops_reminders_and_nothing_else(world: World) -> None:
     miss(world, 2)
     told(world)
     (alert,) = world.alerts()

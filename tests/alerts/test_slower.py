@@ -254,8 +254,10 @@ def test_the_third_slow_run_opens_a_warning_of_latency_and_two_fast_ones_end_it(
 
 
 @pytest.mark.parametrize(("usual", "slow"), [(0.02, 0.215), (0.001, 0.2), (0.5, 1.4)])
-def test_less_than_200_ms_more_or_than_three_times_as_much_is_healthy(store: Store, usual: float, slow: float) -> None:
-    world = World(store=store)
+def test_less_than_200_ms_more_or_than_three_times_as_much_is_healthy(
+    sqlite_store: Store, usual: float, slow: float
+) -> None:
+    world = World(store=sqlite_store)
     define(world)
     run(world, usual, LEARNED + 1)
     ended = run(world, slow, 4)
@@ -263,8 +265,8 @@ def test_less_than_200_ms_more_or_than_three_times_as_much_is_healthy(store: Sto
     assert slower_alerts(world) == []
 
 
-def test_a_disabled_rule_says_nothing(store: Store) -> None:
-    world = World(store=store)
+def test_a_disabled_rule_says_nothing(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     define(world, {"kind": "slower", "enabled": False})
     run(world, 0.02, LEARNED + 1)
     ended = run(world, 1.0, 4)
@@ -272,8 +274,8 @@ def test_a_disabled_rule_says_nothing(store: Store) -> None:
     assert slower_alerts(world) == []
 
 
-def test_before_there_is_a_baseline_nothing_is_judged_and_the_page_says_how_far_it_is(store: Store) -> None:
-    world = World(store=store)
+def test_before_there_is_a_baseline_nothing_is_judged_and_the_page_says_how_far_it_is(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     define(world)
     run(world, 0.02, 4)
     ended = run(world, 1.0, 2)
@@ -283,25 +285,25 @@ def test_before_there_is_a_baseline_nothing_is_judged_and_the_page_says_how_far_
     assert shown["reason"].startswith("no baseline yet: 6 of 20 identical runs, or 6 of 300 runs of any kind; ")
 
 
-def test_one_slow_run_in_between_opens_nothing_and_is_not_learned(store: Store) -> None:
-    world = World(store=store)
+def test_one_slow_run_in_between_opens_nothing_and_is_not_learned(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     define(world)
     run(world, 0.02, LEARNED)
     for _ in range(LEARNED):
         run(world, 0.02, 2)
         [slow] = run(world, 1.0)
         assert [one["state"] for one in slower_alerts(world)] == ["pending"]
-        with store.read() as connection:
+        with sqlite_store.read() as connection:
             mine = sa.select(detections.c.learns).where(detections.c.run_id == slow.id)
             assert connection.execute(mine).scalar_one() is False
-    with store.read() as connection:
+    with sqlite_store.read() as connection:
         latencies = connection.execute(sa.select(baseline_rows.c.median_latency)).scalars().all()
     assert len(latencies) > 1, "it was learned again meanwhile"
     assert latencies == pytest.approx([0.02] * len(latencies), abs=1e-4)
 
 
-def test_failed_probes_and_unknown_runs_are_no_latency(store: Store) -> None:
-    world = World(store=store)
+def test_failed_probes_and_unknown_runs_are_no_latency(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     define(world)
     run(world, 0.02, LEARNED + 1)
     world.probe.answers = {key: Answer(outcome=Outcome.TIMEOUT, latency_seconds=30.0) for key in KEYS[:9]}
@@ -317,20 +319,20 @@ def test_failed_probes_and_unknown_runs_are_no_latency(store: Store) -> None:
     assert [one["state"] for one in slower_alerts(world)] == ["firing"], "unknown runs enter no window"
 
 
-def test_the_present_that_is_accepted_as_normal_ends_it(store: Store) -> None:
-    world = World(store=store)
+def test_the_present_that_is_accepted_as_normal_ends_it(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     define(world)
     run(world, 0.02, LEARNED + 1)
     run(world, 1.0, 3)
-    transitions.accept_baseline(store, CHECK, by="ann", note=None, now=world.clock())
+    transitions.accept_baseline(sqlite_store, CHECK, by="ann", note=None, now=world.clock())
     assert [one["state"] for one in slower_alerts(world)] == ["resolved"]
     run(world, 1.0, LEARNED + 1)
     assert explained(world)["reason"].startswith("median latency 1 s is not above 3 s (baseline 1 s)")
     assert [one["state"] for one in slower_alerts(world)] == ["resolved"]
 
 
-def test_an_alert_does_not_keep_a_check_that_is_measured_otherwise_from_a_new_baseline(store: Store) -> None:
-    world = World(store=store)
+def test_an_alert_does_not_keep_a_check_that_is_measured_otherwise_from_a_new_baseline(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     define(world)
     run(world, 0.02, LEARNED + 1)
     run(world, 1.0, 3)
@@ -342,19 +344,19 @@ def test_an_alert_does_not_keep_a_check_that_is_measured_otherwise_from_a_new_ba
     assert [one["state"] for one in slower_alerts(world)] == ["resolved"]
 
 
-def test_a_slow_run_that_is_re_scored_is_as_bad_as_it_was(store: Store) -> None:
-    world = World(store=store)
+def test_a_slow_run_that_is_re_scored_is_as_bad_as_it_was(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     define(world)
     run(world, 0.02, LEARNED)
     [slow] = run(world, 1.0)
-    asked = rescoring.ask(store, CHECK, since=None, now=world.clock())
-    rescoring.claim(store, owner="w", now=world.clock(), only=asked)
-    assert rescoring.carry_on(store, asked, owner="w", clock=world.clock, stopping=lambda: False)
-    version = rescoring.show(store, asked)["measures_version"]
-    shown = runs.run(store, str(slow.id), version=version)
+    asked = rescoring.ask(sqlite_store, CHECK, since=None, now=world.clock())
+    rescoring.claim(sqlite_store, owner="w", now=world.clock(), only=asked)
+    assert rescoring.carry_on(sqlite_store, asked, owner="w", clock=world.clock, stopping=lambda: False)
+    version = rescoring.show(sqlite_store, asked)["measures_version"]
+    shown = runs.run(sqlite_store, str(slow.id), version=version)
     assert shown["verdict"] == "degraded"
     assert "median latency 1 s is above 3 x the baseline's 20 ms and 200 ms above it (warning)" in shown["reasons"]
-    first = runs.run(store, "1", version=version)
+    first = runs.run(sqlite_store, "1", version=version)
     assert not [one for one in first["reasons"] if "slower" in one], "there was no baseline on its day either"
 
 

@@ -54,8 +54,8 @@ def _follow(world: World) -> None:
     baselines.follow(world.store, CHECK, by="ops", now=world.clock.advance(1))
 
 
-def test_a_check_without_runs_is_shown_as_warming_up(store: Store) -> None:
-    world = World(store=store)
+def test_a_check_without_runs_is_shown_as_warming_up(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     define(world)
     shown = _show(world)
     assert (shown.mode, shown.learned, shown.detector) == ("moving", None, None)
@@ -213,15 +213,15 @@ def test_too_few_runs_up_to_the_pinned_one_leave_the_detector_what_it_knows(alon
     expect_retraced(alone)
 
 
-def test_a_choice_is_written_once_however_often_it_is_said(world: World) -> None:
-    runs = list(seen(world))
-    _follow(world)
-    assert _show(world).choices == []
+def test_a_choice_is_written_once_however_often_it_is_said(alone: World) -> None:
+    runs = list(seen(alone))
+    _follow(alone)
+    assert _show(alone).choices == []
     for _ in range(2):
-        _pin(world, runs[-1])
+        _pin(alone, runs[-1])
     for _ in range(2):
-        _follow(world)
-    assert [choice.action for choice in _show(world).choices] == ["moving", "pinned"]
+        _follow(alone)
+    assert [choice.action for choice in _show(alone).choices] == ["moving", "pinned"]
 
 
 def test_a_run_nothing_can_be_compared_with_is_refused(alone: World) -> None:

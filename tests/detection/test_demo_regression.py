@@ -28,14 +28,14 @@ CANARIES = Path(__file__).parents[2] / "canaries" / "dataforge.yaml"
 CHECK = "dataforge-docs"
 
 
-def test_a_loss_of_four_per_cent_of_the_demo_alerts_within_four_runs_and_names_who_fell(store: Store) -> None:
-    world = World(store=store)
+def test_a_loss_of_four_per_cent_of_the_demo_alerts_within_four_runs_and_names_who_fell(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     probe = RetrieverProbe(load_settings(os.environ).retriever_addresses, USER_AGENT)
-    planner = Planner(store, world.vault)
+    planner = Planner(sqlite_store, world.vault)
 
     def run() -> EndedRun:
         now = world.clock.advance(300)
-        due_checks.run_now(store, CHECK, now=now, trigger=Trigger.API, index_version=None, idempotency_key=None)
+        due_checks.run_now(sqlite_store, CHECK, now=now, trigger=Trigger.API, index_version=None, idempotency_key=None)
         claimed = world.claim()
         assert claimed is not None
         ended = runs.execute(
@@ -47,7 +47,7 @@ def test_a_loss_of_four_per_cent_of_the_demo_alerts_within_four_runs_and_names_w
     with serving(create_demo()) as demo:
         text = CANARIES.read_text(encoding="utf-8")
         documents = read_canary_files([("dataforge.yaml", text)], {"DEMO_URL": demo}, None)
-        applying.apply(store, world.vault, documents, managed_by=FILE, now=world.clock())
+        applying.apply(sqlite_store, world.vault, documents, managed_by=FILE, now=world.clock())
         healthy = [run() for _ in range(25)]
         assert {one.verdict for one in healthy} == {"healthy"}
         httpx2.post(f"{demo}/fault", json={"kind": "loss", "size": 0.04}).raise_for_status()
@@ -56,13 +56,14 @@ def test_a_loss_of_four_per_cent_of_the_demo_alerts_within_four_runs_and_names_w
     (alert,) = world.alerts()
     assert (alert["rule"], alert["severity"], alert["state"]) == ("regression", "critical", "firing")
     before, after = (
-        {one["key"]: one for one in results.results(store, str(run_.id))[0]} for run_ in (healthy[-1], broken[-1])
+        {one["key"]: one for one in results.results(sqlite_store, str(run_.id))[0]}
+        for run_ in (healthy[-1], broken[-1])
     )
     lost = {key for key, result in after.items() if "missing" in result["reasons"]}
     worse = {key for key in after if _quality(after[key]) < _quality(before[key]) - 0.1} - lost
     assert lost
     assert worse
-    named = present(baselines.show(store, CHECK).detector).culprits["named"]
+    named = present(baselines.show(sqlite_store, CHECK).detector).culprits["named"]
     assert {(one["key"], one["signal"]) for one in named} == {
         *((key, "lost") for key in lost),
         *((key, "worse") for key in worse),

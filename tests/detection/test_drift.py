@@ -116,12 +116,23 @@ def _now(world: World) -> list[Ranking]:
     return [one for one in found if one is not None]
 
 
-@pytest.fixture
-def world(store: Store) -> World:
+def _begun(store: Store) -> World:
     made = World(store=store)
     made.apply(page([canary(key) for key in KEYS]))
     _answer(made, 1.0)
     return made
+
+
+@pytest.fixture
+def world(sqlite_store: Store) -> World:
+    """Give it on SQLite, for what does not depend on the database."""
+    return _begun(sqlite_store)
+
+
+@pytest.fixture
+def anywhere(store: Store) -> World:
+    """Give it on each kind of store."""
+    return _begun(store)
 
 
 def test_a_run_like_its_baseline_has_no_drift_to_tell_of(world: World) -> None:
@@ -140,10 +151,10 @@ def test_rankings_that_have_held_since_the_baseline_need_no_look(world: World) -
     assert not [one for one in read if "states.first_run <=" in one]
 
 
-def test_a_run_whose_scores_were_rescaled_tells_of_it(world: World) -> None:
-    first, last = [world.run().id for _ in range(2)]
-    _answer(world, 0.8)
-    drift = _drift(world, first, last, _now(world))
+def test_a_run_whose_scores_were_rescaled_tells_of_it(anywhere: World) -> None:
+    first, last = [anywhere.run().id for _ in range(2)]
+    _answer(anywhere, 0.8)
+    drift = _drift(anywhere, first, last, _now(anywhere))
     assert drift is not None
     assert drift["kind"] == "scores"
     assert drift["median_z"] == pytest.approx(40, rel=0.01)

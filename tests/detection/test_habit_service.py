@@ -88,8 +88,8 @@ def test_an_alarm_that_came_back_alike_alerts_nobody_and_is_shown(learned: World
     expect_retraced(world)
 
 
-def test_the_same_canaries_with_another_answer_alert(learned: World) -> None:
-    world = _with_habit(learned)
+def test_the_same_canaries_with_another_answer_alert(on_sqlite: World) -> None:
+    world = _with_habit(on_sqlite)
     _answering(world, 6, SWITCHING, "quite", "other", "noise")
     (newest,) = world.alerts(state="firing")
     assert "3 answers of this run are new" in newest["reason"]

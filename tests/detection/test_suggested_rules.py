@@ -23,8 +23,7 @@ def carry_out(world: World, slug: str, count: int) -> None:
         world.run(slug)
 
 
-@pytest.fixture
-def site(store: Store) -> Site:
+def _begun(store: Store) -> Site:
     """Give pages of a check of the API and one of a file, both without rules and with a baseline."""
     world = World(store=store)
     world.apply(page([canary(key) for key in KEYS], rules=[]))
@@ -35,21 +34,33 @@ def site(store: Store) -> Site:
     return site
 
 
+@pytest.fixture
+def site(sqlite_store: Store) -> Site:
+    """Give it on SQLite, for what does not depend on the database."""
+    return _begun(sqlite_store)
+
+
+@pytest.fixture
+def anywhere(store: Store) -> Site:
+    """Give it on each kind of store."""
+    return _begun(store)
+
+
 @pytest.mark.parametrize(("low", "bound"), [(0.735, 0.715), (0.7, 0.68), (1.0, 0.98), (0.0204, None), (0.0, None)])
 def test_a_bound_is_two_hundredths_below_what_is_usual_and_never_at_nothing(low: float, bound: float | None) -> None:
     assert suggested_bound(low) == bound
 
 
-def test_there_are_no_suggestions_before_a_baseline_stands(store: Store) -> None:
-    world = World(store=store)
+def test_there_are_no_suggestions_before_a_baseline_stands(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     world.apply(page([canary(key) for key in KEYS], rules=[]))
     carry_out(world, CHECK, 3)
-    found = explanations.suggest(store, CHECK)
+    found = explanations.suggest(sqlite_store, CHECK)
     assert (found.rules, found.note) == ([], "no baseline yet: 3 of 20 identical runs")
 
 
-def test_a_baseline_suggests_bounds_with_their_rules_and_yaml(site: Site) -> None:
-    answer = site.client().get("/v1/checks/mine/suggested-rules").json()
+def test_a_baseline_suggests_bounds_with_their_rules_and_yaml(anywhere: Site) -> None:
+    answer = anywhere.client().get("/v1/checks/mine/suggested-rules").json()
     found = {one["measure"]: one for one in answer["rules"]}
     assert answer["note"] is None
     assert set(found) == {"coverage", "health_score", "R@5", "NDCG@10"}
@@ -60,22 +71,20 @@ def test_a_baseline_suggests_bounds_with_their_rules_and_yaml(site: Site) -> Non
     assert "  measure: coverage" in coverage["yaml"]
 
 
-@pytest.mark.parametrize(
-    ("use", "order"),
-    [
-        ("general", ["coverage", "health_score", "R@5", "NDCG@10"]),
-        ("completeness", ["R@5", "coverage", "health_score", "NDCG@10"]),
-        ("single_answer", ["MRR", "R@5", "coverage", "health_score", "NDCG@10"]),
-        ("graded", ["NDCG@5", "R@5", "coverage", "health_score", "NDCG@10"]),
-    ],
-)
-def test_the_measure_of_the_use_is_suggested_first_recall_beside_it(site: Site, use: str, order: list[str]) -> None:
+def test_the_measure_of_the_use_is_suggested_first_recall_beside_it(site: Site) -> None:
+    orders = {
+        "general": ["coverage", "health_score", "R@5", "NDCG@10"],
+        "completeness": ["R@5", "coverage", "health_score", "NDCG@10"],
+        "single_answer": ["MRR", "R@5", "coverage", "health_score", "NDCG@10"],
+        "graded": ["NDCG@5", "R@5", "coverage", "health_score", "NDCG@10"],
+    }
     with site.client() as client:
-        assert client.put("/v1/checks/mine", json={**BODY, "use": use}).status_code == 200
-        answer = client.get("/v1/checks/mine/suggested-rules").json()
-    assert [one["measure"] for one in answer["rules"]] == order
-    assert (answer["guide"] is None) is (use == "general")
-    assert use == "general" or f"{answer['guide']}." in site.page("/checks/mine").text
+        for use, order in orders.items():
+            assert client.put("/v1/checks/mine", json={**BODY, "use": use}).status_code == 200
+            answer = client.get("/v1/checks/mine/suggested-rules").json()
+            assert [one["measure"] for one in answer["rules"]] == order
+            assert (answer["guide"] is None) is (use == "general")
+            assert use == "general" or f"{answer['guide']}." in site.page("/checks/mine").text
 
 
 def test_the_button_adds_the_bound_and_keeps_the_detector(site: Site) -> None:

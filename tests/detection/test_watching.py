@@ -35,9 +35,9 @@ from tests.support.world import CHECK, World, canary, page
 
 
 @pytest.fixture
-def world(store: Store) -> World:
+def world(sqlite_store: Store) -> World:
     """Give a world of twenty canaries in two topics, watched for regressions."""
-    world = World(store=store)
+    world = World(store=sqlite_store)
     define(world)
     return world
 
@@ -96,32 +96,32 @@ def test_a_fault_opens_an_alert_that_names_who_fell_and_recovery_closes_it(learn
     expect_retraced(learned)
 
 
-def test_the_first_good_run_after_a_heal_calls_nobody_regressed_who_finds_its_chunk_again(learned: World) -> None:
-    until_open(learned, KEYS[:6])
-    carry_out(learned, 2, KEYS[:6])
-    (half,) = carry_out(learned, 1, KEYS[:2])
-    named = {one["key"] for one in seen(learned)[half.id].body["culprits"]["named"]}
+def test_the_first_good_run_after_a_heal_calls_nobody_regressed_who_finds_its_chunk_again(on_sqlite: World) -> None:
+    until_open(on_sqlite, KEYS[:6])
+    carry_out(on_sqlite, 2, KEYS[:6])
+    (half,) = carry_out(on_sqlite, 1, KEYS[:2])
+    named = {one["key"] for one in seen(on_sqlite)[half.id].body["culprits"]["named"]}
     assert named == set(KEYS[:6])  # their accounts are still high
-    assert regressed(learned, half) == set(KEYS[:2])
-    (healed,) = carry_out(learned, 1)
-    assert seen(learned)[healed.id].open
-    assert (regressed(learned, healed), healed.degraded) == (set(), 0)
-    expect_retraced(learned)
+    assert regressed(on_sqlite, half) == set(KEYS[:2])
+    (healed,) = carry_out(on_sqlite, 1)
+    assert seen(on_sqlite)[healed.id].open
+    assert (regressed(on_sqlite, healed), healed.degraded) == (set(), 0)
+    expect_retraced(on_sqlite)
 
 
-def test_runs_of_an_alarm_are_never_learned_of(learned: World) -> None:
-    broken = until_open(learned, KEYS[:3]) + carry_out(learned, 2, KEYS[:3])
-    healed = carry_out(learned, 3)
-    learns = {run_id: row.learns for run_id, row in seen(learned).items()}
+def test_runs_of_an_alarm_are_never_learned_of(on_sqlite: World) -> None:
+    broken = until_open(on_sqlite, KEYS[:3]) + carry_out(on_sqlite, 2, KEYS[:3])
+    healed = carry_out(on_sqlite, 3)
+    learns = {run_id: row.learns for run_id, row in seen(on_sqlite).items()}
     assert not any(learns[run.id] for run in (*broken, *healed[:2]))
     assert learns[healed[2].id]
     assert all(learns[run_id] for run_id in list(learns)[:LEARNED])
-    carry_out(learned, LEARNED)  # as many as it takes to learn anew
-    assert int(present(baselines.show(learned.store, CHECK).learned).last_run) > healed[2].id
-    with learned.store.read() as connection:
+    carry_out(on_sqlite, LEARNED)  # as many as it takes to learn anew
+    assert int(present(baselines.show(on_sqlite.store, CHECK).learned).last_run) > healed[2].id
+    with on_sqlite.store.read() as connection:
         (row,) = detection.newest_detections(connection).values()
         assert not {run.id for run in broken} & set(detection.learnable(connection, row.check_id))
-    expect_retraced(learned)
+    expect_retraced(on_sqlite)
 
 
 def test_what_is_old_goes_with_its_runs_and_the_detector_goes_on(learned: World) -> None:
@@ -330,11 +330,11 @@ def test_a_check_without_the_rule_is_watched_all_the_same_but_nobody_is_called(o
     expect_retraced(on_sqlite)
 
 
-def test_a_suite_that_expects_nothing_has_no_detector(store: Store) -> None:
-    world = World(store=store)
+def test_a_suite_that_expects_nothing_has_no_detector(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     world.apply(page([{"key": "moon", "query": "moon", "category": "negative"}], rules=[REGRESSION]))
     world.run()
-    with store.read() as connection:
+    with sqlite_store.read() as connection:
         assert detection.newest_detections(connection) == {}
 
 

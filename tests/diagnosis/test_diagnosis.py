@@ -367,8 +367,8 @@ def test_what_time_there_is_goes_to_the_first_questions_of_every_canary(sqlite_s
 # --- on demand -----------------------------------------------------------------------------------------------
 
 
-def test_somebody_may_ask_at_any_time(store: Store) -> None:
-    setting = Diagnosed.of(store)
+def test_somebody_may_ask_at_any_time(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store)
     with pytest.raises(NotFoundError, match="POST to this URL to diagnose"):
         setting.why("refunds")
     del setting.library.chunks["refunds"]
@@ -379,8 +379,10 @@ def test_somebody_may_ask_at_any_time(store: Store) -> None:
     assert found.evidence["asked"]["repeat"] == 3
 
 
-def test_what_scores_too_low_where_it_should_stand_is_told_by_its_rank_and_not_as_outranked(store: Store) -> None:
-    setting = Diagnosed.of(store, shelf("tokens", min_relevance_score=0.95))
+def test_what_scores_too_low_where_it_should_stand_is_told_by_its_rank_and_not_as_outranked(
+    sqlite_store: Store,
+) -> None:
+    setting = Diagnosed.of(sqlite_store, shelf("tokens", min_relevance_score=0.95))
     setting.run(diagnosed=False)
     found = OnDemand().ask(setting.planner, setting.library, "watch", "tokens", by="Ada", clock=setting.world.clock)
     assert (found.cause, found.rank_now, found.persistent) == ("low_relevance", 1, True)

@@ -36,8 +36,7 @@ TEXTS = {
 }
 
 
-@pytest.fixture
-def world(store: Store) -> World:
+def _begun(store: Store) -> World:
     made = World(store=store)
     canaries = [
         canary("kept", expected_chunks=[{"text": TEXTS["kept"]}]),
@@ -55,6 +54,18 @@ def world(store: Store) -> World:
     return made
 
 
+@pytest.fixture
+def world(sqlite_store: Store) -> World:
+    """Give it on SQLite, for what does not depend on the database."""
+    return _begun(sqlite_store)
+
+
+@pytest.fixture
+def anywhere(store: Store) -> World:
+    """Give it on each kind of store."""
+    return _begun(store)
+
+
 def _report(world: World, **limits: int) -> QualityReport:
     return quality_report.report(world.store, CHECK, now=world.clock(), **limits)
 
@@ -63,9 +74,9 @@ def _sections(report: QualityReport) -> dict[str, Any]:
     return {section["name"]: section for section in report["sections"]}
 
 
-def test_a_report_goes_through_the_whole_checklist(world: World) -> None:
-    run = world.run()
-    report = _report(world)
+def test_a_report_goes_through_the_whole_checklist(anywhere: World) -> None:
+    run = anywhere.run()
+    report = _report(anywhere)
     assert (report["check"], report["run"]) == (CHECK, str(run.id))
     assert report["canaries"] == {"total": 4, "measured": 4, "looked_at": 4}
     assert report["chunks"] == {"looked_at": 4}
@@ -137,8 +148,8 @@ def test_before_the_first_run_there_is_no_report(world: World) -> None:
         quality_report.report(world.store, "other", now=world.clock())
 
 
-def test_of_large_suites_a_sample_is_looked_at_and_said_to_be(store: Store) -> None:
-    world = World(store=store)
+def test_of_large_suites_a_sample_is_looked_at_and_said_to_be(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     world.apply(page([canary(f"c{place:02}") for place in range(40)]))
     world.run()
     report = _report(world, most_canaries=10)
@@ -147,8 +158,8 @@ def test_of_large_suites_a_sample_is_looked_at_and_said_to_be(store: Store) -> N
     assert _sections(report)["suite"]["numbers"]["expecting_canaries"] == 40, "the suite itself is counted whole"
 
 
-def test_of_very_long_texts_a_sample_is_looked_at_and_said_to_be(store: Store) -> None:
-    world = World(store=store)
+def test_of_very_long_texts_a_sample_is_looked_at_and_said_to_be(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     keys = [f"c{place:02}" for place in range(40)]
     world.apply(page([canary(key, query=key, expected_chunks=[{"text": f"{TEXTS['kept']} {key}"}]) for key in keys]))
     world.probe.answers = {
@@ -196,8 +207,8 @@ def _embed(embedder: Embedder, texts: Sequence[str], *, refresh: bool = False) -
     return EmbeddingResult(vectors={text: np.array(vector(text), dtype=np.float32) for text in texts})
 
 
-def test_the_embedder_is_judged_by_what_the_newest_run_found(store: Store) -> None:
-    world = World(store=store, embed=_embed)
+def test_the_embedder_is_judged_by_what_the_newest_run_found(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store, embed=_embed)
     described = page([canary("a")])
     described["retrievers"] = [{**RETRIEVER, "embedding": {"url": "http://model.test/v1/embeddings", "model": "m"}}]
     world.apply(described)

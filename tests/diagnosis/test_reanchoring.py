@@ -90,8 +90,8 @@ def test_evidence_that_somebody_chose_is_kept_under_the_new_name(sqlite_store: S
     assert setting.run().verdict == "healthy"
 
 
-def test_all_are_accepted_or_rejected_at_once(store: Store) -> None:
-    setting = _renamed(store, "refunds", "tokens")
+def test_all_are_accepted_or_rejected_at_once(sqlite_store: Store) -> None:
+    setting = _renamed(sqlite_store, "refunds", "tokens")
     assert len(_listed(setting)) == 2
     assert {one["key"] for one in _decide(setting, accept=None)["accepted"]} == {"refunds", "tokens"}
     assert setting.run().verdict == "healthy"

@@ -227,8 +227,8 @@ def recut(chunks: Mapping[str, str]) -> dict[str, str]:
     return cut
 
 
-def test_a_new_cut_is_said_by_the_run_and_by_the_first_line_of_its_alert(store: Store) -> None:
-    setting = Diagnosed.of(store)
+def test_a_new_cut_is_said_by_the_run_and_by_the_first_line_of_its_alert(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store)
     well = setting.run()
     setting.library.chunks = recut(TEXTS)
     bad = setting.run()
@@ -242,8 +242,8 @@ def test_a_new_cut_is_said_by_the_run_and_by_the_first_line_of_its_alert(store: 
     assert data["fleet"]["cause"]["kind"] == "rechunked"
 
 
-def test_it_is_said_as_long_as_it_lasts_and_no_longer(store: Store) -> None:
-    setting = Diagnosed.of(store)
+def test_it_is_said_as_long_as_it_lasts_and_no_longer(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store)
     well = setting.run()
     setting.library.chunks = recut(TEXTS)
     first = setting.run()
@@ -252,7 +252,7 @@ def test_it_is_said_as_long_as_it_lasts_and_no_longer(store: Store) -> None:
     third = setting.run()
     setting.library.chunks = dict(TEXTS)
     healed = setting.run()
-    with store.read() as connection:
+    with sqlite_store.read() as connection:
         stored = run_causes.run_causes_of(connection, [run.id for run in (well, first, second, third, healed)])
     assert {run: (one["since_run"], one["before_run"]) for run, one in stored.items()} == {
         run.id: (first.id, well.id) for run in (first, second, third)
