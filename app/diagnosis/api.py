@@ -12,10 +12,9 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from app.base.api.bodies import Content, answers
 from app.base.api.deps import StoreDep, refuse_unknown_parameters
 from app.base.api.requests import expensive
-from app.base.api.schemas import Before, Page, Proposals, ReanchorRequest
+from app.base.api.schemas import Before, Page, ReanchorRequest
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
-from app.base.errors import InvalidInputError, Problem
 from app.base.values import ReportProgress
 from app.definitions.api import Limit, body_schema
 from app.diagnosis.documents import quality_markdown
@@ -23,7 +22,7 @@ from app.diagnosis.domain import DiagnosisView, QualityReport, ReanchorDecision,
 from app.diagnosis.service import diagnoses, reanchoring
 from app.diagnosis.service import quality as quality_report
 from app.diagnosis.service.diagnoses import OnDemand
-from app.diagnosis.service.reanchoring import ProposalIds
+from app.diagnosis.service.reanchoring import proposal_ids
 from app.records.service.plans import Planner
 
 router = APIRouter(prefix="/v1", tags=["diagnosis"], dependencies=[Depends(refuse_unknown_parameters)])
@@ -78,20 +77,11 @@ def post_reanchors(store: StoreDep, request: Request, slug: str, body: Content) 
     return reanchoring.decide(
         store,
         slug,
-        accept=_ids("accept", decision.accept),
-        reject=_ids("reject", decision.reject),
+        accept=None if decision.accept == "all" else proposal_ids("accept", decision.accept),
+        reject=None if decision.reject == "all" else proposal_ids("reject", decision.reject),
         by=request.state.identity.name,
         now=datetime.now(UTC),
     )
-
-
-def _ids(name: str, given: Proposals) -> ProposalIds:
-    if given == "all":
-        return None
-    strange = [one for one in given if not (one.isascii() and one.isdecimal())]
-    if strange:
-        raise InvalidInputError([Problem(path=name, message=f"there is no proposal '{one}'") for one in strange])
-    return [int(one) for one in given]
 
 
 quality_router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])

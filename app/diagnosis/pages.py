@@ -27,8 +27,6 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _PROPOSALS = 200
 _DECIDED = 20
-_LONGEST_ID = 18
-"""Digits of a 64-bit number."""
 
 
 @router.get("/checks/{slug}/reanchors")
@@ -52,7 +50,7 @@ def _decided(request: Request, store: Store, slug: str, ids: Sequence[str], answ
     if not ids:
         return _reanchors(request, store, slug, problems=(Problem(message="tick at least one proposal"),))
     try:
-        numbers = [_proposal(one) for one in ids]
+        numbers = reanchoring.proposal_ids("proposal", ids)
         decided = reanchoring.decide(
             store,
             slug,
@@ -64,12 +62,6 @@ def _decided(request: Request, store: Store, slug: str, ids: Sequence[str], answ
     except InvalidInputError as error:
         return _reanchors(request, store, slug, problems=error.problems, status=422)
     return _reanchors(request, store, slug, decided=decided)
-
-
-def _proposal(text: str) -> int:
-    if not (len(text) <= _LONGEST_ID and text.isascii() and text.isdecimal()):
-        raise InvalidInputError([Problem(path="proposal", message=f"there is no proposal '{text[:40]}'")])
-    return int(text)
 
 
 def _reanchors(

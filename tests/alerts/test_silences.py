@@ -254,7 +254,7 @@ def test_a_silence_of_a_file_is_changed_there_alone_and_archived_when_it_is_abse
     (change,) = world.apply(PAGE)
     assert (change.kind, change.action) == ("silence", "archive")
     with pytest.raises(NotFoundError):
-        service.state(world.store, "night", world.clock())
+        references.load_definition(world.store, "silence", "night")
 
 
 @pytest.mark.parametrize(
@@ -503,7 +503,8 @@ def test_a_silence_holds_nothing_back_that_it_does_not_name(world: World) -> Non
 def test_a_silence_says_whether_it_is_on_and_what_it_holds_back(world: World) -> None:
     silence(world, minutes=10)
     miss(world, 2)
-    row, state = service.state(world.store, "quiet", world.clock())
+    row = references.load_definition(world.store, "silence", "quiet")
+    state = service.states(world.store, [row], world.clock())[row.id]
     (alert,) = world.alerts()
     wanted = {"id": alert["id"], "check": CHECK, "rule": alert["rule"], "severity": "warning", "state": "firing"}
     assert (row.slug, state["active"], state["holds_back"]) == ("quiet", True, [wanted])

@@ -236,13 +236,9 @@ class ChangedCanaries:
         """Why they changed, in one phrase; empty where unknown, or none did."""
         return (self.shared_cause or causes_text(self.causes, self.count)) if self.count else ""
 
-    @property
-    def ordered_causes(self) -> list[tuple[Cause, int]]:
-        """The causes of the diagnosed ones, the commonest first."""
-        return _commonest_first(self.causes)
 
-
-def _commonest_first(causes: Mapping[Cause, int]) -> list[tuple[Cause, int]]:
+def commonest_first(causes: Mapping[Cause, int]) -> list[tuple[Cause, int]]:
+    """Causes with their counts, the commonest first."""
     order = list(Cause)
     return sorted(causes.items(), key=lambda one: (-one[1], order.index(one[0])))
 
@@ -252,7 +248,7 @@ def causes_text(causes: Mapping[Cause, int], count: int) -> str:
 
     A cause that all of them share has no number.
     """
-    ordered = _commonest_first(causes)
+    ordered = commonest_first(causes)
     if len(ordered) == 1 and ordered[0][1] >= count:
         return CAUSE_WORDS[ordered[0][0]].shared
     parts = [f"{number:,} {CAUSE_WORDS[cause].counted}" for cause, number in ordered]

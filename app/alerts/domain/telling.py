@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from app.alerts.domain import ChangedCanaries, cause_suffix, changed_text, predicate_text
+from app.alerts.domain import ChangedCanaries, cause_suffix, changed_text, commonest_first, predicate_text
 from app.alerts.domain.rules import SlowerLimits
 from app.alerts.domain.state import (
     NON_REPEATING,
@@ -621,5 +621,5 @@ def _canaries(changed: ChangedCanaries | None) -> str:
         return _UNKNOWN_CAUSE
     if changed.shared_advice:
         return changed.shared_advice
-    causes = [cause for cause, _ in changed.ordered_causes[:_MOST_CAUSES]]
+    causes = [cause for cause, _ in commonest_first(changed.causes)[:_MOST_CAUSES]]
     return " ".join(CAUSE_ADVICE[cause] for cause in causes) or _UNKNOWN_CAUSE

@@ -98,5 +98,5 @@ def replay_hook(store: StoreDep, request: Request, slug: str) -> HookReplay:
 
 
 def _shown(store: Store, slug: str) -> DefinitionJson:
-    row, state = silencing.state(store, slug, datetime.now(UTC))
-    return {**definition_shape(row), **state}
+    row = references.load_definition(store, silencing.KIND, slug)
+    return {**definition_shape(row), **silencing.states(store, [row], datetime.now(UTC))[row.id]}

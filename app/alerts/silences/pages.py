@@ -190,14 +190,10 @@ def show_silences(request: Request, store: StoreDep) -> HTMLResponse:
 @router.get("/silences/{slug}")
 def show_silence(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show a silence: its state, affected checks and schedule."""
-    row, state = silencing.state(store, slug, datetime.now(UTC))
-    document = SilenceDocument.stored(row.body)
-    return render(
-        request,
-        "alerts/silence.html",
-        line=_line(row, state),
-        preview=silencing.preview(store, document, datetime.now(UTC)),
-    )
+    row, now = references.load_definition(store, silencing.KIND, slug), datetime.now(UTC)
+    line = _line(row, silencing.states(store, [row], now)[row.id])
+    preview = silencing.preview(store, SilenceDocument.stored(row.body), now)
+    return render(request, "alerts/silence.html", line=line, preview=preview)
 
 
 @router.get("/new-silence")

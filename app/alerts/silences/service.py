@@ -31,7 +31,7 @@ from app.base.values import Severity
 from app.catalog import store as catalog
 from app.catalog.documents.canary_files import RULE, rule_keys, unknown_references
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service.references import checks_in_force, require
+from app.catalog.service.references import checks_in_force
 from app.catalog.store import Definition
 from app.records import documents as shapes
 
@@ -96,13 +96,6 @@ def states(store: Store, rows: Sequence[Definition], now: datetime) -> dict[int,
     with store.read() as connection:
         found = _states(connection, [parse_stored(row) for row in rows], now)
     return {row.id: shape for row, shape in zip(rows, found, strict=True)}
-
-
-def state(store: Store, slug: str, now: datetime) -> tuple[Definition, SilenceState]:
-    """Return a silence in force and its state. Raises NotFoundError."""
-    with store.read() as connection:
-        row = require(catalog.find_definition(connection, KIND, slug), f"silence '{slug}'")
-        return row, _states(connection, [parse_stored(row)], now)[0]
 
 
 def _names_present(connection: Connection, kind: str) -> set[str]:

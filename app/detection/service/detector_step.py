@@ -17,7 +17,7 @@ from app.alerts.domain.rules import FirstRun, first_run
 from app.base.db.engine import Connection, cached, to_us
 from app.base.values import RuleKind
 from app.detection import store as rows
-from app.detection.domain import Baseline, Key, Observation, Reading
+from app.detection.domain import Baseline, Observation, Reading
 from app.detection.domain.tracker import pack_baseline, unpack_baseline
 from app.detection.domain.views import Action, IndexChange, StoredDrift
 from app.detection.service import baselines, detectors
@@ -36,7 +36,7 @@ from app.detection.service.detectors import (
     lost_of,
     stored_learnable,
 )
-from app.detection.store import BaselineRow, ChoiceRow, DetectionRow, DetectorRow
+from app.detection.store import ChoiceRow, DetectionRow, DetectorRow
 from app.scoring.drops import NO_BASELINE, Column, drops
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.runs import RunInputs
@@ -147,7 +147,8 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
         first=_first_run(connection, measured_run, before, held) if step.baseline is None else None,
     )
     if reading.habit is not None:
-        body = {**body, "habit": baselines.habit_body(reading.habit, _names(run))}
+        names = dict(zip(inputs.watched.keys, (inputs.canaries[place].key for place in panel.watched), strict=True))
+        body = {**body, "habit": baselines.habit_body(reading.habit, names)}
     learned_latency = None if learned is None else latency_of_baseline(connection, run, learned.run_ids)
     return DetectorStep(
         before=before,
@@ -190,12 +191,6 @@ def _first_run(
 
 def _refused(connection: Connection, check_id: int) -> frozenset[str]:
     return frozenset(row.habit for row in rows.list_refusals(connection, check_id))
-
-
-def _names(run: EndingRun) -> dict[Key, str]:
-    """Keys of the watched canaries by their identity in the detector."""
-    keys = [run.inputs.canaries[position].key for position in run.inputs.panel.watched.tolist()]
-    return dict(zip(run.inputs.watched.keys, keys, strict=True))
 
 
 def _measured_run(
@@ -270,8 +265,8 @@ def _index_change(connection: Connection, run: EndingRun, since_run: int | None)
 def _drift(connection: Connection, run: EndingRun, baseline_id: int | None) -> StoredDrift | None:
     if baseline_id is None:
         return None
-    read = partial(_baseline_row, connection, baseline_id)
-    baseline = cached(connection, ("baseline row", baseline_id), read)
+    key = ("baseline row", baseline_id)
+    baseline = cached(connection, key, lambda: (rows.find_baseline(connection, baseline_id), _ROW_BYTES))
     if baseline is None:
         return None
     return detectors.drift_of(
@@ -283,10 +278,6 @@ def _drift(connection: Connection, run: EndingRun, baseline_id: int | None) -> S
         first_run=baseline.first_run,
         last_run=baseline.last_run,
     )
-
-
-def _baseline_row(connection: Connection, baseline_id: int) -> tuple[BaselineRow | None, int]:
-    return rows.find_baseline(connection, baseline_id), _ROW_BYTES
 
 
 def _before(

@@ -14,7 +14,7 @@ from math import exp, lgamma
 from statistics import median
 from typing import Any, cast
 
-from app.alerts.domain import CAUSE_WORDS, RunCauseView
+from app.alerts.domain import CAUSE_WORDS, RunCauseView, commonest_first
 from app.alerts.domain.telling import CAUSE_ADVICE, EMBEDDER_ADVICE
 from app.base.texts import counted, percent_text, plural, short_name
 from app.base.values import Canary, Cause, Ranking
@@ -552,14 +552,11 @@ def _headline(
 
 def _causes(fallen: Sequence[Member]) -> str:
     """Causes, the commonest first: `2 missing, 1 outranked to rank 14, 4 not diagnosed`."""
-    counts = Counter(member.cause for member in fallen)
-    undiagnosed = counts.pop(None, 0)
-    order = list(Cause)
-    counted_causes = sorted(
-        ((cause, count) for cause, count in counts.items() if cause is not None),
-        key=lambda one: (-one[1], order.index(one[0])),
-    )
-    parts = [f"{count:,} {CAUSE_WORDS[cause].headline}{_ranks(cause, fallen)}" for cause, count in counted_causes]
+    counts = Counter(member.cause for member in fallen if member.cause is not None)
+    undiagnosed = len(fallen) - counts.total()
+    parts = [
+        f"{count:,} {CAUSE_WORDS[cause].headline}{_ranks(cause, fallen)}" for cause, count in commonest_first(counts)
+    ]
     if undiagnosed:
         parts.append(f"{undiagnosed:,} not diagnosed" if parts else "not diagnosed yet")
     return ", ".join(parts)

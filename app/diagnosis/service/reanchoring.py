@@ -52,6 +52,16 @@ _PAGE = 200
 
 ProposalIds = Collection[int] | None
 """Proposals by id; None = all open ones."""
+_LONGEST_ID = 18
+"""Digits of a 64-bit number."""
+
+
+def proposal_ids(path: str, given: Sequence[str]) -> list[int]:
+    """Return ids from their texts. Raises InvalidInputError for texts that are none."""
+    strange = [one for one in given if not (len(one) <= _LONGEST_ID and one.isascii() and one.isdecimal())]
+    if strange:
+        raise InvalidInputError([Problem(path=path, message=f"there is no proposal '{one[:40]}'") for one in strange])
+    return [int(one) for one in given]
 
 
 def decide(
