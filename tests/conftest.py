@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import count
@@ -308,6 +308,13 @@ def store(database_url: str, stores: Callable[..., Store]) -> Store:
 def sqlite_store(databases: Databases, stores: Callable[..., Store]) -> Store:
     """Give a fresh, migrated store on SQLite alone, for what does not depend on the database."""
     return stores(databases.sqlite())
+
+
+@pytest.fixture(scope="module")
+def shared_stores(databases: Databases) -> Iterator[Callable[[], Store]]:
+    """Give a way to open stores on SQLite for what the tests of a module only look at."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(closing(Store(databases.sqlite(), bodies=read_body)))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The status pages show what is: verdicts with reasons, evidence, alerts; for healthy, degraded and empty stores."""
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -28,9 +29,25 @@ def pages(sqlite_store: Store) -> Site:
     return site(sqlite_store)
 
 
+@pytest.fixture(scope="module")
+def seen(shared_stores: Callable[[], Store]) -> Site:
+    """Give the same to tests that only look at it."""
+    return site(shared_stores())
+
+
 @pytest.fixture
 def healthy(pages: Site) -> Site:
     """Give the pages over a check whose two runs were healthy."""
+    return _healthy_of(pages)
+
+
+@pytest.fixture(scope="module")
+def seen_healthy(shared_stores: Callable[[], Store]) -> Site:
+    """Give the same to tests that only look at it."""
+    return _healthy_of(site(shared_stores()))
+
+
+def _healthy_of(pages: Site) -> Site:
     pages.world.apply(canary_page(CANARIES))
     pages.world.probe.answers["nobody knows"] = answered(hits())
     pages.world.run()
@@ -41,6 +58,16 @@ def healthy(pages: Site) -> Site:
 @pytest.fixture
 def degraded(healthy: Site) -> Site:
     """Give the pages over a check that lost documents: one canary slipped, the others miss, an alert is firing."""
+    return _degraded_of(healthy)
+
+
+@pytest.fixture(scope="module")
+def seen_degraded(shared_stores: Callable[[], Store]) -> Site:
+    """Give the same to tests that only look at it."""
+    return _degraded_of(_healthy_of(site(shared_stores())))
+
+
+def _degraded_of(healthy: Site) -> Site:
     probe = healthy.world.probe
     probe.all_miss()
     probe.answers["a"] = answered(hits("x", "doc-a", scores=[0.7, 0.6], texts={"x": "The text of another."}))
@@ -50,8 +77,8 @@ def degraded(healthy: Site) -> Site:
     return healthy
 
 
-def test_an_empty_overview_tells_a_newcomer_what_to_do_first(pages: Site) -> None:
-    shown = pages.page("/")
+def test_an_empty_overview_tells_a_newcomer_what_to_do_first(seen: Site) -> None:
+    shown = seen.page("/")
     assert "No checks yet" in shown.text
     assert "coalmine apply canaries/" in shown.text
     assert "README.md, section “Your own retriever in five minutes”" in shown.text
@@ -101,22 +128,22 @@ def test_the_overview_shows_a_check_before_its_first_run(pages: Site) -> None:
     assert "none yet" in row
 
 
-def test_a_healthy_check_is_shown_in_a_word_and_a_shape_with_its_numbers(healthy: Site) -> None:
-    shown = healthy.page("/")
+def test_a_healthy_check_is_shown_in_a_word_and_a_shape_with_its_numbers(seen_healthy: Site) -> None:
+    shown = seen_healthy.page("/")
     row = _rows(shown)["watch"]
     assert "healthy" in row
     assert "0.900" in row
     assert "1.000" in row
     assert "0 of 4" in row
     assert "suite on search" in row
-    badges = re.findall(r'<span class="badge \w+">(<svg.*?</svg>)\w+', healthy.client().get("/").text)
+    badges = re.findall(r'<span class="badge \w+">(<svg.*?</svg>)\w+', seen_healthy.client().get("/").text)
     assert badges, "a badge without a shape or without a word"
     label = " ".join(shown.one("svg", class_="spark").get("aria-label").split())
     assert label == "Coverage of the last 2 runs: lowest 1.000, newest 1.000"
 
 
-def test_times_are_machine_readable_utc_and_the_next_run_lies_ahead(healthy: Site) -> None:
-    moments = healthy.page("/").all("time")
+def test_times_are_machine_readable_utc_and_the_next_run_lies_ahead(seen_healthy: Site) -> None:
+    moments = seen_healthy.page("/").all("time")
     assert len(moments) == 2
     last, following = (datetime.fromisoformat(moment.get("datetime")) for moment in moments)
     assert last < datetime.now(UTC) < following
@@ -224,15 +251,15 @@ def test_what_is_unknown_is_a_question_in_a_circle_not_a_broken_character(pages:
     assert '<circle cx="8" cy="8" r="6.600" fill="none"' in icon
 
 
-def test_a_run_page_shows_results_with_their_evidence(degraded: Site) -> None:
-    shown = degraded.page("/runs/5")
+def test_a_run_page_shows_results_with_their_evidence(seen_degraded: Site) -> None:
+    shown = seen_degraded.page("/runs/5")
     assert shown.one("h1").text == "Run 5"
     assert "index-2" in shown.text
     results = shown.one("table", class_="results").text
     for expected in ("relevance 0.700 is below its minimum 0.8", "yes, by id", "doc-b"):
         assert expected in results
     assert re.search(r"\b(49[5-9]|50[0-5]) ms\b", results), "500 ms, within 1 %"
-    report = degraded.client().get(shown.one("a", class_="button").get("href"))
+    report = seen_degraded.client().get(shown.one("a", class_="button").get("href"))
     assert report.headers["content-type"].startswith("text/html")
 
 
@@ -246,14 +273,14 @@ def test_a_run_page_shows_results_with_their_evidence(degraded: Site) -> None:
         ("?verdict=degraded&category=negative", ["n"]),
     ],
 )
-def test_results_can_be_filtered_by_verdict_and_category(degraded: Site, query: str, keys: list[str]) -> None:
-    shown = degraded.page(f"/runs/5{query}")
+def test_results_can_be_filtered_by_verdict_and_category(seen_degraded: Site, query: str, keys: list[str]) -> None:
+    shown = seen_degraded.page(f"/runs/5{query}")
     assert [code.text for code in shown.all("code") if code.text in {"a", "b", "c", "n"}] == keys
 
 
-def test_an_unknown_filter_is_refused_in_words(degraded: Site) -> None:
-    assert "is one of healthy, degraded, unknown" in degraded.page("/runs/5?verdict=fine", 422).text
-    assert "is one of open, firing" in degraded.page("/alerts?state=loud", 422).text
+def test_an_unknown_filter_is_refused_in_words(seen_degraded: Site) -> None:
+    assert "is one of healthy, degraded, unknown" in seen_degraded.page("/runs/5?verdict=fine", 422).text
+    assert "is one of open, firing" in seen_degraded.page("/alerts?state=loud", 422).text
 
 
 def test_many_results_come_in_pages(pages: Site) -> None:
@@ -304,16 +331,16 @@ def test_hostile_texts_stay_texts_on_every_page(pages: Site) -> None:
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/checks/nothing", "/runs/99", "/runs/x", "/alerts?check=nothing"])
-def test_what_is_not_there_is_a_page_for_people_and_a_problem_for_programs(pages: Site, path: str) -> None:
-    shown = pages.page(path, 404)
+def test_what_is_not_there_is_a_page_for_people_and_a_problem_for_programs(seen: Site, path: str) -> None:
+    shown = seen.page(path, 404)
     assert shown.one("h1").text == "Not found"
-    told = pages.client().get(path, headers={"accept": "application/json"})
+    told = seen.client().get(path, headers={"accept": "application/json"})
     assert told.status_code == 404
     assert told.headers["content-type"] == "application/problem+json"
 
 
-def test_the_api_answers_with_problems_whoever_asks(pages: Site) -> None:
-    told = pages.client().get("/v1/checks/nothing", headers=HTML)
+def test_the_api_answers_with_problems_whoever_asks(seen: Site) -> None:
+    told = seen.client().get("/v1/checks/nothing", headers=HTML)
     assert told.status_code == 404
     assert told.headers["content-type"] == "application/problem+json"
 
@@ -334,8 +361,8 @@ def test_a_worker_that_does_not_run_is_said_first(healthy: Site) -> None:
     assert "The worker is not running" in _banners(healthy.page("/checks/watch"))
 
 
-def test_overdue_checks_without_a_worker_here_ask_for_one(healthy: Site) -> None:
-    shown = healthy.page("/")
+def test_overdue_checks_without_a_worker_here_ask_for_one(seen_healthy: Site) -> None:
+    shown = seen_healthy.page("/")
     assert "overdue" in _rows(shown)["watch"]
     assert "is a coalmine work process running?" in _banners(shown)
 
@@ -368,6 +395,6 @@ def _banners(shown: Page) -> str:
     return " ".join(element.text for element in shown.all("p", class_="banner") if "hidden" not in element.attributes)
 
 
-def test_verdicts_of_the_filter_are_all_there_are(degraded: Site) -> None:
-    offered = {option.get("value") for option in degraded.page("/runs/5").all("option")}
+def test_verdicts_of_the_filter_are_all_there_are(seen_degraded: Site) -> None:
+    offered = {option.get("value") for option in seen_degraded.page("/runs/5").all("option")}
     assert set(Verdict) <= offered

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from http.cookies import SimpleCookie
@@ -42,7 +42,17 @@ PROTECTED = ("/", "/checks/watch", "/runs/1", "/alerts?state=firing", "/retrieve
 @pytest.fixture
 def pages(sqlite_store: Store) -> Site:
     """Give the pages over a check with a degraded canary and a firing alert."""
-    made = site(sqlite_store)
+    return _pages_of(sqlite_store)
+
+
+@pytest.fixture(scope="module")
+def seen(shared_stores: Callable[[], Store]) -> Site:
+    """Give the same to tests that only look at it."""
+    return _pages_of(shared_stores())
+
+
+def _pages_of(store: Store) -> Site:
+    made = site(store)
     made.world.apply(canary_page([canary("a"), canary("b")]))
     made.world.run()
     made.world.probe.all_miss()
@@ -120,8 +130,8 @@ def test_the_api_never_redirects_to_the_form(pages: Site) -> None:
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_the_form_says_when_no_key_is_needed(pages: Site) -> None:
-    shown = pages.page("/login")
+def test_the_form_says_when_no_key_is_needed(seen: Site) -> None:
+    shown = seen.page("/login")
     assert "open to everybody on this machine" in shown.text
     assert not shown.all("input")
 
@@ -337,10 +347,10 @@ def test_a_made_up_cookie_is_no_session(pages: Site) -> None:
         ("/logout", "/"),
     ],
 )
-def test_the_address_of_an_action_leads_to_the_page_it_belongs_to(pages: Site, action: str, belongs_to: str) -> None:
-    answer = pages.client().get(action)
+def test_the_address_of_an_action_leads_to_the_page_it_belongs_to(seen: Site, action: str, belongs_to: str) -> None:
+    answer = seen.client().get(action)
     assert (answer.status_code, answer.headers["location"]) == (303, belongs_to)
-    assert pages.client(accept="application/json").get(action).status_code == 405
+    assert seen.client(accept="application/json").get(action).status_code == 405
 
 
 @pytest.mark.parametrize(
@@ -358,8 +368,8 @@ def test_the_address_of_an_action_leads_to_the_page_it_belongs_to(pages: Site, a
         "/suites/%2E%2E/canaries/%5Cevil.example/archive",
     ],
 )
-def test_the_address_of_an_action_never_leads_to_another_host(pages: Site, hostile: str) -> None:
-    answer = pages.client().get(f"http://127.0.0.1:8000{hostile}")
+def test_the_address_of_an_action_never_leads_to_another_host(seen: Site, hostile: str) -> None:
+    answer = seen.client().get(f"http://127.0.0.1:8000{hostile}")
     assert answer.status_code in {303, 400, 404}, answer.text
     leads_to = answer.headers.get("location", "/")
     assert leads_to == safe_path(leads_to)
@@ -375,8 +385,8 @@ def test_a_page_there_is_none_of_still_knows_who_is_signed_in(pages: Site) -> No
     assert not page(pages.client().get("/nothing"), 404).all("form", class_="session")
 
 
-def test_every_page_is_well_formed_and_has_nothing_inline(pages: Site) -> None:
-    client = pages.client()
+def test_every_page_is_well_formed_and_has_nothing_inline(seen: Site) -> None:
+    client = seen.client()
     for path in PATHS:
         answer = client.get(path)
         shown = page(answer, 404 if path == "/nothing" else 200)
@@ -415,8 +425,8 @@ def test_every_file_a_page_refers_to_is_there_and_may_be_kept(pages: Site) -> No
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_every_link_of_a_page_leads_somewhere(pages: Site) -> None:
-    client = pages.client()
+def test_every_link_of_a_page_leads_somewhere(seen: Site) -> None:
+    client = seen.client()
     wanted = {link.get("href") for path in PATHS[:5] for link in page(client.get(path)).all("a")}
     assert len(wanted) > 10
     for address in sorted(wanted):
@@ -438,9 +448,9 @@ def test_every_answer_carries_the_headers_that_protect_it(pages: Site, path: str
     assert headers["cache-control"] == "no-store"
 
 
-def test_static_files_lead_nowhere_else(pages: Site) -> None:
+def test_static_files_lead_nowhere_else(seen: Site) -> None:
     for path in ("/static/../rendering.py", "/static/%2e%2e/rendering.py", "/static/..%2frendering.py", "/static/"):
-        assert pages.client().get(path).status_code == 404
+        assert seen.client().get(path).status_code == 404
 
 
 def test_vendored_files_are_those_that_were_published() -> None:
@@ -462,8 +472,8 @@ def test_the_api_page_asks_nothing_of_the_internet(pages: Site) -> None:
     assert "validatorUrl: null" in (STATIC / "docs.js").read_text()
 
 
-def test_the_description_of_the_api_is_whole(pages: Site) -> None:
-    described: dict[str, Any] = pages.client().get("/openapi.json").json()
+def test_the_description_of_the_api_is_whole(seen: Site) -> None:
+    described: dict[str, Any] = seen.client().get("/openapi.json").json()
     schemas = described["components"]["schemas"]
     parts = {
         f"#/components/{kind}/{name}" for kind in ("schemas", "responses") for name in described["components"][kind]

@@ -1,5 +1,7 @@
 """The page of a check reads well in one pass: verdict, alerts, degraded queries, chart, detector, configuration."""
 
+from collections.abc import Callable
+
 import pytest
 
 from app.base.db.engine import Store
@@ -32,6 +34,16 @@ def pages(sqlite_store: Store) -> Site:
 @pytest.fixture
 def healthy(pages: Site) -> Site:
     """Give the pages over a check whose two runs were healthy."""
+    return _healthy_of(pages)
+
+
+@pytest.fixture(scope="module")
+def seen_healthy(shared_stores: Callable[[], Store]) -> Site:
+    """Give the same to tests that only look at it."""
+    return _healthy_of(site(shared_stores()))
+
+
+def _healthy_of(pages: Site) -> Site:
     pages.world.apply(canary_page(CANARIES))
     pages.world.probe.answers["nobody knows"] = answered(hits())
     pages.world.run()
@@ -42,6 +54,16 @@ def healthy(pages: Site) -> Site:
 @pytest.fixture
 def degraded(healthy: Site) -> Site:
     """Give the pages over a check that lost documents: one canary slipped, the others miss, an alert is firing."""
+    return _degraded_of(healthy)
+
+
+@pytest.fixture(scope="module")
+def seen_degraded(shared_stores: Callable[[], Store]) -> Site:
+    """Give the same to tests that only look at it."""
+    return _degraded_of(_healthy_of(site(shared_stores())))
+
+
+def _degraded_of(healthy: Site) -> Site:
     probe = healthy.world.probe
     probe.all_miss()
     probe.answers["a"] = answered(hits("x", "doc-a", scores=[0.7, 0.6], texts={"x": "The text of another."}))
@@ -75,8 +97,8 @@ def _rows(shown: Page, heading: str) -> dict[str, list[str]]:
 # --- the headline ---
 
 
-def test_a_healthy_check_says_so(healthy: Site) -> None:
-    shown = healthy.page(CHECK)
+def test_a_healthy_check_says_so(seen_healthy: Site) -> None:
+    shown = seen_healthy.page(CHECK)
     assert shown.one("h1").text == "watch"
     assert "No rule is violated in the latest run." in shown.text
     assert "No degraded queries." in shown.text
@@ -114,8 +136,8 @@ def test_an_archived_check_keeps_its_page_and_no_rule_looks_at_it(healthy: Site)
     assert "threshold-coverage: bad when coverage is below 0.9 (warning)" in _section(shown, "definition")
 
 
-def test_what_a_rule_saw_is_not_said_over_and_over(degraded: Site) -> None:
-    shown = degraded.page(CHECK)
+def test_what_a_rule_saw_is_not_said_over_and_over(seen_degraded: Site) -> None:
+    shown = seen_degraded.page(CHECK)
     assert shown.one("ul", class_="reasons").text == "coverage 0.333 is below 0.5 (critical)"
     assert shown.text.count("coverage 0.333 is below 0.5") == 2, "in the headline, and with what every rule saw"
 
@@ -131,8 +153,8 @@ def test_names_of_ours_are_words_and_names_of_others_stay() -> None:
 # --- the chart ---
 
 
-def test_a_chart_offers_every_measure_there_is_and_the_categories_it_is_kept_for(degraded: Site) -> None:
-    shown = degraded.page(CHECK)
+def test_a_chart_offers_every_measure_there_is_and_the_categories_it_is_kept_for(seen_degraded: Site) -> None:
+    shown = seen_degraded.page(CHECK)
     offered = [option.get("value") for option in shown.all("option")]
     assert {"", "health_score", "coverage", "NDCG@10", "MRR", "*", "procedural"} <= set(offered)
     assert "R_id@5" not in offered, "nothing is expected by id and text"
@@ -144,8 +166,8 @@ def test_a_chart_offers_every_measure_there_is_and_the_categories_it_is_kept_for
     assert {one.get("value") for one in shown.all("input", name="range")} == {"1h", "24h", "7d", "30d", "own"}
 
 
-def test_without_scripts_a_table_says_what_the_chart_would(degraded: Site) -> None:
-    shown = degraded.page(CHECK)
+def test_without_scripts_a_table_says_what_the_chart_would(seen_degraded: Site) -> None:
+    shown = seen_degraded.page(CHECK)
     assert shown.one("div", id="chart").get("data-check") == "watch"
     rows = shown.one("table", id="chart-table").text
     assert rows.count("0.333") == 3
@@ -155,8 +177,8 @@ def test_without_scripts_a_table_says_what_the_chart_would(degraded: Site) -> No
 # --- alerts and rules ---
 
 
-def test_an_open_alert_is_a_line_that_leads_to_its_page(degraded: Site) -> None:
-    shown = degraded.page(CHECK)
+def test_an_open_alert_is_a_line_that_leads_to_its_page(seen_degraded: Site) -> None:
+    shown = seen_degraded.page(CHECK)
     line = shown.one("li", id="alert-1").text
     assert line.startswith("critical firing watch: coverage 0.333, below 0.5 since ")
     told = " UTC (run 3), 4 of 4 canaries degraded threshold-coverage 3 of the last 3 runs bad open since "
@@ -165,8 +187,8 @@ def test_an_open_alert_is_a_line_that_leads_to_its_page(degraded: Site) -> None:
     assert not shown.all("article")
 
 
-def test_why_it_did_and_did_not_alert_is_said_of_every_rule(degraded: Site) -> None:
-    shown = degraded.page(CHECK)
+def test_why_it_did_and_did_not_alert_is_said_of_every_rule(seen_degraded: Site) -> None:
+    shown = seen_degraded.page(CHECK)
     rules = _rows(shown, "why")
     told = {name.split(" ")[0]: " ".join(cells) for name, cells in rules.items()}
     assert list(told) == ["threshold-coverage", "probe_errors", "no_data", "embedding", "slower"]
@@ -178,8 +200,8 @@ def test_why_it_did_and_did_not_alert_is_said_of_every_rule(degraded: Site) -> N
     assert "Notifications are sent to ops" in _section(shown, "alerts")
 
 
-def test_of_a_fault_of_many_the_page_says_what_they_have_in_common(degraded: Site) -> None:
-    assert "4 of 4" in _section(degraded.page(CHECK), "alerts")
+def test_of_a_fault_of_many_the_page_says_what_they_have_in_common(seen_degraded: Site) -> None:
+    assert "4 of 4" in _section(seen_degraded.page(CHECK), "alerts")
 
 
 def test_resolved_alerts_stay_readable(degraded: Site) -> None:
@@ -201,16 +223,16 @@ def test_a_check_without_hooks_says_that_nobody_is_told(pages: Site) -> None:
     assert "none, so nobody is notified" in _section(shown, "definition")
 
 
-def test_the_chart_calls_repeated_ids_what_they_are(healthy: Site) -> None:
-    shown = {one.get("value"): one.text for one in healthy.page(CHECK).all("option")}
+def test_the_chart_calls_repeated_ids_what_they_are(seen_healthy: Site) -> None:
+    shown = {one.get("value"): one.text for one in seen_healthy.page(CHECK).all("option")}
     assert shown["duplicate_ratio"] == "duplicate ids"  # near copies under different ids are none of these
 
 
 # --- the detector ---
 
 
-def test_while_learning_the_page_says_how_far_it_is(healthy: Site) -> None:
-    told = _section(healthy.page(CHECK), "detector")
+def test_while_learning_the_page_says_how_far_it_is(seen_healthy: Site) -> None:
+    told = _section(seen_healthy.page(CHECK), "detector")
     assert "no baseline yet: 2 of 20 identical runs" in told
     assert "Identical runs 2 of 20" in told
     assert "Baseline: none yet." in told
@@ -265,8 +287,8 @@ def test_a_choice_that_waits_for_the_next_run_is_said(healthy: Site) -> None:
 # --- the canaries ---
 
 
-def test_a_degraded_query_is_a_line_with_reasons_in_numbers_and_ranks(degraded: Site) -> None:
-    shown = degraded.page(CHECK)
+def test_a_degraded_query_is_a_line_with_reasons_in_numbers_and_ranks(seen_degraded: Site) -> None:
+    shown = seen_degraded.page(CHECK)
     rows = {name.split(" ")[0]: cells for name, cells in _rows(shown, "degraded").items()}
     assert rows.keys() == {"a", "b", "c", "nobody"}
     assert rows["a"][1:] == ["Relevance 0.700 is below its minimum 0.8", "1", "2"]
@@ -353,8 +375,8 @@ def test_the_canaries_of_a_run_are_read_once_to_say_why_they_fell(degraded: Site
     assert sum("diagnoses" in statement and "GROUP BY" in statement for statement in asked) == 1
 
 
-def test_measures_are_shown_at_every_k_by_category_and_by_tag(degraded: Site) -> None:
-    shown = degraded.page(CHECK)
+def test_measures_are_shown_at_every_k_by_category_and_by_tag(seen_degraded: Site) -> None:
+    shown = seen_degraded.page(CHECK)
     assert _rows(shown, "measures")["Hit"][1:] == ["0.000", "0.333", "0.333", "0.333"]
     groups = _rows(shown, "categories")
     assert list(groups) == ["negative answered: 1.000", "procedural", "simple factual"]
@@ -378,19 +400,19 @@ def test_an_unknown_run_shows_why_probes_failed(healthy: Site) -> None:
 # --- runs and definition ---
 
 
-def test_two_runs_can_be_picked_and_compared_beginning_with_the_last_that_was_well(degraded: Site) -> None:
-    shown = degraded.page(CHECK)
+def test_two_runs_can_be_picked_and_compared_beginning_with_the_last_that_was_well(seen_degraded: Site) -> None:
+    shown = seen_degraded.page(CHECK)
     form = shown.one("form", id="compare")
     assert (form.get("method"), form.get("action")) == ("get", "/runs/compare")
     picked = [(one.get("name"), one.get("value")) for one in shown.all("input", type="radio", checked="")]
     assert ("before", "2") in picked
     assert ("now", "5") in picked
-    answer = degraded.client().get("/runs/compare?before=2&now=5")
+    answer = seen_degraded.client().get("/runs/compare?before=2&now=5")
     assert answer.headers["location"] == "/runs/2/diff/5"
 
 
-def test_a_thin_suite_is_said_where_the_check_is_described(healthy: Site) -> None:
-    assert "Suite 'suite' is thin" in _section(healthy.page(CHECK), "definition")
+def test_a_thin_suite_is_said_where_the_check_is_described(seen_healthy: Site) -> None:
+    assert "Suite 'suite' is thin" in _section(seen_healthy.page(CHECK), "definition")
 
 
 def test_a_badge_is_shown_with_what_to_paste(healthy: Site) -> None:
@@ -418,8 +440,8 @@ def test_hostile_texts_stay_texts(pages: Site) -> None:
         assert not [name for element in shown.elements for name in element.attributes if name.startswith("on")]
 
 
-def test_degraded_queries_stand_before_the_chart_and_the_history(degraded: Site) -> None:
-    headings = [one.text for one in degraded.page(CHECK).all("h2")]
+def test_degraded_queries_stand_before_the_chart_and_the_history(seen_degraded: Site) -> None:
+    headings = [one.text for one in seen_degraded.page(CHECK).all("h2")]
     places = {name: next(n for n, text in enumerate(headings) if text.startswith(name)) for name in ORDER}
     assert sorted(places, key=places.__getitem__) == list(ORDER)
 

@@ -1,6 +1,6 @@
 """The overview: what is looked for is found, a page at a time, and what is wrong with Coalmine itself is said."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -28,7 +28,17 @@ REFUSED = Receipt(ok=False, http_status=410, error="refused", untaken=True, gone
 @pytest.fixture
 def pages(sqlite_store: Store) -> Site:
     """Give three checks: one lost what is tagged legal, one is well, one has not run yet."""
-    found = site(sqlite_store)
+    return _pages_of(sqlite_store)
+
+
+@pytest.fixture(scope="module")
+def seen(shared_stores: Callable[[], Store]) -> Site:
+    """Give the same to tests that only look at it."""
+    return _pages_of(shared_stores())
+
+
+def _pages_of(store: Store) -> Site:
+    found = site(store)
     found.world.apply(*_three())
     found.world.run("leave")
     found.world.run("billing")
@@ -70,16 +80,16 @@ def _many(pages: Site, count: int) -> None:
 # --- filters -------------------------------------------------------------------------------------------------
 
 
-def test_each_filter_leaves_what_is_like_it(pages: Site) -> None:
-    assert _shown(pages) == ["billing", "novel", "leave"]
-    assert _shown(pages, suite="people") == ["leave"]
-    assert _shown(pages, retriever="search") == ["billing", "novel", "leave"]
-    assert _shown(pages, retriever="other") == []
-    assert _shown(pages, q="INVOI") == ["billing"]
-    assert _shown(pages, verdict="healthy") == ["leave"]
-    assert _shown(pages, verdict="none") == ["novel"]
-    assert _shown(pages, category="procedural") == ["billing"]
-    assert _shown(pages, tag="legal", suite="people") == []
+def test_each_filter_leaves_what_is_like_it(seen: Site) -> None:
+    assert _shown(seen) == ["billing", "novel", "leave"]
+    assert _shown(seen, suite="people") == ["leave"]
+    assert _shown(seen, retriever="search") == ["billing", "novel", "leave"]
+    assert _shown(seen, retriever="other") == []
+    assert _shown(seen, q="INVOI") == ["billing"]
+    assert _shown(seen, verdict="healthy") == ["leave"]
+    assert _shown(seen, verdict="none") == ["novel"]
+    assert _shown(seen, category="procedural") == ["billing"]
+    assert _shown(seen, tag="legal", suite="people") == []
 
 
 def test_only_failing_is_what_somebody_has_to_look_at(pages: Site) -> None:
@@ -94,11 +104,11 @@ def test_only_failing_is_what_somebody_has_to_look_at(pages: Site) -> None:
     assert _shown(pages, failing="1", verdict="healthy") == []
 
 
-def test_the_coverage_of_the_part_one_asked_for_is_shown(pages: Site) -> None:
-    assert "0.000 with tag legal, 2 of 2 canaries measured" in _rows(pages.page("/?tag=legal"))["billing"]
-    row = _rows(pages.page("/?tag=legal&category=procedural"))["billing"]
+def test_the_coverage_of_the_part_one_asked_for_is_shown(seen: Site) -> None:
+    assert "0.000 with tag legal, 2 of 2 canaries measured" in _rows(seen.page("/?tag=legal"))["billing"]
+    row = _rows(seen.page("/?tag=legal&category=procedural"))["billing"]
     assert "1.000 in procedural, 1 of 1 canary measured" in row
-    assert "with tag" not in _rows(pages.page("/"))["billing"]
+    assert "with tag" not in _rows(seen.page("/"))["billing"]
 
 
 def test_of_a_run_that_measured_nobody_no_number_is_degraded(pages: Site) -> None:
@@ -109,19 +119,19 @@ def test_of_a_run_that_measured_nobody_no_number_is_degraded(pages: Site) -> Non
     assert f"Degraded {ABSENT} of 0 measured canaries" in shown
 
 
-def test_verdicts_are_counted_whichever_is_chosen(pages: Site) -> None:
+def test_verdicts_are_counted_whichever_is_chosen(seen: Site) -> None:
     assert (
-        _chips(pages.page("/"))
+        _chips(seen.page("/"))
         == "Verdict of the newest run all 3 1 healthy 1 degraded 0 unknown 1 no runs yet 0 disabled"
     )
-    shown = pages.page("/?verdict=degraded&q=b")
+    shown = seen.page("/?verdict=degraded&q=b")
     assert _chips(shown) == "Verdict of the newest run all 2 0 healthy 1 degraded 0 unknown 1 no runs yet 0 disabled"
     assert "checked" in shown.one("input", value="degraded").attributes
     assert shown.one("p", id="found-count").text == "1 of 3 checks. Show all"
 
 
-def test_what_was_chosen_stands_in_the_form_and_in_the_address_it_follows(pages: Site) -> None:
-    shown = pages.page("/?q=b&suite=invoices&tag=gone&failing=1&category=&page=1")
+def test_what_was_chosen_stands_in_the_form_and_in_the_address_it_follows(seen: Site) -> None:
+    shown = seen.page("/?q=b&suite=invoices&tag=gone&failing=1&category=&page=1")
     assert shown.one("input", name="q").get("value") == "b"
     assert [one.get("value") for one in shown.all("option") if "selected" in one.attributes] == ["invoices", "gone"]
     assert "checked" in shown.one("input", name="failing").attributes
@@ -129,21 +139,21 @@ def test_what_was_chosen_stands_in_the_form_and_in_the_address_it_follows(pages:
     assert "No matching checks" in shown.text
 
 
-def test_a_form_without_scripts_filters_as_well(pages: Site) -> None:
-    form = pages.page("/").one("form", id="filters")
+def test_a_form_without_scripts_filters_as_well(seen: Site) -> None:
+    form = seen.page("/").one("form", id="filters")
     assert (form.get("method"), form.get("action")) == ("get", "/")
-    assert _shown(pages, verdict="", q="", suite="invoices", retriever="", category="", tag="") == ["billing"]
+    assert _shown(seen, verdict="", q="", suite="invoices", retriever="", category="", tag="") == ["billing"]
 
 
-def test_hostile_filters_stay_texts(pages: Site) -> None:
-    shown = pages.page("/?" + urlencode({"q": HOSTILE, "tag": HOSTILE, "suite": HOSTILE}))
+def test_hostile_filters_stay_texts(seen: Site) -> None:
+    shown = seen.page("/?" + urlencode({"q": HOSTILE, "tag": HOSTILE, "suite": HOSTILE}))
     assert shown.one("input", name="q").get("value") == HOSTILE
     assert not shown.all("script", src=None)  # type: ignore[arg-type] # none without a source
     assert not shown.all("img", src="x")
 
 
-def test_a_verdict_there_is_none_of_is_a_problem(pages: Site) -> None:
-    assert "is one of healthy, degraded, unknown, none, off" in pages.page("/?verdict=bad", 422).text
+def test_a_verdict_there_is_none_of_is_a_problem(seen: Site) -> None:
+    assert "is one of healthy, degraded, unknown, none, off" in seen.page("/?verdict=bad", 422).text
 
 
 # --- the first line ------------------------------------------------------------------------------------------
@@ -199,8 +209,8 @@ def test_few_checks_are_shown_without_filters_and_many_with_them(pages: Site) ->
     assert "open" in pages.page("/").one("details", class_="filter").attributes
 
 
-def test_the_verdicts_of_the_last_runs_are_drawn_for_each_check(pages: Site) -> None:
-    shown = pages.page("/")
+def test_the_verdicts_of_the_last_runs_are_drawn_for_each_check(seen: Site) -> None:
+    shown = seen.page("/")
     names = [one.get("aria-label") for one in shown.all("svg", class_="history")]
     assert names == ["Last 2 runs: 1 degraded, 1 healthy", "Last run: 1 healthy"]
 
@@ -299,8 +309,8 @@ def test_notifications_nobody_got_are_said_with_where_to_look(pages: Site) -> No
     assert shown.all("a", href="/deliveries?hook=ops&state=dead")
 
 
-def test_a_banner_is_said_once_and_not_with_every_look(pages: Site) -> None:
-    shown = pages.page("/")
+def test_a_banner_is_said_once_and_not_with_every_look(seen: Site) -> None:
+    shown = seen.page("/")
     assert shown.one("div", id="banners").get("aria-live") == "polite"
     assert "#banners:innerHTML" in shown.one("div", id="found").get("hx-select-oob")
 
@@ -398,8 +408,8 @@ def test_a_run_is_started_by_who_may_write(pages: Site) -> None:
         ("/tasks", "Tasks", "page"),
     ],
 )
-def test_the_navigation_marks_where_one_is(pages: Site, path: str, marked: str, how: str) -> None:
-    shown = pages.page(path)
+def test_the_navigation_marks_where_one_is(seen: Site, path: str, marked: str, how: str) -> None:
+    shown = seen.page(path)
     links = {link.text: link for link in reversed(shown.all("a")) if link.text in NAVIGATION}  # the first of each
     assert set(links) >= NAVIGATION.keys()
     assert {name: links[name].get("href") for name in NAVIGATION} == NAVIGATION

@@ -1,5 +1,7 @@
 """The pages of runs: results filtered, what changed since another run in plain words, and which runs to compare."""
 
+from collections.abc import Callable
+
 import pytest
 
 from app.base.db.engine import Store
@@ -18,7 +20,17 @@ KEYS = tuple(f"c{number:02}" for number in range(14))
 @pytest.fixture
 def pages(sqlite_store: Store) -> Site:
     """Give three runs of fourteen canaries: well, well, and with six that lost what they expect and one unanswered."""
-    found = site(sqlite_store)
+    return _pages_of(sqlite_store)
+
+
+@pytest.fixture(scope="module")
+def seen(shared_stores: Callable[[], Store]) -> Site:
+    """Give the same to tests that only look at it."""
+    return _pages_of(shared_stores())
+
+
+def _pages_of(store: Store) -> Site:
+    found = site(store)
     found.world.apply(
         page(
             [canary(key, tags=["even" if number % 2 == 0 else "odd"]) for number, key in enumerate(KEYS)],
@@ -56,9 +68,9 @@ FILTERED = {
 }
 
 
-def test_results_are_filtered_by_whatever_is_chosen(pages: Site) -> None:
+def test_results_are_filtered_by_whatever_is_chosen(seen: Site) -> None:
     for asked, found in FILTERED.items():
-        shown = pages.page(f"/runs/3?{asked}")
+        shown = seen.page(f"/runs/3?{asked}")
         assert tuple(shown_keys(shown)) == found, asked
         told = shown.all("p", role="status")
         assert any("No results match" in one.text for one in told) is (not found), asked
@@ -89,17 +101,17 @@ def test_coverage_is_explained_by_the_k_of_the_run(pages: Site) -> None:
     assert check_details.k_of_run(pages.world.store, "5") is None, "it has not started"
 
 
-def test_what_no_filter_knows_is_refused(pages: Site) -> None:
+def test_what_no_filter_knows_is_refused(seen: Site) -> None:
     refused = ("verdict=bogus", "reason=bogus", "outcome=bogus", "category=bogus", "after=-2")
-    assert {asked: pages.client().get(f"/runs/3?{asked}").status_code for asked in refused} == dict.fromkeys(
+    assert {asked: seen.client().get(f"/runs/3?{asked}").status_code for asked in refused} == dict.fromkeys(
         refused, 422
     )
 
 
-def test_the_same_filters_are_those_of_the_api(pages: Site) -> None:
-    items = pages.client().get("/v1/runs/3/results?reason=missing&tag=even").json()["items"]
+def test_the_same_filters_are_those_of_the_api(seen: Site) -> None:
+    items = seen.client().get("/v1/runs/3/results?reason=missing&tag=even").json()["items"]
     assert [one["key"] for one in items] == ["c00", "c02", "c04"]
-    items = pages.client().get("/v1/runs/3/results?outcome=refused").json()["items"]
+    items = seen.client().get("/v1/runs/3/results?outcome=refused").json()["items"]
     assert [(one["key"], one["http_status"]) for one in items] == [("c13", 503)]
 
 
@@ -125,8 +137,8 @@ def test_the_last_healthy_run_is_named_where_it_is_another_than_the_one_before(p
     assert links["/runs/2/diff/4"] == "with the last healthy run, 2"
 
 
-def test_the_first_run_has_nothing_to_be_compared_with(pages: Site) -> None:
-    shown = pages.page("/runs/1")
+def test_the_first_run_has_nothing_to_be_compared_with(seen: Site) -> None:
+    shown = seen.page("/runs/1")
     assert "It is the first stored run of watch" in shown.text
     assert not [one for one in shown.all("a") if "/diff/" in one.get("href")]
 
@@ -139,8 +151,8 @@ def test_a_run_that_waits_is_no_reason_to_fail(pages: Site) -> None:
 # The page of a comparison
 
 
-def test_a_run_diff_names_what_got_worse_and_by_how_much(pages: Site) -> None:
-    shown = pages.page("/runs/2/diff/3")
+def test_a_run_diff_names_what_got_worse_and_by_how_much(seen: Site) -> None:
+    shown = seen.page("/runs/2/diff/3")
     assert "The runs can be compared" in shown.text
     assert "The index versions are v1 and v2" in shown.text
     assert "worse Worse than before: NDCG@10 down 0." in shown.text
@@ -161,18 +173,18 @@ def test_a_run_diff_names_what_got_worse_and_by_how_much(pages: Site) -> None:
     assert shown_keys(shown)[:7] == list(KEYS[:7]), "the most harmed first"
 
 
-def test_a_diff_shows_only_what_is_asked_for(pages: Site) -> None:
+def test_a_diff_shows_only_what_is_asked_for(seen: Site) -> None:
     wanted = {"worse": KEYS[:7], "better": (), "changed": (*KEYS[:7], "c13"), "": KEYS}
     ways = ("all ", "got worse ", "got better ", "changed ")
     for show, found in wanted.items():
-        shown = pages.page(f"/runs/2/diff/3?show={show}" if show else "/runs/2/diff/3")
+        shown = seen.page(f"/runs/2/diff/3?show={show}" if show else "/runs/2/diff/3")
         assert sorted(shown_keys(shown)) == sorted(found), show
         (chosen,) = [one for one in shown.all("a", **{"aria-current": "true"}) if one.text.startswith(ways)]
         assert chosen.text.rpartition(" ")[2] == str(len(found)), "it says how many"
 
 
-def test_a_diff_of_what_is_the_same_says_so(pages: Site) -> None:
-    shown = pages.page("/runs/1/diff/2?show=changed")
+def test_a_diff_of_what_is_the_same_says_so(seen: Site) -> None:
+    shown = seen.page("/runs/1/diff/2?show=changed")
     assert "Nothing changed" in shown.text
     assert "every canary scores the same in all primary measures" in shown.text
 
@@ -185,28 +197,28 @@ def test_a_diff_says_why_runs_cannot_be_compared_strictly(pages: Site) -> None:
     assert "K is 5 and 3" in shown.text
 
 
-def test_other_runs_are_picked_and_the_two_are_swapped(pages: Site) -> None:
-    shown = pages.page("/runs/2/diff/3")
+def test_other_runs_are_picked_and_the_two_are_swapped(seen: Site) -> None:
+    shown = seen.page("/runs/2/diff/3")
     for name, chosen in (("before", "2"), ("now", "3")):
         assert shown.all("select", name=name)
         assert chosen in [one.get("value") for one in shown.all("option") if "selected" in one.attributes]
     assert shown.all("a", href="/runs/3/diff/2")
-    answer = pages.client().get("/runs/compare?before=1&now=3")
+    answer = seen.client().get("/runs/compare?before=1&now=3")
     assert (answer.status_code, answer.headers["location"]) == (303, "/runs/1/diff/3")
 
 
-def test_picking_leads_nowhere_else(pages: Site) -> None:
+def test_picking_leads_nowhere_else(seen: Site) -> None:
     for hostile in ("//elsewhere.example", "../../login", "1?x=//elsewhere"):
-        answer = pages.client().get("/runs/compare", params={"before": hostile, "now": "3"})
+        answer = seen.client().get("/runs/compare", params={"before": hostile, "now": "3"})
         assert answer.headers["location"].startswith("/runs/")
         assert answer.headers["location"].endswith("/diff/3")
         assert answer.headers["location"].count("/") == 4
         assert "?" not in answer.headers["location"]
 
 
-def test_what_cannot_be_compared_is_a_page_that_says_so(pages: Site) -> None:
+def test_what_cannot_be_compared_is_a_page_that_says_so(seen: Site) -> None:
     for path, status in {"/runs/1/diff/99": 404, "/runs/x/diff/1": 404, "/runs/1/diff/2?show=x": 422}.items():
-        pages.page(path, status)
+        seen.page(path, status)
 
 
 def test_a_run_under_way_cannot_be_compared(pages: Site) -> None:
