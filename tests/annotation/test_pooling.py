@@ -93,9 +93,9 @@ def test_draws_are_the_same_again_and_differ_between_canaries() -> None:
 
 
 def test_every_item_of_a_stratum_is_drawn_as_often() -> None:
-    rankings, drawn = {"a": ranking(words(0, 100))}, np.zeros(100)
+    merged, drawn = merge_rankings({"a": ranking(words(0, 100))}, PLAN.bounds), np.zeros(100)
     for number in range(2_000):
-        for item in pool(rankings, canary=str(number)).items:
+        for item in draw_items(merged, PLAN, canary_random(0, str(number))).items:
             drawn[item.ranks["a"] - 1] += 1
     assert (drawn[:10] == 2_000).all()
     assert drawn[10:30] == pytest.approx(500, abs=4 * np.sqrt(500 * 0.75))

@@ -30,18 +30,18 @@ def compute(desk: Desk) -> None:
     results.compute_recall(desk.store, task.id, now=desk.world.clock())
 
 
-def test_the_estimate_scales_what_the_samples_hold(store: Store) -> None:
-    desk = pooled(store)
+def test_the_estimate_scales_what_the_samples_hold(sqlite_store: Store) -> None:
+    desk = pooled(sqlite_store)
     desk.work_through("Ann")  # texts 0 to 4 are relevant
     expected = 0.0
-    with store.read() as connection:
+    with sqlite_store.read() as connection:
         canaries = rows.list_task_canaries(connection, present(rows.find_task(connection, "truth")).id)
     for canary in canaries:
         mine = [item for item in desk.items() if item.canary_id == canary.canary_id]
         for stratum, size in enumerate(present(canary.sizes)):
             drawn = [int(item.text.split()[1]) < 5 for item in mine if item.stratum == stratum]
             expected += size * sum(drawn) / len(drawn)
-    found = results.load_recall(store, "truth")
+    found = results.load_recall(sqlite_store, "truth")
     assert (found["queries"], found["undecided"]) == (4, 0)
     by_place = {(one["retriever"], one["k"]): one for one in found["estimates"]}
     assert set(by_place) == {(slug, k) for slug in ("bm25", "dense") for k in (1, 3)}

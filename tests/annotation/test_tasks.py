@@ -172,8 +172,8 @@ def test_an_annotator_sees_neither_rank_nor_retriever_nor_stratum(sqlite_store: 
     assert "dense" not in str(item)
 
 
-def test_one_query_after_the_other_each_item_once_in_an_order_of_ones_own(store: Store) -> None:
-    desk = pooled(store, overlap=1.0)
+def test_one_query_after_the_other_each_item_once_in_an_order_of_ones_own(sqlite_store: Store) -> None:
+    desk = pooled(sqlite_store, overlap=1.0)
     orders = {name: desk.work_through(name) for name in ("Ann", "Bob")}
     assert sorted(orders["Ann"]) == sorted(orders["Bob"]) == sorted(item.token for item in desk.items())
     assert orders["Ann"] != orders["Bob"]

@@ -1,6 +1,7 @@
 """Interleavings: lists by the published function, clicks counted once, and the first look that ends decides."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
 from app.comparison.domain import Side
 from app.experiments.documents import Click, InterleavingDocument, ListsRequest
-from app.experiments.domain import ExperimentState, Preferences, decide_preference
+from app.experiments.domain import ExperimentState, Preferences, decide_preference, interleave
 from app.experiments.service import experiments
 from tests.support.api_service import Api, api
 
@@ -112,14 +113,15 @@ def test_users_who_prefer_a_ranking_decide_over_rest(service: Api) -> None:
     assert service.client.put(address, json=made.json()).status_code == 200, "an answer can be sent back"
     random = np.random.default_rng(7)
     clicks = []
+    a, b = ["x", "y", "z"], ["good", "x", "y"]
     for unit in range(400):
-        wish = {"unit": f"user-{unit}", "a": ["x", "y", "z"], "b": ["good", "x", "y"]}
-        merged = service.client.post(f"{address}/lists", json=wish).json()
-        assert merged["epoch"] == 1
-        assert len(merged["hits"]) == 3
+        hits = [asdict(hit) for hit in interleave("search", 1, f"user-{unit}", a, b)]
+        if unit < 5:  # as clients merge that ask
+            merged = service.client.post(f"{address}/lists", json={"unit": f"user-{unit}", "a": a, "b": b}).json()
+            assert merged == {"epoch": 1, "hits": hits}
         clicks += [
-            {"event_id": f"{unit}-{hit['id']}", "unit": wish["unit"], "team": hit["team"]}
-            for hit in merged["hits"]
+            {"event_id": f"{unit}-{hit['id']}", "unit": f"user-{unit}", "team": hit["team"]}
+            for hit in hits
             if hit["team"] is not None and random.random() < (0.7 if hit["id"] == "good" else 0.2)
         ]
     for _ in range(2):
