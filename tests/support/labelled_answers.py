@@ -6,12 +6,13 @@ from typing import Any
 
 from app.annotation import store as task_rows
 from app.annotation.documents import TaskDocument
+from app.annotation.domain import hash_share
 from app.annotation.service import tasks
 from app.annotation.store import TaskRow
 from app.answers import store as calibrations
 from app.answers.domain.trust import CalibrationBody
 from app.answers.service import labels
-from app.base.db.engine import Store
+from app.base.db.engine import Store, to_us
 from app.base.documents.parsing import parse_document
 from app.catalog import store as catalog
 from tests.support.answered_world import Answered, answered_world, answers_page
@@ -67,16 +68,28 @@ class Labelled:
 
     def label(self, annotator: str = "Ann", *, wrong: int = 0, most: int = 1_000) -> int:
         """Label what is left by the truth, the first `wrong` against it; returns how many there were."""
-        count = 0
-        found = tasks.next_item(self.store, "labels", annotator=annotator)
-        while (item := found["item"]) is not None and count < most:
-            yes = item["query"] not in self.lies
-            grade = int(yes if count >= wrong else not yes)
-            now = self.it.world.clock.advance(1)
-            found = tasks.annotate(self.store, "labels", item["id"], annotator=annotator, grade=grade, now=now)
-            count += 1
-        labels.calibrate(self.store, self.task().id, now=self.it.world.clock())
-        return count
+        task = self.task()
+        with self.store.write() as connection:
+            keys = {one.canary_id: one.key for one in task_rows.list_task_canaries(connection, task.id)}
+            open_ = task_rows.open_canaries(connection, task.id, annotator)
+            left = [
+                (item_id, keys[one or 0] not in self.lies)
+                for one in sorted(open_, key=lambda one: hash_share(f"order:{task.document.seed}:{annotator}:{one}"))
+                for item_id in task_rows.open_items(connection, task.id, annotator, canary_id=one).values()
+            ][:most]
+            for place, (item_id, yes) in enumerate(left):
+                task_rows.save_annotation(
+                    connection,
+                    task_id=task.id,
+                    item_id=item_id,
+                    annotator=annotator,
+                    grade=int(yes if place >= wrong else not yes),
+                    seconds=None,
+                    at=to_us(self.it.world.clock.advance(1)),
+                )
+            task_rows.defer_results(connection, task, to_us(self.it.world.clock()))
+        labels.calibrate(self.store, task.id, now=self.it.world.clock())
+        return len(left)
 
     def calibration(self) -> CalibrationBody:
         """Return what counts of the judge."""
