@@ -29,7 +29,7 @@ def graded(store: Store, **changes: Any) -> Desk:
     desk = Desk.of(store, **changes)
     desk.make_pool()
     for name in ("Ann", "Bob"):
-        desk.work_through(name)
+        desk.grade_all(name)
     return desk
 
 
@@ -169,7 +169,7 @@ def test_chunks_that_nothing_names_are_listed(sqlite_store: Store) -> None:
     desk = Desk.of(sqlite_store, queries=("refunds",), counted=True)
     desk.shelves.odd_texts = {number: f"Text {number} {'long ' * 5_000}" for number in (0, 1)}
     desk.make_pool()
-    desk.work_through("Ann")
+    desk.grade_all("Ann")
     (done,) = adopt(desk)["adopted"]
     assert sorted(one["ids"] for one in done["unnamed"]) == [["1"], ["2"]]
     assert {len(one["text"]) for one in done["unnamed"]} == {200}
@@ -207,7 +207,7 @@ def test_a_dry_run_only_tells(sqlite_store: Store) -> None:
 def test_disputed_and_open_items_wait_and_an_adjudication_decides(sqlite_store: Store) -> None:
     desk = Desk.of(sqlite_store, overlap=1.0)
     desk.make_pool()
-    desk.work_through("Ann")
+    desk.grade_all("Ann")
     token = present(desk.next("Bob")["item"])["id"]
     mine = {one.token: one for one in desk.items()}[token]
     relevant = int(mine.text.split()[1]) < 5

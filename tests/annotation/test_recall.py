@@ -32,7 +32,7 @@ def compute(desk: Desk) -> None:
 
 def test_the_estimate_scales_what_the_samples_hold(sqlite_store: Store) -> None:
     desk = pooled(sqlite_store)
-    desk.work_through("Ann")  # texts 0 to 4 are relevant
+    desk.grade_all("Ann")  # texts 0 to 4 are relevant
     expected = 0.0
     with sqlite_store.read() as connection:
         canaries = rows.list_task_canaries(connection, present(rows.find_task(connection, "truth")).id)
@@ -69,7 +69,7 @@ def test_only_queries_whose_chunks_are_all_decided_count(sqlite_store: Store) ->
 
 def test_a_disputed_chunk_leaves_its_query_undecided(sqlite_store: Store) -> None:
     desk = pooled(sqlite_store, overlap=1.0)
-    desk.work_through("Ann")
+    desk.grade_all("Ann")
     item = present(desk.next("Bob")["item"])
     desk.say("Bob", item["id"], int(int(item["text"].split()[1]) >= 5))
     assert results.load_recall(sqlite_store, "truth")["undecided"] == 1
@@ -88,7 +88,7 @@ def test_a_sample_that_was_skipped_leaves_recall_unknown(sqlite_store: Store) ->
 
 def test_an_annotation_has_it_computed_once_a_while(sqlite_store: Store) -> None:
     desk = pooled(sqlite_store)
-    desk.work_through("Ann")
+    desk.grade_all("Ann")
     with sqlite_store.read() as connection:
         waiting = at_hand(connection, [JobKind.RECALL], to_us(desk.world.clock.advance(60)))
     assert len(waiting) == 1
@@ -96,7 +96,7 @@ def test_an_annotation_has_it_computed_once_a_while(sqlite_store: Store) -> None
 
 def test_the_newest_task_speaks_for_a_suite_until_it_is_archived(store: Store) -> None:
     desk = pooled(store)
-    desk.work_through("Ann")
+    desk.grade_all("Ann")
     compute(desk)
     compute(desk)
     shown = load_suite_recalls(store, "suite")
@@ -109,7 +109,7 @@ def test_the_newest_task_speaks_for_a_suite_until_it_is_archived(store: Store) -
 
 def test_a_line_says_what_it_is_a_share_of(sqlite_store: Store) -> None:
     desk = pooled(sqlite_store)
-    desk.work_through("Ann")
+    desk.grade_all("Ann")
     compute(desk)
     lines = pooled_recall_lines(load_suite_recalls(sqlite_store, "suite"))
     assert len(lines) == 2

@@ -199,7 +199,7 @@ def test_an_older_run_says_so_as_the_newest_does(service: Api) -> None:
 def graded(store: Store, **owner: Any) -> Desk:
     desk = Desk.of(store, **owner)
     desk.make_pool()
-    desk.work_through("Ann")
+    desk.grade_all("Ann")
     return desk
 
 

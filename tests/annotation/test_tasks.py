@@ -206,7 +206,7 @@ def test_what_one_skipped_is_left_for_others(sqlite_store: Store) -> None:
     item = present(desk.next("Ann")["item"])["id"]
     found = desk.say("Ann", item, None)
     assert (found["progress"]["graded"], found["progress"]["skipped"]) == (0, 1)
-    desk.work_through("Ann")
+    desk.grade_all("Ann")
     assert desk.work_through("Bob") == [item]
 
 
@@ -260,8 +260,8 @@ def test_progress_tells_the_time_left_at_ones_median_pace(sqlite_store: Store) -
 
 def test_two_annotators_agree_and_what_they_do_not_is_adjudicated(store: Store) -> None:
     desk = pooled(store, overlap=1.0)
-    desk.work_through("Ann")
-    desk.work_through("Bob", flip=8)
+    desk.grade_all("Ann")
+    desk.grade_all("Bob", flip=8)
     agreement = results.load_agreement(store, "truth")
     assert (agreement["items"], agreement["annotators"]) == (36, ["Ann", "Bob"])
     assert agreement["raw"]["value"] == pytest.approx(32 / 36, abs=1e-6)
@@ -289,7 +289,7 @@ def test_the_budget_counts_what_is_left_for_everybody(sqlite_store: Store) -> No
     desk = pooled(sqlite_store)
     overlap = sum(item.overlap for item in desk.items())
     assert results.load_budget(sqlite_store, "truth")["annotations_left"] == 36
-    desk.work_through("Ann")
+    desk.grade_all("Ann")
     budget = results.load_budget(sqlite_store, "truth")
     assert (budget["annotations_left"], budget["hours_left"]) == (0, 0)
     desk.say("Bob", present(desk.next("Bob")["item"])["id"], 1)

@@ -115,7 +115,7 @@ def address(sqlite_store: Store) -> Iterator[str]:
     desk.put(retrievers=["search"], overlap=1.0)
     desk.make_pool()
     for name in ("Ann", "Bob"):
-        desk.work_through(name, flip=7)
+        desk.grade_all(name, flip=7)
     make_experiment(pages.world.store, "watch", now=pages.world.clock())
     make_shadow(pages.world, "suite")
     with served(pages.app()) as found:
