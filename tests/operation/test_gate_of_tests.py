@@ -69,10 +69,11 @@ def run_pytest(folder: Path, *arguments: str, ci: str) -> "subprocess.CompletedP
     markers = [f"  {line}" for line in options["markers"]]
     (folder / "pytest.ini").write_text("\n".join(["[pytest]", "markers =", *markers]))
     command = ["-m", "pytest", "-q", "-p", "tests.conftest", "--rootdir", str(folder), *arguments, str(folder)]
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
     return subprocess.run(  # noqa: S603 - our own program
         [sys.executable, *command],
         cwd=folder,
-        env={**os.environ, "CI": ci, "PYTHONPATH": str(ROOT)},
+        env={**alone, "CI": ci, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
