@@ -188,15 +188,8 @@ class DefinitionFields(Ownership):
     updated_at: TimeText
 
 
-class RetrieverFields(DefinitionFields):
-    """Fields added to a retriever."""
-
-    secrets_set: list[str]
-    """Names of its secrets; their values are never shown."""
-
-
-class JudgeFields(DefinitionFields):
-    """Fields added to a judge."""
+class SecretFields(DefinitionFields):
+    """Fields added to a retriever and to a judge."""
 
     secrets_set: list[str]
     """Names of its secrets; their values are never shown."""

@@ -32,10 +32,9 @@ from app.catalog.domain import (
     CompositionView,
     DefinitionFields,
     HookFields,
-    JudgeFields,
     Ownership,
-    RetrieverFields,
     SavedCanaries,
+    SecretFields,
     SuiteDetail,
     SuiteView,
 )
@@ -73,10 +72,10 @@ class _View(NamedTuple):
 
 
 _VIEWS: Final[Mapping[str, _View]] = {
-    "RetrieverView": _View(RetrieverDocument, RetrieverFields, whole=True),
+    "RetrieverView": _View(RetrieverDocument, SecretFields, whole=True),
     "CheckView": _View(CheckDocument, CheckFields, whole=True),
     "HookView": _View(HookDocument, HookFields, whole=False),
-    "JudgeView": _View(JudgeDocument, JudgeFields, whole=True),
+    "JudgeView": _View(JudgeDocument, SecretFields, whole=True),
     "SilenceView": _View(SilenceDocument, _SilenceFields, whole=True),
     "CanaryView": _View(CanaryDocument, CanaryFields, whole=True),
 }

@@ -4,7 +4,7 @@ A preset is data and asks nobody; what users write in a document wins over it, f
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -370,35 +370,40 @@ _RESPONSE: Final[Mapping[str, Any]] = {
     "partial": "timed_out || _shards || _clusters",
 }
 
+_INDEX = Option(name="index", label="Index", example="docs")
+_TEXT_FIELD = Option(name="field", label="Text field", example="text", default="text")
+_VECTOR_FIELD = Option(name="vector_field", label="Vector field", example="embedding", default="embedding")
+_ELASTICSEARCH = Preset(
+    name="elasticsearch",
+    what="an Elasticsearch index by words",
+    source="https://www.elastic.co/docs/api/doc/elasticsearch/operation/operation-search",
+    tested=SHAPE,
+    example_url="http://127.0.0.1:9200",
+    path="/{{ index }}/_search",
+    options=(_INDEX, _TEXT_FIELD),
+    request=_BY_WORDS,
+    response=_RESPONSE,
+    auth={"kind": "api_key", "header": "Authorization", "prefix": "ApiKey "},
+)
+_OPENSEARCH = replace(
+    _ELASTICSEARCH,
+    name="opensearch",
+    what="an OpenSearch index by words",
+    source="https://docs.opensearch.org/latest/api-reference/search-apis/search/",
+    example_url="https://127.0.0.1:9200",
+    auth={"kind": "basic"},
+)
+
 SEARCH_ENGINES: Final = (
-    Preset(
-        name="elasticsearch",
-        what="an Elasticsearch index by words",
-        source="https://www.elastic.co/docs/api/doc/elasticsearch/operation/operation-search",
-        tested=SHAPE,
-        example_url="http://127.0.0.1:9200",
-        path="/{{ index }}/_search",
-        options=(
-            Option(name="index", label="Index", example="docs"),
-            Option(name="field", label="Text field", example="text", default="text"),
-        ),
-        request=_BY_WORDS,
-        response=_RESPONSE,
-        auth={"kind": "api_key", "header": "Authorization", "prefix": "ApiKey "},
-    ),
+    _ELASTICSEARCH,
     # Scores are (1 + cosine) / 2 for the similarity cosine, the default, so what is unrelated has 0.5; 1 / (1 + d^2)
     # for l2_norm. Those of max_inner_product have no upper end.
-    Preset(
+    replace(
+        _ELASTICSEARCH,
         name="elasticsearch-knn",
         what="an Elasticsearch index by vectors",
         source="https://www.elastic.co/guide/en/elasticsearch/reference/current/knn-search.html",
-        tested=SHAPE,
-        example_url="http://127.0.0.1:9200",
-        path="/{{ index }}/_search",
-        options=(
-            Option(name="index", label="Index", example="docs"),
-            Option(name="vector_field", label="Vector field", example="embedding", default="embedding"),
-        ),
+        options=(_INDEX, _VECTOR_FIELD),
         request={
             "json": {
                 "knn": {"field": "{{ vector_field }}", "query_vector": "{{ vector }}", "k": "{{ k }}"},
@@ -406,39 +411,18 @@ SEARCH_ENGINES: Final = (
                 "_source": {"excludes": ["{{ vector_field }}"]},
             }
         },
-        response=_RESPONSE,
         scorer={"scale": "similarity"},
-        auth={"kind": "api_key", "header": "Authorization", "prefix": "ApiKey "},
         needs_vector=True,
     ),
-    Preset(
-        name="opensearch",
-        what="an OpenSearch index by words",
-        source="https://docs.opensearch.org/latest/api-reference/search-apis/search/",
-        tested=SHAPE,
-        example_url="https://127.0.0.1:9200",
-        path="/{{ index }}/_search",
-        options=(
-            Option(name="index", label="Index", example="docs"),
-            Option(name="field", label="Text field", example="text", default="text"),
-        ),
-        request=_BY_WORDS,
-        response=_RESPONSE,
-        auth={"kind": "basic"},
-    ),
+    _OPENSEARCH,
     # Scores are 1 / (1 + d^2) for l2, the default, and (1 + cosine) / 2 for cosinesimil, so what is unrelated has 0.5.
     # Those of innerproduct have no upper end.
-    Preset(
+    replace(
+        _OPENSEARCH,
         name="opensearch-knn",
         what="an OpenSearch index by vectors",
         source="https://docs.opensearch.org/latest/query-dsl/specialized/k-nn/index",
-        tested=SHAPE,
-        example_url="https://127.0.0.1:9200",
-        path="/{{ index }}/_search",
-        options=(
-            Option(name="index", label="Index", example="docs"),
-            Option(name="vector_field", label="Vector field", example="embedding", default="embedding"),
-        ),
+        options=(_INDEX, _VECTOR_FIELD),
         request={
             "json": {
                 "query": {"knn": {"{{ vector_field }}": {"vector": "{{ vector }}", "k": "{{ k }}"}}},
@@ -446,9 +430,7 @@ SEARCH_ENGINES: Final = (
                 "_source": {"excludes": ["{{ vector_field }}"]},
             }
         },
-        response=_RESPONSE,
         scorer={"scale": "similarity"},
-        auth={"kind": "basic"},
         needs_vector=True,
     ),
     # The score is that of the rank profile; `bm25` and `nativeRank`, the defaults, measure no relevance.
@@ -491,10 +473,7 @@ SEARCH_ENGINES: Final = (
         tested=SHAPE,
         example_url="http://127.0.0.1:8108",
         path="/multi_search",
-        options=(
-            Option(name="collection", label="Collection", example="docs"),
-            Option(name="field", label="Text field", example="text", default="text"),
-        ),
+        options=(Option(name="collection", label="Collection", example="docs"), _TEXT_FIELD),
         request={
             "json": {
                 "searches": [
@@ -533,39 +512,38 @@ _AZURE_RESPONSE: Final[Mapping[str, Any]] = {
     # The coverage is in the answer where the request sets `minimumCoverage`, in percent of the index.
     "partial": '"@search.semanticPartialResponseReason" || "@search.coverage" < `100`',
 }
-_AZURE_PATH: Final = "/indexes/{{ index }}/docs/search"
 _AZURE_OPTIONS: Final = (
-    Option(name="index", label="Index", example="docs"),
+    _INDEX,
     Option(name="select", label="Selected fields", example="chunk_id,chunk,title", default="chunk_id,chunk,title"),
     Option(name="api_version", label="API version", example="2025-09-01", default="2025-09-01"),
 )
 
+# BM25, and the sum of reciprocal ranks where a request of one's own adds vectors: neither measures relevance.
+_AZURE = Preset(
+    name="azure-ai-search",
+    what="an Azure AI Search index by words",
+    source="https://learn.microsoft.com/rest/api/searchservice/documents/search-post",
+    tested=SHAPE,
+    example_url="https://docs.search.windows.net",
+    path="/indexes/{{ index }}/docs/search",
+    options=_AZURE_OPTIONS,
+    request={
+        "query": {"api-version": "{{ api_version }}"},
+        "json": {"search": "{{ query }}", "top": "{{ k }}", "select": "{{ select }}"},
+    },
+    response=_AZURE_RESPONSE,
+    auth={"kind": "api_key", "header": "api-key"},
+    needs_auth=True,
+)
+
 MANAGED: Final = (
-    # BM25, and the sum of reciprocal ranks where a request of one's own adds vectors: neither measures relevance.
-    Preset(
-        name="azure-ai-search",
-        what="an Azure AI Search index by words",
-        source="https://learn.microsoft.com/rest/api/searchservice/documents/search-post",
-        tested=SHAPE,
-        example_url="https://docs.search.windows.net",
-        path=_AZURE_PATH,
-        options=_AZURE_OPTIONS,
-        request={
-            "query": {"api-version": "{{ api_version }}"},
-            "json": {"search": "{{ query }}", "top": "{{ k }}", "select": "{{ select }}"},
-        },
-        response=_AZURE_RESPONSE,
-        auth={"kind": "api_key", "header": "api-key"},
-        needs_auth=True,
-    ),
+    _AZURE,
     # Scores are 1 / (1 + distance): 0.333 to 1 for the metric cosine, so what is unrelated has 0.5.
-    Preset(
+    replace(
+        _AZURE,
         name="azure-ai-search-vector",
         what="an Azure AI Search index by vectors",
         source="https://learn.microsoft.com/azure/search/vector-search-how-to-query",
-        tested=SHAPE,
-        example_url="https://docs.search.windows.net",
-        path=_AZURE_PATH,
         options=(
             *_AZURE_OPTIONS,
             Option(name="vector_field", label="Vector field", example="text_vector", default="text_vector"),
@@ -580,10 +558,7 @@ MANAGED: Final = (
                 "select": "{{ select }}",
             },
         },
-        response=_AZURE_RESPONSE,
         scorer={"scale": "similarity"},
-        auth={"kind": "api_key", "header": "api-key"},
-        needs_auth=True,
         needs_vector=True,
     ),
     # Chunks have no id of their own, so texts tell hits apart; of what scale a score is depends on the store behind.

@@ -9,13 +9,13 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import blake2b
 from http import HTTPStatus
 from itertools import count, groupby
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from app.base.db.engine import Connection, Store, from_us, to_us
@@ -60,6 +60,7 @@ from app.retrievers.domain.probes import (
     MappingPreview,
     MappingSuggestion,
     StoredFinding,
+    StoredPair,
     TrialHit,
     TrialRequest,
     TrialResponse,
@@ -658,13 +659,13 @@ def _finding_body(finding: EmbedderFinding) -> StoredFinding:
         "reason": finding.reason,
         "dimensions": finding.dimensions,
         "pairs": [
-            {
-                "key": pair.key,
-                "similar": pair.similar,
-                "cosine": round(pair.cosine, _DIGITS) + 0.0,
-                "reference": round(pair.reference, _DIGITS) + 0.0,
-                "agreement": round(pair.agreement, _DIGITS) + 0.0,
-            }
+            cast(
+                "StoredPair",
+                {
+                    name: round(one, _DIGITS) + 0.0 if isinstance(one, float) else one
+                    for name, one in asdict(pair).items()
+                },
+            )
             for pair in finding.pairs
         ],
     }

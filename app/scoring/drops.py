@@ -4,7 +4,8 @@ Detection supplies the baseline; `alerts` compares a difference with the rule's 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from dataclasses import asdict
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,15 +121,7 @@ def drop_as_json(drop: Difference | str) -> StoredDrop:
     """
     if isinstance(drop, str):
         return {"unknown": drop}
-    return {
-        "pairs": drop.pairs,
-        "before": drop.before,
-        "now": drop.now,
-        "difference": drop.difference,
-        "low": drop.low,
-        "high": drop.high,
-        "confidence": drop.confidence,
-    }
+    return cast("StoredDrop", {name: value for name, value in asdict(drop).items() if name != "p"})
 
 
 def p_values(found: Mapping[str, Difference | str]) -> dict[str, float]:
@@ -140,16 +133,7 @@ def drop_from_json(stored: StoredDrop, p: float | None = None) -> Difference | s
     """Return a drop from its stored JSON and its corrected p value; None = an earlier release stored none."""
     if "unknown" in stored:
         return stored["unknown"]
-    return Difference(
-        pairs=stored["pairs"],
-        before=stored["before"],
-        now=stored["now"],
-        difference=stored["difference"],
-        low=stored["low"],
-        high=stored["high"],
-        confidence=stored["confidence"],
-        p=p,
-    )
+    return Difference(**cast("dict[str, Any]", stored), p=p)
 
 
 def _estimate(

@@ -43,7 +43,6 @@ from app.detection.domain import Members
 from app.retrievers.domain.probes import (
     ENDED_FIRST,
     FailedProbe,
-    ProbeFailure,
     failure_kinds,
     failure_reasons,
     latency_summary,
@@ -238,11 +237,7 @@ def build_responses(
         started_at=started_at,
         rankings=rankings,
         latencies=np.array([answer.latency_seconds for answer in answers], dtype=np.float16),
-        failures={
-            position: ProbeFailure.of(answer)
-            for position, answer in enumerate(answers)
-            if answer.outcome is not Outcome.OK
-        },
+        failures={at: answer for at, answer in enumerate(answers) if answer.outcome is not Outcome.OK},
         unscored=unscored.keys(),
         too_few_scored=too_few,
         remarks=(

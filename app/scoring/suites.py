@@ -313,15 +313,6 @@ USUAL_CHUNKS: Final[Mapping[Category, tuple[int, int]]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryKind:
-    """What composition depends on: category, segment (None = not stated) and number of expected chunks."""
-
-    category: Category
-    segment: Segment | None
-    chunks: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Composition:
     """Number of canaries by category and segment (None = not stated), and notes without their full stops."""
 
@@ -333,7 +324,7 @@ class Composition:
         return sum(count for (_, one), count in self.counts.items() if one is segment)
 
 
-def compose(canaries: Iterable[CanaryKind]) -> Composition:
+def compose(canaries: Iterable[Canary]) -> Composition:
     """Count canaries, and note segments below their targets and categories with unusual numbers of chunks.
 
     Segments are noted only where one is stated at all.
@@ -349,15 +340,16 @@ def compose(canaries: Iterable[CanaryKind]) -> Composition:
     return Composition(counts=counts, notes=(*notes, *_chunk_notes(found)))
 
 
-def _chunk_notes(canaries: Iterable[CanaryKind]) -> Iterable[str]:
+def _chunk_notes(canaries: Iterable[Canary]) -> Iterable[str]:
     every: Counter[Category] = Counter()
     fewer: Counter[Category] = Counter()
     more: Counter[Category] = Counter()
     for one in canaries:
         least, most = USUAL_CHUNKS[one.category]
+        chunks = sum(judgment.grade >= 1 for judgment in one.judgments)
         every[one.category] += 1
-        fewer[one.category] += one.chunks < least
-        more[one.category] += one.chunks > most
+        fewer[one.category] += chunks < least
+        more[one.category] += chunks > most
     for category, (least, most) in USUAL_CHUNKS.items():
         usual = f"{least} to {most}" if most else "none"
         for unusual, word in ((fewer, "fewer"), (more, "more")):

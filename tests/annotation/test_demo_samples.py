@@ -14,12 +14,13 @@ from app.annotation.documents import TaskDocument, read_annotations
 from app.annotation.service import results, tasks
 from app.base.db.engine import Store
 from app.base.documents.texts import Source
-from app.base.values import Answer, Category, Outcome, Ranking, Segment
+from app.base.values import Answer, Outcome, Ranking
+from app.catalog.documents.canary_documents import CanaryDocument
 from app.demo.corpus import read_corpus
 from app.demo.retriever import Retriever
 from app.demo.server import create_demo
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
-from app.scoring.suites import SEGMENT_TARGETS, CanaryKind, compose
+from app.scoring.suites import SEGMENT_TARGETS, compose
 from app.traffic import service as traffic
 from app.traffic.commands import begin_demo, seed_demo
 from app.traffic.documents import read_traffic
@@ -75,15 +76,8 @@ def test_two_annotators_graded_the_first_hits_and_dispute_two(retriever: Retriev
 
 
 def test_the_shipped_canaries_satisfy_the_notes_of_the_product() -> None:
-    kinds = [
-        CanaryKind(
-            category=Category(canary["category"]),
-            segment=Segment(canary["segment"]) if "segment" in canary else None,
-            chunks=len(canary.get("expected_chunks", ())),
-        )
-        for canary in demo_suite.document()["canaries"]
-    ]
-    composition = compose(kinds)
+    canaries = [CanaryDocument.model_validate(one).to_domain() for one in demo_suite.document()["canaries"]]
+    composition = compose(canaries)
     assert composition.notes == ()
     assert all(composition.total(segment) >= target for segment, target in SEGMENT_TARGETS.items())
 

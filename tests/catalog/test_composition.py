@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from app.base.values import Category, Segment
+from app.base.values import Canary, Category, Judgment, Segment
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.documents import content_hash
-from app.scoring.suites import SEGMENT_TARGETS, USUAL_CHUNKS, CanaryKind, compose
+from app.scoring.suites import SEGMENT_TARGETS, USUAL_CHUNKS, compose
 from tests.support.api_service import api
 from tests.support.html_pages import Page
 
 
-def kind(category: Category, chunks: int, segment: Segment | None = None) -> CanaryKind:
-    return CanaryKind(category=category, segment=segment, chunks=chunks)
+def kind(category: Category, chunks: int, segment: Segment | None = None) -> Canary:
+    return Canary(key="", query="", category=category, segment=segment, judgments=(Judgment(grade=1),) * chunks)
 
 
 def test_canaries_are_counted_by_category_and_segment() -> None:

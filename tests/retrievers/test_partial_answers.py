@@ -15,7 +15,7 @@ from app.retrievers.client.probe import RetrieverProbe, read_pasted
 from app.retrievers.client.requests import Reader
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.mapping_suggestions import suggest_signs
-from app.retrievers.domain.probes import ProbeFailure, summarize_failures
+from app.retrievers.domain.probes import summarize_failures
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
 from app.retrievers.service import suggestion_views, try_answer
 from tests.support.http_servers import Reply, peer, reply
@@ -47,7 +47,7 @@ def ask_json(document: Any, mapping: ResponseMapping = MAPPING, status: int = 20
 
 def error_of(answer: Answer) -> str:
     """Text of the failure in alerts and reasons."""
-    failure = summarize_failures([ProbeFailure.of(answer)], 1)
+    failure = summarize_failures([answer], 1)
     assert failure is not None
     return failure.error
 
@@ -264,7 +264,7 @@ def test_fields_that_say_so_are_found_in_a_sample() -> None:
     ],
 )
 def test_advice_says_what_to_check_of_a_database(outcome: Outcome, detail: str, advice: str) -> None:
-    failure = summarize_failures([ProbeFailure(outcome=outcome, detail=detail)], 1)
+    failure = summarize_failures([Answer(latency_seconds=0.0, outcome=outcome, detail=detail)], 1)
     facts = AlertFacts(check="docs", kind=RuleKind.PROBE_ERRORS, failure=failure)
     assert advice in alert_advice(facts)
 

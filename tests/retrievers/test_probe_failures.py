@@ -11,10 +11,10 @@ import pytest
 
 from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
-from app.base.values import Outcome, Step
+from app.base.values import Answer, Outcome, Step
 from app.records.store.queue import Failure
 from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.domain.probes import FailureSummary, ProbeFailure, summarize_failures, url_address
+from app.retrievers.domain.probes import FailureSummary, summarize_failures, url_address
 from tests.support.embedders import FakeModel
 from tests.support.fakes import answered, failed, hits
 from tests.support.http_servers import Peer, Reply, Seen, closed_port, peer, reply
@@ -139,9 +139,9 @@ def test_a_share_of_failed_probes_is_told_with_what_most_of_them_share(store: St
 
 
 def test_the_commonest_failure_is_told_and_the_others_are_counted() -> None:
-    refused = ProbeFailure(outcome=Outcome.REFUSED, http_status=429, address="a.test")
-    late = ProbeFailure(outcome=Outcome.TIMEOUT, address="a.test")
-    skipped = ProbeFailure(outcome=Outcome.SKIPPED)
+    refused = Answer(latency_seconds=0.0, outcome=Outcome.REFUSED, http_status=429, address="a.test")
+    late = Answer(latency_seconds=0.0, outcome=Outcome.TIMEOUT, address="a.test")
+    skipped = Answer(latency_seconds=0.0, outcome=Outcome.SKIPPED)
     assert str(summarize_failures([late, refused, refused, skipped], 9)) == (
         "retriever at a.test answers HTTP 429 (2 of 9 probes, 1 failed otherwise, 1 was not sent)"
     )

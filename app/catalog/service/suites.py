@@ -34,8 +34,6 @@ from app.catalog.service.snapshots import SuiteOvertakenError, load_suite_in_for
 from app.catalog.store import CanaryHead, Definition, SavedCanary, StagedCanaries
 from app.scoring.suites import (
     SEGMENT_TARGETS,
-    CanaryKind,
-    Composition,
     Reach,
     SuiteFloors,
     SuiteSnapshot,
@@ -340,18 +338,7 @@ def load_composition(store: Store, slug: str) -> CompositionView:
 
 def compose_suite(suite: SuiteSnapshot) -> CompositionView:
     """Return the composition of a version of a suite."""
-    found = compose(
-        CanaryKind(
-            category=member.canary.category,
-            segment=member.canary.segment,
-            chunks=sum(judgment.grade >= 1 for judgment in member.canary.judgments),
-        )
-        for member in suite.members
-    )
-    return _view(found)
-
-
-def _view(found: Composition) -> CompositionView:
+    found = compose(suite.canaries)
     categories = [category for category in Category if any(one is category for one, _ in found.counts)]
     return {
         "categories": [

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
-import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
@@ -23,6 +22,7 @@ from app.base.vault import Vault
 from app.base.web.forms import (
     Form,
     FormField,
+    FormInput,
     document_body,
     document_texts,
     field_labels,
@@ -31,7 +31,6 @@ from app.base.web.forms import (
     parse_list,
     parse_number,
     problems_by_field,
-    read_form,
     read_revision,
     with_revision,
 )
@@ -63,10 +62,9 @@ def show_new(request: Request, store: StoreDep, suite: Word = "", retriever: Wor
 
 
 @router.post("/new-check")
-async def create_check(request: Request, store: StoreDep, vault: VaultDep) -> Response:
+def create_check(request: Request, store: StoreDep, vault: VaultDep, typed: FormInput) -> Response:
     """Save a new check and, if ticked, run it at once."""
-    typed = await read_form(request)
-    return await anyio.to_thread.run_sync(_handle, request, store, vault, None, typed)
+    return _handle(request, store, vault, None, typed)
 
 
 @router.get("/checks/{slug}/edit")
@@ -77,10 +75,9 @@ def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
 
 
 @router.post("/checks/{slug}/edit")
-async def change_check(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
+def change_check(request: Request, store: StoreDep, vault: VaultDep, slug: str, typed: FormInput) -> Response:
     """Save a changed check, or write it as YAML."""
-    typed = await read_form(request)
-    return await anyio.to_thread.run_sync(_handle, request, store, vault, slug, typed)
+    return _handle(request, store, vault, slug, typed)
 
 
 @router.post("/checks/{slug}/archive")
@@ -91,8 +88,9 @@ def archive_check(request: Request, store: StoreDep, slug: str) -> Response:
         definitions.archive(store, "check", slug, now=datetime.now(UTC))
     except ConflictError as error:
         problems = (Problem(message=str(error)),)
-        refused = "Not archived:"
-        return _page(request, store, definition, _form_of(definition), problems=problems, refused=refused, status=409)
+        return _page(
+            request, store, definition, _form_of(definition), problems=problems, refused="Not archived:", status=409
+        )
     wake(request)
     return RedirectResponse("/", status_code=303)
 
@@ -104,27 +102,24 @@ def _handle(request: Request, store: Store, vault: Vault, slug: str | None, type
         if typed.get("do") == "yaml":
             text = write_canary_file(Documents(checks=(document,)))
             return _page(request, store, definition, typed, yaml=text)
-        _save(store, vault, definition, document, typed)
+        put = partial(definitions.put, store, vault, "check", document, now=datetime.now(UTC))
+        if definition is None:
+            put(only_new=True)
+        else:
+            refuse_file_managed(definition)
+            put(revision=read_revision(typed))  # the one the form was opened with
     except InvalidInputError as error:
         return _page(request, store, definition, typed, problems=error.problems, status=422)
     except ConflictError as error:
         problems = (Problem(path="slug" if definition is None else None, message=str(error)),)
         return _page(request, store, definition, typed, problems=problems, status=409)
     if typed.get("now") and document.enabled:
-        run_now = partial(due_checks.run_now, store, document.slug, trigger=Trigger.PAGE, now=datetime.now(UTC))
-        run_now(index_version=None, idempotency_key=None)
+        now = datetime.now(UTC)
+        due_checks.run_now(
+            store, document.slug, trigger=Trigger.PAGE, now=now, index_version=None, idempotency_key=None
+        )
     wake(request)
     return RedirectResponse(f"/checks/{quote(document.slug)}", status_code=303)
-
-
-def _save(store: Store, vault: Vault, definition: Definition | None, document: CheckDocument, typed: Form) -> None:
-    """Save a check: a new one only if there is none, a changed one over the revision the form was opened with."""
-    put = partial(definitions.put, store, vault, "check", document, now=datetime.now(UTC))
-    if definition is None:
-        put(only_new=True)
-    else:
-        refuse_file_managed(definition)
-        put(revision=read_revision(typed))
 
 
 def _document(definition: Definition | None, typed: Form) -> CheckDocument:

@@ -6,12 +6,11 @@ Beside them the steps of setting up a check, which the pages of an empty service
 import io
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
-import anyio.to_thread
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
@@ -19,9 +18,9 @@ from app.base.api.deps import StoreDep
 from app.base.api.requests import expensive
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
-from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.errors import ConflictError, Problem
 from app.base.values import Category, Verdict
-from app.base.web.forms import Form, problems_by_field, read_form, refuse_other
+from app.base.web.forms import Form, FormInput, follow_form, problems_by_field, refuse_other
 from app.base.web.rendering import render
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
@@ -61,10 +60,25 @@ def show_suites(request: Request, store: StoreDep) -> HTMLResponse:
 
 
 @router.post("/suites")
-async def create_suite(request: Request, store: StoreDep) -> Response:
+def create_suite(request: Request, store: StoreDep, typed: FormInput) -> Response:
     """Create a suite without canaries; they are added on its page."""
-    typed = await read_form(request)
-    return await anyio.to_thread.run_sync(_create, request, store, typed)
+    slug = typed.stripped("slug")
+
+    def create() -> str:
+        document = parse_document(SuiteDocument, {"slug": slug})
+        definitions.put_suite(store, document, now=datetime.now(UTC), only_new=True)
+        return f"/suites/{quote(slug)}"
+
+    def show(*, problems: tuple[Problem, ...], status: int) -> Response:
+        return _list(
+            request,
+            store,
+            typed,
+            problems=tuple(replace(one, path=one.path or "slug") for one in problems),
+            status=status,
+        )
+
+    return follow_form(create, show)
 
 
 @router.get("/suites/{suite}")
@@ -110,18 +124,6 @@ def export_suite(
 def _file(name: str, kind: str, content: bytes) -> Response:
     safe = "".join(one if one.isalnum() or one in "-_." else "-" for one in name if one.isascii())
     return Response(content, media_type=kind, headers={"content-disposition": f'attachment; filename="{safe}"'})
-
-
-def _create(request: Request, store: Store, typed: Form) -> Response:
-    slug = typed.stripped("slug")
-    try:
-        document = parse_document(SuiteDocument, {"slug": slug})
-        definitions.put_suite(store, document, now=datetime.now(UTC), only_new=True)
-    except InvalidInputError as error:
-        return _list(request, store, typed, problems=error.problems, status=422)
-    except ConflictError as error:
-        return _list(request, store, typed, problems=(Problem(path="slug", message=str(error)),), status=409)
-    return RedirectResponse(f"/suites/{quote(slug)}", status_code=303)
 
 
 def _list(

@@ -8,8 +8,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, NotRequired, Protocol, TypeAlias
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, NotRequired, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -207,7 +207,7 @@ _Kind: TypeAlias = tuple[Step, str | None, Outcome, int | None]
 
 
 class FailedProbe(Protocol):
-    """A probe without a measurement, as it was stored or as it just ended; see `ProbeFailure`."""
+    """A probe without a measurement, as it was stored, or the answer by which it just ended."""
 
     @property
     def outcome(self) -> str: ...  # noqa: D102 - said below
@@ -219,30 +219,6 @@ class FailedProbe(Protocol):
     def http_status(self) -> int | None: ...  # noqa: D102 - said below
     @property
     def detail(self) -> str | None: ...  # noqa: D102 - said below
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeFailure:
-    """One probe without a measurement."""
-
-    outcome: Outcome
-    step: Step = Step.RETRIEVER
-    address: str | None = None
-    """Host and port; None = not known, as of failures stored by releases that did not keep it."""
-    http_status: int | None = None
-    detail: str | None = None
-    """One sentence for people, without a secret."""
-
-    @classmethod
-    def of(cls, answer: Answer) -> "ProbeFailure":
-        """Failure of an answer that is no measurement."""
-        return cls(
-            outcome=answer.outcome,
-            step=answer.step,
-            address=answer.address,
-            http_status=answer.http_status,
-            detail=answer.detail,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,18 +263,7 @@ class FailureSummary:
 
     def as_json(self) -> FailureView:
         """JSON of the summary, as evidence."""
-        return {
-            "step": self.step,
-            "address": self.address,
-            "outcome": self.outcome,
-            "http_status": self.http_status,
-            "error": self.error,
-            "count": self.count,
-            "failed": self.failed,
-            "skipped": self.skipped,
-            "total": self.total,
-            "text": str(self),
-        }
+        return cast("FailureView", {**asdict(self), "text": str(self)})
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "FailureSummary":
