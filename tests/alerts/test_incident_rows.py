@@ -1,7 +1,7 @@
 """Incidents as services write them: one fault is one page per hook and one resolve, over upgrades and replicas too."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -14,11 +14,12 @@ from app.base.db.engine import Store
 from app.base.db.files import migrate
 from app.detection import store as detectors
 from app.hooks.tables import incidents as incident_table
+from tests.conftest import Databases
 from tests.retrievers.test_embedding_canaries import Watch, adapter
 from tests.support.embedders import FakeModel
 from tests.support.fakes import answered, hits
 from tests.support.http_servers import peer
-from tests.support.watched import KEYS, LEARNED, carry_out, define, until_open
+from tests.support.watched import KEYS, carry_out, learned_world, until_open
 from tests.support.world import HOOK, RETRIEVER, World, canary, page
 
 pytestmark = pytest.mark.databases
@@ -93,67 +94,62 @@ def test_a_swapped_embedder_that_trips_three_critical_rules_is_one_page_per_hook
         assert {one["state"] for one in resolved["alerts"]} == {"resolved"}
 
 
-def test_newly_named_culprits_update_an_incident_at_most_once_an_hour(sqlite_store: Store) -> None:
-    world = World(store=sqlite_store)
-    define(world)
-    carry_out(world, LEARNED)
-    until_open(world, KEYS[:3])
-    assert _types(world) == ["opened"]
-    until_named(world, 6)
-    assert _types(world) == ["opened", "updated"]
-    update = _messages(world)[-1]["data"]
+@pytest.fixture
+def learned(databases: Databases, stores: Callable[..., Store]) -> World:
+    """Give twenty watched canaries of which a baseline has just been learned."""
+    url, clock = learned_world(databases, "sqlite")
+    return World(store=stores(url), clock=clock)
+
+
+def test_newly_named_culprits_update_an_incident_at_most_once_an_hour(learned: World) -> None:
+    until_open(learned, KEYS[:3])
+    assert _types(learned) == ["opened"]
+    until_named(learned, 6)
+    assert _types(learned) == ["opened", "updated"]
+    update = _messages(learned)[-1]["data"]
     assert "further canar" in update["reason"]
-    until_named(world, 9)
-    assert _types(world) == ["opened", "updated"]
-    change = [one for one in world.alerts()[0]["transitions"] if one["type"] == "updated"][-1]
+    until_named(learned, 9)
+    assert _types(learned) == ["opened", "updated"]
+    change = [one for one in learned.alerts()[0]["transitions"] if one["type"] == "updated"][-1]
     assert change["suppressed"] == "recent_update"
-    world.clock.advance(3600)
-    world.tick()
-    assert _types(world) == ["opened", "updated", "updated"]
+    learned.clock.advance(3600)
+    learned.tick()
+    assert _types(learned) == ["opened", "updated", "updated"]
 
 
 def test_a_culprit_first_named_while_an_alert_recovers_is_told_once_it_fires_again(
-    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
+    learned: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(store=sqlite_store)
-    define(world)
-    carry_out(world, LEARNED)
-    until_open(world, KEYS[:3])
+    until_open(learned, KEYS[:3])
     named_by_detector = detectors.culprits_of
     monkeypatch.setattr(detectors, "culprits_of", lambda *asked: [*named_by_detector(*asked), KEYS[15]])
-    carry_out(world, 1)
-    assert [alert["state"] for alert in world.alerts()] == ["recovering"]
-    assert _types(world) == ["opened"]
-    carry_out(world, 1, KEYS[:3])
-    assert _types(world) == ["opened", "updated"]
-    assert f"1 further canary named: {KEYS[15]}" in _messages(world)[-1]["data"]["reason"]
+    carry_out(learned, 1)
+    assert [alert["state"] for alert in learned.alerts()] == ["recovering"]
+    assert _types(learned) == ["opened"]
+    carry_out(learned, 1, KEYS[:3])
+    assert _types(learned) == ["opened", "updated"]
+    assert f"1 further canary named: {KEYS[15]}" in _messages(learned)[-1]["data"]["reason"]
 
 
 def test_culprits_beyond_those_that_are_kept_are_no_news_in_every_run(
-    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
+    learned: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(store=sqlite_store)
-    define(world)
-    carry_out(world, LEARNED)
-    until_open(world, KEYS[:5])
+    until_open(learned, KEYS[:5])
     monkeypatch.setattr(evidence, "CULPRITS", 5)
     for first in (1, 2, 3):
         monkeypatch.setattr(detectors, "culprits_of", lambda *_, first=first: KEYS[first : first + 5])
-        carry_out(world, 1, KEYS[:8])
-    (alert,) = world.alerts()
+        carry_out(learned, 1, KEYS[:8])
+    (alert,) = learned.alerts()
     assert [change["type"] for change in alert["transitions"]] == ["opened", "updated"]  # the first that named so many
 
 
 def test_of_many_further_canaries_the_first_five_are_named_and_the_others_counted(
-    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
+    learned: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(store=sqlite_store)
-    define(world)
-    carry_out(world, LEARNED)
-    until_open(world, KEYS[:5])
+    until_open(learned, KEYS[:5])
     monkeypatch.setattr(detectors, "culprits_of", lambda *_: KEYS[:15])
-    carry_out(world, 1, KEYS[:8])
-    (alert,) = world.alerts()
+    carry_out(learned, 1, KEYS[:8])
+    (alert,) = learned.alerts()
     updated = alert["transitions"][-1]
     assert updated["type"] == "updated"
     further = [key for key in KEYS[:15] if key not in KEYS[:5]]
