@@ -509,12 +509,17 @@ def load_facts(
 
 
 def repeated_failures(
-    connection: Connection, check_id: int, run_id: int, failures: Mapping[str, FailedProbe]
+    connection: Connection,
+    check_id: int,
+    run_id: int,
+    canaries: Sequence[Canary],
+    failed: Mapping[int, FailedProbe],
 ) -> RepeatedFailures | None:
     """Return the canaries that a run and the ones before it did not measure; None where there is none.
 
-    `failures`: those of the run by key of the canary. Of a run that could not be carried out no canary was measured.
+    `failed`: the failures of the run, by position. Of a run that could not be carried out no canary was measured.
     """
+    failures = {canaries[place].key: failure for place, failure in sorted(failed.items()) if place < len(canaries)}
     if not failures:
         return None
     earlier = [
@@ -528,8 +533,8 @@ def repeated_failures(
     for row in earlier:
         if not row.total:
             continue
-        canaries = _canaries_of(connection, row)
-        keys &= {canaries[place].key for place in places.get(row.id, ((), ()))[0] if place < len(canaries)}
+        asked = _canaries_of(connection, row)
+        keys &= {asked[place].key for place in places.get(row.id, ((), ()))[0] if place < len(asked)}
     if not keys:
         return None
     named = [key for key in failures if key in keys]
@@ -552,9 +557,8 @@ def _with_repeated(connection: Connection, check_id: int, facts: Facts, rules: S
         if not row.failed or row.verdict == Verdict.UNKNOWN:
             continue
         _, failures = results.probes_of(connection, row.id)
-        canaries = _canaries_of(connection, row)
-        by_key = {canaries[place].key: one for place, one in sorted(failures.items()) if place < len(canaries)}
-        if (repeated := repeated_failures(connection, check_id, row.id, by_key)) is not None:
+        repeated = repeated_failures(connection, check_id, row.id, _canaries_of(connection, row), failures)
+        if repeated is not None:
             found[row.id] = replace(found.get(row.id, NO_FACTS), repeated=repeated)
     return Facts(runs=facts.runs, run_facts=found)
 

@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -29,15 +29,23 @@ from app.detection.service import detector_step
 from app.detection.service.detector_step import DetectorStep, OvertakenError
 from app.detection.service.detectors import EndingRun
 from app.detection.store import DetectionRow
-from app.diagnosis import store as stored
 from app.diagnosis import store as stored_causes
-from app.diagnosis.domain.run_causes import FEWEST, HALF, RENAMING, SHARE, Pair, RunCause, RunCauseKind, find_run_cause
-from app.diagnosis.domain.run_causes import read_run_cause as read
+from app.diagnosis.domain.run_causes import (
+    FEWEST,
+    HALF,
+    RENAMING,
+    SHARE,
+    Pair,
+    RunCause,
+    RunCauseKind,
+    find_run_cause,
+    read_run_cause,
+)
 from app.diagnosis.service.reanchoring import outdate_returned
+from app.records.domain import RunCounts
 from app.records.service.figures import embedder_finding, probe_summary, run_body
 from app.records.service.plans import Plan
 from app.records.store import queue, recording, results
-from app.records.store import results as ranking_rows
 from app.records.store.queue import ClaimedRun, ShardBody
 from app.records.store.recording import NewState
 from app.retrievers import service as embedders
@@ -74,13 +82,13 @@ class EndedRun:
     id: int
     check_id: int
     check: str
-    suite: str
-    retriever: str
+    suite: str = ""
+    retriever: str = ""
     status: RunStatus
     verdict: Verdict
-    probes: Mapping[str, int]
-    latencies: Sequence[float]
-    duration_seconds: float
+    probes: Mapping[str, int] = field(default_factory=dict)
+    latencies: Sequence[float] = ()
+    duration_seconds: float = 0.0
     degraded: int = 0
     """Canaries."""
     notifies: bool = False
@@ -148,7 +156,8 @@ def _end(
     run_id, check_id = plan.run.id, plan.run.check_id
     with store.read() as connection:
         detection = _run_detector(connection, plan, gathered, scores)
-        facts = _facts(detection, embedder, _repeated(connection, plan, gathered))
+        repeated = repeated_failures(connection, check_id, run_id, inputs.canaries, responses.failures)
+        facts = _facts(detection, embedder, repeated)
         cause = find_cause(connection, plan, gathered, scores, detection, facts)
     if cause is not None and cause.is_reportable(run_id):
         facts = replace(facts, cause=cause.reason, cause_detail=cause.detail)
@@ -171,11 +180,7 @@ def _end(
             reasons=json.dumps(outcome.reasons),
             finished_at=to_us(now),
             index_version=gathered.index_version,
-            total=aggregates.total,
-            measured=aggregates.measured,
-            failed=aggregates.failed,
-            undefined=aggregates.undefined,
-            degraded=aggregates.degraded,
+            **{name: getattr(aggregates, name) for name in RunCounts.__annotations__},
             degraded_positions=outcome.degraded.astype("<u4").tobytes() or None,
             figures=figures,
             probes=json.dumps(probes) if probes else None,
@@ -186,7 +191,9 @@ def _end(
         if responses.rankings:
             changed, places = responses.rankings, inputs.suite.positions
             outdate_returned(connection, check_id, lambda one: changed.get(places.get(one, -1)), at=to_us(now))
-        unscored, is_limited = list(responses.unscored), _limits_latency(inputs)
+        unscored = list(responses.unscored)
+        # A re-scoring must judge a maximum of latency as the run did.
+        is_limited = any(inputs.canaries[place].max_latency_seconds is not None for place in inputs.panel.timed)
         recording.save_probes(connection, run_id, responses.latencies, responses.failures, unscored, exact=is_limited)
         recording.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), outcome.vector)
         if gathered.index_version is not None:
@@ -264,13 +271,8 @@ def fail(
         id=claimed.id,
         check_id=claimed.check_id,
         check=claimed.check,
-        suite="",
-        retriever="",
         status=RunStatus.FAILED,
         verdict=Verdict.UNKNOWN,
-        probes={},
-        latencies=(),
-        duration_seconds=0.0,
         notifies=notifies,
     )
 
@@ -282,11 +284,6 @@ def _defer_answers(connection: Connection, run_id: int, inputs: RunInputs, gathe
     answers.stage_answers(connection, run_id, came)
     lock = f"retriever-answers:{inputs.retriever.slug}" if inputs.judge is None else f"judge:{inputs.judge}"
     defer(connection, [NewJob(JobKind.ANSWERS, run_id, lock=lock)])
-
-
-def _limits_latency(inputs: RunInputs) -> bool:
-    """Whether a canary has a maximum of latency, by which a re-scoring must judge as the run did."""
-    return any(inputs.canaries[place].max_latency_seconds is not None for place in inputs.panel.timed)
 
 
 def _needs_diagnosis(run_id: int, outcome: RunOutcome, cause: RunCause | None) -> bool:
@@ -316,13 +313,6 @@ def _held_since(plan: Plan, gathered: Gathered, position: int) -> int | None:
     """Return the run with which the ranking of a position came; None = with this one."""
     state = plan.held[plan.inputs.canary_ids[position]] if position in gathered.responses.kept else None
     return None if state is None else state.first_run
-
-
-def _repeated(connection: Connection, plan: Plan, gathered: Gathered) -> RepeatedFailures | None:
-    """Return the canaries that this run and the ones before it did not measure."""
-    canaries, failures = plan.inputs.canaries, gathered.responses.failures
-    by_key = {canaries[place].key: failure for place, failure in sorted(failures.items())}
-    return repeated_failures(connection, plan.run.check_id, plan.run.id, by_key)
 
 
 def _facts(
@@ -391,7 +381,7 @@ def find_text_losses(store: Store, plan: Plan, gathered: Gathered, scores: RunSc
         references = _references(store, plan, block)
         unread = sorted(set(references.values()) - plan.rankings.keys())
         with store.read() as connection:
-            stored = ranking_rows.load_rankings(connection, unread) if unread else {}
+            stored = results.load_rankings(connection, unread) if unread else {}
         for place, ranking_id in references.items():
             before = stored.get(ranking_id) or plan.rankings.get(ranking_id)
             if before is not None:
@@ -471,10 +461,10 @@ def find_cause(
 
 def _standing(connection: Connection, plan: Plan, before_run: int) -> RunCause | None:
     """Read the cause that stood at the run before, unless people have accepted things as they are since."""
-    body = stored.run_causes_of(connection, [before_run]).get(before_run)
+    body = stored_causes.run_causes_of(connection, [before_run]).get(before_run)
     if body is None:
         return None
-    cause = read(body)
+    cause = read_run_cause(body)
     choice = detectors.newest_choice(connection, plan.run.check_id)
     return None if choice is not None and choice.after_run >= cause.since_run else cause
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, cast
 
-from app.alerts.domain.rules import RepeatedFailures, RunFacts
+from app.alerts.domain.rules import RunFacts
 from app.alerts.service.transitions import baseline_latency, repeated_failures
-from app.base.db.engine import Connection, Store, blocks, from_us, hold_content, to_us
+from app.base.db.engine import Connection, Store, blocks, from_us, hold_content, row_value, to_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.rate_control import SLOWED
 from app.base.texts import counted
@@ -24,8 +24,6 @@ from app.detection import store as detectors
 from app.records.service.figures import embedder_finding, rescoring_shape
 from app.records.service.plans import save_layouts
 from app.records.store import recording, rescoring, results
-from app.records.store import rescoring as rescored_runs
-from app.records.store import results as ranking_rows
 from app.records.store.queue import Failure
 from app.records.store.rescoring import BegunState, PendingRun, RescoredRun, Rescoring
 from app.retrievers.domain.probes import ENDED_FIRST
@@ -66,19 +64,12 @@ class _Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
-    """What rankings scored that were judged for the first time: rows as `recording.save_scores` wants them."""
-
-    layout_id: int
-    rows: Sequence[tuple[int, int, bytes, bytes]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """Runs re-scored, each with the time it ended, and the scores behind them."""
 
     runs: Sequence[tuple[RescoredRun, int]]
-    scores: Sequence[Scores]
+    scores: Mapping[int, Sequence[tuple[int, int, bytes, bytes]]]
+    """What rankings scored that were judged for the first time, by layout, as `recording.save_scores` wants it."""
     left_out: int
     """Number of runs whose definitions this release cannot read any more; they are not re-scored."""
 
@@ -143,8 +134,7 @@ class Sweep:
             table.pending |= changed if table is self._table else table.inputs.suite.positions.keys()
             self._table = table
             judged_runs.append((self._judged_run(table, run, usual.get(run.id)), run.finished_at))
-        scores = [Scores(layout_id=layout, rows=rows) for layout, rows in self._scores.items()]
-        return Batch(runs=judged_runs, scores=scores, left_out=len(runs) - len(judged_runs))
+        return Batch(runs=judged_runs, scores=self._scores, left_out=len(runs) - len(judged_runs))
 
     def _baseline_latencies(self, run_ids: Sequence[int]) -> dict[int, float | str]:
         """Return the latencies that runs were compared with: no judgment changes these."""
@@ -157,8 +147,11 @@ class Sweep:
         self._fill(table, failures)
         responses = _responses(table, run, failures)
         change, reason = embedder_finding(run.embedder)
+        with self._store.read() as connection:
+            canaries = table.inputs.canaries
+            repeated = repeated_failures(connection, self._rescoring.check_id, run.id, canaries, failures)
         facts = HistoryFacts(
-            rule_facts=RunFacts(repeated=self._repeated(table, run, failures), baseline_latency=usual),
+            rule_facts=RunFacts(repeated=repeated, baseline_latency=usual),
             embedder=change,
             embedder_reason=reason,
             names_silent_rules=True,
@@ -168,29 +161,18 @@ class Sweep:
             responses = replace(responses, named_by=self._named_by(table, failures))
         outcome = evaluate(table.inputs, responses, facts, scores)
         aggregates, degraded = outcome.aggregates, outcome.degraded
-        return RescoredRun(
+        return row_value(
+            RescoredRun,
+            aggregates,
             run_id=run.id,
             verdict=str(outcome.verdict),
             reasons=outcome.reasons,
-            total=aggregates.total,
-            measured=aggregates.measured,
-            failed=aggregates.failed,
-            undefined=aggregates.undefined,
-            degraded=aggregates.degraded,
             degraded_positions=degraded.astype("<u4").tobytes() or None,
             degraded_reasons=outcome.canary_reasons[degraded].astype("<u2").tobytes() or None,
             aggregates=outcome.vector.tobytes(),
             layout_id=table.vector_layout_id,
             scores_layout_id=table.layout_id,
         )
-
-    def _repeated(
-        self, table: _ScoreTable, run: PendingRun, failures: Mapping[int, Failure]
-    ) -> RepeatedFailures | None:
-        """Return the canaries that a run and the ones before it did not measure."""
-        by_key = {table.inputs.canaries[place].key: failure for place, failure in sorted(failures.items())}
-        with self._store.read() as connection:
-            return repeated_failures(connection, self._rescoring.check_id, run.id, by_key)
 
     def _named_by(self, table: _ScoreTable, failures: Mapping[int, Failure]) -> dict[int, NamedBy | None]:
         """Return what explains that nothing was found, by position; see `named_by`."""
@@ -262,7 +244,7 @@ class Sweep:
             self._rankings, unread = {}, list(ranking_ids)
         if unread:
             with self._store.read() as connection:
-                self._rankings |= ranking_rows.load_rankings(connection, unread)
+                self._rankings |= results.load_rankings(connection, unread)
 
     def _table_of(self, run: PendingRun) -> _ScoreTable:
         """Return the table of a run. Raises UnusableDefinitionError and UnusableSuiteError."""
@@ -433,7 +415,7 @@ def carry_on(
         else:
             note = f"begun with measures version {job.measures_version} and not finished: ask for it again"
         with store.read() as connection:  # all runs, which may be thousands: not while the writer is held
-            totals = rescored_runs.summary(connection, job.id)
+            totals = rescoring.summary(connection, job.id)
         with store.write() as connection:
             if rescoring.finish(connection, job, totals, note=note, now=to_us(clock())):
                 return True
@@ -497,25 +479,25 @@ def _save_scores(store: Store, batch: Batch) -> None:
 
     In blocks, since one run of a very large suite is enough to hold the writer of SQLite for seconds.
     """
-    for scores in batch.scores:
-        for block in blocks(scores.rows, _SAVED_AT_ONCE):
+    for layout_id, rows in batch.scores.items():
+        for block in blocks(rows, _SAVED_AT_ONCE):
             with store.write() as connection:
                 hold_content(connection)
-                there = rescored_runs.rankings_there(connection, [row[0] for row in block])
-                recording.save_scores(connection, scores.layout_id, [row for row in block if row[0] in there])
+                there = rescoring.rankings_there(connection, [row[0] for row in block])
+                recording.save_scores(connection, layout_id, [row for row in block if row[0] in there])
 
 
 def _save_runs(connection: Connection, job: Rescoring, batch: Batch) -> None:
     """Write what runs amount to, less those that have been pruned or written by another meanwhile."""
-    left = rescored_runs.hold(connection, job.id, [run.run_id for run, _ in batch.runs])
-    rescored_runs.save(connection, job.id, [(run, at) for run, at in batch.runs if run.run_id in left])
+    left = rescoring.hold(connection, job.id, [run.run_id for run, _ in batch.runs])
+    rescoring.save(connection, job.id, [(run, at) for run, at in batch.runs if run.run_id in left])
 
 
 def _note(store: Store, job: Rescoring, left_out: int) -> str | None:
     """Say what was not judged by the judgments of now; sentences without full stop, None where all was."""
     with store.read() as connection:
         now = dict(catalog.frozen_version(connection, job.suite_version_id).members)
-        versions = rescored_runs.suite_versions_of(connection, job.id)
+        versions = rescoring.suite_versions_of(connection, job.id)
         then = {member for version in versions for member in catalog.frozen_version(connection, version).members}
         gone = {canary for canary, _ in then if canary not in now}
         changed = {(canary, version) for canary, version in then if now.get(canary, version) != version}
@@ -568,14 +550,14 @@ class Walk:
         met: set[int] = set()
         if self._after is None:
             with self._store.read() as connection:
-                begun = rescored_runs.states_in_force(connection, self._check_id, first)
+                begun = rescoring.states_in_force(connection, self._check_id, first)
             self._has = {state.canary_id: state.ranking_id for state in begun}
             self._after = max((state.id for state in begun), default=0)
             met.update(self._has.values())
         while self._read_until < last and not (self._ahead and self._ahead[-1].first_run > last):
             with self._store.read() as connection:
                 newest = results.newest_ended(connection, self._check_id)
-                page = rescored_runs.states_begun(connection, self._check_id, after=self._after, limit=self._page)
+                page = rescoring.states_begun(connection, self._check_id, after=self._after, limit=self._page)
             if len(page) < self._page:
                 self._read_until = newest.id if newest is not None else last
             self._after = page[-1].id if page else self._after
