@@ -187,9 +187,9 @@ def read_reach(made: Trial) -> Any:
     return made.call("GET", "/v1/suites/suite/reach", retriever="first")
 
 
-def kill_amid_pool(folder: Path, *, canaries: int = CANARIES) -> Trial:
+def kill_amid_pool(folder: Path, *, canaries: int = CANARIES, requests_per_second: int = 400) -> Trial:
     """Pool canaries over three retrievers while somebody annotates; kill the service, and once more after."""
-    with trial(folder, canaries=canaries, requests_per_second=400) as made:
+    with trial(folder, canaries=canaries, requests_per_second=requests_per_second) as made:
         strata = [{"to": 30, "sample": 10}, {"to": 100, "sample": 10}]
         made.call("PUT", "/v1/tasks/truth", suite="suite", retrievers=list(RETRIEVERS), pool=10, strata=strata)
         made.call("POST", "/v1/tasks/truth/pool")

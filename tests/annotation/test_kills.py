@@ -10,8 +10,8 @@ pytestmark = [pytest.mark.systems, pytest.mark.timeout(900)]
 
 
 def test_traffic_and_reach_survive_kills(tmp_path: Path) -> None:
-    kill_amid_traffic(tmp_path, queries=20_000)
+    kill_amid_traffic(tmp_path, queries=10_000)
 
 
 def test_a_pool_of_three_retrievers_and_its_annotations_survive_kills(tmp_path: Path) -> None:
-    kill_amid_pool(tmp_path, canaries=200)
+    kill_amid_pool(tmp_path, canaries=120, requests_per_second=100)

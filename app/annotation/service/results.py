@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from app.annotation import store as rows
-from app.annotation.documents import GradedItem, TaskDocument, adopt_judgments
+from app.annotation.documents import GradedItem, adopt_judgments
 from app.annotation.domain import (
     PACE_OF,
     Consensus,
@@ -229,13 +229,11 @@ def load_recall(store: Store, slug: str) -> RecallView:
             raise ConflictError(f"task '{slug}' is not of chunks, so it has no recall")
         found = read_grades(connection, task)
         canaries = rows.list_task_canaries(connection, task.id)
-    document = task.document
     decided = _decided_queries(found, canaries)
-    estimates = _estimate(document, found, decided)
     return {
         "queries": len(decided),
         "undecided": sum(_expects(one) for one in canaries) - len(decided),
-        "estimates": [view_of(PooledRecallView, one, rounding=True, task=slug) for one in estimates],
+        "estimates": [view_of(PooledRecallView, one, rounding=True, task=slug) for one in _estimate(found, decided)],
     }
 
 
@@ -247,7 +245,7 @@ def compute_recall(store: Store, task_id: int, *, now: datetime) -> None:
             return
         found = read_grades(connection, task)
         canaries = rows.list_task_canaries(connection, task.id)
-    estimates = _estimate(task.document, found, _decided_queries(found, canaries))
+    estimates = _estimate(found, _decided_queries(found, canaries))
     with store.write() as connection:
         rows.replace_recalls(connection, task_id, estimates, to_us(now))
 
@@ -273,10 +271,8 @@ def _decided_queries(found: TaskGrades, canaries: list[TaskCanary]) -> list[tupl
     return [(one, items[one.canary_id]) for one in canaries if one.canary_id not in open_ and _expects(one)]
 
 
-def _estimate(
-    document: TaskDocument, found: TaskGrades, decided: list[tuple[TaskCanary, list[ItemRow]]]
-) -> list[RecallEstimate]:
-    plan = document.plan
+def _estimate(found: TaskGrades, decided: list[tuple[TaskCanary, list[ItemRow]]]) -> list[RecallEstimate]:
+    document, plan = found.task.document, found.task.document.plan
     corpus = document.corpus if plan.rest else None
     frame = recall_frame(document.retrievers, plan.depth, corpus, sampled=bool(plan.strata))
     depths = sorted({*(k for k in DEPTHS if k < plan.pool), plan.pool})

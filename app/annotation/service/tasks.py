@@ -226,7 +226,6 @@ def make_pool(
         return True
     frame = _Frame(
         task=task,
-        document=document,
         # Ranks alone are needed: no embedder or reranker scores the hits.
         retrievers=tuple(replace(one, scorer=Scorer(kind=ScorerKind.JUDGED)) for one in retrievers),
         corpus=Corpus.of(key for key, _, _ in texts),
@@ -260,7 +259,6 @@ class _Frame:
     """What the pools of all canaries of a task have in common."""
 
     task: TaskRow
-    document: TaskDocument
     retrievers: tuple[Retriever, ...]
     corpus: Corpus
     text_ids: Sequence[int]
@@ -297,7 +295,7 @@ def _pool_block(
                 canary_id,
                 sizes=pool.sizes,
                 items=[
-                    new_item(frame.task.id, frame.document, item, canary_id=canary_id, name=f"{canary_id}:{item.key}")
+                    new_item(frame.task, item, canary_id=canary_id, name=f"{canary_id}:{item.key}")
                     for item in pool.items
                 ],
                 shared_ids=pool.shared_ids,
@@ -310,7 +308,7 @@ def _ask(
     probe: Probe, retriever: Retriever, frame: _Frame, canaries: Sequence[TaskCanary], stopping: Callable[[], bool]
 ) -> list[Answer | None]:
     """Return the answers of a retriever in the order of the canaries; None = it was not asked."""
-    context = ProbeContext(retriever=retriever, k=frame.document.plan.depth, run_id=f"task-{frame.task.slug}")
+    context = ProbeContext(retriever=retriever, k=frame.task.document.plan.depth, run_id=f"task-{frame.task.slug}")
     queries = [
         ProbeQuery(position=place, query=str(canary.body["query"]), key=canary.key)
         for place, canary in enumerate(canaries)
@@ -333,8 +331,7 @@ def _failure(answer: Answer | None) -> str | None:
 
 def _draw(store: Store, frame: _Frame, canary: TaskCanary, rankings: dict[str, Ranking]) -> CanaryPool:
     """Draw what is graded of a canary, with random negatives where the task has a corpus."""
-    plan = frame.document.plan
-    random = canary_random(frame.document.seed, canary.key)
+    plan, random = frame.task.document.plan, canary_random(frame.task.document.seed, canary.key)
     ranked = merge_rankings(rankings, plan.bounds)
     pool = draw_items(ranked, plan, random)
     if not plan.rest:
@@ -352,9 +349,9 @@ def _draw(store: Store, frame: _Frame, canary: TaskCanary, rankings: dict[str, R
     return replace(pool, items=(*pool.items, *drawn), sizes=(*pool.sizes, size))
 
 
-def new_item(task_id: int, document: TaskDocument, item: PoolItem, *, canary_id: int | None, name: str) -> NewItem:
+def new_item(task: TaskRow, item: PoolItem, *, canary_id: int | None, name: str) -> NewItem:
     """Return an item of a task, by what names it there; its token tells annotators nothing of where it came from."""
-    identity = f"{task_id}:{name}"
+    identity, document = f"{task.id}:{name}", task.document
     return NewItem(
         canary_id=canary_id,
         token=sha256(f"{document.seed}:{identity}".encode()).hexdigest()[:20],

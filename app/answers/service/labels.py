@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from app.annotation import store as task_rows
-from app.annotation.documents import DrawnAnswersDocument, TaskDocument
+from app.annotation.documents import DrawnAnswersDocument
 from app.annotation.domain import PoolItem, text_key
 from app.annotation.service.results import TaskGrades, read_grades
 from app.annotation.service.tasks import new_item
@@ -85,17 +85,17 @@ def draw_labels(
         task = task_rows.read_task(connection, task_id)
         if task is None or task.archived_at is not None:
             return True
-        document = task.document
-        if document.answers is None:
+        wanted = task.document.answers
+        if wanted is None:
             return True
         try:
-            judge_id, judge = load_judge(connection, vault, document.answers.judge)
+            judge_id, judge = load_judge(connection, vault, wanted.judge)
         except (ConfigurationError, ConflictError, InvalidInputError):
             return True  # a judge that cannot be used has rated nothing
         if judge is None or judge_id is None:
             return True
         is_drawn = rows.find_draw(connection, task_id) is not None
-        drawn = None if is_drawn else _draw(connection, task, document, document.answers, judge, judge_id)
+        drawn = None if is_drawn else _draw(connection, task, wanted, judge, judge_id)
     if drawn is not None:
         with store.write() as connection:
             draw, answers = drawn
@@ -104,7 +104,7 @@ def draw_labels(
                 verdicts = {ids[one.item.token]: value for one, value in answers}
                 rows.save_draw(connection, replace(draw, at=to_us(clock())), verdicts)
             task_rows.finish_pool(connection, task_id, to_us(clock()))
-    judge = replace(judge, questions=(document.answers.question,))
+    judge = replace(judge, questions=(wanted.question,))
     in_use = JudgeInUse(store=store, judge=judge, judge_id=judge_id, ask=ask, clock=clock, stopping=stopping)
     _ask_padded(in_use, task_id)
     with store.write() as connection:
@@ -115,7 +115,6 @@ def draw_labels(
 def _draw(
     connection: Connection,
     task: TaskRow,
-    document: TaskDocument,
     wanted: DrawnAnswersDocument,
     judge: Judge,
     judge_id: int,
@@ -133,10 +132,10 @@ def _draw(
         [JudgedAnswer(id=name, canary=str(one.canary_id), at=one.at) for name, one in rated.items()],
         wanted.count,
         window=wanted.window_hours * _HOUR,
-        seed=document.seed,
+        seed=task.document.seed,
     )
     found = rows.read_drawn(connection, [int(one.id) for one in chosen])
-    made = _make_items(connection, task, document, found.values())
+    made = _make_items(connection, task, found.values())
     draw = DrawRow(
         task_id=task.id,
         judge_id=judge_id,
@@ -149,9 +148,7 @@ def _draw(
     return draw, [(made[int(one.id)], rated[one.id].value) for one in chosen]
 
 
-def _make_items(
-    connection: Connection, task: TaskRow, document: TaskDocument, found: Collection[DrawnRow]
-) -> dict[int, DrawnAnswer]:
+def _make_items(connection: Connection, task: TaskRow, found: Collection[DrawnRow]) -> dict[int, DrawnAnswer]:
     """Return answers as items, by their ids: beside canaries as they were asked, and the chunks of rankings down to k.
 
     Neither a token nor anything beside it tells what the judge said.
@@ -169,7 +166,7 @@ def _make_items(
         shown = PoolItem(key=text_key(row.text, chunk=""), text=row.text, chunks=(("", f"answer-{row.id}"),))
         contexts = contexts_of(rankings[row.ranking_id], depths[row.check_id])
         items[row.id] = DrawnAnswer(
-            item=new_item(task.id, document, shown, canary_id=row.canary_id, name=f"answer:{row.id}"),
+            item=new_item(task, shown, canary_id=row.canary_id, name=f"answer:{row.id}"),
             canary_version_id=row.canary_version_id,
             beside=AnswerItem(query=canary.query, expected=canary.expected_answer, contexts=contexts),
         )

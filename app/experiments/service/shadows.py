@@ -393,8 +393,7 @@ def load_comparisons(connection: Connection, shadow: DefinedShadow) -> list[Comp
 
 def _item(task: TaskRow, pair: PairRow) -> tuple[NewItem, PairItem]:
     shown = PoolItem(key=str(pair.id), text="", chunks=(("", f"pair-{pair.id}"),))
-    document = task.document
-    item = new_item(task.id, document, shown, canary_id=None, name=f"pair:{pair.id}")
-    right = hash_share(f"side:{document.seed}:{task.id}:pair:{pair.id}") < _HALF
+    item = new_item(task, shown, canary_id=None, name=f"pair:{pair.id}")
+    right = hash_share(f"side:{task.document.seed}:{task.id}:pair:{pair.id}") < _HALF
     left, other = (pair.a, pair.b) if right else (pair.b, pair.a)
     return item, PairItem(query=pair.query, left=left, right=other, candidate_right=right)
