@@ -181,44 +181,32 @@ _READ_ONLY = frozenset(
 )
 
 
-def body_schema(model: type[Document], *, required: bool = True) -> dict[str, Any]:
+def json_body(schema: Mapping[str, Any], *, required: bool = True) -> dict[str, Any]:
     """Return the description of a body; it is parsed by the route, so that errors are the same as for files."""
-    return {"requestBody": {"required": required, "content": {"application/json": {"schema": reference(model)}}}}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
+
+
+def body_schema(model: type[Document], *, required: bool = True) -> dict[str, Any]:
+    """Return the description of a body that is such a document."""
+    return json_body(reference(model), required=required)
 
 
 def list_schema(item: type[Document], *, most: int) -> dict[str, Any]:
     """Return the description of a body that is a list of documents."""
-    schema = {"type": "array", "items": reference(item), "maxItems": most}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    return json_body({"type": "array", "items": reference(item), "maxItems": most})
 
 
-_CHECK_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "anyOf": [
-                        reference(CheckDocument),
-                        {
-                            "title": "CheckWithParts",
-                            "description": "A check with its suite, retriever or hooks defined inline.",
-                            "type": "object",
-                            "properties": {
-                                "suite": {"anyOf": [{"type": "string"}, reference(SuiteDocument)]},
-                                "retriever": {"anyOf": [{"type": "string"}, reference(RetrieverDocument)]},
-                                "hooks": {
-                                    "type": "array",
-                                    "items": {"anyOf": [{"type": "string"}, reference(HookDocument)]},
-                                },
-                            },
-                        },
-                    ]
-                }
-            }
-        },
-    }
+_CHECK_WITH_PARTS = {
+    "title": "CheckWithParts",
+    "description": "A check with its suite, retriever or hooks defined inline.",
+    "type": "object",
+    "properties": {
+        "suite": {"anyOf": [{"type": "string"}, reference(SuiteDocument)]},
+        "retriever": {"anyOf": [{"type": "string"}, reference(RetrieverDocument)]},
+        "hooks": {"type": "array", "items": {"anyOf": [{"type": "string"}, reference(HookDocument)]}},
+    },
 }
+_CHECK_BODY = json_body({"anyOf": [reference(CheckDocument), _CHECK_WITH_PARTS]})
 
 
 # --- retrievers ----------------------------------------------------------------------------------------------
@@ -464,21 +452,8 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-_CANARIES_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "anyOf": [
-                        reference(CanaryDocument),
-                        {"type": "array", "items": reference(CanaryDocument)},
-                    ]
-                }
-            }
-        },
-    }
-}
+_CANARY = reference(CanaryDocument)
+_CANARIES_BODY = json_body({"anyOf": [_CANARY, {"type": "array", "items": _CANARY}]})
 
 
 @router.get("/suites")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from io import StringIO
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request
@@ -30,7 +30,7 @@ from app.catalog.exchange.suite_builder import Limits, SuiteBuilder, parse_grade
 from app.catalog.service import references
 from app.catalog.service import suites as suite_power
 from app.catalog.service.references import API
-from app.definitions.api import only_reads, wake
+from app.definitions.api import json_body, only_reads, wake
 from app.definitions.service import applying, definitions
 from app.hooks.service.hooks import notes_on_hooks
 
@@ -40,22 +40,8 @@ Form = Literal["coalmine", "trec", "beir", "csv", "quepid", "rre", "jsonl", "ela
 Named = Annotated[str | None, Query(max_length=64)]
 
 
-_IMPORT_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "anyOf": [
-                        reference(CanaryFile),
-                        {"type": "array", "items": reference(CanaryFile)},
-                        reference(SuiteFiles),
-                    ]
-                }
-            }
-        },
-    }
-}
+_FILE = reference(CanaryFile)
+_IMPORT_BODY = json_body({"anyOf": [_FILE, {"type": "array", "items": _FILE}, reference(SuiteFiles)]})
 
 
 @router.post("/import", openapi_extra=_IMPORT_BODY, response_model=ImportOutcome)

@@ -23,7 +23,14 @@ from app.base.documents.texts import Source, parse_json_text
 from app.base.errors import InvalidInputError, Problem
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.exchange.csv import list_of
-from app.catalog.exchange.suite_builder import SuiteBuilder, SuiteFiles, graded_names, losses, parse_number
+from app.catalog.exchange.suite_builder import (
+    SuiteBuilder,
+    SuiteFiles,
+    graded_names,
+    losses,
+    named_chunks,
+    parse_number,
+)
 
 OURS = "coalmine"
 """The key under `metadata` for the other fields of a canary."""
@@ -65,11 +72,7 @@ def write_beir(suite: SuiteDocument) -> SuiteFiles:
         rest = canary.model_dump(mode="json", exclude_defaults=True, include=set(_REST))
         metadata = {OURS: rest} if rest else {}
         queries.append(_line({"_id": canary.key, "text": canary.query, "metadata": metadata}))
-        for chunk in canary.expected_chunks:
-            name = chunk.id or chunk.document
-            if name is None:
-                notes.append("judgments by text alone")
-                continue
+        for name, chunk in named_chunks(canary, notes):
             if "\t" in name or "\n" in name or name != name.strip():
                 notes.append("judgments whose id has a tab, a line break or outer spaces")
                 continue
@@ -367,11 +370,8 @@ def write(suite: SuiteDocument) -> SuiteFiles:
         if query != canary.query:
             notes.append("line breaks and runs of spaces in queries")
         topics.append(f"{canary.key}\t{query}\n")
-        for chunk in canary.expected_chunks:
-            name = chunk.id or chunk.document
-            if name is None:
-                notes.append("judgments by text alone")
-            elif len(name.split()) != 1:
+        for name, chunk in named_chunks(canary, notes):
+            if len(name.split()) != 1:
                 notes.append("judgments whose id has spaces in it")
             else:
                 qrels.append(f"{canary.key} 0 {name} {chunk.grade}\n")

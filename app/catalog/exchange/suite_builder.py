@@ -20,7 +20,7 @@ from app.base.documents.texts import Source, parse_json_text
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import REQUEST_LIMITS
 from app.base.values import MAX_GRADE, Category
-from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument, derive_key, is_key
+from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument, SuiteDocument, derive_key, is_key
 
 _PAIR = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*=\s*([0-9])")
 _SCALE = re.compile(r"0-([0-9]{1,9})")
@@ -355,13 +355,20 @@ def is_left_out(canary: CanaryDocument, fields: Collection[str]) -> bool:
 def graded_names(canary: CanaryDocument, notes: list[str]) -> dict[str, int]:
     """Return the grades of a canary's chunks by id or document; what has neither is noted."""
     grades: dict[str, int] = {}
+    for name, chunk in named_chunks(canary, notes):
+        if grades.setdefault(name, chunk.grade) != chunk.grade:
+            notes.append("a second grade for the same id")
+    return grades
+
+
+def named_chunks(canary: CanaryDocument, notes: list[str]) -> Iterator[tuple[str, JudgmentDocument]]:
+    """Yield the expected chunks of a canary with their id or document; what has neither is noted."""
     for chunk in canary.expected_chunks:
         name = chunk.id or chunk.document
         if name is None:
             notes.append("judgments by text alone")
-        elif grades.setdefault(name, chunk.grade) != chunk.grade:
-            notes.append("a second grade for the same id")
-    return grades
+        else:
+            yield name, chunk
 
 
 def losses(

@@ -23,7 +23,15 @@ from app.base.documents.texts import Source
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.exchange.csv import escape_formula, excel_number, header_of, plain_name, rows
 from app.catalog.exchange.datasets import text_of
-from app.catalog.exchange.suite_builder import SuiteBuilder, SuiteFiles, graded_names, losses, objects_in, parse_number
+from app.catalog.exchange.suite_builder import (
+    SuiteBuilder,
+    SuiteFiles,
+    graded_names,
+    losses,
+    named_chunks,
+    objects_in,
+    parse_number,
+)
 
 _ALIASES = {"doc_id": "docid", "document_id": "docid", "query_text": "query"}
 _OF_CASES = {"team_name", "case_name", "case_id", "snapshot_name", "snapshot_time", "doc_position"}
@@ -52,11 +60,8 @@ def write_quepid(suite: SuiteDocument) -> SuiteFiles:
         if canary.query in queries:
             notes.append("two canaries with the same query")
         queries.add(canary.query)
-        for chunk in canary.expected_chunks:
-            name = chunk.id or chunk.document
-            if name is None:
-                notes.append("judgments by text alone")
-            elif excel_number(name):
+        for name, chunk in named_chunks(canary, notes):
+            if excel_number(name):
                 notes.append("ids that look like numbers of a spreadsheet (1.5E+10)")
             else:
                 writer.writerow([escape_formula(canary.query), escape_formula(name), chunk.grade])
@@ -171,13 +176,7 @@ def write_rre(suite: SuiteDocument) -> SuiteFiles:
     topics: dict[str, list[dict[str, Any]]] = {}
     notes: list[str] = []
     for canary in suite.canaries or ():
-        relevant: dict[str, dict[str, int]] = {}
-        for chunk in canary.expected_chunks:
-            name = chunk.id or chunk.document
-            if name is None:
-                notes.append("judgments by text alone")
-            else:
-                relevant[name] = {"gain": chunk.grade}
+        relevant = {name: {"gain": chunk.grade} for name, chunk in named_chunks(canary, notes)}
         notes += ["tags but the first"] if len(canary.tags) > 1 else []
         group = {
             "name": canary.key,
