@@ -464,18 +464,10 @@ def scope_of(rule: Rule) -> str:
 
 
 _MAX_RUNS = 2_000
-
-
 _MAX_UNMEASURED_RUNS = 200
-
-
 _FIRST_LIMIT = 8
-
-
 _MAX_VOID = 8
 """Runs read for the last ones that were carried out."""
-
-
 _OTHER_BASELINE = "the run was compared with a baseline that is no longer in force"
 
 

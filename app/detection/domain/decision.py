@@ -323,8 +323,6 @@ def _expect_fitting(state: State, baseline: Baseline | None, members: Members, o
 
 
 _MOST_GROUPS = 3
-
-
 _DOCUMENT = "document:"
 """Groups by expected document are not named: another document may be gone."""
 
@@ -433,53 +431,18 @@ def _named(reading: Reading) -> str:
 
 
 DRIFT_Z: Final = 3.0
-
-
 SAME_OVERLAP: Final = 0.95
-
-
 OVERLAP_DEPTH: Final = 5
-
-
 SD_FLOOR: Final = 0.005
 """Of the mean: a deterministic retriever has no deviation, and the last digits of scores are noise."""
-
-
 FEWEST: Final = 3
 """The median of fewer canaries would be that of a single one."""
-
-
 _LARGEST_Z = 1_000.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
-    """How far the scores of first hits are from their baseline, over the canaries whose scores are known."""
-
-    kind: DriftKind
-    reason: str
-    """A sentence without its full stop, for people."""
-    median_z: float | None
-    """The median over canaries of the distance from the mean in standard deviations, at most 1,000."""
-    overlap: float | None
-    """The mean share of the top 5 in common with the baseline's; None = unknown."""
-    canaries: int
-    """Number of compared canaries."""
-
-    def body(self) -> StoredDrift:
-        """As JSON on the wire."""
-        return {
-            "kind": self.kind,
-            "reason": self.reason,
-            "median_z": None if self.median_z is None else round(self.median_z, 2),
-            "overlap": None if self.overlap is None else round(self.overlap, 4),
-            "canaries": self.canaries,
-        }
 
 
 def score_drift(
     top_before_mean: ArrayLike, top_before_sd: ArrayLike, top_now: ArrayLike, overlap: ArrayLike | float
-) -> Drift:
+) -> StoredDrift:
     """Compare the scores of first hits with their baseline: parallel arrays, one place per canary, NaN = no score.
 
     `overlap` is the share of the top 5 in common with the baseline's ranking, by canary or of all together. Scores
@@ -496,13 +459,14 @@ def score_drift(
     count = int(known.sum())
     if count < FEWEST:
         note = f"scores are known before and now of {count} of {len(now)} canaries, which is too few to compare"
-        return Drift(kind=DriftKind.UNKNOWN, reason=note, median_z=None, overlap=None, canaries=count)
+        return {"kind": DriftKind.UNKNOWN, "reason": note, "median_z": None, "overlap": None, "canaries": count}
     share = np.broadcast_to(np.asarray(overlap, dtype=np.float64), now.shape)[known]
     share = share[np.isfinite(share)]
     agreed = float(share.mean()) if len(share) else None
     z = float(np.median(_distances(mean[known], sd[known], now[known])))
     kind, reason = _kind_and_reason(z, agreed)
-    return Drift(kind=kind, reason=reason, median_z=z, overlap=agreed, canaries=count)
+    common = None if agreed is None else round(agreed, 4)
+    return {"kind": kind, "reason": reason, "median_z": round(z, 2), "overlap": common, "canaries": count}
 
 
 def top_overlap(before: Sequence[object], now: Sequence[object], depth: int = OVERLAP_DEPTH) -> float:

@@ -44,8 +44,6 @@ _HIGHEST_LOG: Final = np.float32(40)
 """Enough to reach it from any account at rest, and far from what overflows."""
 
 Logs = NDArray[np.float32]
-
-
 BROKEN: Final = (1, 3, 10, 30)
 """How many canaries are thought to be broken, averaged; of fewer than twice as many, half."""
 REMEMBERED: Final = 8
@@ -61,8 +59,6 @@ _HIGHEST_JOINT_LOG: Final = float(np.log(HIGHEST))
 Recent = NDArray[np.int32]
 """(signal, n): the bets of the last runs on each canary, the newest in the lowest bits; none from before its baseline
 was learned, since another one has other rates, and calls other answers worse."""
-
-
 NAMED_FROM: Final = 20
 """Named are the largest k with k * M(k) / N of at least this: an empirical cut in the style of e-BH."""
 WORSE, LOST = 1, 2

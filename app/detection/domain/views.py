@@ -83,9 +83,13 @@ class StoredDrift(TypedDict):
 
     kind: DriftKind
     reason: str
+    """A sentence without its full stop."""
     median_z: float | None
+    """The median over canaries of the distance from the mean in standard deviations, at most 1,000."""
     overlap: float | None
+    """The mean share of the top 5 in common with the baseline's; None = unknown."""
     canaries: int
+    """Number of compared ones."""
 
 
 class IndexChange(TypedDict):

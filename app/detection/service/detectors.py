@@ -561,7 +561,7 @@ def drift_of(
         [_score(heads[now[canary][1]]) for canary in canaries_in_both],
         [top_overlap(heads[last[canary]].ids, heads[now[canary][1]].ids) for canary in canaries_in_both],
     )
-    return drift.body() if drift.kind in {DriftKind.SCORES, DriftKind.RANKINGS} else None
+    return drift if drift["kind"] in {DriftKind.SCORES, DriftKind.RANKINGS} else None
 
 
 def _sampled_places(rankings: Sequence[int | None]) -> Sequence[int]:

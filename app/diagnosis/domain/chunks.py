@@ -73,11 +73,7 @@ class Search:
 
 
 REPEATS = 3
-
-
 DEEP = 50
-
-
 KNOWN_ITEMS = 3
 
 
@@ -143,8 +139,6 @@ def _shortened(text: str) -> str:
 
 _LONGEST = 1_000
 """Characters; about the 256 word pieces that small encoders take."""
-
-
 _WORTH_HALVING = 16
 
 
@@ -346,8 +340,6 @@ _NOWHERE = 1 << 30
 _RENAMED = "\0another text under the id of rank "
 COMPARABLE = 6
 """Texts with fewer 3-grams, such as headings, are too short to compare."""
-
-
 Grams = frozenset[tuple[str, ...]]
 
 
@@ -429,8 +421,6 @@ def longest_common_part(passage: str, text: str) -> str | None:
 _MOST_WORDS = 4_000
 _TOKEN = re.compile(r"\S+")
 _WORDS = re.compile(f"[^\\s{FIRST_UNSPACED}-\U0010ffff]+|[{FIRST_UNSPACED}-\U0010ffff]")
-
-
 LIKE = 0.7
 TOP = 5
 

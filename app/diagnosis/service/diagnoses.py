@@ -414,15 +414,9 @@ def diagnose_run(
 
 AGAIN_AFTER = timedelta(hours=6)
 """Least time before the same answer of a canary is diagnosed again."""
-
-
 _MAX_STATES = 50
-
-
 _ASKABLE = pack_reasons([Reason.MISSING, Reason.BELOW_FLOOR, Reason.LOW_RELEVANCE, Reason.REGRESSED])
 """Reasons that a diagnosis can explain; a slow or forbidden answer needs none."""
-
-
 _LOW = pack_reasons([Reason.LOW_RELEVANCE])
 
 
@@ -572,8 +566,6 @@ def renaming_cause(connection: Connection, run: RunRow) -> RunCause | None:
 
 MOST: Final = 500
 """Canaries per run; the others follow after later runs."""
-
-
 EXAMINED: Final = 1_000
 """Canaries examined per run: a suite of 10,000 must not occupy a worker for a minute after each run."""
 

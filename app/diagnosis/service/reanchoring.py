@@ -48,8 +48,6 @@ from app.records.store.results import RunRow
 
 _MOST = 1_000
 _PAGE = 200
-
-
 ProposalIds = Collection[int] | None
 """Proposals by id; None = all open ones."""
 _LONGEST_ID = 18
