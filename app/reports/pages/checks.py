@@ -53,13 +53,12 @@ from app.diagnosis.domain import DiagnosisView, ReanchorState
 from app.diagnosis.domain.chunk_causes import is_overcome
 from app.diagnosis.service import diagnoses, reanchoring
 from app.records.domain import RunView
-from app.records.pages import layout_band
 from app.records.service import results, runs
 from app.records.service.results import ComparisonCandidates, find_candidates
 from app.reports.documents.report_measures import cutoff_table, recall_gap_lines, whole_table
 from app.reports.pages.overviews import banners_of, draw, make_badge
 from app.reports.service import canary_views, charts, check_details
-from app.reports.service.canary_views import CanaryDetail, ComparedHit
+from app.reports.service.canary_views import CanaryDetail, ComparedHit, layout_band
 from app.reports.service.check_details import DegradedResult
 from app.runs.service import gate
 from app.runs.service.gate import CanaryTrial
