@@ -332,7 +332,7 @@ def test_what_was_never_found_is_said_to_use_other_words_where_the_quality_repor
     assert found.reason.startswith(f"The canary never found what it expects among the top 5{said}")
     answered = Answered(canary=canary, ranking=now, match=match(prepare(canary.judgments), now))
     report = vocabulary([answered], chunks_of([answered]), k=5)
-    assert ("use other words" in found.reason) == (report.numbers["missed_with_little_overlap"] == 1)
+    assert ("use other words" in found.reason) == (report["numbers"]["missed_with_little_overlap"] == 1)
 
 
 def test_what_was_never_found_though_it_is_there_never_passed() -> None:

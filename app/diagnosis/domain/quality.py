@@ -1,11 +1,11 @@
 """The checklist of retrieval quality but for texts: reach of the suite, recall, precision, embeddings, slow drift.
 
-Each point is one function that returns a `Section`. These are rules of thumb, not measurements of harm; a point that is
-not measured is unknown, never good. The points about texts are in `texts`.
+Each point is one function that returns a `QualitySection`. These are rules of thumb, not measurements of harm; a point
+that is not measured is unknown, never good. The points about texts are in `texts`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.texts import counted, percent_text
-from app.base.values import Canary, EmbedderChange, Judgment, Outcome, Ranking
+from app.base.values import EMPTY, Canary, EmbedderChange, Judgment, Outcome, Ranking
 from app.catalog.domain import SELF_JUDGED
-from app.diagnosis.domain import Mark
+from app.diagnosis.domain import Mark, QualityExample, QualityHistogram, QualitySection
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Scorer, ScorerKind, score_relevance
 from app.scoring.matching import Match
@@ -53,50 +53,44 @@ class Answered:
         return list(islice(relevant, _EXPECTED))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
-    """An example; canary and chunk are untrusted texts."""
+def point(
+    name: str,
+    mark: Mark,
+    reason: str,
+    *,
+    numbers: Mapping[str, float | int | None],
+    groups: Mapping[str, Mapping[str, float | int | None]] = EMPTY,
+    examples: Iterable[QualityExample] = (),
+    advice: str | None = None,
+    histogram: QualityHistogram | None = None,
+) -> QualitySection:
+    """Return a point of the checklist: its mark with the reason, a sentence without its full stop and retrieved text.
 
-    note: str
-    """Never holds retrieved text."""
-    canary: str | None = None
-    chunk: str | None = None
-    text: str | None = None
-    """The beginning of the chunk's text, at most 160 characters."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
-    """Counts of each kind between two edges, the last edge included."""
-
-    edges: tuple[float, ...]
-    counts: Mapping[str, tuple[int, ...]]
-    """By kind, one fewer than edges."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """One point of the checklist."""
-
-    name: str
-    mark: Mark
-    reason: str
-    """Reason of the mark: a sentence without its full stop and without retrieved text."""
-    numbers: Mapping[str, float | int | None] = field(default_factory=dict)
-    """None = not measured."""
-    groups: Mapping[str, Mapping[str, float | int | None]] = field(default_factory=dict)
-    """The same by category, where there are any."""
-    examples: Sequence[Example] = field(default=())
-    """The worst ones."""
-    advice: str | None = None
-    """What to do about it in a sentence; None where there is nothing to do."""
-    histogram: Histogram | None = None
-    """Distribution of its values, where there is a chart of it."""
+    `groups`: the numbers by category, where there are any; `examples`: the worst ones; `advice`: what to do, where
+    there is anything.
+    """
+    return {
+        "name": name,
+        "verdict": mark,
+        "reason": reason,
+        "numbers": {**numbers},
+        "groups": {group: {**part} for group, part in groups.items()},
+        "examples": [*examples],
+        "advice": advice,
+        "histogram": histogram,
+    }
 
 
-def unknown(name: str, reason: str, **numbers: float | None) -> Section:
-    """Section of a point that is not measured, with the reason."""
-    return Section(name=name, mark=Mark.UNKNOWN, reason=reason, numbers=numbers)
+def example(
+    told: str, *, canary: str | None = None, chunk: str | None = None, text: str | None = None
+) -> QualityExample:
+    """Return an example; canary, chunk and the beginning of its text are untrusted, and `told` never quotes them."""
+    return {"canary": canary, "chunk": chunk, "told": told, "text": text}
+
+
+def unknown(name: str, reason: str, **numbers: float | None) -> QualitySection:
+    """Return a point that is not measured, with the reason."""
+    return point(name, Mark.UNKNOWN, reason, numbers=numbers)
 
 
 def share(part: int, whole: int) -> float | None:
@@ -125,7 +119,7 @@ def spread_over(count: int, most: int) -> list[int]:
 SUITE: Final = "suite"
 
 
-def suite_reach(reach: Reach) -> Section:
+def suite_reach(reach: Reach) -> QualitySection:
     """Section on the smallest detected damage; good for 5 % of an index, and three canaries or more per topic."""
     fraction, thin = reach.smallest_fraction, reach.thin_topics
     numbers = {
@@ -144,10 +138,10 @@ def suite_reach(reach: Reach) -> Section:
     advice = (
         f"Add canaries: {canaries_for(TARGET_FRACTION)} see damage to {TARGET_FRACTION:.0%}, 3 are few for a topic."
     )
-    return Section(
-        name=SUITE,
-        mark=Mark.GOOD if good else Mark.REVIEW,
-        reason=note,
+    return point(
+        SUITE,
+        Mark.GOOD if good else Mark.REVIEW,
+        note,
         numbers=numbers,
         groups={f"{topic.kind} {topic.name}": {"canaries": topic.canaries} for topic in thin[:20]},
         advice=None if good else advice,
@@ -162,7 +156,7 @@ _MISSING = "See whether the missing chunks are in the index at all, and whether 
 _DEEP = "Ask for more hits and rerank them: what is expected is found, but below the top k."
 
 
-def recall(answered: Sequence[Answered], *, k: int, fetch_k: int, self_judged: bool = False) -> Section:
+def recall(answered: Sequence[Answered], *, k: int, fetch_k: int, self_judged: bool = False) -> QualitySection:
     """Count at which depth the first expected chunk of each canary is found, by category too.
 
     Good where nine in ten canaries find it in the top k. Depths beyond `fetch_k` are not asked for, so unknown; what
@@ -191,16 +185,16 @@ def recall(answered: Sequence[Answered], *, k: int, fetch_k: int, self_judged: b
         sentences.append(f"{SELF_JUDGED}: expected is only what this retriever returned among its first hits")
     good = coverage >= LEAST_FOUND
     advice = _MISSING if len(lost) >= len(deep) else _DEEP
-    return Section(
-        name=RECALL,
-        mark=Mark.GOOD if good else Mark.REVIEW,
-        reason=", ".join(sentences),
+    return point(
+        RECALL,
+        Mark.GOOD if good else Mark.REVIEW,
+        ", ".join(sentences),
         numbers=numbers,
         groups={name: _numbers(part, depths) for name, part in sorted(categories.items()) if len(categories) > 1},
         examples=[
-            *[Example(note=f"not in the top {fetch_k}", canary=one.canary.key) for one in lost[:EXAMPLES]],
+            *[example(f"not in the top {fetch_k}", canary=one.canary.key) for one in lost[:EXAMPLES]],
             *[
-                Example(note=f"first found at rank {one.match.first_relevant}", canary=one.canary.key)
+                example(f"first found at rank {one.match.first_relevant}", canary=one.canary.key)
                 for one in sorted(deep, key=lambda one: -(one.match.first_relevant or 0))[:EXAMPLES]
             ],
         ],
@@ -224,12 +218,14 @@ LEAST_SEPARATION: Final = 0.8
 FEWEST: Final = 5
 """Of each kind of hits; fewer have no distribution."""
 _BINS: Final = 20
+_DIGITS: Final = 6
+"""Of its edges."""
 _QUANTILES = {"p10": 0.1, "median": 0.5, "p90": 0.9}
 
 Floats = NDArray[np.float64]
 
 
-def precision(answered: Sequence[Answered], scorer: Scorer) -> Section:
+def precision(answered: Sequence[Answered], scorer: Scorer) -> QualitySection:
     """Section on the scores of relevant hits and of all others, of the canaries that expect something.
 
     Scores are mapped to relevance where the retriever's scale is declared, else taken as they are, higher being
@@ -241,7 +237,7 @@ def precision(answered: Sequence[Answered], scorer: Scorer) -> Section:
     relevant: list[float] = []
     others: list[float] = []
     within: list[float] = []
-    above: list[tuple[float, Example]] = []
+    above: list[tuple[float, QualityExample]] = []
     for one in answered:
         if not one.canary.expects:
             continue
@@ -261,7 +257,7 @@ def precision(answered: Sequence[Answered], scorer: Scorer) -> Section:
         best, place = max(rest, key=lambda hit: (hit[0], -hit[1]))
         if best > max(mine):
             note = f"an irrelevant or unjudged hit scores {best:.3g}, the best relevant one {max(mine):.3g}"
-            above.append((best - max(mine), Example(note=note, canary=one.canary.key, chunk=one.ranking.ids[place])))
+            above.append((best - max(mine), example(note, canary=one.canary.key, chunk=one.ranking.ids[place])))
     counts = {"relevant_hits": len(relevant), "other_hits": len(others)}
     if not relevant and not others:
         return unknown(PRECISION, "hits come without scores", **counts)
@@ -273,10 +269,10 @@ def precision(answered: Sequence[Answered], scorer: Scorer) -> Section:
     overlap = float((bad >= np.quantile(good, 0.1)).mean())
     separated = auc >= LEAST_SEPARATION
     note = f"a relevant hit scores above another one in {percent_text(auc)} of cases"
-    return Section(
-        name=PRECISION,
-        mark=Mark.GOOD if separated else Mark.REVIEW,
-        reason=f"{note}, and {percent_text(overlap)} of the others score as relevant ones do",
+    return point(
+        PRECISION,
+        Mark.GOOD if separated else Mark.REVIEW,
+        f"{note}, and {percent_text(overlap)} of the others score as relevant ones do",
         numbers={
             **counts,
             "separation": auc,
@@ -285,7 +281,7 @@ def precision(answered: Sequence[Answered], scorer: Scorer) -> Section:
             **{f"relevant_{name}": float(np.quantile(good, at)) for name, at in _QUANTILES.items()},
             **{f"other_{name}": float(np.quantile(bad, at)) for name, at in _QUANTILES.items()},
         },
-        examples=[example for _, example in sorted(above, key=lambda one: -one[0])[:EXAMPLES]],
+        examples=[one for _, one in sorted(above, key=lambda pair: -pair[0])[:EXAMPLES]],
         advice=None if separated else _advice(auc),
         histogram=_histogram(good, bad),
     )
@@ -299,14 +295,15 @@ def separation(relevant: Floats, others: Floats) -> float:
     return float((below + upto).sum() / (2 * len(relevant) * len(others)))
 
 
-def _histogram(relevant: Floats, others: Floats) -> Histogram:
+def _histogram(relevant: Floats, others: Floats) -> QualityHistogram:
     """Count both kinds in bins of equal width, from the lowest score there is to the highest."""
     scores = np.concatenate([relevant, others])
     edges = np.histogram_bin_edges(scores, bins=_BINS)
     counts = {"relevant": np.histogram(relevant, edges)[0], "other": np.histogram(others, edges)[0]}
-    return Histogram(
-        edges=tuple(edges.tolist()), counts={kind: tuple(values.tolist()) for kind, values in counts.items()}
-    )
+    return {
+        "edges": [round(edge, _DIGITS) for edge in edges.tolist()],
+        "counts": {kind: values.tolist() for kind, values in counts.items()},
+    }
 
 
 def _scaled(scorer: Scorer, score: float | None) -> float | None:
@@ -327,7 +324,7 @@ NARROW: Final = 0.1
 _SAME_MODEL = {EmbedderChange.SAME, EmbedderChange.DRIFTED}
 
 
-def embedding_quality(finding: StoredFinding | None) -> Section:
+def embedding_quality(finding: StoredFinding | None) -> QualitySection:
     """Section on the embedder's finding of the newest run: `outcome, kind, reason, pairs`.
 
     Good where the model is the one it was, and every similar pair is closer than every dissimilar one, by more than a
@@ -353,14 +350,12 @@ def embedding_quality(finding: StoredFinding | None) -> Section:
         "separation": gap,
     }
     examples = [
-        Example(
-            note=f"a dissimilar pair with cosine {cosine:.2f}, the least similar has {similar[0][0]:.2f}", canary=key
-        )
+        example(f"a dissimilar pair with cosine {cosine:.2f}, the least similar has {similar[0][0]:.2f}", canary=key)
         for cosine, key in confused
     ]
     reason, advice = _judged(finding["kind"], gap, confused=len(confused))
     mark = Mark.GOOD if advice is None else Mark.REVIEW
-    return Section(name=EMBEDDING, mark=mark, reason=reason, numbers=numbers, examples=examples, advice=advice)
+    return point(EMBEDDING, mark, reason, numbers=numbers, examples=examples, advice=advice)
 
 
 def _judged(kind: EmbedderChange | None, gap: float, *, confused: int) -> tuple[str, str | None]:
@@ -401,7 +396,7 @@ class Trend:
     high: float
 
 
-def slow_drift(series: Mapping[str, Sequence[tuple[float, float]]], *, changed: str | None = None) -> Section:
+def slow_drift(series: Mapping[str, Sequence[tuple[float, float]]], *, changed: str | None = None) -> QualitySection:
     """Section on daily means of measures by name, as (day, mean) in order of days; the last day is now.
 
     Reported is a measure whose slope amounts to a decline of 0.02 and more over the days there are and is below
@@ -431,10 +426,10 @@ def slow_drift(series: Mapping[str, Sequence[tuple[float, float]]], *, changed: 
     if not changes:
         return unknown(SLOW_DRIFT, f"there are fewer than {FEWEST_DAYS} days to see a trend in", **numbers)
     suffix = f"; but {changed}" if changed else ""
-    return Section(
-        name=SLOW_DRIFT,
-        mark=Mark.REVIEW if declines else Mark.GOOD,
-        reason=f"{', '.join(changes)}, by the slope of daily means{suffix}",
+    return point(
+        SLOW_DRIFT,
+        Mark.REVIEW if declines else Mark.GOOD,
+        f"{', '.join(changes)}, by the slope of daily means{suffix}",
         numbers=numbers,
         advice=f"Compare with a pinned baseline: a moving one learns a decline of {' and '.join(declines)} as normal."
         if declines

@@ -1,6 +1,6 @@
 """The checklist of retrieval quality about texts: chunks, near copies, vocabulary, chunk boundaries.
 
-Each point is one function that returns a `Section`, as in `quality`.
+Each point is one function that returns a `QualitySection`, as in `quality`.
 """
 
 import re
@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.texts import counted, percent_text
-from app.diagnosis.domain import Mark
-from app.diagnosis.domain.quality import EXAMPLES, SHOWN, Answered, Chunk, Example, Section, unknown
+from app.diagnosis.domain import Mark, QualityExample, QualitySection
+from app.diagnosis.domain.quality import EXAMPLES, SHOWN, Answered, Chunk, example, point, unknown
 from app.scoring.texts import FIRST_UNSPACED
 
 CHUNK_QUALITY: Final = "chunk_quality"
@@ -39,7 +39,7 @@ _READ = 20_000
 """Characters of a text that are evaluated; stored answers are cut there."""
 
 
-def chunk_quality(chunks: Sequence[Chunk], *, retrieved: int | None = None) -> Section:
+def chunk_quality(chunks: Sequence[Chunk], *, retrieved: int | None = None) -> QualitySection:
     """Section on distinct retrieved chunks; `retrieved` is their number where only some of them are given.
 
     Counted are chunks that are empty (no letter or digit), begin in the middle of a sentence (with a lower-case
@@ -64,15 +64,15 @@ def chunk_quality(chunks: Sequence[Chunk], *, retrieved: int | None = None) -> S
     }
     wrong = [fault for fault in FAULTS if counts[fault.name] > fault.allowed * len(with_text)]
     examples = [
-        Example(note=summary, chunk=with_text[place].id, text=texts[place][:SHOWN])
+        example(summary, chunk=with_text[place].id, text=texts[place][:SHOWN])
         for fault in sorted(FAULTS, key=lambda one: one not in wrong)
         for place, summary in sorted(faults[fault.name].items())[:EXAMPLES]
     ]
     summary = "; ".join(f"{percent_text(counts[fault.name] / len(with_text))} {fault.predicate}" for fault in wrong)
-    return Section(
-        name=CHUNK_QUALITY,
-        mark=Mark.REVIEW if wrong else Mark.GOOD,
-        reason=summary or f"of {len(with_text):,} chunks few are empty, cut, over-long, copies or markup",
+    return point(
+        CHUNK_QUALITY,
+        Mark.REVIEW if wrong else Mark.GOOD,
+        summary or f"of {len(with_text):,} chunks few are empty, cut, over-long, copies or markup",
         numbers=numbers,
         examples=examples,
         advice=wrong[0].advice if wrong else None,
@@ -328,7 +328,7 @@ _STEM_LETTERS = 6
 """First letters of words that are compared, so that most endings do not matter."""
 
 
-def vocabulary(answered: Sequence[Answered], chunks: Sequence[Chunk], *, k: int) -> Section:
+def vocabulary(answered: Sequence[Answered], chunks: Sequence[Chunk], *, k: int) -> QualitySection:
     """Compare the content words of each query with those of the best expected text: found canaries against missed.
 
     An expected text is the one the judgment has or, for one by id, the text of that chunk if any canary retrieved it.
@@ -374,13 +374,13 @@ def vocabulary(answered: Sequence[Answered], chunks: Sequence[Chunk], *, k: int)
         note = (
             f"{len(strange):,} of {len(missed_overlaps):,} missed canaries share next to no word with what they expect"
         )
-    return Section(
-        name=VOCABULARY,
-        mark=Mark.REVIEW if strange else Mark.GOOD,
-        reason=note,
+    return point(
+        VOCABULARY,
+        Mark.REVIEW if strange else Mark.GOOD,
+        note,
         numbers=numbers,
         examples=[
-            Example(note=f"{percent_text(overlap)} of the query's words are in the expected text", canary=key)
+            example(f"{percent_text(overlap)} of the query's words are in the expected text", canary=key)
             for overlap, key in strange[:EXAMPLES]
         ],
         advice="Expand queries, add synonyms or put the users' words into the documents." if strange else None,
@@ -458,7 +458,7 @@ _WORDS_OF_ONE = 3
 _Shingle = tuple[str, str, str]
 
 
-def chunk_boundaries(answered: Sequence[Answered]) -> Section:
+def chunk_boundaries(answered: Sequence[Answered]) -> QualitySection:
     """Section on expected texts that two hits of one document hold together and neither alone.
 
     Judged by word 3-grams: a hit holds a text where 85 % of them are in it, or all but the four that one cut can take.
@@ -467,7 +467,7 @@ def chunk_boundaries(answered: Sequence[Answered]) -> Section:
     sought among the 20 hits that hold most. Nothing is kept from one canary to the next.
     """
     texts = whole = 0
-    examples: list[Example] = []
+    examples: list[QualityExample] = []
     for one in answered:
         passage = _ExpectedTexts(one)
         for place, mask in passage.masks.items():
@@ -487,11 +487,11 @@ def chunk_boundaries(answered: Sequence[Answered]) -> Section:
                 note = (
                     f"{here} of an expected text is here, at rank {first + 1}, and {there} of it at rank {second + 1}"
                 )
-                examples.append(Example(note=note, canary=one.canary.key, chunk=one.ranking.ids[first]))
+                examples.append(example(note, canary=one.canary.key, chunk=one.ranking.ids[first]))
     return _boundaries_section(texts=texts, whole=whole, examples=examples)
 
 
-def _boundaries_section(*, texts: int, whole: int, examples: Sequence[Example]) -> Section:
+def _boundaries_section(*, texts: int, whole: int, examples: Sequence[QualityExample]) -> QualitySection:
     split = len(examples)
     numbers = {"expected_texts": texts, "held_whole": whole, "split": split, "not_held": texts - whole - split}
     if not texts:
@@ -504,10 +504,10 @@ def _boundaries_section(*, texts: int, whole: int, examples: Sequence[Example]) 
         return unknown(CUTS, f"of {counted(texts, 'expected text')} none was retrieved, whole or in parts", **numbers)
     verb = "is" if split == 1 else "are"
     good = split <= _ALLOWED * (whole + split)
-    return Section(
-        name=CUTS,
-        mark=Mark.GOOD if good else Mark.REVIEW,
-        reason=f"{split:,} of {counted(whole + split, 'expected text')} retrieved {verb} split over two chunks",
+    return point(
+        CUTS,
+        Mark.GOOD if good else Mark.REVIEW,
+        f"{split:,} of {counted(whole + split, 'expected text')} retrieved {verb} split over two chunks",
         numbers=numbers,
         examples=examples[:EXAMPLES],
         advice=None if good else "Let chunks overlap, or cut them where sections begin: evidence is being cut in two.",

@@ -12,11 +12,10 @@ from app.base.values import Canary
 from app.catalog.service import references
 from app.catalog.service.snapshots import is_self_judged
 from app.detection import store as ranking_heads
-from app.diagnosis.domain import QualityExample, QualityReport, QualitySection
+from app.diagnosis.domain import QualityReport, QualitySection
 from app.diagnosis.domain.quality import (
     DAYS,
     Answered,
-    Section,
     chunks_of,
     embedding_quality,
     precision,
@@ -108,7 +107,7 @@ def report(
         },
         "chunks": {"looked_at": len(chunks)},
         "notes": _notes(evidence),
-        "sections": [_shape(section) for section in sections],
+        "sections": [shapes.view_of(QualitySection, section, rounding=True) for section in sections],
     }
 
 
@@ -212,8 +211,3 @@ def _notes(evidence: _Evidence) -> list[str]:
         text = f"{counted(evidence.run.failed, 'probe')} of the newest run failed"
         notes.append(f"{text}; their answers of before are evaluated")
     return notes
-
-
-def _shape(section: Section) -> QualitySection:
-    examples = [shapes.view_of(QualityExample, one, told=one.note) for one in section.examples]
-    return shapes.view_of(QualitySection, section, verdict=section.mark, examples=examples, rounding=True)
