@@ -20,7 +20,6 @@ from app.comparison.documents import A_AND_B, claim_text
 from app.comparison.domain import Side
 from app.comparison.service import comparisons
 from app.comparison.service.comparisons import list_choices
-from app.records.service import results as result_views
 from app.records.service import runs as run_views
 from app.reports.service import check_details
 
@@ -82,7 +81,7 @@ def show_canary(
 ) -> HTMLResponse:
     """Show what two runs or checks retrieved for one canary, side by side."""
     runs = [comparisons.resolve(store, text, name) for text, name in ((a, "a"), (b, "b"))]
-    results = [next(iter(result_views.results(store, run, keys={key}, limit=1)[0]), None) for run in runs]
+    results = [next(iter(run_views.results(store, run, keys={key}, limit=1)[0]), None) for run in runs]
     if results == [None, None]:
         raise NotFoundError(f"neither run has a canary '{key[:40]}'")
     return render(

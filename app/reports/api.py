@@ -32,7 +32,6 @@ from app.hooks.domain import AlertDetail, DeliveryView
 from app.hooks.service import deliveries, hooks
 from app.records import documents as shapes
 from app.records.domain import CanaryHistory, MeasureSeries, ReportView, ResultView, RunView
-from app.records.service import results as result_views
 from app.records.service import runs
 from app.reports.documents import reports
 from app.reports.documents.reports import page_policy, report_html
@@ -125,7 +124,7 @@ def list_results(  # noqa: PLR0913 - a parameter for each
     version: Version = None,
 ) -> Page[ResultView]:
     """List the results of an ended run with their evidence."""
-    found, following = result_views.results(
+    found, following = runs.results(
         store,
         run_id,
         verdict=verdict,

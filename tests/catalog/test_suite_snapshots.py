@@ -13,7 +13,7 @@ from app.base.documents.parsing import parse_document
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import references, suites
 from app.definitions.service import definitions
-from app.records.service import results, runs
+from app.records.service import runs
 from app.records.service.runs import CanaryFilter
 from app.reports.service import check_details
 from app.runs.service import rescoring
@@ -49,7 +49,7 @@ def test_canaries_are_parsed_once_for_runs_pages_api_and_notifications(database_
         assert world.deliver_all()
         check_details.load_check(world.store, CHECK, world.clock())
         world.results(2)
-        results.report(world.store, "2")
+        runs.report(world.store, "2")
         runs.list_runs(world.store, CHECK, before=None, limit=10)
         suites.load_reach(world.store, "suite")
         assert reads.parsed == SMALL
@@ -164,8 +164,8 @@ ASKED: dict[str, Callable[[World], object]] = {
     "keys of new canaries": lambda world: suites.assign_suite_keys(world.store, "suite", [{"query": "c0003"}]),
     "canaries": lambda world: references.load_canaries(world.store, "suite", after="c0001", limit=5),
     "runs": lambda world: runs.list_runs(world.store, CHECK, before=None, limit=10),
-    "results": lambda world: results.results(world.store, "2", limit=5),
-    "results of one canary": lambda world: results.results(world.store, "2", keys=["c0003"]),
+    "results": lambda world: runs.results(world.store, "2", limit=5),
+    "results of one canary": lambda world: runs.results(world.store, "2", keys=["c0003"]),
     "reach of a suite": lambda world: suites.load_reach(world.store, "suite"),
 }
 
@@ -188,7 +188,7 @@ def test_what_is_looked_at_costs_the_same_for_a_large_suite(name: str, worlds: l
 
 
 def test_a_report_reads_in_proportion_to_its_suite(worlds: list[tuple[World, Reads]]) -> None:
-    small, large = (cost(world, reads, partial(results.report, world.store, "2")) for world, reads in worlds)
+    small, large = (cost(world, reads, partial(runs.report, world.store, "2")) for world, reads in worlds)
     assert large.rows / small.rows < 1.1 * LARGE / SMALL
     assert (small.parsed, large.parsed) == (0, 0)
     assert large.statements - small.statements <= 10 * LARGE // 500  # results are read so many at a time

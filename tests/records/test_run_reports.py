@@ -11,7 +11,7 @@ from app.base.errors import InvalidInputError, NotFoundError
 from app.base.values import Outcome
 from app.comparison.domain import FEWEST_PAIRS, Change, estimate, mean_interval
 from app.records.domain import FullReport
-from app.records.service import results
+from app.records.service import runs
 from app.reports.documents.report_measures import ERR_SCALE, INTERVAL_NOTE
 from app.reports.documents.reports import report_html, report_markdown
 from app.reports.service import reports
@@ -126,7 +126,7 @@ def test_intervals_do_not_depend_on_how_many_results_are_read_at_once(
     pages.world.probe.answers[KEYS[5]] = noisy(KEYS[5], None)
     pages.world.run()
     at_once = load(pages, "2")
-    monkeypatch.setattr(results, "_BLOCK", 3)
+    monkeypatch.setattr(runs, "_BLOCK", 3)
     assert load(pages, "2") == at_once
     assert [one["key"] for one in at_once["worst"]] == [KEYS[3], "dodo", KEYS[5]]
     assert [one["outcome"] for one in at_once["results"]] == [Outcome.TIMEOUT, Outcome.OK, Outcome.OK]

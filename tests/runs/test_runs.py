@@ -18,7 +18,7 @@ from app.catalog.tables import canary_versions
 from app.records import documents as shapes
 from app.records.domain import CanaryState
 from app.records.service import plans, runs
-from app.records.service import results as result_views
+from app.records.service import runs as result_views
 from app.records.tables import layouts
 from app.reports.documents.reports import compare_reports
 from app.reports.service import charts

@@ -26,7 +26,6 @@ from app.hooks.domain import Send
 from app.hooks.service import deliveries
 from app.hooks.service.deliveries import SentDelivery
 from app.hooks.tables import deliveries as delivery_rows
-from app.records.service import results as result_views
 from app.records.service import runs as run_views
 from app.records.service.plans import Planner
 from app.records.store import queue
@@ -220,7 +219,7 @@ class World:
 
     def results(self, run: EndedRun | int, **filters: Any) -> dict[str, dict[str, Any]]:
         """Read the results of a run by canary key; no key may come twice."""
-        found, following = result_views.results(self.store, str(run if isinstance(run, int) else run.id), **filters)
+        found, following = run_views.results(self.store, str(run if isinstance(run, int) else run.id), **filters)
         assert following is None
         keyed: dict[str, dict[str, Any]] = {result["key"]: {**result} for result in found}
         assert len(keyed) == len(found)

@@ -28,7 +28,6 @@ from app.diagnosis.domain.chunk_causes import is_overcome
 from app.diagnosis.store import DiagnosisRow
 from app.records.domain import ResultView, RunView
 from app.records.service import figures
-from app.records.service import results as result_views
 from app.records.service import runs as run_views
 from app.records.store import pruning, rescoring, results, series
 from app.records.store.rescoring import Rescoring
@@ -184,7 +183,7 @@ def load_check(store: Store, slug: str, now: datetime, *, version: str | None = 
         degraded=degraded,
         fleet=fleet,
         changed=_changed(unresolved, explanation),
-        failed=result_views.results(store, run["id"], verdict=Verdict.UNKNOWN, limit=SHOWN_CANARIES)[0]
+        failed=run_views.results(store, run["id"], verdict=Verdict.UNKNOWN, limit=SHOWN_CANARIES)[0]
         if run and run["canaries"]["failed"]
         else (),
         unresolved=unresolved,
@@ -306,7 +305,7 @@ def _degraded(
         worst = list_changed(connection, int(run_id), first_run, unchanged=True, limit=SHOWN_CANARIES)["canaries"]
         keys = [canary["key"] for canary in worst]
         since = _degraded_since(connection, int(run_id), keys)
-    by_key = {result["key"]: result for result in result_views.results(store, run_id, keys=keys)[0]} if keys else {}
+    by_key = {result["key"]: result for result in run_views.results(store, run_id, keys=keys)[0]} if keys else {}
     degraded: list[DegradedResult] = [
         {
             **by_key[canary["key"]],

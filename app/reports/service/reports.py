@@ -36,8 +36,7 @@ from app.records.domain import (
     RunView,
     ScoreColumns,
 )
-from app.records.service import results as result_views
-from app.records.service.runs import load_recalls
+from app.records.service.runs import load_blocks, load_recalls
 from app.records.store import results
 from app.reports import store as report_rows
 from app.reports.documents import reports
@@ -61,7 +60,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
     Raises NotFoundError for a run that is not there, ConflictError for one that is active, InvalidInputError for a
     version that is not there and for a `since` of another check.
     """
-    summary, result_blocks = result_views.load_blocks(store, run_id, version=version)
+    summary, result_blocks = load_blocks(store, run_id, version=version)
     worst: list[ResultView] = []
     unhealthy: list[ReportedOutcome] = []
     columns = ScoreColumns()
@@ -94,7 +93,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
 
 def load_results(store: Store, run_id: str, *, version: str | None = None, since: str | None = None) -> ReportedResults:
     """Return an ended run with all its results, which are read while they are taken. Raises as `load_report` does."""
-    summary, result_blocks = result_views.load_blocks(store, run_id, version=version)
+    summary, result_blocks = load_blocks(store, run_id, version=version)
     if since is not None:
         _change(store, since, run_id, version=version)
     return {"run": summary, "results": chain.from_iterable(result_blocks)}
