@@ -120,6 +120,7 @@ def test_a_grade_beyond_the_scale_is_refused(service: Api) -> None:
     item = shown_item(begin(service))
     assert post(service, ANNOTATE, item=item, answer="3").status_code == 422
     assert post(service, ANNOTATE, item=item, answer="x").status_code == 422
+    assert post(service, ANNOTATE, item="0" * 20, answer="1").status_code == 404
 
 
 def test_a_key_of_scope_annotate_sees_its_pages_alone(service: Api) -> None:

@@ -127,9 +127,9 @@ def test_a_task_names_what_exists(sqlite_store: Store) -> None:
     assert [one.path for one in raised.value.problems] == ["suite", "retrievers[1]", "corpus"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_tasks_without_sense_are_refused(sqlite_store: Store) -> None:
+    desk = Desk.of(sqlite_store)
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"strata": [{"to": 3, "sample": 1}]}, "must be above 3"),
         ({"strata": [{"rest": 3}]}, "needed for random negatives"),
         ({"strata": [{"rest": 3}, {"to": 9, "sample": 1}], "corpus": "all"}, "the rest comes last"),
@@ -137,12 +137,10 @@ def test_a_task_names_what_exists(sqlite_store: Store) -> None:
         ({"strata": [{"to": 9, "sample": 1, "rest": 2}]}, "not both"),
         ({"retrievers": ["bm25", "bm25"]}, "twice"),
         ({"scale": "0-5"}, "0-2"),
-    ],
-)
-def test_tasks_without_sense_are_refused(sqlite_store: Store, changes: dict[str, Any], message: str) -> None:
-    desk = Desk.of(sqlite_store)
-    with pytest.raises(InvalidInputError, match=message):
-        desk.put(**changes)
+    ]
+    for changes, message in cases:
+        with pytest.raises(InvalidInputError, match=message):
+            desk.put(**changes)
 
 
 def test_an_archived_task_is_no_more(sqlite_store: Store) -> None:
@@ -163,13 +161,6 @@ def pooled(store: Store, **changes: Any) -> Desk:
     desk = Desk.of(store, **changes)
     desk.make_pool()
     return desk
-
-
-def test_an_annotator_sees_neither_rank_nor_retriever_nor_stratum(sqlite_store: Store) -> None:
-    item = present(pooled(sqlite_store).next("Ann")["item"])
-    assert item.keys() == {"id", "query", "text", "grade", "answer", "pair"}, "random negatives have no document"
-    assert "bm25" not in str(item)
-    assert "dense" not in str(item)
 
 
 def test_one_query_after_the_other_each_item_once_in_an_order_of_ones_own(sqlite_store: Store) -> None:
@@ -234,15 +225,6 @@ def test_undo_brings_back_ones_last_item_and_nobody_elses(store: Store) -> None:
     with pytest.raises(ConflictError, match="no annotation"):
         tasks.undo(store, "truth", annotator="Ann", now=desk.world.clock())
     assert results.load_budget(store, "truth")["states"][ConsensusState.GRADED_ONCE] == 1
-
-
-def test_a_grade_beyond_the_scale_is_refused(sqlite_store: Store) -> None:
-    desk = pooled(sqlite_store)
-    item = present(desk.next("Ann")["item"])["id"]
-    with pytest.raises(InvalidInputError, match="at most 2"):
-        desk.say("Ann", item, 3)
-    with pytest.raises(NotFoundError, match="no item"):
-        desk.say("Ann", "0" * 20, 1)
 
 
 def test_progress_tells_the_time_left_at_ones_median_pace(sqlite_store: Store) -> None:

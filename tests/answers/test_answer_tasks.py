@@ -218,19 +218,17 @@ def test_labels_of_answers_are_neither_judgments_nor_recall(sqlite_store: Store)
         results.load_recall(sqlite_store, "labels")
 
 
-@pytest.mark.parametrize(
-    ("change", "path"),
-    [
+def test_a_task_that_cannot_be_is_refused(sqlite_store: Store) -> None:
+    it = Labelled(it=answered_world(sqlite_store, answers_page(["ant"])))
+    cases: list[tuple[Mapping[str, Any], str]] = [
         ({"answers": None}, "retrievers"),
         ({"retrievers": ["search"]}, "retrievers"),
         ({"scale": "0-2"}, "scale"),
         ({"corpus": "all"}, "corpus"),
         ({"answers": {"judge": "nobody", "question": "faithful"}}, "answers.judge"),
         ({"answers": {"judge": "reader", "question": "beauty"}}, "answers.question"),
-    ],
-)
-def test_a_task_that_cannot_be_is_refused(sqlite_store: Store, change: Mapping[str, Any], path: str) -> None:
-    it = Labelled(it=answered_world(sqlite_store, answers_page(["ant"])))
-    with pytest.raises(InvalidInputError) as refused:
-        it.put(**change)
-    assert [problem.path for problem in refused.value.problems] == [path]
+    ]
+    for change, path in cases:
+        with pytest.raises(InvalidInputError) as refused:
+            it.put(**change)
+        assert [problem.path for problem in refused.value.problems] == [path]

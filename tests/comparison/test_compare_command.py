@@ -67,16 +67,17 @@ def test_json_is_what_the_api_says(service: Api) -> None:
     assert len(shown["items"]) == len(KEYS)
 
 
-@pytest.mark.parametrize("form", ["table", "json", "markdown"])
-def test_a_service_gives_the_same_as_its_database(service: Api, form: str) -> None:
+def test_a_service_gives_the_same_as_its_database(service: Api) -> None:
     def forward(seen: Seen) -> Any:
         answer = service.client.get(seen.target)
         return reply(answer.content, answer.status_code)
 
-    with peer(forward) as server:
-        far = compare("check:docs", "check:candidate", "--format", form, "--server", server.url)
-    near = compare("check:docs", "check:candidate", "--format", form, "--data-dir", folder(service))
-    assert (far.exit_code, far.stdout) == (near.exit_code, near.stdout)
+    cases: list[str] = ["table", "json", "markdown"]
+    for form in cases:
+        with peer(forward) as server:
+            far = compare("check:docs", "check:candidate", "--format", form, "--server", server.url)
+        near = compare("check:docs", "check:candidate", "--format", form, "--data-dir", folder(service))
+        assert (far.exit_code, far.stdout) == (near.exit_code, near.stdout)
 
 
 def test_markdown_shows_texts_of_others_literally(service: Api) -> None:
@@ -88,18 +89,16 @@ def test_markdown_shows_texts_of_others_literally(service: Api) -> None:
     assert [line for line in text.splitlines() if "<b>" in line and "`" not in line] == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
+def test_what_cannot_be_compared_ends_with_2(service: Api) -> None:
+    cases: list[tuple[tuple[str, str], str]] = [
         (("check:docs", "docs"), "must be run:ID or check:SLUG"),
         (("check:docs", "check:nobody"), "there is no check 'nobody'"),
         (("run:77", "check:docs"), "there is no run '77'"),
-    ],
-)
-def test_what_cannot_be_compared_ends_with_2(service: Api, arguments: tuple[str, str], why: str) -> None:
-    result = compare(*arguments, "--data-dir", folder(service))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert why in result.stderr
+    ]
+    for arguments, why in cases:
+        result = compare(*arguments, "--data-dir", folder(service))
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert why in result.stderr
 
 
 def test_a_server_that_is_no_coalmine_is_said_to_be_none() -> None:

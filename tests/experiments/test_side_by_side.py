@@ -241,19 +241,17 @@ def test_a_task_stays_when_its_shadow_is_deleted(world: World) -> None:
         shadows.load_shadow(world.store, "hybrid")
 
 
-@pytest.mark.parametrize(
-    ("more", "path", "message"),
-    [
+def test_a_task_of_pairs_says_what_is_wrong(world: World) -> None:
+    cases: list[tuple[dict[str, Any], str, str]] = [
         ({"pairs": {"shadow": "nobody"}}, "pairs.shadow", "there is no shadow 'nobody'"),
         ({"retrievers": ["search"]}, "retrievers", "this task is of `pairs`"),
         ({"scale": "0-3"}, "scale", "must be 0-2 for pairs"),
         ({"keys": ["fees"]}, "keys", "pairs are of what users asked"),
         ({"pairs": {"shadow": "hybrid", "count": 0}}, "pairs.count", "at least 1"),
-    ],
-)
-def test_a_task_of_pairs_says_what_is_wrong(world: World, more: dict[str, Any], path: str, message: str) -> None:
-    with pytest.raises(InvalidInputError) as raised:
-        compared(world, **more)
-    (problem,) = raised.value.problems
-    assert problem.path == path
-    assert message in problem.message
+    ]
+    for more, path, message in cases:
+        with pytest.raises(InvalidInputError) as raised:
+            compared(world, **more)
+        (problem,) = raised.value.problems
+        assert problem.path == path
+        assert message in problem.message
