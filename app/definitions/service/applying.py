@@ -62,7 +62,6 @@ from app.catalog.service.suites import (
 )
 from app.catalog.store import Content, Definition
 from app.definitions.service import definitions
-from app.hooks import store as replays
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.scoring.suites import SuiteFloors
@@ -276,11 +275,9 @@ class _Application:
             return
         source, now = source_of(self._documents, owner, kind, slug), to_us(self._now)
         if change is not None:
-            saved = catalog.save_definition(
-                self._connection, kind, slug, content, managed_by=owner, source=source, now=now
+            definitions.write_content(
+                self._connection, kind, slug, before, content, managed_by=owner, source=source, now=now
             )
-            if before is not None and before.disabled_reason is not None:
-                replays.replay_unsent_resolves(self._connection, now, hook_id=saved)
         elif before is not None and before.source != source:
             catalog.own_definition(self._connection, before.id, managed_by=owner, source=source)
 

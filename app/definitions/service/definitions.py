@@ -57,7 +57,7 @@ from app.catalog.service.suites import (
     suite_content,
     write_suite_plan,
 )
-from app.catalog.store import Definition
+from app.catalog.store import Content, Definition
 from app.hooks import store as replays
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
@@ -84,51 +84,52 @@ def put(
     revision has changed, or the definition exists despite `only_new`; unless `force`, UnendedIncidentsError for a hook
     that gets another receiver while incidents are open at the present one.
     """
+    slug = str(document.data()["slug"])
 
     def write(suite_revision: int | None) -> tuple[Definition, bool]:
         with store.write() as connection:
             if isinstance(document, CheckDocument):  # locks in the same order as `applying`: references first
                 require_references(connection, document, suite_revision)
-            return _put(connection, vault, kind, document, now=now, revision=revision, only_new=only_new, force=force)
+            if revision is not None or only_new:
+                catalog.hold_definition(connection, kind, slug)
+            before = catalog.find_definition(connection, kind, slug)
+            if only_new and before is not None and before.archived_at is None:
+                raise slug_taken_error(connection, kind, slug)
+            refuse_file_managed(before)
+            if revision is not None and (before is None or before.revision != revision):
+                # Otherwise secrets stored for one address could be saved with another, changed in between.
+                raise overtaken(f"{kind} '{slug}'")
+            content = definition_content(vault, document)
+            refuse_unended(unended_incidents(connection, vault, before, content), slug, force=force)
+            if definition_change(vault, kind, slug, before, content, managed_by=API) is not None:
+                write_content(connection, kind, slug, before, content, managed_by=API, source=None, now=to_us(now))
+            if isinstance(document, CheckDocument):
+                transitions.follow_definitions(connection, now=now)
+            if kind == silencing.KIND:
+                silencing.refuse_one_too_many(connection)
+            after = require(catalog.find_definition(connection, kind, slug), f"{kind} '{slug}'")
+            if only_new and before is None and after.revision != 1:
+                raise slug_taken_error(connection, kind, slug)  # on PostgreSQL a missing row cannot be locked
+            return after, before is None or before.archived_at is not None
 
     return plan_and_write(store, partial(load_suite_of, document=document), write)
 
 
-def _put(
+def write_content(
     connection: Connection,
-    vault: Vault,
     kind: str,
-    document: Document,
+    slug: str,
+    before: Definition | None,
+    content: Content,
     *,
-    now: datetime,
-    revision: int | None,
-    only_new: bool,
-    force: bool,
-) -> tuple[Definition, bool]:
-    slug = str(document.data()["slug"])
-    if revision is not None or only_new:
-        catalog.hold_definition(connection, kind, slug)
-    before = catalog.find_definition(connection, kind, slug)
-    if only_new and before is not None and before.archived_at is None:
-        raise slug_taken_error(connection, kind, slug)
-    refuse_file_managed(before)
-    if revision is not None and (before is None or before.revision != revision):
-        # Otherwise secrets stored for one address could be saved with another, changed in between.
-        raise overtaken(f"{kind} '{slug}'")
-    content = definition_content(vault, document)
-    refuse_unended(unended_incidents(connection, vault, before, content), slug, force=force)
-    if definition_change(vault, kind, slug, before, content, managed_by=API) is not None:
-        saved = catalog.save_definition(connection, kind, slug, content, managed_by=API, source=None, now=to_us(now))
-        if before is not None and before.disabled_reason is not None:
-            replays.replay_unsent_resolves(connection, to_us(now), hook_id=saved)
-    if isinstance(document, CheckDocument):
-        transitions.follow_definitions(connection, now=now)
-    if kind == silencing.KIND:
-        silencing.refuse_one_too_many(connection)
-    after = require(catalog.find_definition(connection, kind, slug), f"{kind} '{slug}'")
-    if only_new and before is None and after.revision != 1:
-        raise slug_taken_error(connection, kind, slug)  # on PostgreSQL a missing row cannot be locked
-    return after, before is None or before.archived_at is not None
+    managed_by: str,
+    source: str | None,
+    now: int,
+) -> None:
+    """Write a definition that differs from `before`; a hook that was disabled is sent the ends it has not heard of."""
+    saved = catalog.save_definition(connection, kind, slug, content, managed_by=managed_by, source=source, now=now)
+    if before is not None and before.disabled_reason is not None:
+        replays.replay_unsent_resolves(connection, now, hook_id=saved)
 
 
 def save(  # noqa: PLR0913 - a parameter for each condition
@@ -152,14 +153,6 @@ def save(  # noqa: PLR0913 - a parameter for each condition
     return put(store, vault, kind, document, now=now, revision=base_revision, only_new=only_new, force=force)
 
 
-def archive(store: Store, kind: str, slug: str, *, now: datetime) -> None:
-    """Archive an API-managed definition, hooks with `archive_hook`; its history stays.
-
-    Raises ConflictError while a check still uses it.
-    """
-    _archive(store, kind, slug, now=now)
-
-
 def archive_hook(store: Store, vault: Vault, slug: str, *, now: datetime, force: bool) -> None:
     """Archive an API-managed hook; its history stays.
 
@@ -170,10 +163,10 @@ def archive_hook(store: Store, vault: Vault, slug: str, *, now: datetime, force:
     def confirm(connection: Connection, hook: Definition) -> None:
         refuse_unended(unended_incidents(connection, vault, hook, None), slug, force=force)
 
-    _archive(store, "hook", slug, now=now, confirm=confirm)
+    archive(store, "hook", slug, now=now, confirm=confirm)
 
 
-def _archive(
+def archive(
     store: Store,
     kind: str,
     slug: str,
@@ -181,6 +174,10 @@ def _archive(
     now: datetime,
     confirm: Callable[[Connection, Definition], None] | None = None,
 ) -> None:
+    """Archive an API-managed definition, hooks with `archive_hook`; its history stays.
+
+    Raises ConflictError while a check still uses it.
+    """
     with store.write() as connection:
         definition = require(catalog.find_definition(connection, kind, slug), f"{kind} '{slug}'")
         refuse_file_managed(definition)
