@@ -383,27 +383,17 @@ def observed_part(reason: str) -> str:
     return observed or alert_reason(reason).rstrip(".")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanariesByCause:
-    """Canaries with the same cause."""
-
-    title: str
-    detail: str | None
-    """The reason, where all of them have the same."""
-    canaries: Sequence[ChangedCanary]
-
-
-def by_cause(canaries: Sequence[ChangedCanary]) -> list[CanariesByCause]:
-    """Group canaries by their cause, in the order of first appearance."""
+def by_cause(canaries: Sequence[ChangedCanary]) -> list[dict[str, Any]]:
+    """Group canaries by their cause, in the order of first appearance; `detail` is the reason, where all share it."""
     groups: dict[Cause | None, list[ChangedCanary]] = {}
     for canary in canaries:
         groups.setdefault(canary.get("cause"), []).append(canary)
     return [
-        CanariesByCause(
-            title=f"{len(group)} {CAUSE_WORDS[Cause(cause)].counted if cause else 'not diagnosed'}",
-            detail=group[0].get("cause_reason") if len({one.get("cause_reason") for one in group}) == 1 else None,
-            canaries=group,
-        )
+        {
+            "title": f"{len(group)} {CAUSE_WORDS[Cause(cause)].counted if cause else 'not diagnosed'}",
+            "detail": group[0].get("cause_reason") if len({one.get("cause_reason") for one in group}) == 1 else None,
+            "canaries": group,
+        }
         for cause, group in groups.items()
     ]
 

@@ -478,8 +478,8 @@ def test_a_cause_stands_once_on_the_page_of_an_alert_however_many_canaries_share
     told = [("ant", "missing"), ("bee", None), *((f"c{number}", "missing") for number in range(8))]
     canaries = [{"key": key, "cause": cause, "cause_reason": "in no deep result"} for key, cause in told]
     groups = by_cause(cast("list[ChangedCanary]", canaries))
-    assert [(group.title, len(group.canaries)) for group in groups] == [
+    assert [(group["title"], len(group["canaries"])) for group in groups] == [
         ("9 missing from the index", 9),
         ("1 not diagnosed", 1),
     ]
-    assert groups[0].detail == "in no deep result"
+    assert groups[0]["detail"] == "in no deep result"

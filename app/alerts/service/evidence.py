@@ -43,6 +43,7 @@ from app.detection.service.detectors import run_latencies
 from app.detection.store import DetectionRow
 from app.diagnosis.domain.run_causes import Fleet, Member, RunCause, fleet
 from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, marks_before
+from app.records import documents as shapes
 from app.records.service.figures import without_relevance
 from app.records.store import pruning, results, series
 from app.records.store.pruning import DegradedRow
@@ -109,17 +110,15 @@ class Explanation:
     def fleet_view(self) -> FleetView:
         """What the canaries have in common, without the single canaries."""
         fleet, group = self.fleet, self.fleet.group
-        return {
-            "shape": str(fleet.shape),
-            "headline": fleet.headline,
-            "sentence": fleet.sentence,
-            "group": None if group is None else {"kind": str(group.kind), "name": group.name},
-            "fallen": fleet.fallen,
-            "of": fleet.of,
-            "expected_by_chance": fleet.expected,
-            "causes": {str(cause): count for cause, count in fleet.causes.items()},
-            "cause": None if self.cause is None else self.cause.as_json,
-        }
+        return shapes.view_of(
+            FleetView,
+            fleet,
+            shape=str(fleet.shape),
+            group=None if group is None else {"kind": str(group.kind), "name": group.name},
+            expected_by_chance=fleet.expected,
+            causes={str(cause): count for cause, count in fleet.causes.items()},
+            cause=None if self.cause is None else self.cause.as_json,
+        )
 
 
 def explain(connection: Connection, run_id: int | None, *, first_run: int | None = None) -> Explanation | None:
@@ -146,7 +145,7 @@ def explain_all(connection: Connection, requests: Sequence[tuple[int, int | None
         key: one for key, one in zip(keys, changes, strict=True) if one is not None and explanations[key] is None
     }
     by_run = {one.run.id: one for one in missing.values()}
-    diagnoses = _valid_diagnoses(connection, {run_id: one.degraded for run_id, one in by_run.items()}) if by_run else {}
+    diagnoses = valid_diagnoses(connection, {run_id: one.degraded for run_id, one in by_run.items()}) if by_run else {}
     shared = causes_of(connection, by_run) if by_run else {}
     for key, one in missing.items():
         explanations[key] = cached_of_run(
@@ -227,18 +226,14 @@ def _changed_canaries(
     )
 
 
-def valid_diagnoses(connection: Connection, run: RunRow, degraded: Mapping[int, StateRow]) -> dict[int, DiagnosisRow]:
-    """Diagnoses that still explain the degraded canaries of a run, both by canary id.
+def valid_diagnoses(
+    connection: Connection, degraded: Mapping[int, Mapping[int, StateRow | DegradedRow]]
+) -> dict[int, dict[int, DiagnosisRow]]:
+    """Diagnoses that still explain the degraded canaries of runs, both by run id and canary id.
 
     That is the newest of each up to then, where its ranking is the same, or it was made since the canary degraded and
     for the same reasons: a canary that found its expected chunk then and has lost it since is another case.
     """
-    return _valid_diagnoses(connection, {run.id: degraded})[run.id]
-
-
-def _valid_diagnoses(
-    connection: Connection, degraded: Mapping[int, Mapping[int, StateRow | DegradedRow]]
-) -> dict[int, dict[int, DiagnosisRow]]:
     newest = pruning.diagnoses_at(connection, degraded)
     well = pruning.healthy_until(connection, newest)
     canaries: dict[int, set[int]] = {}

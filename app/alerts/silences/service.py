@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from app.alerts import store as alerts
 from app.alerts.documents import rules_in_force
-from app.alerts.domain.state import OPEN, AlertState
+from app.alerts.domain.state import OPEN
 from app.alerts.silences.documents import SilenceDocument
 from app.alerts.silences.domain import (
     MOST_IN_FORCE,
@@ -139,13 +139,7 @@ def _list_open_alerts(connection: Connection) -> list[tuple[Subject, SilencedAle
     return [
         (
             subject_of(checks[row.check_id], row.rule_key, Severity(row.severity)),
-            {
-                "id": str(row.id),
-                "check": row.check,
-                "rule": row.rule_key,
-                "severity": Severity(row.severity),
-                "state": AlertState(row.state),
-            },
+            shapes.view_of(SilencedAlert, row, id=str(row.id), rule=row.rule_key),
         )
         for row in rows
     ]

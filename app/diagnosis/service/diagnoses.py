@@ -448,7 +448,7 @@ def worth_asking(
     degraded.sort(key=lambda state: severity_order(state, canaries[positions[state.canary_id]].key))
     before = stored.ended_before(connection, run.check_id, run.id)
     last = stored.newest_diagnoses(connection, run.check_id, [state.canary_id for state in degraded])
-    explanations = valid_diagnoses(connection, run, {state.canary_id: state for state in degraded})
+    explanations = valid_diagnoses(connection, {run.id: {state.canary_id: state for state in degraded}})[run.id]
     horizon = to_us(now - AGAIN_AFTER)
     news: list[tuple[str, StateRow]] = []
     rest: list[tuple[str, StateRow]] = []
