@@ -411,21 +411,13 @@ def class_of(kind: RuleKind) -> IncidentClass:
     return _CLASSES.get(kind, IncidentClass.QUALITY)
 
 
-def dedupe_key(check: str, incident_class: IncidentClass) -> str:
-    """Key under which receivers deduplicate: the same for each incident of the check and class.
-
-    A slug has at most 64 plain characters, so the key is far below PagerDuty's limit of 255.
-    """
-    return f"coalmine/{check}/{incident_class}"
-
-
 def dedupe_keys(check: str, incident_class: IncidentClass) -> tuple[str, str]:
-    """Keys of incidents of the class: the usual one, and the one used while another fault is open under it.
+    """Keys under which receivers deduplicate incidents of the class: the usual one, and one while that is taken.
 
     A rule of a release without incidents may have the name of a class: its alert was announced under that class's key.
-    No rule's own key has a slash in it.
+    No rule's own key has a slash in it, and a slug at most 64 plain characters: PagerDuty's limit is 255.
     """
-    key = dedupe_key(check, incident_class)
+    key = f"coalmine/{check}/{incident_class}"
     return key, f"{key}/2"
 
 

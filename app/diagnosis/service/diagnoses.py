@@ -106,7 +106,7 @@ def after_run(
         if results.find_run(connection, run.id) is not None:
             for one, diagnosis in found:
                 save_diagnosis(connection, run, one, diagnosis, at=to_us(now), by=None)
-            end_decided_proposals(connection, run.check_id, at=to_us(now))
+            reanchoring.end_decided(connection, run.check_id, at=to_us(now))
             outdate_overtaken(connection, run, {one.canary_id for one, _ in found}, at=to_us(now))
         released = stored.release_deliveries(connection, run.id, to_us(now))
     return Outcome(run_id=run.id, causes=tuple(str(one.cause) for _, one in found), released=released)
@@ -244,12 +244,6 @@ def _propose(connection: Connection, run: RunRow, one: Subject, found: Reanchor,
     )
 
 
-def end_decided_proposals(connection: Connection, check_id: int, *, at: int) -> None:
-    """End the open proposals of a check that edits of its canaries decided."""
-    check = catalog.definition_by_id(connection, check_id)
-    reanchoring.end_decided(connection, check_id, check.body["suite"], at=at)
-
-
 def _document(judgment: Judgment) -> JudgmentDocument:
     return JudgmentDocument(**{name: getattr(judgment, name) for name in JudgmentDocument.model_fields})
 
@@ -309,37 +303,21 @@ class OnDemand:
                 raise ConflictError(f"canary '{key}' of check '{slug}' is being diagnosed already; wait for it")
             self._under_way.add((slug, key))
         try:
-            return _on_demand(planner, probe, slug, key, by=by, clock=clock, progress=progress)
+            with planner.store.read() as connection:
+                run, inputs, position = _newest_inputs(planner, connection, slug, key)
+                one = subject(connection, run, inputs, position)
+            budget, about = TimeBudget.of(_SECONDS, clock), f"{run.id}-diagnosis"
+            [(_, diagnosis)] = ask_about(probe, inputs, [one], budget, run_id=about, anyway=True, progress=progress)
+            with planner.store.write() as connection:
+                at = to_us(clock())
+                saved = save_diagnosis(connection, run, one, diagnosis, at=at, by=by)
+                reanchoring.end_decided(connection, run.check_id, at=at)
+                row = stored.last_diagnosis(connection, run.check_id, one.canary_id)
+                assert row is not None and row.id >= saved  # noqa: S101, PT018 - just written
+                return diagnosis_view(connection, slug, key, row)
         finally:
             with self._lock:
                 self._under_way.discard((slug, key))
-
-
-def _on_demand(
-    planner: Planner,
-    probe: Probe,
-    slug: str,
-    key: str,
-    *,
-    by: str,
-    clock: Callable[[], datetime],
-    progress: ReportProgress,
-) -> DiagnosisView:
-    store = planner.store
-    with store.read() as connection:
-        run, inputs, position = _newest_inputs(planner, connection, slug, key)
-        one = subject(connection, run, inputs, position)
-    budget = TimeBudget.of(_SECONDS, clock)
-    [(_, diagnosis)] = ask_about(
-        probe, inputs, [one], budget, run_id=f"{run.id}-diagnosis", anyway=True, progress=progress
-    )
-    with store.write() as connection:
-        at = to_us(clock())
-        saved = save_diagnosis(connection, run, one, diagnosis, at=at, by=by)
-        end_decided_proposals(connection, run.check_id, at=at)
-        row = stored.last_diagnosis(connection, run.check_id, one.canary_id)
-        assert row is not None and row.id >= saved  # noqa: S101, PT018 - just written
-        return diagnosis_view(connection, slug, key, row)
 
 
 def _newest_inputs(planner: Planner, connection: Connection, slug: str, key: str) -> tuple[RunRow, RunInputs, int]:

@@ -189,8 +189,9 @@ def _in_force(connection: Connection, suite_slug: str, ids: Collection[int]) -> 
     return {row.id: row for row in catalog.list_canaries(connection, suite.id, ids=ids)} if suite else {}
 
 
-def end_decided(connection: Connection, check_id: int, suite_slug: str, *, at: int) -> None:
+def end_decided(connection: Connection, check_id: int, *, at: int) -> None:
     """End the open proposals of a check that edits of its canaries decided."""
+    suite_slug = catalog.definition_by_id(connection, check_id).body["suite"]
     waiting = diagnoses.list_reanchors(connection, check_id, state=ReanchorState.PROPOSED, limit=_MOST)
     canaries = _in_force(connection, suite_slug, {row.canary_id for row in waiting})
     for state, ids in _ended_by_edits(waiting, canaries).items():
