@@ -43,6 +43,7 @@ APP = Path(__file__).parents[2] / "app"
 AGENT = "coalmine/1.0"
 ANYWHERE = retriever_policy()
 KEYRING = Keyring(ANYWHERE, AGENT)
+ASKER = EndpointClient(policy=ANYWHERE, keyring=KEYRING, user_agent=AGENT)
 CLIENT = EndpointClient(policy=ANYWHERE, keyring=KEYRING, user_agent=AGENT)
 MOST_MEMORY = 90_000_000
 """Bytes a process may take for one answer: of 5 MB, the bytes in several copies and what counts them."""
@@ -90,11 +91,11 @@ def ask_for_columns(url: str) -> str | None:
 
 
 def ask_an_embedder(url: str) -> str | None:
-    return Embeddings(ANYWHERE, KEYRING, AGENT)(Embedder(endpoint=Endpoint(url=url), model="m"), ["why?"]).detail
+    return Embeddings(ASKER)(Embedder(endpoint=Endpoint(url=url), model="m"), ["why?"]).detail
 
 
 def ask_a_reranker(url: str) -> str | None:
-    adapter = RelevanceScorer(ANYWHERE, KEYRING, Embeddings(ANYWHERE, KEYRING, AGENT), AGENT)
+    adapter = RelevanceScorer(ASKER, Embeddings(ASKER))
     scorer = Scorer(kind=ScorerKind.RERANK, reranker=Endpoint(url=url), model="m")
     scoring = adapter.of_first_hits(scorer, None, [("why?", "because")], ScorerBreaker())
     while True:

@@ -15,7 +15,7 @@ from app.operation import service as retention
 from app.records.service.plans import NotExecutableError, Planner
 from app.reports.metrics import Exposition
 from app.retrievers import service as embedders
-from app.retrievers.client.credentials import Keyring
+from app.retrievers.client.credentials import EndpointClient, Keyring
 from app.retrievers.client.probe import Embeddings, RetrieverProbe
 from app.runs.service import runs
 from app.runs.service.finalising import EndedRun
@@ -32,7 +32,7 @@ AGENT = "coalmine/1.0"
 def adapter() -> Embeddings:
     """Make an adapter that remembers nothing yet."""
     policy = retriever_policy()
-    return Embeddings(policy, Keyring(policy, AGENT), AGENT)
+    return Embeddings(EndpointClient(policy=policy, keyring=Keyring(policy, AGENT), user_agent=AGENT))
 
 
 @dataclass(kw_only=True)

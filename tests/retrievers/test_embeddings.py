@@ -11,7 +11,7 @@ import pytest
 from app.base.addresses import AddressPolicy, ApiKey, Bearer, Endpoint, hook_policy, retriever_policy
 from app.base.errors import InvalidInputError
 from app.base.values import Outcome
-from app.retrievers.client.credentials import Keyring
+from app.retrievers.client.credentials import EndpointClient, Keyring
 from app.retrievers.client.probe import Embeddings
 from app.retrievers.domain.retrievers import Embedder, EmbeddingResult, cosine
 from tests.support.embedders import FakeModel, embedder_at, embedding_server, embeddings_reply, vector
@@ -23,7 +23,7 @@ AGENT = "coalmine/1.0"
 def embeddings(*, policy: AddressPolicy | None = None, **options: Any) -> Embeddings:
     """Make an adapter that remembers nothing yet."""
     allowed = policy or retriever_policy()
-    return Embeddings(allowed, Keyring(allowed, AGENT), AGENT, **options)
+    return Embeddings(EndpointClient(policy=allowed, keyring=Keyring(allowed, AGENT), user_agent=AGENT), **options)
 
 
 def embed(model: FakeModel, *texts: str, **changes: Any) -> EmbeddingResult:

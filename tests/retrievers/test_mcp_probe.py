@@ -16,7 +16,7 @@ import pytest
 from app.base.addresses import AddressPolicy, Bearer, OAuth2, hook_policy, parse_allow, retriever_policy
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Outcome
-from app.retrievers.client.credentials import MASK, Keyring
+from app.retrievers.client.credentials import MASK, EndpointClient, Keyring
 from app.retrievers.client.mcp_probe import McpProbe
 from app.retrievers.client.requests import traceparent
 from app.retrievers.domain.retrievers import (
@@ -37,7 +37,7 @@ HITS = [{"id": "a", "text": "one"}, {"id": "b", "text": "two"}]
 
 
 def probe_by(policy: AddressPolicy) -> McpProbe:
-    return McpProbe(policy, Keyring(policy, "coalmine/1.0"), "coalmine/1.0")
+    return McpProbe(EndpointClient(policy=policy, keyring=Keyring(policy, "coalmine/1.0"), user_agent="coalmine/1.0"))
 
 
 PROBE = probe_by(retriever_policy())

@@ -23,7 +23,8 @@ def relevance(*, clock: Callable[[], float] = lambda: 0.0) -> RelevanceScorer:
     """Make an adapter that remembers nothing yet."""
     policy = retriever_policy()
     keyring = Keyring(policy, AGENT)
-    return RelevanceScorer(policy, keyring, Embeddings(policy, keyring, AGENT), AGENT, clock=clock)
+    asker = EndpointClient(policy=policy, keyring=keyring, user_agent=AGENT)
+    return RelevanceScorer(asker, Embeddings(asker), clock=clock)
 
 
 def scored(

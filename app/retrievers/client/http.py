@@ -16,7 +16,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import TypeVar
 
-from app.base.addresses import AddressPolicy, OAuth2
+from app.base.addresses import OAuth2
 from app.base.errors import LocalResourceError
 from app.base.net.limits import Limits
 from app.base.net.transfer import LOCAL_ERRORS, NO_AUTH, NoAnswerError, Request, RequestAuth, Response
@@ -26,6 +26,7 @@ from app.retrievers.client.columns import MalformedError
 from app.retrievers.client.credentials import (
     MASK,
     CredentialError,
+    EndpointClient,
     Keyring,
     Redaction,
     masked,
@@ -173,22 +174,12 @@ Answers = list[tuple[int, Answer]]
 class HttpProbe:
     """Probes everything that speaks HTTP and JSON.
 
-    `user_agent` names the program; the run id is added, so that a retriever's log can say who asked and why. `limits`
-    are those of all retrievers of the process.
+    It asks as `asker` does, whose user agent names the program; the run id is added, so that a retriever's log can say
+    who asked and why.
     """
 
-    def __init__(
-        self,
-        policy: AddressPolicy,
-        keyring: Keyring,
-        user_agent: str,
-        *,
-        limits: Limits | None = None,
-    ) -> None:
-        self._policy = policy
-        self._keyring = keyring
-        self._user_agent = user_agent
-        self._limits = limits or Limits()
+    def __init__(self, asker: EndpointClient) -> None:
+        self._asker = asker
         self._compiled: dict[tuple[str, int], tuple[Retriever, Plan]] = {}
         self._readers: dict[str, CachingReader] = {}
         self._lock = threading.Lock()
@@ -211,7 +202,7 @@ class HttpProbe:
     ) -> Iterator[Answers]:
         retriever = context.retriever
         try:
-            credentials = _RunCredentials(self._keyring, context)
+            credentials = _RunCredentials(self._asker.keyring, context)
             plan = self._with_lookup(plan, context, credentials)
         except NoAnswerError as error:
             step = Step.AUTHENTICATION if isinstance(error, CredentialError) else Step.LOOKUP
@@ -219,13 +210,13 @@ class HttpProbe:
             yield [(item.position, failure) for item in queries]
             return
         reader = CachingReader(plan.reader, self._readers.get(retriever.slug))
-        requests = build_requests(plan, context, queries, self._user_agent, vectors)
+        requests = build_requests(plan, context, queries, self._asker.user_agent, vectors)
         outdated: set[int] = set()  # positions that were refused with a token which was replaced since
         with closing(self._exchanged(context, requests, reader, credentials, outdated)) as answers:
             yield from answers
         if outdated:
             again = [item for item in queries if item.position in outdated]
-            requests = build_requests(plan, context, again, self._user_agent, vectors)
+            requests = build_requests(plan, context, again, self._asker.user_agent, vectors)
             with closing(self._exchanged(context, requests, reader, credentials)) as answers:
                 yield from answers
         self._keep_reader(retriever.slug, reader)
@@ -242,11 +233,11 @@ class HttpProbe:
         shown_requests = {request.tag: request for request in requests} if context.shows else {}
         exchanged = exchange(
             iter(shown_requests.values()) if shown_requests else requests,
-            policy=self._policy,
+            policy=self._asker.policy,
             concurrency=context.concurrency,
             requests_per_second=context.retriever.requests_per_second,
             auth=credentials.shared_auth,
-            peer=peer_of(context, self._limits),
+            peer=peer_of(context, self._asker.limits),
             sign=credentials.sign if credentials.is_renewable else None,
         )
         with closing(exchanged) as batches:
@@ -276,7 +267,7 @@ class HttpProbe:
         lookup = context.retriever.lookup
         if plan.lookup is None or lookup is None:
             return plan
-        request = lookup_request(plan.lookup, plan, context, self._user_agent)
+        request = lookup_request(plan.lookup, plan, context, self._asker.user_agent)
         response = with_utf8_body(self._send(context, request, credentials.request_auth))
         if response.status == HTTPStatus.UNAUTHORIZED and credentials.renew():
             response = with_utf8_body(self._send(context, request, credentials.request_auth))
@@ -301,11 +292,11 @@ class HttpProbe:
         retriever = context.retriever
         exchanged = exchange(
             (request,),
-            policy=self._policy,
+            policy=self._asker.policy,
             concurrency=context.concurrency,
             requests_per_second=retriever.requests_per_second,
             auth=request_auth,
-            peer=peer_of(context, self._limits),
+            peer=peer_of(context, self._asker.limits),
         )
         with closing(exchanged) as batches:
             return next(batch[0][1] for batch in batches if batch)

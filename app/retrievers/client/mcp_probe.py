@@ -16,16 +16,15 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from app.base.addresses import AddressPolicy, OAuth2
+from app.base.addresses import OAuth2
 from app.base.errors import InvalidInputError, LocalResourceError, Problem
-from app.base.net.limits import Limits
 from app.base.net.transfer import NO_AUTH, Failure, NoAnswerError, Request, RequestAuth, Response, header_line
 from app.base.net.transport import exchange
 from app.base.texts import excess_of_answer
 from app.base.values import EMPTY, Answer, Exchange, Outcome, Step
 from app.retrievers.client.credentials import (
     CredentialError,
-    Keyring,
+    EndpointClient,
     Redaction,
     masked,
     message_of_body,
@@ -61,21 +60,10 @@ Vectors = Mapping[str, Sequence[float]]
 
 
 class McpProbe:
-    """Probes tools. `user_agent` names the program; the run id is added, and goes along as `traceparent`."""
+    """Probes tools as `asker` asks; the run id is added to its user agent, and goes along as `traceparent`."""
 
-    def __init__(
-        self,
-        policy: AddressPolicy,
-        keyring: Keyring,
-        user_agent: str,
-        *,
-        limits: Limits | None = None,
-    ) -> None:
-        """`limits` are those of all retrievers of the process."""
-        self.limits = limits or Limits()
-        self.policy = policy
-        self.keyring = keyring
-        self.user_agent = user_agent
+    def __init__(self, asker: EndpointClient) -> None:
+        self._asker = asker
 
     def __call__(
         self, context: ProbeContext, queries: Sequence[ProbeQuery], vectors: Vectors = EMPTY
@@ -95,7 +83,7 @@ class McpProbe:
             waiting.discard(position)
             deliver(position, answer)
 
-        run = _SessionRun(self, plan, context)
+        run = _SessionRun(self._asker, plan, context)
         step = Step.RETRIEVER
         try:
             if queries:
@@ -116,8 +104,8 @@ class McpProbe:
 class _SessionRun:
     """One session of a run and the threads its requests wait in."""
 
-    def __init__(self, probe: McpProbe, plan: Plan, context: ProbeContext) -> None:
-        self._probe = probe
+    def __init__(self, asker: EndpointClient, plan: Plan, context: ProbeContext) -> None:
+        self._asker = asker
         self._plan = plan
         self._asking = context
         self._auth = NO_AUTH
@@ -142,18 +130,18 @@ class _SessionRun:
             opening_seconds=2 * (retriever.retries + 1) * (retriever.timeout_seconds + RETRY_SECONDS),
             seconds=retriever.timeout_seconds,
             max_bytes=retriever.max_body_bytes,
-            user_agent=self._probe.user_agent,
+            user_agent=self._asker.user_agent,
         )
         async with AsyncExitStack() as stack:
             # The requests that open a session count as one.
-            session = await open_in_turn(self._asking, self._probe.limits, lambda: stack.enter_async_context(opening()))
+            session = await open_in_turn(self._asking, self._asker.limits, lambda: stack.enter_async_context(opening()))
 
             @asynccontextmanager
             async def lane() -> AsyncIterator[Any]:
                 yield lambda item: self._ask(session, item, vectors)
 
             try:
-                await query_in_lanes(self._asking, queries, lane, deliver, self._probe.limits)
+                await query_in_lanes(self._asking, queries, lane, deliver, self._asker.limits)
             except asyncio.CancelledError:
                 self._stopping.set()
                 raise
@@ -202,7 +190,7 @@ class _SessionRun:
     async def _send(self, method: str, fields: Mapping[str, str], body: bytes, *, calls: bool) -> Response:
         """Send a request of the SDK. Raises ValueError for what cannot be a header."""
         retriever = self._asking.retriever
-        headers = request_headers(self._plan, self._asking, self._probe.user_agent)
+        headers = request_headers(self._plan, self._asking, self._asker.user_agent)
         headers = tuple([line for line in headers if line.partition(b":")[0].decode().lower() not in fields])
         seconds = retriever.timeout_seconds
         request = Request(
@@ -226,7 +214,7 @@ class _SessionRun:
     async def _set_auth(self) -> None:
         retriever, shows = self._asking.retriever, self._asking.shows
         secret = retriever.headers if shows else secret_headers(retriever.headers)
-        auth = await self._in_thread(partial(self._probe.keyring.request_auth, retriever.auth, retriever.tls, secret))
+        auth = await self._in_thread(partial(self._asker.keyring.request_auth, retriever.auth, retriever.tls, secret))
         secrets = dict.fromkeys((*auth.secrets, *self._auth.secrets))  # answers to an older token come yet
         self._auth = replace(auth, secrets=tuple(secrets))
         self._redaction = Redaction.of(self._auth, thorough=shows)
@@ -236,7 +224,7 @@ class _SessionRun:
         async with self._renewal:
             if self._auth is refused and not self._was_refused:
                 self._was_refused = True
-                self._probe.keyring.forget(self._asking.retriever.auth)
+                self._asker.keyring.forget(self._asking.retriever.auth)
                 with suppress(CredentialError):
                     await self._set_auth()
 
@@ -245,8 +233,7 @@ class _SessionRun:
 
     def _exchange(self, request: Request, auth: RequestAuth) -> Response:
         """Send one request, unless the run is over before it is answered."""
-        probe = self._probe
-        exchanged = exchange((request,), policy=probe.policy, concurrency=1, auth=auth)
+        exchanged = exchange((request,), policy=self._asker.policy, concurrency=1, auth=auth)
         with closing(exchanged) as batches:
             for batch in batches:
                 if batch:

@@ -98,16 +98,14 @@ class RetrieverProbe:
     """
 
     def __init__(self, policy: AddressPolicy, user_agent: str) -> None:
-        keyring = Keyring(policy, user_agent)
-        limits = Limits()
-        self.services = EndpointClient(policy=policy, keyring=keyring, user_agent=user_agent, limits=limits)
+        self.services = EndpointClient(policy=policy, keyring=Keyring(policy, user_agent), user_agent=user_agent)
         """Asks other services beside retrievers, with the same limits and credentials."""
-        self.embed = Embeddings(policy, keyring, user_agent, limits=limits)
-        self._relevance = RelevanceScorer(policy, keyring, self.embed, user_agent, limits=limits)
+        self.embed = Embeddings(self.services)
+        self._relevance = RelevanceScorer(self.services, self.embed)
         self._dialects: dict[Dialect, DialectProbe] = {
-            Dialect.HTTP: HttpProbe(policy, keyring, user_agent, limits=limits),
-            Dialect.SQL: _LazySqlProbe(policy, limits),
-            Dialect.MCP: McpProbe(policy, keyring, user_agent, limits=limits),
+            Dialect.HTTP: HttpProbe(self.services),
+            Dialect.SQL: _LazySqlProbe(policy, self.services.limits),
+            Dialect.MCP: McpProbe(self.services),
         }
 
     def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Answers]:
@@ -242,17 +240,8 @@ EmbedderName = tuple[str, bytes, str, int | None]
 class Embeddings:
     """The `Embed` for everything that speaks OpenAI's embeddings; one for all runs, shared by their threads."""
 
-    def __init__(
-        self,
-        policy: AddressPolicy,
-        keyring: Keyring,
-        user_agent: str,
-        *,
-        cache_bytes: int = CACHE_BYTES,
-        limits: Limits | None = None,
-    ) -> None:
-        """`limits` are those of all services of the process."""
-        self._caller = EndpointClient(policy=policy, keyring=keyring, user_agent=user_agent, limits=limits or Limits())
+    def __init__(self, services: EndpointClient, *, cache_bytes: int = CACHE_BYTES) -> None:
+        self._caller = services
         self._cache = _VectorCache(cache_bytes)
 
     def __call__(self, embedder: Embedder, texts: Sequence[str], *, refresh: bool = False) -> EmbeddingResult:
@@ -552,23 +541,10 @@ class RelevanceScorer:
     """Scores first hits for the scorer kinds embedding and rerank; one for all runs and their threads."""
 
     def __init__(
-        self,
-        policy: AddressPolicy,
-        keyring: Keyring,
-        embed: Embeddings,
-        user_agent: str,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        limits: Limits | None = None,
+        self, services: EndpointClient, embed: Embeddings, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._embed = embed
-        self._caller = EndpointClient(
-            policy=policy,
-            keyring=keyring,
-            user_agent=user_agent,
-            max_body_bytes=MAX_BODY_BYTES,
-            limits=limits or Limits(),
-        )
+        self._caller = replace(services, max_body_bytes=MAX_BODY_BYTES)
         self._cache = _ScoreCache(clock)
 
     def of_first_hits(
