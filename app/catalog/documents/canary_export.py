@@ -60,9 +60,11 @@ def write_canary_file(
     rest: dict[str, list[dict[str, Any]]] = {
         "retrievers": [_retriever(retriever, variables) for retriever in documents.retrievers],
         "checks": [_check(check) for check in documents.checks],
-        "hooks": [_hook(hook, variables) for hook in documents.hooks],
+        "hooks": [{**_lean(hook), **_references("hook", hook.slug, variables)} for hook in documents.hooks],
         "silences": [_lean(silence) for silence in documents.silences],
-        "judges": [_judge(judge, variables) for judge in documents.judges],
+        "judges": [
+            replaced_secrets(_lean(judge), _references("judge", judge.slug, variables)) for judge in documents.judges
+        ],
     }
     pages[-1] += "".join([_dump({kind: listed}) for kind, listed in rest.items() if listed])
     return "---\n".join(page for page in pages if page)
@@ -144,8 +146,7 @@ def _retriever(retriever: RetrieverDocument, variables: _Variables) -> dict[str,
             endpoint["timeout"] = format_duration(endpoint["timeout"])
     # Request templates are anyone's JSON, in which 1.0 stays 1.0; the secrets are references, not texts to escape.
     lean = {name: _escaped(value, whole=name not in {"request", "answer"}) for name, value in lean.items()}
-    names = split_secrets(retriever)[1]
-    lean = replaced_secrets(lean, {name: f"${{{variables['retriever', retriever.slug, name]}}}" for name in names})
+    lean = replaced_secrets(lean, _references("retriever", retriever.slug, variables))
     return {name: lean[name] for name in sorted(lean, key=_order)}
 
 
@@ -166,18 +167,9 @@ def _explicit(retriever: RetrieverDocument, lean: Mapping[str, Any]) -> dict[str
     return {**whole, "lookup": full["lookup"]}
 
 
-def _hook(hook: HookDocument, variables: _Variables) -> dict[str, Any]:
-    secrets = {
-        name: f"${{{variable}}}"
-        for (kind, slug, name), variable in variables.items()
-        if (kind, slug) == ("hook", hook.slug)
-    }
-    return {**_lean(hook), **secrets}
-
-
-def _judge(judge: JudgeDocument, variables: _Variables) -> dict[str, Any]:
-    names = split_secrets(judge)[1]
-    return replaced_secrets(_lean(judge), {name: f"${{{variables['judge', judge.slug, name]}}}" for name in names})
+def _references(kind: str, slug: str, variables: _Variables) -> dict[str, str]:
+    """Return what stands in the place of the secrets of a definition, by their names."""
+    return {place[2]: f"${{{variable}}}" for place, variable in variables.items() if place[:2] == (kind, slug)}
 
 
 def _check(check: CheckDocument) -> dict[str, Any]:
