@@ -111,7 +111,7 @@ def _chunk(chunk: Mapping[str, Any]) -> str:
 def _show_decision(decision: ReanchorDecision) -> None:
     """Write patches to stdout, ready for `git apply`, and the state of each proposal to stderr."""
     for patch in decision["patches"]:
-        typer.echo(_without_controls(patch["diff"] or patch["yaml"]), nl=False)
+        typer.echo(_CONTROLS.sub("", patch["diff"] or patch["yaml"]), nl=False)
         if patch["diff"] is None:
             place = f"{plain(str(patch['file']))} is not as it was applied, or not here" if patch["file"] else "no file"
             terminal.note(f"No patch could be written ({place}): these are the canaries as they would be.")
@@ -130,12 +130,8 @@ def _show_decision(decision: ReanchorDecision) -> None:
         terminal.note("No proposal waits for an answer.")
 
 
-def _without_controls(text: str) -> str:
-    """Remove control characters; ours has none, but another service may send anything."""
-    return _CONTROLS.sub("", text)
-
-
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
+"""Ours has none, but another service may send anything."""
 
 
 @app.command(epilog=examples("coalmine quality docs", "coalmine quality docs --server https://coalmine.example"))

@@ -148,7 +148,11 @@ def _step(
     is_critical = incident.severity is Severity.CRITICAL
     graver = [one for one in notifiable if one.severity is Severity.CRITICAL and not is_critical]
     news = [
-        *(one for one in members if one.is_notifiable and _is_unsent(one)),
+        *(
+            one
+            for one in members
+            if one.is_notifiable and (one.change in NON_REPEATING or one.suppression in _OUTSTANDING)
+        ),
         *(one for one in joining if one.severity is Severity.CRITICAL),
     ]
     covered = [*joining, *(one for one in members if one.change is TransitionType.RESOLVED)]
@@ -192,10 +196,6 @@ def _notification(
         send=hooks,
         reason="Sent to the hooks of the check." if hooks else "Not sent: the check has no hook that is enabled.",
     )
-
-
-def _is_unsent(one: Member) -> bool:
-    return one.change in NON_REPEATING or one.suppression in _OUTSTANDING
 
 
 def _calls_for_reminder(one: Member) -> bool:

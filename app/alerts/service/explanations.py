@@ -136,7 +136,10 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
             opening = alert.opened_run_id if alert is not None and is_open else None
             window = facts.of(rule) if rule.kind is not RuleKind.NO_DATA else []
             unmeasured = evidence.awaited(rule, opening, newest)
-            overdue = _deadline(connection, check, now) if rule.kind is RuleKind.NO_DATA else None
+            overdue = None
+            if rule.kind is RuleKind.NO_DATA:
+                last = last_completed(connection, check, now)
+                overdue = no_data_expected(schedule_of(check.body), last, from_us(check.updated_at))
             ahead = outlook(rule, window, alert, unmeasured)
             decision = _decide(rule, window, overdue, alert, now)
             has_data = overdue.ever if overdue is not None else any(one.condition.measured for one in window)
@@ -183,11 +186,6 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
             ],
             "remind": document.remind,
         }
-
-
-def _deadline(connection: Connection, check: Definition, now: datetime) -> Overdue:
-    last = last_completed(connection, check, now)
-    return no_data_expected(schedule_of(check.body), last, from_us(check.updated_at))
 
 
 def _decide(

@@ -45,7 +45,7 @@ from app.records.store import results
 from app.records.store.recording import SpanQuery, StateSpans, read_state_spans
 from app.records.store.results import RunRow
 from app.retrievers.domain.probes import latency_summary
-from app.scoring.evaluation import Panel, Tally, Yardstick
+from app.scoring.evaluation import Tally, Yardstick
 from app.scoring.measures import MEASURES_VERSION, Measure
 from app.scoring.runs import RunInputs, measured_latencies
 
@@ -483,7 +483,8 @@ class _Trail:
         self.detector, learned = learn_on(connection, step, measured_run, self._learnable, eligible=well)
         if well:
             self.eligible.append(run_id)
-        keys = [inputs.canaries[position].key for position in _positions(inputs.panel, reading)]
+        named = inputs.panel.watched[[one.position for one in reading.culprits]].tolist()
+        keys = [inputs.canaries[position].key for position in named]
         return ReplayedRun(
             run_id=run_id, reading=reading, culprits=tuple(keys), learned=learned is not None, stored=row
         )
@@ -499,12 +500,6 @@ class _Trail:
     def _learnable(self, _: MeasuredRun, since: int, until: int | None, count: int) -> Sequence[int]:
         run_ids = [run_id for run_id in self.eligible if run_id >= since and (until is None or run_id <= until)]
         return run_ids[-count:] if count else []
-
-
-def _positions(panel: Panel, reading: Reading) -> list[int]:
-    watched: NDArray[np.intp] = panel.watched
-    positions: list[int] = watched[[one.position for one in reading.culprits]].tolist()
-    return positions
 
 
 _SAMPLE: Final = 200
@@ -558,7 +553,7 @@ def drift_of(
     drift = score_drift(
         [before[canary][0] for canary in canaries_in_both],
         [before[canary][1] for canary in canaries_in_both],
-        [_score(heads[now[canary][1]]) for canary in canaries_in_both],
+        [np.nan if (top := heads[now[canary][1]].score) is None else top for canary in canaries_in_both],
         [top_overlap(heads[last[canary]].ids, heads[now[canary][1]].ids) for canary in canaries_in_both],
     )
     return drift if drift["kind"] in {DriftKind.SCORES, DriftKind.RANKINGS} else None
@@ -585,7 +580,3 @@ def _before(held: Sequence[Span], runs: Sequence[int], heads: Mapping[int, Head]
         mean = float(np.average(values, weights=counts))
         spreads[canary] = mean, float(np.sqrt(np.average((values - mean) ** 2, weights=counts)))
     return spreads
-
-
-def _score(head: Head) -> float:
-    return np.nan if head.score is None else head.score

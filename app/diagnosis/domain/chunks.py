@@ -90,17 +90,10 @@ def questions(case: Case, *, repeats: int = REPEATS, known_items: int = KNOWN_IT
     repeated.insert(1, Question(kind=Kind.DEEP, query=query, k=max(DEEP, fetch_k)))
     items = islice(_known_items(case), max(0, known_items))
     item_questions = [Question(kind=Kind.KNOWN_ITEM, query=text, k=fetch_k, judgment=index) for index, text in items]
-    control = [
-        Question(kind=Kind.CONTROL, query=_shortened(text), k=fetch_k)
-        for text in _control_texts(case)
-        if item_questions
-    ]
-    return (*repeated[:2], *item_questions[:1], *repeated[2:], *item_questions[1:], *control)
-
-
-def _control_texts(case: Case) -> Sequence[str]:
     text = case.now.texts[0] if case.now is not None and len(case.now) else None
-    return [text] if text and grams(text) else []
+    asks_control = item_questions and text and grams(text)
+    control = [Question(kind=Kind.CONTROL, query=_shortened(text), k=fetch_k)] if asks_control and text else []
+    return (*repeated[:2], *item_questions[:1], *repeated[2:], *item_questions[1:], *control)
 
 
 def _known_items(case: Case) -> Iterator[tuple[int, str]]:

@@ -241,7 +241,10 @@ def precision(answered: Sequence[Answered], scorer: Scorer) -> QualitySection:
     for one in answered:
         if not one.canary.expects:
             continue
-        scores = [_scaled(scorer, score) for score in one.ranking.scores]
+        scores = [
+            score if score is None or scorer.kind is not ScorerKind.SCORE else score_relevance(scorer, score)
+            for score in one.ranking.scores
+        ]
         hits = one.match.relevant
         mine = [score for score, hit in zip(scores, hits, strict=True) if hit and score is not None]
         rest = [
@@ -304,12 +307,6 @@ def _histogram(relevant: Floats, others: Floats) -> QualityHistogram:
         "edges": [round(edge, _DIGITS) for edge in edges.tolist()],
         "counts": {kind: values.tolist() for kind, values in counts.items()},
     }
-
-
-def _scaled(scorer: Scorer, score: float | None) -> float | None:
-    if score is None or scorer.kind is not ScorerKind.SCORE:
-        return score
-    return score_relevance(scorer, score)
 
 
 def _advice(auc: float) -> str:
