@@ -8,7 +8,7 @@ import hmac
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -49,7 +49,6 @@ from app.experiments.domain import (
     OfflineEvidence,
     PreferenceDecision,
     Preferences,
-    Waiver,
     assign_arm,
     count_exposed,
     count_pending,
@@ -272,14 +271,6 @@ def load_experiment(store: Store, slug: str, *, now: datetime) -> ExperimentDeta
     )
 
 
-def decide_current(
-    connection: Connection, slug: str, *, now: datetime
-) -> tuple[ExperimentDocument, ExperimentDecision]:
-    """Return the decision of the current epoch of an experiment, with its document. Raises NotFoundError."""
-    current = next(_read_epochs(connection, find_experiment(connection, slug).id, now))
-    return current.row.document, current.decision
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CountedEpoch:
     """An epoch with all that was counted in it by now."""
@@ -448,18 +439,14 @@ def load_promotion(store: Store, slug: str, *, now: datetime) -> PromotionView:
     """Return a promotion with its gates. Raises NotFoundError."""
     with store.read() as connection:
         promotion = _find_promotion(connection, slug)
-        waivers = rows.list_waivers(connection, promotion.id)
-    return _view_promotion(store, promotion, waivers, now=now)
+    return _view_promotion(store, promotion, now=now)
 
 
 def list_promotions(store: Store, *, after: str = "", limit: int, now: datetime) -> list[PromotionView]:
     """List promotions by slug, those behind `after`, each with its gates."""
     with store.read() as connection:
-        found = [
-            (one, rows.list_waivers(connection, one.id))
-            for one in rows.list_promotions(connection, after=after, limit=limit)
-        ]
-    return [_view_promotion(store, promotion, waivers, now=now) for promotion, waivers in found]
+        found = rows.list_promotions(connection, after=after, limit=limit)
+    return [_view_promotion(store, promotion, now=now) for promotion in found]
 
 
 def delete_promotion(store: Store, slug: str) -> None:
@@ -485,34 +472,28 @@ def _find_promotion(connection: Connection, slug: str) -> PromotionRow:
     return require_found(rows.find_promotion(connection, slug), f"promotion '{slug}'")
 
 
-def _view_promotion(
-    store: Store, promotion: PromotionRow, waivers: Mapping[GateName, Waiver], *, now: datetime
-) -> PromotionView:
+def _view_promotion(store: Store, promotion: PromotionRow, *, now: datetime) -> PromotionView:
     document = promotion.document
-    decision = decide_promotion(
-        compare_offline(store, document.current, document.candidate),
-        compare_judged(store, document.current, document.candidate),
-        read_exposure(store, document.experiment, now=now),
-        waivers,
-    )
-    alerts_open = _critical_alerts(store, (document.candidate, document.current))
-    return view_of(PromotionView, promotion, document, decision, critical_alerts=alerts_open)
-
-
-def _critical_alerts(store: Store, checks: Sequence[str]) -> list[CriticalAlert]:
-    """List the open critical alerts of these checks, in their order, oldest first."""
     with store.read() as connection:
-        return [
+        waivers = rows.list_waivers(connection, promotion.id)
+        critical: list[CriticalAlert] = [
             {
                 "check": check,
                 "alert_id": str(row.id),
                 "rule": row.rule_key,
                 "opened_at": time_text(row.opened_at),
             }
-            for check in dict.fromkeys(checks)
+            for check in dict.fromkeys((document.candidate, document.current))
             for row in alerts.open_alerts(connection, find_check(connection, check).id, hold=False)
             if AlertState(row.state) in OPEN and row.severity == Severity.CRITICAL
         ]
+    decision = decide_promotion(
+        compare_offline(store, document.current, document.candidate),
+        compare_judged(store, document.current, document.candidate),
+        read_exposure(store, document.experiment, now=now),
+        waivers,
+    )
+    return view_of(PromotionView, promotion, document, decision, critical_alerts=critical)
 
 
 def _require_references(connection: Connection, document: PromotionDocument) -> None:
@@ -580,24 +561,21 @@ def read_exposure(store: Store, slug: str | None, *, now: datetime) -> ExposureE
         return "no experiment is set"
     try:
         with store.read() as connection:
-            document, decision = decide_current(connection, slug, now=now)
+            current = next(_read_epochs(connection, find_experiment(connection, slug).id, now))
     except NotFoundError as error:
         return str(error)
+    plan, decision = current.row.document.plan, current.decision
+    # What it can show is about the rate of its first arm, as far as that is known.
+    counts = decision.look.counts[0] if decision.look is not None else None
+    rate = counts.rate if counts is not None and counts.enough else _USUAL_RATE
+    share = current.row.document.arms[1].share
+    least = detectable_difference(rate=rate, share=share, units=plan.max_units)
     return ExposureEvidence(
         difference=decision.difference,
         mismatch=decision.state is ExperimentState.MISMATCH,
         reason=decision.reason,
-        power=_power_text(document, decision),
-    )
-
-
-def _power_text(document: ExperimentDocument, decision: ExperimentDecision) -> str:
-    """Say which difference an experiment can show, about the rate of its first arm as far as that is known."""
-    counts = decision.look.counts[0] if decision.look is not None else None
-    rate = counts.rate if counts is not None and counts.enough else _USUAL_RATE
-    share = document.arms[1].share
-    least = detectable_difference(rate=rate, share=share, units=document.max_units)
-    return (
-        f"with {document.max_units:,} units, {percent_text(share)} of them in the second arm, it shows a difference of "
-        f"{ratio_text(least)} with probability {USUAL_POWER}"
+        power=(
+            f"with {plan.max_units:,} units, {percent_text(share)} of them in the second arm, it shows a difference of "
+            f"{ratio_text(least)} with probability {USUAL_POWER}"
+        ),
     )
