@@ -310,13 +310,9 @@ def find_item(connection: Connection, task_id: int, token: str) -> ItemRow | Non
     return None if row is None else _item(row)
 
 
-def list_items(
-    connection: Connection, task_id: int, *, canary_ids: Collection[int] | None = None, ids: Collection[int] = ()
-) -> list[ItemRow]:
-    """Return the items of a task by canary, or those of these canaries, or these."""
+def list_items(connection: Connection, task_id: int, *, ids: Collection[int] = ()) -> list[ItemRow]:
+    """Return the items of a task by canary, or these."""
     statement = sa.select(task_items).where(task_items.c.task_id == task_id)
-    if canary_ids is not None:
-        statement = statement.where(task_items.c.canary_id.in_(sorted(set(canary_ids))))
     if ids:
         wanted = row_table(connection, "wanted", {"id": sa.BigInteger()}, [(one,) for one in ids])
         statement = statement.where(task_items.c.id.in_(sa.select(wanted.c.id)))
@@ -474,26 +470,23 @@ def list_recalls(
     *,
     suite: str | None = None,
     retriever: str | None = None,
-    known: bool = True,
     in_force: bool = False,
 ) -> list[RecallRow]:
     """Return pooled recall of the newest task for each suite and retriever, the deepest k first.
 
-    `known`: only where it is known; `in_force`: only of retrievers that are not archived.
+    Only where it is known; `in_force`: only of retrievers that are not archived.
     """
     statement = (
         sa.select(pooled_recalls, tasks.c.slug.label("task"), definitions.c.slug.label("suite"))
         .join(tasks, tasks.c.id == pooled_recalls.c.task_id)
         .join(definitions, definitions.c.id == tasks.c.suite_id)
-        .where(tasks.c.archived_at.is_(None), definitions.c.archived_at.is_(None))
+        .where(tasks.c.archived_at.is_(None), definitions.c.archived_at.is_(None), pooled_recalls.c.value.is_not(None))
         .order_by(definitions.c.slug, pooled_recalls.c.retriever, tasks.c.id.desc(), pooled_recalls.c.k.desc())
     )
     if suite is not None:
         statement = statement.where(definitions.c.slug == suite)
     if retriever is not None:
         statement = statement.where(pooled_recalls.c.retriever == retriever)
-    if known:
-        statement = statement.where(pooled_recalls.c.value.is_not(None))
     if in_force:
         named = definitions.alias()
         statement = statement.where(

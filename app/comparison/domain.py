@@ -76,7 +76,7 @@ def is_significant(p: float, confidence: float) -> bool:
     return p <= 1 - confidence + _SLACK
 
 
-def mean_interval(scores: ArrayLike, *, confidence: float = 0.95, seed: int = 0) -> tuple[float, float] | None:
+def mean_interval(scores: ArrayLike) -> tuple[float, float] | None:
     """Return the interval of the mean of scores over canaries, NaN left out: the same bootstrap.
 
     None with fewer than `FEWEST_PAIRS` of them, and where all are equal: resamples of equal scores say nothing of what
@@ -86,7 +86,7 @@ def mean_interval(scores: ArrayLike, *, confidence: float = 0.95, seed: int = 0)
     values = values[~np.isnan(values)]
     if len(values) < FEWEST_PAIRS or np.ptp(values) <= ROUNDING:
         return None
-    return _interval(values, confidence, seed)
+    return _interval(values, CONFIDENCE, 0)
 
 
 def randomisation_test(before: ArrayLike, now: ArrayLike, *, seed: int = 0) -> float | None:

@@ -306,10 +306,10 @@ def assign_arm(slug: str, epoch: int, unit: str, shares: Sequence[float]) -> int
 USUAL_POWER: Final = 0.8
 
 
-def detectable_difference(*, rate: float, share: float, units: int, power: float = USUAL_POWER) -> float:
-    """Smallest difference that an experiment of so many units shows with this probability, about a rate."""
+def detectable_difference(*, rate: float, share: float, units: int) -> float:
+    """Smallest difference that an experiment of so many units shows with `USUAL_POWER`, about a rate."""
     variance = rate * (1 - rate) * (1 / (1 - share) + 1 / share)
-    return radius(variance, units) + math.sqrt(variance / units) * NormalDist().inv_cdf(power)
+    return radius(variance, units) + math.sqrt(variance / units) * NormalDist().inv_cdf(USUAL_POWER)
 
 
 _HALF: Final = 0.5

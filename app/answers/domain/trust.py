@@ -144,14 +144,14 @@ def prediction_powered(people: Floats, judged: Floats, unlabelled: Floats) -> tu
     return mean, error, weight
 
 
-def measure_judge(labels: Sequence[bool], judged: Sequence[float], *, seed: int = 0) -> JudgeAgreement:
+def measure_judge(labels: Sequence[bool], judged: Sequence[float]) -> JudgeAgreement:
     """Agreement of a judge with people, and whether that makes it calibrated; the same for the same labels and seed.
 
     Raises ValueError as `estimate_rate` does.
     """
     people, verdicts, _ = _arrays(labels, judged, ())
     yes, says = people > 0, verdicts >= _FULL
-    kappa = kappa_interval(yes, says, seed=seed)
+    kappa = kappa_interval(yes, says)
     calibrated, reason = decide_calibration(kappa, len(people))
     return JudgeAgreement(
         labels=len(people),
