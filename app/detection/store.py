@@ -1,6 +1,6 @@
 """Rows of detectors: baselines, one detector a check, one detection a run, and what people chose to compare with.
 
-What canaries did in past runs, of which baselines are learned, is read by past.
+What canaries did in past runs, of which baselines are learned, is read by `records.store.recording`.
 """
 
 import json

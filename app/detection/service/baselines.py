@@ -1,6 +1,6 @@
 """What a check is compared with: shown, pinned to a run, moved along again, or begun anew with the present.
 
-Each choice is a row that stays. A detector takes it over with the next run, see detectors. What it says of a run, as
+Each choice is a row that stays. A detector takes it over with the next run, see `detectors`. What it says of a run, as
 the JSON that is kept beside it, stands at the end.
 """
 

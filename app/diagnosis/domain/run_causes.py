@@ -614,7 +614,7 @@ def _expected(inside: Sequence[Member]) -> float | None:
 
 
 def _number(expected: float) -> str:
-    """Return an expectation as text; its rates are rounded up, see `detection.learning`."""
+    """Return an expectation as text; its rates are rounded up, see `detection.domain.evidence`."""
     return "fewer than 0.1" if expected < _SHOWN else f"at most {expected:.1f}"
 
 
