@@ -1,6 +1,6 @@
 """What happened, written: states only on change, one vector a run.
 
-All of it is called inside the transaction of the service that records; see history for reading it back.
+All of it is called inside the transaction of the service that records; see `results` for reading it back.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Re-scorings in rows: what was requested, which runs are left to be judged anew, and who is at it.
-
-What came of it is in rescored.
-"""
+"""Re-scorings in rows: what was requested, which runs are left to be judged anew, who is at it, and what came of it."""
 
 import json
 from collections.abc import Collection, Iterable, Sequence

@@ -65,7 +65,7 @@ class HookState:
 
     slug: str
     retrying: int
-    """Pending deliveries that failed `current_state.RETRYING_AFTER` times or more."""
+    """Pending deliveries that were attempted three times or more."""
     dead: int
     disabled: bool
 
