@@ -30,7 +30,7 @@ DRAWS: Final = 2_000
 FEWEST_ITEMS: Final = 10
 """With fewer items of two or more grades an interval is not computed."""
 CONFIDENCE: Final = 0.95
-_BLOCK: Final = 250
+_RESAMPLES_BLOCK: Final = 250
 """Resamples computed at once: 250 x 10,000 counts are 20 MB."""
 _UNDEFINED_DRAWS: Final = 0.05
 """An interval of which more resamples than this share are undefined is none."""
@@ -246,8 +246,8 @@ def _with_interval(contributions: Floats, statistic: Callable[[Floats], Floats],
     # Items that contribute the same are one kind: drawn by its share, a resample is the same and far cheaper.
     kinds, sizes = np.unique(contributions, axis=0, return_counts=True)
     random, found = np.random.default_rng(seed), []
-    for start in range(0, DRAWS, _BLOCK):
-        rows = min(_BLOCK, DRAWS - start)
+    for start in range(0, DRAWS, _RESAMPLES_BLOCK):
+        rows = min(_RESAMPLES_BLOCK, DRAWS - start)
         counts = random.multinomial(items, sizes / items, size=rows).astype(np.float64)
         found.append(statistic(counts @ kinds))
     draws = np.concatenate(found)

@@ -68,13 +68,7 @@ def show_judge(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
 @takes_form(fields=8)
 def draw_answers(request: Request, store: StoreDep, slug: str, form: FormInput) -> Response:
     """Create a task of answers and have them drawn."""
-    return follow_form(
-        lambda: open_task(request, store, _document(slug, form)), partial(_judge, request, store, slug, form)
-    )
-
-
-def _document(slug: str, form: Form) -> dict[str, Any]:
-    return {
+    described = {
         "slug": form.stripped("slug"),
         "suite": form.stripped("suite"),
         "answers": {
@@ -85,6 +79,7 @@ def _document(slug: str, form: Form) -> dict[str, Any]:
         },
         "overlap": parse_number(form.get("overlap")),
     }
+    return follow_form(lambda: open_task(request, store, described), partial(_judge, request, store, slug, form))
 
 
 def _judge(

@@ -638,9 +638,9 @@ def _within_margin(measures: Mapping[str, Margin], margin: float, over: str) -> 
     return GateResult.INCONCLUSIVE, f"a loss of more than {bound_text(margin)} is not ruled out {over}: {texts}"
 
 
-DEPTH: Final = 10
+_JACCARD_DEPTH: Final = 10
 """Hits that Jaccard's index is of."""
-SHOWN: Final = 5
+SHOWN_HITS: Final = 5
 """Hits of each side that people compare."""
 
 
@@ -667,7 +667,7 @@ class PairOverlap:
 
 def compare_pair(a: Sequence[str], b: Sequence[str]) -> PairOverlap:
     """Compare two rankings of distinct ids; two empty ones are the same."""
-    first, second = set(a[:DEPTH]), set(b[:DEPTH])
+    first, second = set(a[:_JACCARD_DEPTH]), set(b[:_JACCARD_DEPTH])
     union = first | second
     return PairOverlap(rbo=rbo(a, b), jaccard=len(first & second) / len(union) if union else 1.0)
 
@@ -684,6 +684,6 @@ def cut_to(b: Hits, a: Hits) -> Hits:
 
 def shown_texts(hits: Hits) -> tuple[str, ...] | None:
     """Return the texts that people see of a ranking; None where one is not known."""
-    texts = [one.text for one in hits[:SHOWN]]
+    texts = [one.text for one in hits[:SHOWN_HITS]]
     known = tuple(text for text in texts if text)
     return known if len(known) == len(texts) else None

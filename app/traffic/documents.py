@@ -78,7 +78,14 @@ def read_traffic(sources: Sequence[Source], *, now: datetime) -> ReadTraffic:
                 too_long += 1
             else:
                 before = found.get(line.query)
-                found[line.query] = line if before is None else _join(before, line)
+                if before is not None:
+                    line = replace(
+                        before,
+                        count=min(_MOST, before.count + line.count),
+                        first=min(before.first, line.first),
+                        last=max(before.last, line.last),
+                    )
+                found[line.query] = line
                 if len(found) > MOST_READ:
                     message = f"there are more than {MOST_READ:,} distinct queries up to here; leave rare ones out"
                     raise InvalidInputError([Problem(file=source.name, line=number, message=message)])
@@ -164,15 +171,6 @@ def _moment(value: Any, now: datetime) -> datetime | None:
         return None
     at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     return min(at, now)
-
-
-def _join(one: AskedQuery, other: AskedQuery) -> AskedQuery:
-    return replace(
-        one,
-        count=min(_MOST, one.count + other.count),
-        first=min(one.first, other.first),
-        last=max(one.last, other.last),
-    )
 
 
 class Grouping(Document):

@@ -515,7 +515,7 @@ def find_suite(connection: Connection, slug: str) -> int:
     return require(catalog.find_definition(connection, "suite", slug), f"suite '{slug}'").id
 
 
-_BLOCK: Final = 500
+_CANARIES_BLOCK: Final = 500
 _BYTES_PER_ENTRY: Final = 40
 """Size of an entry of a set or mapping beside its text."""
 
@@ -579,7 +579,7 @@ def queries_in_tasks(connection: Connection, suite_id: int) -> frozenset[str]:
 def _read_canaries(connection: Connection, suite_id: int) -> StandingCanaries:
     queries, pending, documents, chunks = set[str](), set[str](), set[str](), set[str]()
     after = ""
-    while block := catalog.list_canaries(connection, suite_id, after=after, limit=_BLOCK):
+    while block := catalog.list_canaries(connection, suite_id, after=after, limit=_CANARIES_BLOCK):
         after = block[-1].key
         for body in (row.body for row in block):
             query = normalise_query(body["query"])
@@ -606,7 +606,7 @@ def _read_results(connection: Connection, run: RunRow) -> FoundDocuments:
     canary_ids = load_suite(connection, run.suite_version_id).canary_ids
     _, failures = results.probes_of(connection, run.id)
     unscored = frozenset(results.unscored_at(connection, run.id))
-    for block in blocks(range(len(canary_ids)), _BLOCK):
+    for block in blocks(range(len(canary_ids)), _CANARIES_BLOCK):
         states = results.states_of(connection, run.check_id, run.id, [canary_ids[place] for place in block])
         rankings = results.load_rankings(connection, [state.ranking_id for state in states.values()])
         for place in block:

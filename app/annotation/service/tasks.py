@@ -360,7 +360,7 @@ def new_item(task: TaskRow, item: PoolItem, *, canary_id: int | None, name: str)
     )
 
 
-_BLOCK: Final = 2_000
+_TEXTS: Final = 2_000
 """Texts that are written, or deleted, in one transaction."""
 
 
@@ -383,7 +383,7 @@ def add_texts(
         corpus_id = rows.open_corpus(connection, name, to_us(now))
     texts = read_corpus(sources)
     while block := [
-        CorpusText(key=text_key(text, chunk=chunk), chunk=chunk, text=text) for chunk, text in islice(texts, _BLOCK)
+        CorpusText(key=text_key(text, chunk=chunk), chunk=chunk, text=text) for chunk, text in islice(texts, _TEXTS)
     ]:
         with store.write() as connection:
             rows.add_texts(connection, corpus_id, block)
@@ -409,7 +409,7 @@ def delete_corpus(store: Store, name: str) -> None:
         found = require_found(rows.find_corpus(connection, name), f"corpus '{name}'")
     while True:
         with store.write() as connection:
-            if rows.drop_texts(connection, found.id, _BLOCK) < _BLOCK:
+            if rows.drop_texts(connection, found.id, _TEXTS) < _TEXTS:
                 rows.drop_corpus(connection, found.id)
                 return
 
