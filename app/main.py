@@ -20,11 +20,11 @@ from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute
 
 from app import USER_AGENT, __version__
-from app.base import keys
 from app.base.addresses import LookUp
 from app.base.api import deps
 from app.base.api.bodies import Gate, install_problems
 from app.base.api.requests import SubPath, path_of, require_free, take_turn
+from app.base.db import keys
 from app.base.db.engine import Store
 from app.base.documents.texts import canary_paths, canary_texts, read_secret
 from app.base.errors import CoalmineError, ConfigurationError, StoreUnavailableError

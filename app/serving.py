@@ -26,8 +26,8 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from app.base import keys
 from app.base.addresses import AddressPolicy, parse_allow
+from app.base.db import keys
 from app.base.errors import ConfigurationError
 from app.base.net.transfer import Request, raise_descriptor_limit
 from app.base.net.transport import send_one

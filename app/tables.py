@@ -28,9 +28,9 @@ from app.answers.tables import (
     run_answers,
     staged_answers,
 )
+from app.base.db.keys import api_keys, ended_sessions
 from app.base.db.rows import metadata
 from app.base.jobs.values import jobs
-from app.base.keys import api_keys, ended_sessions
 from app.catalog.tables import canaries, canary_versions, definition_versions, definitions, suite_versions
 from app.detection.tables import baseline_choices, baselines, detections, detectors, habit_refusals
 from app.diagnosis.tables import diagnoses, reanchors, run_causes

@@ -18,9 +18,9 @@ from app.annotation.views import AdoptionView, NextItem, TaskState, TaskView
 from app.base.api.deps import StoreDep, needs
 from app.base.api.requests import expensive, sub_path, takes_form
 from app.base.db.engine import Store
+from app.base.db.keys import Identity, Scope
 from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.base.keys import Identity, Scope
 from app.base.web.forms import Form, FormInput, follow_form, has_scope, parse_list, parse_number
 from app.base.web.rendering import render
 from app.catalog.service import references

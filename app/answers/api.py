@@ -12,8 +12,8 @@ from app.answers.service import answering, labels
 from app.base.api.bodies import Content, answers_with
 from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.base.api.schemas import Page
+from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document
-from app.base.keys import Scope
 from app.catalog.service import references
 from app.definitions.api import After, JudgeView, Limit, body_schema, definition_page, definition_shape, put_definition
 from app.definitions.service import definitions

@@ -14,15 +14,15 @@ from pydantic import TypeAdapter, WithJsonSchema
 from app.alerts.silences.documents import SilenceDocument
 from app.alerts.silences.domain import SilenceState
 from app.answers.documents import JudgeDocument
-from app.base import keys
 from app.base.api.bodies import Content, answers_with
 from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.base.api.schemas import COMPONENTS, Page, reference, renamed, settings_name
+from app.base.db import keys
+from app.base.db.keys import Identity, Scope
 from app.base.documents.fields import Document
 from app.base.documents.http_fields import AUTH_KINDS, AUTH_SECRETS
 from app.base.documents.parsing import AnyDocument, parse_document
 from app.base.errors import InvalidInputError, Problem
-from app.base.keys import Identity, Scope
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument, public_json
 from app.catalog.documents.warnings import blind_to_recall_reason, inline_kinds, no_expectation_reason

@@ -16,11 +16,11 @@ from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_paramete
 from app.base.api.requests import expensive
 from app.base.api.schemas import SuiteFiles, reference
 from app.base.db.engine import Store
+from app.base.db.keys import Scope
 from app.base.documents.fields import one_line
 from app.base.documents.parsing import parse_document
 from app.base.documents.texts import Source
 from app.base.errors import InvalidInputError, Problem
-from app.base.keys import Scope
 from app.catalog.documents.canary_files import CanaryFile, Documents, join_pages, read_canary_files
 from app.catalog.documents.warnings import find_warnings
 from app.catalog.domain import ExportedFiles, ImportOutcome

@@ -9,9 +9,9 @@ from app.base.api.bodies import Content, answers_with, refusals
 from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.base.api.requests import expensive
 from app.base.api.schemas import Page
+from app.base.db.keys import Scope
 from app.base.documents.fields import SLUG
 from app.base.documents.parsing import parse_document
-from app.base.keys import Scope
 from app.definitions.api import After, Limit, body_schema, list_schema, sent_document, wake
 from app.experiments.documents import (
     MOST_ITEMS,

@@ -14,9 +14,9 @@ from app.annotation.pages import open_task
 from app.base.api.deps import StoreDep
 from app.base.api.requests import takes_form
 from app.base.db.engine import Store
+from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, Problem
-from app.base.keys import Scope
 from app.base.texts import change_text
 from app.base.web.forms import Form, FormInput, follow_form, has_scope, parse_number, problems_by_field
 from app.base.web.rendering import render

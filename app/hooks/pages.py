@@ -14,8 +14,8 @@ from app.alerts.service import views as alert_views
 from app.base.api.deps import StoreDep, VaultDep, needs
 from app.base.api.requests import takes_form
 from app.base.db.engine import Store
+from app.base.db.keys import Scope
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, UnendedIncidentsError
-from app.base.keys import Scope
 from app.base.values import DeliveryState
 from app.base.web.forms import (
     Form,

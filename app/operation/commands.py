@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from app.base import keys, terminal
+from app.base import terminal
 from app.base.commands import Commands, DataDir, examples, now
+from app.base.db import keys
 from app.base.documents.texts import Table, plain
 from app.definitions.commands.resources import format_time, open_database
 

@@ -21,9 +21,9 @@ from app.base.api.schemas import (
     Version,
 )
 from app.base.db.engine import to_us
+from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, Problem
-from app.base.keys import Scope
 from app.base.values import Category, Outcome, Reason, RunStatus, Trigger, Verdict
 from app.definitions.api import Limit, body_schema, wake
 from app.detection.domain.views import EvidenceSeries

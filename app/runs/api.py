@@ -24,9 +24,9 @@ from app.base.api.bodies import OptionalContent, answers_with
 from app.base.api.deps import StoreDep, refuse_unknown_parameters
 from app.base.api.schemas import Before, Page, RescoringRequest
 from app.base.db.engine import Store
+from app.base.db.keys import Identity
 from app.base.documents.parsing import parse_document
 from app.base.errors import BusyError, StoreUnavailableError
-from app.base.keys import Identity
 from app.definitions.api import Limit, body_schema, wake
 from app.records.documents import id_number
 from app.reports.service import overview

@@ -11,8 +11,8 @@ from app.base.api.bodies import Content, OptionalContent, refusals
 from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.base.api.requests import expensive
 from app.base.api.schemas import Page
+from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document
-from app.base.keys import Scope
 from app.definitions.api import Limit, body_schema, wake
 from app.traffic import service as traffic
 from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest

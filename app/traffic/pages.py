@@ -11,9 +11,9 @@ from fastapi.responses import HTMLResponse, Response
 from app.base.api.deps import StoreDep
 from app.base.api.requests import takes_form
 from app.base.db.engine import Store
+from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, Problem
-from app.base.keys import Scope
 from app.base.web.forms import Form, FormInput, follow_form, parse_number
 from app.base.web.rendering import render
 from app.definitions.api import wake

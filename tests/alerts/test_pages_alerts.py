@@ -14,7 +14,7 @@ from app.alerts.service import views as alert_lines
 from app.alerts.service.views import Links
 from app.alerts.store import AlertFilter
 from app.base.db.engine import Store
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from app.base.values import Outcome
 from app.catalog.service import references
 from app.hooks.domain import Receipt

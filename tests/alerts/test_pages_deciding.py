@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.base.db.engine import Store
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from app.catalog.service import references
 from app.detection.service import baselines
 from app.diagnosis.service import reanchoring

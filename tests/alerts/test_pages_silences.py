@@ -8,7 +8,7 @@ import pytest
 
 from app.alerts.silences.pages import matchers_text
 from app.base.db.engine import Store
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from app.catalog.service import references
 from tests.support.fakes import answered, hits
 from tests.support.html_pages import Page

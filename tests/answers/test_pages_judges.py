@@ -5,7 +5,7 @@ import pytest
 from app.annotation.service import tasks
 from app.answers.domain.judges import JudgeOutcome
 from app.base.db.engine import Store
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from tests.support.answered_world import answered_world, answers_page
 from tests.support.html_pages import Page
 from tests.support.labelled_answers import KEYS, Labelled

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.base import keys
+from app.base.db import keys
 from app.base.db.engine import Store
+from app.base.db.keys import Scope
 from app.base.errors import (
     ConfigurationError,
     ForbiddenError,
@@ -15,7 +16,6 @@ from app.base.errors import (
     StoreUnavailableError,
     UnauthorizedError,
 )
-from app.base.keys import Scope
 from tests.conftest import Databases
 from tests.support.fakes import START
 from tests.support.world import World

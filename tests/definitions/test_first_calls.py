@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from app.base.values import Outcome
 from app.records.tables import runs
 from tests.support.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api, bearer

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from app.base.db.engine import Store
+from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document
-from app.base.keys import Scope
 from app.base.values import Outcome
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_files import read_canary_files

@@ -8,8 +8,8 @@ import pytest
 
 from app.alerts.service import transitions
 from app.base.db.engine import Store
+from app.base.db.keys import Scope
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
-from app.base.keys import Scope
 from app.detection.domain.views import BaselineView
 from app.detection.service import baselines
 from app.operation import service as retention

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from tests.support.api_service import Api, api, bearer
 
 ARMS = [{"name": "vector", "share": 0.95}, {"name": "hybrid", "share": 0.05}]

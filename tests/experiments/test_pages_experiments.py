@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from app.base.web import rendering
 from app.experiments.domain import RateDifference
 from app.experiments.pages import HEIGHT, WIDTH, draw_intervals

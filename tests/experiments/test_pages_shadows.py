@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.annotation.service import tasks
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from app.experiments.pages import HEIGHT, WIDTH, draw_overlap
 from app.experiments.service.shadows import draw_pairs
 from app.experiments.views import ShadowHour

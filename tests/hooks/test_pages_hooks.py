@@ -10,7 +10,7 @@ import yaml
 
 from app.base.addresses import hook_policy
 from app.base.db.engine import Store
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from app.catalog.service import references
 from app.catalog.service.references import FILE
 from app.definitions.service import applying, definitions

@@ -19,12 +19,12 @@ from cryptography.fernet import Fernet
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import iter_route_contexts
 
-from app.base import keys
 from app.base.api.deps import EXEMPT, SESSION_COOKIE, csrf_token, open_session
 from app.base.api.requests import Attempts
+from app.base.db import keys
 from app.base.db.engine import from_us
+from app.base.db.keys import Scope, ended_sessions
 from app.base.errors import ConfigurationError
-from app.base.keys import Scope, ended_sessions
 from app.catalog.service import references
 from app.config import Settings
 from app.hooks.domain import Receipt

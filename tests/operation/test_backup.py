@@ -17,13 +17,13 @@ from alembic import command
 from alembic.script import ScriptDirectory
 from typer.testing import CliRunner
 
-from app.base import keys
+from app.base.db import keys
 from app.base.db.engine import Store, to_us
 from app.base.db.files import _config, is_migrated, migrate
+from app.base.db.keys import Scope
 from app.base.errors import ConfigurationError
 from app.base.jobs import at_hand
 from app.base.jobs.values import JobKind
-from app.base.keys import Scope
 from app.catalog.service.vault import KEY_FILE
 from app.cli import app
 from app.config import Settings

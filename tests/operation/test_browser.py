@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from app.base.db.engine import Store
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from app.base.values import Outcome
 from app.runs.service import rescoring
 from tests.support.annotation_tasks import Desk

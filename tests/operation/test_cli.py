@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app import __version__
-from app.base import keys
+from app.base.db import keys
 from app.cli import app
 from app.logs import JsonFormatter, TextFormatter
 from app.operation import health

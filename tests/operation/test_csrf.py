@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
 from app.base.db.engine import Store
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from app.base.web.rendering import STATIC
 from tests.support.asgi_client import TestClient
 from tests.support.html_pages import Page

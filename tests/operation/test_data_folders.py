@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app.base import keys
+from app.base.db import keys
 from app.base.db.files import lock_for_work
+from app.base.db.keys import Scope
 from app.base.errors import ConfigurationError
-from app.base.keys import Scope
 from app.cli import app
 from app.config import Settings, load_settings
 from app.main import open_service

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app import __version__
 from app.base.db.engine import Store
+from app.base.db.keys import Scope
 from app.base.errors import StoreUnavailableError
-from app.base.keys import Scope
 from app.base.values import Outcome
 from app.hooks.domain import Receipt
 from app.reports.metrics import Exposition, Snapshot

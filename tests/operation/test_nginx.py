@@ -13,8 +13,8 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, expect
 
-from app.base import keys
-from app.base.keys import Scope
+from app.base.db import keys
+from app.base.db.keys import Scope
 from tests.support.browser import opened
 from tests.support.doc_pages import blocks
 from tests.support.http_servers import peer, reply

@@ -13,11 +13,11 @@ import pytest
 from fastapi.routing import APIRoute, iter_route_contexts
 from httpx2 import Response
 
-from app.base import keys
 from app.base.api.deps import SESSION_COOKIE
 from app.base.api.requests import Attempts
+from app.base.db import keys
 from app.base.db.engine import Store
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from app.base.web.rendering import STATIC
 from app.base.web.signing_in import safe_path
 from tests.support.fakes import FakeClock

@@ -15,9 +15,9 @@ from fastapi.routing import iter_route_contexts
 from app.base.api.bodies import MAX_BODY_BYTES
 from app.base.api.deps import Access
 from app.base.api.requests import Attempts, Turns
+from app.base.db.keys import Scope
 from app.base.documents.fields import MOST_PROBLEMS
 from app.base.errors import BusyError, TooManyRequestsError
-from app.base.keys import Scope
 from tests.support.api_service import Api, api, bearer
 from tests.support.fakes import FakeClock
 from tests.support.filled_service import app_of, filled_api, names_of

@@ -21,7 +21,7 @@ from starlette.types import Scope as ASGIScope
 
 from app.base.api.deps import EXEMPT
 from app.base.api.requests import Attempts
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from tests.support.api_service import Api
 from tests.support.filled_service import app_of, filled_api, names_of, rescored
 from tests.support.living import serving

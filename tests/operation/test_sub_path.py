@@ -11,10 +11,10 @@ import pytest
 from fastapi.routing import iter_route_contexts
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.base import keys
 from app.base.api import bodies
+from app.base.db import keys
+from app.base.db.keys import Scope as KeyScope
 from app.base.errors import ConfigurationError
-from app.base.keys import Scope as KeyScope
 from app.base.web.rendering import STATIC
 from app.config import Settings, load_settings
 from app.main import create_app

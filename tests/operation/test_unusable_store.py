@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry
 from starlette.types import Message
 
 from app.base.db.engine import Store
+from app.base.db.keys import Scope
 from app.base.errors import StoreUnavailableError
-from app.base.keys import Scope
 from app.config import Settings
 from app.main import open_service
 from app.operation.service import Issue, SelfMonitor, find_read_error, report_store

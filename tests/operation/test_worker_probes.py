@@ -10,9 +10,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
-from app.base import keys as api_keys
+from app.base.db import keys as api_keys
+from app.base.db.keys import Scope
 from app.base.jobs.values import JobKind
-from app.base.keys import Scope
 from app.config import Settings
 from app.main import Service, create_app, create_worker_app, open_service
 from app.operation.service import Issue

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from app.base.db.engine import Store
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from app.base.values import Outcome
 from tests.support.api_service import bearer
 from tests.support.fakes import answered, failed, hits

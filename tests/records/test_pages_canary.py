@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.base.db.engine import Store
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from app.base.values import Outcome, Reason, Verdict
 from app.diagnosis import documents as diagnosis_sentences
 from app.diagnosis.domain import DiagnosisEvidence

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from app.base.db.engine import Store
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from app.base.values import Outcome
 from app.base.web.rendering import ABSENT, brief, plainly
 from app.detection.service import baselines

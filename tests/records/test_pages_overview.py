@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.base.db.engine import Store, to_us
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from app.base.web.rendering import ABSENT
 from app.hooks.domain import Receipt
 from app.records.tables import runs

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.base.db.engine import Store
+from app.base.db.keys import Scope
 from app.base.documents.texts import read_secret
-from app.base.keys import Scope
 from app.base.values import Answer, Exchange, Outcome
 from app.base.web.rendering import STATIC
 from app.catalog.documents.canary_files import read_canary_files

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from app.base import keys
+from app.base.db import keys
+from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document
 from app.base.documents.texts import parse_cut, read_secret
 from app.base.errors import InvalidInputError
-from app.base.keys import Scope
 from app.base.values import Answer, Exchange, Outcome
 from app.catalog.documents.canary_files import read_canary_files
 from app.config import Settings

@@ -9,11 +9,11 @@ import pytest
 import sqlalchemy as sa
 from prometheus_client import CollectorRegistry, generate_latest
 
-from app.base import keys
 from app.base.db import engine as store_engine
+from app.base.db import keys
 from app.base.db.engine import Store
+from app.base.db.keys import Scope
 from app.base.errors import StoreUnavailableError
-from app.base.keys import Scope
 from app.catalog.service import references
 from app.config import Settings
 from app.main import create_app, open_service

@@ -15,9 +15,9 @@ from anyio.to_thread import current_default_thread_limiter
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from app.base import keys
+from app.base.db import keys
 from app.base.db.engine import Store
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from app.base.values import Outcome
 from app.reports.service import overview
 from app.reports.service.overview import NEWS, ChangeSnapshot, Kind, Topic, events

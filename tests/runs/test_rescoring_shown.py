@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.base.db.engine import Store
+from app.base.db.keys import Scope
 from app.base.errors import InvalidInputError
-from app.base.keys import Scope
 from app.records.service import runs
 from app.runs.service import rescoring
 from tests.support.fakes import FakeClock, answered, hits

@@ -13,8 +13,8 @@ from app.annotation import store as tasks
 from app.annotation.service import results
 from app.annotation.service import tasks as pooling
 from app.annotation.store import ItemRow, TaskRow
-from app.base import keys
-from app.base.keys import Scope
+from app.base.db import keys
+from app.base.db.keys import Scope
 from app.base.values import Answer, Outcome, Ranking
 from app.catalog import store as catalog
 from app.config import Settings

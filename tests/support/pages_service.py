@@ -8,9 +8,9 @@ from typing import Any
 from fastapi import FastAPI
 from httpx2 import Response
 
-from app.base import keys
+from app.base.db import keys
 from app.base.db.engine import Store
-from app.base.keys import Scope
+from app.base.db.keys import Scope
 from app.config import Settings
 from app.main import Service, create_app
 from app.operation.worker import Worker

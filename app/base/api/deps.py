@@ -20,9 +20,10 @@ from cryptography.fernet import InvalidToken
 from fastapi import Depends, Request
 from starlette.requests import cookie_parser
 
-from app.base import keys
 from app.base.api.requests import Attempts, RouteT, Turns, expect_token, sub_path
+from app.base.db import keys
 from app.base.db.engine import Store
+from app.base.db.keys import OPEN, Identity, Scope
 from app.base.documents.fields import MOST_PROBLEMS, did_you_mean
 from app.base.errors import (
     CoalmineError,
@@ -32,7 +33,6 @@ from app.base.errors import (
     StoreUnavailableError,
     UnauthorizedError,
 )
-from app.base.keys import OPEN, Identity, Scope
 from app.base.vault import Vault
 
 SESSION_COOKIE = "coalmine_session"

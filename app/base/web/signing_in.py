@@ -9,11 +9,11 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from app.base import keys
 from app.base.api.deps import SESSION_COOKIE, Access, close_session, is_loopback_name, needs, open_session, visitor
 from app.base.api.requests import sub_path
+from app.base.db import keys
+from app.base.db.keys import Identity, Scope
 from app.base.errors import ForbiddenError, InvalidInputError, Problem, TooManyRequestsError, UnauthorizedError
-from app.base.keys import Identity, Scope
 from app.base.web.rendering import render
 
 router = APIRouter(include_in_schema=False)

@@ -23,11 +23,11 @@ from typing_extensions import TypedDict
 from app.base.api.deps import StoreDep, VaultDep, needs
 from app.base.api.requests import LARGE_FORM, PARSE_LIMITER, PROBE_LIMITER, expensive, takes_form
 from app.base.db.engine import Store
+from app.base.db.keys import Scope
 from app.base.documents.fields import Control
 from app.base.documents.http_fields import AUTH_KINDS, KEY_IN_ONE_PLACE
 from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem
-from app.base.keys import Scope
 from app.base.texts import counted
 from app.base.vault import Vault
 from app.base.web.forms import (
