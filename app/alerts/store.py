@@ -1,4 +1,4 @@
-"""Rows of alerts, their transitions and the incidents they make. Deliveries are in `hooks.store.outbox`."""
+"""Rows of alerts, their transitions and the incidents they make. Deliveries are in `hooks.store`."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

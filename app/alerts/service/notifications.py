@@ -360,7 +360,7 @@ def new_delivery(
 def adopt_announced(connection: Connection, check_id: int, alert_ids: Collection[int]) -> dict[int, int]:
     """Create incidents for alerts of a check that were announced without one; returns the incident ids by alert id.
 
-    The caller holds the alerts, see `alerts.open_alerts`, or their check.
+    The caller holds the alerts, see `store.open_alerts`, or their check.
     """
     adopted = {}
     for alert_id in alerts.announced_without(connection, alert_ids):

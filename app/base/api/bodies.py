@@ -387,4 +387,4 @@ _PARAMETERS = {
     "datetime_from_date_parsing": _MOMENT,
     "datetime_object_invalid": _MOMENT,
 }
-"""Messages for parameters, which are parsed from text; `validation_messages` has those for JSON."""
+"""Messages for parameters, which are parsed from text; `documents.parsing` has those for JSON."""
