@@ -39,7 +39,7 @@ from app.hooks.client.webhook import Sender, addresses_of
 from app.hooks.domain import Send
 from app.hooks.service.hooks import notes_on_hooks
 from app.operation.api import ROUTERS, install_openapi, probes
-from app.operation.service import report_store
+from app.operation.service.self_monitor import report_store
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine, untraced
 from app.records.service.plans import config_hash

@@ -20,7 +20,7 @@ import numpy as np
 
 from app.detection.documents import Trace, TraceFile
 from app.detection.domain import Change, Members, Observation, Settings, grouped
-from app.detection.domain.evidence import learn
+from app.detection.domain.learning import learn
 from app.detection.domain.tracker import (
     Follower,
     Runs,

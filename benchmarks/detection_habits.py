@@ -33,12 +33,11 @@ from app.detection.domain.evidence import (
     at_rest,
     bet,
     joint_balance,
-    learn,
     nothing_recent,
     paid,
     remembered,
-    worse_than,
 )
+from app.detection.domain.learning import learn, worse_than
 from app.detection.domain.tracker import RELEARN_RUNS, Runs, replay
 from benchmarks.detection_elsewhere import erring, flickering, lasting, measured, pieces, ranked, relevant
 from benchmarks.text_indexes import read_lines

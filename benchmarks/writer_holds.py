@@ -36,7 +36,7 @@ from app.definitions.service import applying
 from app.hooks.documents import HookDocument
 from app.hooks.tables import reports
 from app.main import open_service
-from app.operation import service as retention
+from app.operation.service import retention
 from app.records.service.plans import Planner
 from app.records.store.results import RankingBody
 from app.reports.service import reports as scheduled_reports

@@ -33,7 +33,7 @@ from app.catalog.exchange.csv import escape_formula, rows
 from app.catalog.exchange.datasets import records, text_of
 from app.catalog.exchange.suite_builder import SuiteBuilder
 from app.diagnosis.documents import judgment_name
-from app.scoring.texts import match_level, normalise, prepare_passage
+from app.scoring.passages import match_level, normalise, prepare_passage
 
 Annotator = Annotated[Text, StringConstraints(max_length=64)]
 _DEEPEST = 1_000

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from app.base.values import Ranking
-from app.scoring.texts import normalise
+from app.scoring.passages import normalise
 
 Floats = NDArray[np.float64]
 

@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
+from app.alerts import api as alerts
 from app.alerts.silences import api as silences
 from app.annotation import api as annotation
 from app.answers import api as generated
@@ -28,7 +29,8 @@ from app.definitions.api import response_schemas, with_references
 from app.detection import api as baselines
 from app.diagnosis import api as diagnoses
 from app.experiments import api as experiments
-from app.operation.service import Issue, find_read_error
+from app.hooks import api as hooks
+from app.operation.service.self_monitor import Issue, find_read_error
 from app.reports import api as history
 from app.reports import metrics
 from app.retrievers import api as retrievers
@@ -219,6 +221,8 @@ ROUTERS = (
     catalog.router,
     exchange_api.router,
     history.router,
+    alerts.router,
+    hooks.router,
     runs.router,
     comparisons.router,
     baselines.router,

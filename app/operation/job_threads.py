@@ -14,7 +14,7 @@ from typing import Final
 from app.base.errors import StoreUnavailableError
 from app.base.jobs import JobQueue
 from app.base.jobs.values import Job, JobKind, Room
-from app.operation.service import Issue, SelfMonitor
+from app.operation.service.self_monitor import Issue, SelfMonitor
 
 logger = logging.getLogger("coalmine.worker")
 

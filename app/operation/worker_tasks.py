@@ -25,9 +25,9 @@ from app.experiments.service import shadows
 from app.hooks.domain import Send
 from app.hooks.service import hooks
 from app.hooks.service.deliveries import Ping
-from app.operation import service as retention
 from app.operation.job_threads import Do, Places
-from app.operation.service import Issue, WorkerClock
+from app.operation.service import retention
+from app.operation.service.self_monitor import Issue, WorkerClock
 from app.records.service.plans import Planner
 from app.records.store.queue import ClaimedRun
 from app.reports import metrics

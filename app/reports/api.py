@@ -1,4 +1,4 @@
-"""REST routes of runs, results, series, alerts and deliveries, with the requests that start a run or a delivery."""
+"""Routes of runs, results and series, with the request that starts a run."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
@@ -8,10 +8,8 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
-from app.alerts.domain.state import AlertView
-from app.alerts.service import views as alert_views
 from app.base.api.bodies import OptionalContent, answers, answers_with, refusals
-from app.base.api.deps import StoreDep, needs, refuse_unknown_parameters
+from app.base.api.deps import StoreDep, refuse_unknown_parameters
 from app.base.api.requests import expensive
 from app.base.api.schemas import (
     LARGEST_ID,
@@ -21,16 +19,12 @@ from app.base.api.schemas import (
     Version,
 )
 from app.base.db.engine import to_us
-from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import Category, Outcome, Reason, RunStatus, Trigger, Verdict
 from app.definitions.api import Limit, body_schema, wake
 from app.detection.domain.views import EvidenceSeries
 from app.detection.service import baselines as detector_series
-from app.hooks.domain import AlertDetail, DeliveryView
-from app.hooks.service import deliveries, hooks
-from app.records import documents as shapes
 from app.records.domain import CanaryHistory, MeasureSeries, ReportView, ResultView, RunView
 from app.records.service import runs
 from app.reports.documents import reports
@@ -46,7 +40,6 @@ router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_
 
 _FIRST_YEAR, _LAST_YEAR = 1970, 9999
 REPORT_TYPES = ("text/markdown", "application/xml", "text/html")
-Slug = Annotated[str | None, Query(pattern="^[a-z0-9-]{1,64}$")]
 
 
 @router.post(
@@ -218,65 +211,6 @@ def get_evidence_series(
 def get_canary_history(store: StoreDep, slug: str, key: str, limit: Limit = 200) -> CanaryHistory:
     """Show the states of a canary, newest first."""
     return charts.canary_history(store, slug, key, limit=limit)
-
-
-@router.get("/alerts")
-def list_alerts(
-    store: StoreDep,
-    check: Slug = None,
-    state: Literal["pending", "firing", "recovering", "resolved"] | None = None,
-    incident_id: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
-    before: Before = None,
-    limit: Limit = 50,
-) -> Page[AlertView]:
-    """List alerts with their transitions, newest first."""
-    found = alert_views.list_alerts(
-        store, check=check, state=state, incident_id=incident_id, before=before, limit=limit + 1
-    )
-    return Page(items=found[:limit], next=found[limit - 1]["id"] if len(found) > limit else None)
-
-
-@router.get("/alerts/{alert_id}")
-def get_alert(store: StoreDep, alert_id: str) -> AlertDetail:
-    """Show an alert with its transitions and deliveries."""
-    return alert_views.alert(store, shapes.id_number(alert_id, "alert"))
-
-
-@router.post("/hooks/{slug}/test", status_code=202)
-@needs(Scope.ADMIN)
-def test_hook(store: StoreDep, request: Request, slug: str) -> DeliveryView:
-    """Send a test message the way alerts are sent; the delivery shows the result."""
-    delivery_id = deliveries.send_test(store, slug, now=datetime.now(UTC))
-    wake(request)
-    return alert_views.delivery(store, delivery_id)
-
-
-@router.get("/deliveries")
-def list_deliveries(
-    store: StoreDep,
-    hook: Slug = None,
-    state: Literal["pending", "delivered", "dead", "cancelled"] | None = None,
-    before: Before = None,
-    limit: Limit = 50,
-) -> Page[DeliveryView]:
-    """List deliveries with their attempts, newest first."""
-    found = alert_views.list_deliveries(store, hook=hook, state=state, before=before, limit=limit + 1)
-    return Page(items=found[:limit], next=found[limit - 1]["id"] if len(found) > limit else None)
-
-
-@router.get("/deliveries/{delivery_id}")
-def get_delivery(store: StoreDep, delivery_id: str) -> DeliveryView:
-    """Show a delivery with its attempts."""
-    return alert_views.delivery(store, shapes.id_number(delivery_id, "delivery"))
-
-
-@router.post("/deliveries/{delivery_id}/replay", status_code=202)
-def replay_delivery(store: StoreDep, request: Request, delivery_id: str) -> DeliveryView:
-    """Put a dead delivery back into the outbox."""
-    number = shapes.id_number(delivery_id, "delivery")
-    hooks.replay(store, number, now=datetime.now(UTC))
-    wake(request)
-    return alert_views.delivery(store, number)
 
 
 def _period(start: datetime | None, end: datetime | None) -> tuple[datetime, datetime]:

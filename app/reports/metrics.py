@@ -22,7 +22,7 @@ from app.base.db.engine import Store
 from app.base.errors import StoreUnavailableError
 from app.base.values import Outcome, Percentile, Severity, Verdict
 from app.hooks.service.deliveries import SentDelivery
-from app.operation.service import Issue, SelfMonitor, report_deliveries, report_overload, report_store
+from app.operation.service.self_monitor import Issue, SelfMonitor, report_deliveries, report_overload, report_store
 from app.reports.service import metrics_snapshot
 from app.reports.service.metrics_snapshot import CheckState, State
 from app.runs.service.finalising import EndedRun

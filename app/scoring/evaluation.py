@@ -384,7 +384,7 @@ def known_reasons(bits: int, *, unscored: bool) -> tuple[Reason, ...] | None:
 TIMED = pack_reasons([Reason.STALE, Reason.SLOW])
 """The bits that depend on the time of a run and not on its rankings; see `judge_timings`."""
 MISSING = pack_reasons([Reason.MISSING])
-"""The bit of a canary without an expected chunk in its top k, or without its text there, see `matching.TextComparison`."""
+"""The bit of a canary without an expected chunk in its top k, or without its text there (`text_changes`)."""
 REGRESSED = pack_reasons([Reason.REGRESSED])
 """The bit that the detector sets from several runs."""
 RELEVANCE = pack_reasons([Reason.LOW_RELEVANCE, Reason.ANSWERED])

@@ -60,10 +60,10 @@ from app.scoring.evaluation import (
     named_by,
     wrong_fields_remark,
 )
-from app.scoring.matching import UNCHANGED, ChangedTexts
 from app.scoring.measures import mean_name
 from app.scoring.rankings import ScoredRankings, decimals_of, round_ranking
 from app.scoring.suites import SuiteSnapshot
+from app.scoring.text_changes import UNCHANGED, ChangedTexts
 from app.scoring.verdicts import cache_remarks, is_unknown, remarks, run_verdict, too_few_scored
 
 

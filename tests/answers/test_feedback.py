@@ -11,7 +11,7 @@ from app.answers.service import answering
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, NotFoundError
-from app.operation import service as retention
+from app.operation.service import retention
 from tests.support.answered_world import Answered, answered_world, answers_page
 from tests.support.pages_service import Site
 from tests.support.world import CHECK

@@ -12,7 +12,7 @@ from app.base.db.keys import Scope
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.detection.domain.views import BaselineView
 from app.detection.service import baselines
-from app.operation import service as retention
+from app.operation.service import retention
 from tests.conftest import DIALECTS, Databases
 from tests.support.api_service import api, bearer
 from tests.support.present import present

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from app.base.values import Severity
 from app.detection.domain import Change, Members, Observation, Reading, Settings, Signal
 from app.detection.domain.decision import begin, step
-from app.detection.domain.evidence import HIGHEST, LEAST_RATE, bet, learn, paid, usual, worse_than
+from app.detection.domain.evidence import HIGHEST, bet, paid
+from app.detection.domain.learning import LEAST_RATE, learn, usual, worse_than
 from app.detection.domain.tracker import Follower, Runs, follow, learned, observe, replay
 from tests.support.synthetic_runs import calm, closed, members_of, noisy, opened, replicas, runs_of, together
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from app.detection.domain import Change, Observation, Settings, Signal
-from app.detection.domain.evidence import learn, poisson_tail, realign, realign_baseline, surprising
+from app.detection.domain.evidence import poisson_tail, realign, realign_baseline, surprising
+from app.detection.domain.learning import learn
 from app.detection.domain.tracker import (
     Follower,
     follow,

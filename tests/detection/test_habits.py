@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from app.detection.domain import NO_HABITS, Change, Episode, Habit, Habits, Key, Observation, Reading, Settings
-from app.detection.domain.evidence import learn
 from app.detection.domain.habits import (
     LONGEST,
     MOST_ANSWERS,
@@ -20,6 +19,7 @@ from app.detection.domain.habits import (
     habit_id,
     is_learned,
 )
+from app.detection.domain.learning import learn
 from app.detection.domain.tracker import Follower, follow, learned, observe, pack_habits, unpack_habits
 from tests.support.synthetic_runs import Live, calm, closed, members_of, noisy, opened, together
 

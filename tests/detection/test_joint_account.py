@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.detection.domain import Observation, Settings
-from app.detection.domain.evidence import REMEMBERED, joint_balance, learn, nothing_recent, realign, remembered
+from app.detection.domain.evidence import REMEMBERED, joint_balance, nothing_recent, realign, remembered
+from app.detection.domain.learning import learn
 from app.detection.domain.tracker import follow, learned, observe, pack_state, replay, unpack_state
 from tests.support.synthetic_runs import calm, members_of, noisy, opened, together
 

@@ -9,7 +9,7 @@ from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment, Outcome
 from app.detection import store as detection
 from app.detection.service import baselines
-from app.operation import service as retention
+from app.operation.service import retention
 from app.records.service.plans import Planner
 from app.runs.service.finalising import EndedRun
 from app.runs.service.runs import execute

@@ -18,7 +18,7 @@ from app.definitions.service import definitions
 from app.diagnosis.service import diagnoses, reanchoring
 from app.diagnosis.service.diagnoses import OnDemand
 from app.diagnosis.store import marks_before
-from app.operation import service as retention
+from app.operation.service import retention
 from app.reports.service import canary_views
 from tests.support.library import API, TEXTS, Diagnosed, shelf
 from tests.support.present import present

@@ -10,7 +10,7 @@ from app.base.db.engine import Store
 from app.base.values import Verdict
 from app.records.store import results
 from app.runs.service.finalising import EndedRun
-from app.scoring.matching import TextChange, change_of
+from app.scoring.text_changes import TextChange, change_of
 from tests.support.library import TEXTS, Diagnosed, shelf
 from tests.support.present import present
 from tests.support.watched import LEARNED, REGRESSION, expect_retraced, seen

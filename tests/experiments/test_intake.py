@@ -19,7 +19,7 @@ from app.experiments.service import experiments
 from app.experiments.tables import experiment_units
 from app.experiments.tables import experiments as experiment_rows
 from app.experiments.views import ExperimentDetail, ReceivedExposures, ReceivedOutcomes
-from app.operation import service as retention
+from app.operation.service import retention
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

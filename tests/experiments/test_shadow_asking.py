@@ -16,7 +16,7 @@ from app.definitions.service import applying
 from app.experiments import store as rows
 from app.experiments.documents import HitDocument, ShadowDocument, ShadowPair
 from app.experiments.service import shadows
-from app.operation import service as retention
+from app.operation.service import retention
 from app.retrievers.domain.retrievers import ProbeQuery
 from tests.support.fakes import Crash, answered, failed, hits
 from tests.support.present import present

@@ -14,7 +14,7 @@ from app.base.vault import Vault
 from app.experiments.documents import HitDocument, ShadowPair
 from app.experiments.domain import compare_pair, is_asked
 from app.experiments.service import shadows
-from app.operation import service as retention
+from app.operation.service import retention
 from app.scoring.rankings import rbo
 from tests.support.api_service import Api, api
 

@@ -11,7 +11,7 @@ from app.config import Settings
 from app.hooks.client.webhook import Pinger
 from app.hooks.service.deliveries import STALE_SECONDS, ping_if_working
 from app.main import create_app, open_service
-from app.operation.service import Issue, SelfMonitor
+from app.operation.service.self_monitor import Issue, SelfMonitor
 from tests.support.fakes import FakeProbe, FakeSend
 from tests.support.http_servers import peer, reply
 from tests.support.living import LOOPBACK, serving, until

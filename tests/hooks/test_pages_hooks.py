@@ -19,7 +19,7 @@ from app.hooks.documents import HookDocument
 from app.hooks.domain import Receipt
 from app.hooks.service import deliveries
 from app.main import apply_canaries
-from app.operation.service import Issue
+from app.operation.service.self_monitor import Issue
 from app.reports.metrics import SnapshotKeeper
 from tests.support.fakes import answered, hits
 from tests.support.html_pages import Page

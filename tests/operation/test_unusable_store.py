@@ -20,7 +20,7 @@ from app.base.db.keys import Scope
 from app.base.errors import StoreUnavailableError
 from app.config import Settings
 from app.main import open_service
-from app.operation.service import Issue, SelfMonitor, find_read_error, report_store
+from app.operation.service.self_monitor import Issue, SelfMonitor, find_read_error, report_store
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
 from app.reports import metrics

@@ -15,7 +15,7 @@ from app.base.db.keys import Scope
 from app.base.jobs.values import JobKind
 from app.config import Settings
 from app.main import Service, create_app, create_worker_app, open_service
-from app.operation.service import Issue
+from app.operation.service.self_monitor import Issue
 from tests.support.api_service import BASE, bearer
 from tests.support.asgi_client import TestClient
 from tests.support.living import until

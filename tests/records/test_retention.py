@@ -15,7 +15,7 @@ from app.base.db.rows import metadata
 from app.base.values import Outcome
 from app.hooks.domain import Receipt
 from app.hooks.service import deliveries
-from app.operation import service as retention
+from app.operation.service import retention
 from app.records.service import runs
 from app.records.store import pruning
 from app.records.store.results import RankingBody

@@ -29,7 +29,7 @@ from app.hooks.domain import Hook, HookKind, Receipt
 from app.hooks.notices import body_of
 from app.hooks.service.deliveries import notice
 from app.hooks.tables import reports
-from app.operation import service as retention
+from app.operation.service import retention
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
 from app.reports import metrics

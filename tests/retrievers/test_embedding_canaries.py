@@ -11,7 +11,7 @@ import pytest
 from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
 from app.base.errors import NotFoundError
-from app.operation import service as retention
+from app.operation.service import retention
 from app.records.service.plans import NotExecutableError, Planner
 from app.reports.metrics import Exposition
 from app.retrievers import service as embedders

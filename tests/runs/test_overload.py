@@ -17,7 +17,7 @@ from app.base.errors import StoreUnavailableError
 from app.catalog.service import references
 from app.config import Settings
 from app.main import create_app, open_service
-from app.operation.service import Issue, SelfMonitor, report_overload
+from app.operation.service.self_monitor import Issue, SelfMonitor, report_overload
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
 from app.reports import metrics
@@ -107,7 +107,7 @@ def test_overload_is_one_issue_that_ends_by_itself() -> None:
 
 def test_a_blocked_worker_tells_of_overload_and_opens_no_alert(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.operation.worker._SYNC_SECONDS", 0.1)
-    monkeypatch.setattr("app.operation.service.OVERLOAD_SECONDS", 0.2)
+    monkeypatch.setattr("app.operation.service.self_monitor.OVERLOAD_SECONDS", 0.2)
     world, over = World(store=store), threading.Event()
     world.clock.now = datetime.now(UTC) - timedelta(days=9)
     world.apply(_many(schedule={"every": "10s"}))

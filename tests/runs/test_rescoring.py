@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from app.base.db.engine import Store, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import Answer, Outcome, Verdict
-from app.operation import service as retention
+from app.operation.service import retention
 from app.records.service import runs as result_views
 from app.records.service import runs as run_views
 from app.records.store import rescoring as asked_for

@@ -22,7 +22,7 @@ from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.service import references
 from app.catalog.service.references import API
 from app.definitions.service import applying, definitions
-from app.operation import service as retention
+from app.operation.service import retention
 from app.records.store import results
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.traffic import service as traffic

@@ -18,6 +18,7 @@ from app.base.documents.texts import Source
 
 LARGEST_ID: Final = 2**63 - 1
 Before = Annotated[int | None, Query(alias="after", ge=1, le=LARGEST_ID, description="the `next` of the page before")]
+Slug = Annotated[str | None, Query(pattern="^[a-z0-9-]{1,64}$")]
 Version = Annotated[
     str | None, Query(alias="measures_version", max_length=40, description="that of a re-scoring, such as 2.r7")
 ]

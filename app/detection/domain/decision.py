@@ -31,9 +31,7 @@ from app.detection.domain import evidence as run_evidence
 from app.detection.domain.evidence import (
     CANARY_BETS,
     FLEET_SHIFTS,
-    FULL_RUNS,
     GROUP_SHIFTS,
-    IDENTICAL_RUNS,
     LOST,
     WORSE,
     RunEvidence,
@@ -42,10 +40,9 @@ from app.detection.domain.evidence import (
     nothing_recent,
     standing_out,
     strongest_signal,
-    usual,
-    usual_count,
     weigh,
 )
+from app.detection.domain.learning import FULL_RUNS, IDENTICAL_RUNS, usual, usual_count
 from app.detection.domain.views import DriftKind, StoredDrift
 
 

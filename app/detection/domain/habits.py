@@ -29,7 +29,7 @@ from app.detection.domain import (
     State,
 )
 from app.detection.domain.decision import habit_reason, habit_sentence
-from app.detection.domain.evidence import CALM_RATE, usual_count
+from app.detection.domain.learning import CALM_RATE, usual_count
 
 LEARNED: Final = 2
 """Episodes after which a habit is learned: the next one is quiet."""

@@ -33,17 +33,9 @@ from app.detection.domain import (
     State,
 )
 from app.detection.domain.decision import begin, step
-from app.detection.domain.evidence import (
-    FULL_RUNS,
-    IDENTICAL_RUNS,
-    gathering,
-    is_calm,
-    learn,
-    nothing_recent,
-    realign,
-    realign_baseline,
-)
+from app.detection.domain.evidence import gathering, is_calm, nothing_recent, realign, realign_baseline
 from app.detection.domain.habits import heed_habits
+from app.detection.domain.learning import FULL_RUNS, IDENTICAL_RUNS, learn
 
 Past = Callable[[int], tuple[Fails, Floats]]
 """Returns the newest eligible runs, at most the given number, oldest first, with the current one last: `lost` and

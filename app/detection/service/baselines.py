@@ -26,8 +26,8 @@ from app.comparison.domain import Difference
 from app.detection import store as rows
 from app.detection.domain import Habit, HabitReading, Key, Reading, Settings
 from app.detection.domain.decision import warming_note, warming_summary
-from app.detection.domain.evidence import FULL_RUNS, IDENTICAL_RUNS
 from app.detection.domain.habits import bound_of, is_learned
+from app.detection.domain.learning import FULL_RUNS, IDENTICAL_RUNS
 from app.detection.domain.tracker import unpack_state
 from app.detection.domain.views import (
     Action,

@@ -26,8 +26,9 @@ from app.detection import store as detectors
 from app.detection import store as rows
 from app.detection.domain import Baseline, Habits, Members, Observation, Reading, Settings
 from app.detection.domain.decision import OVERLAP_DEPTH, score_drift, top_overlap
-from app.detection.domain.evidence import FULL_RUNS, IDENTICAL_RUNS, learn, realign
+from app.detection.domain.evidence import realign
 from app.detection.domain.habits import answer_fingerprint
+from app.detection.domain.learning import FULL_RUNS, IDENTICAL_RUNS, learn
 from app.detection.domain.tracker import (
     Follower,
     follow,

@@ -14,7 +14,7 @@ from app.base.values import Answer, Judgment, Outcome, Ranking
 from app.diagnosis.domain import Case, FoundChunk, Kind, Question, Reanchor
 from app.retrievers.domain.retrievers import in_scale, scale_relevance
 from app.scoring.matching import Match, Prepared, match, prepare
-from app.scoring.texts import FIRST_UNSPACED, normalise
+from app.scoring.passages import FIRST_UNSPACED, normalise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

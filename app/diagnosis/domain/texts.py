@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from app.base.texts import counted, percent_text
 from app.diagnosis.domain import Mark, QualityExample, QualitySection
 from app.diagnosis.domain.quality import EXAMPLES, SHOWN, Answered, Chunk, example, point, unknown
-from app.scoring.texts import FIRST_UNSPACED
+from app.scoring.passages import FIRST_UNSPACED
 
 CHUNK_QUALITY: Final = "chunk_quality"
 LONG: Final = 4_000

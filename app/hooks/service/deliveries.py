@@ -42,7 +42,7 @@ from app.hooks.domain import (
 )
 from app.hooks.notices import body_of, is_written_for
 from app.hooks.store import AttemptRow, DeliveryRow
-from app.operation.service import Issue, SelfMonitor
+from app.operation.service.self_monitor import Issue, SelfMonitor
 from app.records import documents as shapes
 from app.records.store import results
 from app.reports import store as report_rows

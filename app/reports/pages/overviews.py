@@ -23,7 +23,7 @@ from app.base.web.forms import refuse_other
 from app.base.web.rendering import fill, render, score, spoken
 from app.catalog.domain import recall_label
 from app.definitions.pages.suites import list_setup_steps
-from app.operation.service import Issue
+from app.operation.service.self_monitor import Issue
 from app.records.service import runs
 from app.reports.service import check_details, overview
 from app.reports.service.check_details import CheckLine

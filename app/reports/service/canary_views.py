@@ -21,7 +21,8 @@ from app.catalog.store import CanaryRow, Definition
 from app.records import documents as shapes
 from app.records.domain import CanaryState, HitView, JudgmentView
 from app.records.service import figures
-from app.records.store import pruning, results
+from app.records.store import results
+from app.records.store.history import degraded_since
 from app.records.store.queue import Failure
 from app.records.store.results import StateRow
 from app.records.store.series import ProbedRun, newest_probes
@@ -192,7 +193,7 @@ def _degraded_since(connection: Connection, now: StateRow | None) -> tuple[str, 
     if now is None or not now.reasons:
         return None
     canaries = {now.first_run: [now.canary_id]}
-    first_run = pruning.degraded_since(connection, canaries)[now.first_run].get(now.canary_id, now.first_run)
+    first_run = degraded_since(connection, canaries)[now.first_run].get(now.canary_id, now.first_run)
     return str(first_run), shapes.time_text(results.run_times(connection, [first_run]).get(first_run))
 
 

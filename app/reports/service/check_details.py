@@ -29,7 +29,8 @@ from app.diagnosis.store import DiagnosisRow
 from app.records.domain import ResultView, RunView
 from app.records.service import figures
 from app.records.service import runs as run_views
-from app.records.store import pruning, rescoring, results, series
+from app.records.store import rescoring, results, series
+from app.records.store.history import degraded_since
 from app.records.store.rescoring import Rescoring
 from app.records.store.results import RunRow
 from app.retrievers.domain.retrievers import measures_relevance
@@ -336,7 +337,7 @@ def _degraded_since(connection: Connection, run_id: int, keys: Sequence[str]) ->
     ids = {
         key: place[1] for key, place in catalog.places_of(connection, [run.suite_version_id], keys).popitem()[1].items()
     }
-    since = pruning.degraded_since(connection, {run_id: ids.values()})[run_id]
+    since = degraded_since(connection, {run_id: ids.values()})[run_id]
     return {key: str(since[canary_id]) for key, canary_id in ids.items() if canary_id in since}
 
 

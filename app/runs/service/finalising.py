@@ -54,7 +54,6 @@ from app.retrievers.domain.retrievers import ScorerKind
 from app.retrievers.service import EmbedderRecord
 from app.runs.service.staging import Gathered, gather, with_names
 from app.scoring.evaluation import MISSING
-from app.scoring.matching import UNCHANGED, ChangedTexts, TextComparison
 from app.scoring.measures import Measure
 from app.scoring.rankings import ScoredRankings
 from app.scoring.runs import (
@@ -66,6 +65,7 @@ from app.scoring.runs import (
     finds_nothing,
     score,
 )
+from app.scoring.text_changes import UNCHANGED, ChangedTexts, TextComparison
 
 logger = logging.getLogger("coalmine.runs")
 

@@ -40,7 +40,6 @@ from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ScorerKind
 from app.scoring.drops import Column, alarm_since_report, drops, regression_rules, watches_whole_ranking
 from app.scoring.evaluation import unpack_reasons
-from app.scoring.matching import TextComparison
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.runs import (
     HistoryFacts,
@@ -54,6 +53,7 @@ from app.scoring.runs import (
     skipped_answer,
 )
 from app.scoring.suites import SuiteFloors, SuiteSnapshot, suite_hash
+from app.scoring.text_changes import TextComparison
 
 _SUSPECTS: Final = 50
 """Lost canaries that are asked again, at most."""

@@ -1,7 +1,6 @@
-"""Whether a hit holds the expected text: normalised, aligned, a quote within it, or damaged.
+"""Whether a chunk holds an expected passage: normalised, aligned, a quote within it, or damaged; how much may differ.
 
-Another number or a "not" makes another version; scattered wrong letters are damage (OCR, extraction). `matching` asks
-this of texts it has not met before.
+Another number or a "not" makes another version; scattered wrong letters are damage (OCR, extraction).
 """
 
 import re

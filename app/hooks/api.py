@@ -1,0 +1,62 @@
+"""Routes of deliveries: what was sent and became of it, test messages, and replay of what is dead."""
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from fastapi import APIRouter, Depends, Request
+
+from app.alerts.service import views as alert_views
+from app.base.api.deps import StoreDep, needs, refuse_unknown_parameters
+from app.base.api.schemas import Before, Page, Slug
+from app.base.db.keys import Scope
+from app.definitions.api import Limit, wake
+from app.hooks.domain import DeliveryView, HookReplay
+from app.hooks.service import deliveries, hooks
+from app.records import documents as shapes
+
+router = APIRouter(prefix="/v1", dependencies=[Depends(refuse_unknown_parameters)])
+
+
+@router.post("/hooks/{slug}/test", tags=["history"], status_code=202)
+@needs(Scope.ADMIN)
+def test_hook(store: StoreDep, request: Request, slug: str) -> DeliveryView:
+    """Send a test message the way alerts are sent; the delivery shows the result."""
+    delivery_id = deliveries.send_test(store, slug, now=datetime.now(UTC))
+    wake(request)
+    return alert_views.delivery(store, delivery_id)
+
+
+@router.get("/deliveries", tags=["history"])
+def list_deliveries(
+    store: StoreDep,
+    hook: Slug = None,
+    state: Literal["pending", "delivered", "dead", "cancelled"] | None = None,
+    before: Before = None,
+    limit: Limit = 50,
+) -> Page[DeliveryView]:
+    """List deliveries with their attempts, newest first."""
+    found = alert_views.list_deliveries(store, hook=hook, state=state, before=before, limit=limit + 1)
+    return Page(items=found[:limit], next=found[limit - 1]["id"] if len(found) > limit else None)
+
+
+@router.get("/deliveries/{delivery_id}", tags=["history"])
+def get_delivery(store: StoreDep, delivery_id: str) -> DeliveryView:
+    """Show a delivery with its attempts."""
+    return alert_views.delivery(store, shapes.id_number(delivery_id, "delivery"))
+
+
+@router.post("/deliveries/{delivery_id}/replay", tags=["history"], status_code=202)
+def replay_delivery(store: StoreDep, request: Request, delivery_id: str) -> DeliveryView:
+    """Put a dead delivery back into the outbox."""
+    number = shapes.id_number(delivery_id, "delivery")
+    hooks.replay(store, number, now=datetime.now(UTC))
+    wake(request)
+    return alert_views.delivery(store, number)
+
+
+@router.post("/hooks/{slug}/replay", tags=["alerts"], status_code=202)
+def replay_hook(store: StoreDep, request: Request, slug: str) -> HookReplay:
+    """Put all dead deliveries of a hook back into the outbox, except those overtaken by a later notification."""
+    done = hooks.replay_all(store, slug, now=datetime.now(UTC))
+    wake(request)
+    return done

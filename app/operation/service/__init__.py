@@ -1,0 +1,1 @@
+"""What the service does for itself: it watches itself, and deletes what is older than people keep."""
