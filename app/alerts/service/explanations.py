@@ -34,7 +34,7 @@ from app.alerts.domain.telling import NOT_ABOUT_CANARIES, alert_advice, alert_su
 from app.alerts.service import transitions as rule_facts
 from app.alerts.service import views as alert_views
 from app.alerts.service.evidence import TransitionEvidence, explain, list_changed
-from app.alerts.service.notifications import load_context, member_of
+from app.alerts.service.notifications import Context, load_context, member_of
 from app.alerts.service.transitions import scope_of, with_confirmed
 from app.alerts.service.views import Links, explained_by_alert, filled_links, recovery_summary, standing_facts
 from app.alerts.silences import service as silencing
@@ -123,61 +123,25 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
         rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id, hold=False)}
         facts = rule_facts.load_facts(connection, check.id, rules, unresolved=rows.keys())
         opened_by = alerts.opening_runs(connection, [row.id for row in rows.values()])
-        in_progress = {row.id: member_of(row, opened_by.get(row.id)) for row in rows.values()}
-        context = load_context(connection, check, in_progress, now=now, hold=False)
+        members = {row.id: member_of(row, opened_by.get(row.id)) for row in rows.values()}
         newest = facts.newest
-        silences = silencing.in_force(connection)
-        evidence = TransitionEvidence(connection, check, newest.id if newest is not None else None)
-        rules_explained: list[RuleExplanation] = []
-        for rule in rules:
-            row = rows.get(rule.key)
-            alert = in_progress[row.id] if row is not None else None
-            is_open = alert is not None and alert.state in OPEN
-            opening = alert.opened_run_id if alert is not None and is_open else None
-            window = facts.of(rule) if rule.kind is not RuleKind.NO_DATA else []
-            unmeasured = evidence.awaited(rule, opening, newest)
-            overdue = None
-            if rule.kind is RuleKind.NO_DATA:
-                last = last_completed(connection, check, now)
-                overdue = no_data_expected(schedule_of(check.body), last, from_us(check.updated_at))
-            ahead = outlook(rule, window, alert, unmeasured)
-            decision = _decide(rule, window, overdue, alert, now)
-            has_data = overdue.ever if overdue is not None else any(one.condition.measured for one in window)
-            severity = alert.severity if alert is not None else decision.severity if decision is not None else None
-            is_silenced = row is not None and is_open and context.member(row.id).silence is not None
-            due = context.reminder_due(row.id) if row is not None and is_open and not is_silenced else None
-            rules_explained.append(
-                shapes.view_of(
-                    RuleExplanation,
-                    ahead,
-                    _NO_ALERT if row is None else row,
-                    rule=rule.key,
-                    kind=rule.kind,
-                    scope=scope_of(rule),
-                    # Unknown, never ok, where it has no data.
-                    state=alert.state if alert is not None else AlertState.OK if has_data else UNKNOWN,
-                    alert_id=shapes.id_text(None if row is None else row.id),
-                    incident_id=shapes.id_text(None if row is None else row.incident_id),
-                    reason=row.reason
-                    if row is not None
-                    else decision.reason
-                    if decision is not None
-                    else _reason_without_runs(rule, has_data=has_data),
-                    evidence=alert_views.evidence(decision.evidence if decision is not None else {}),
-                    unmeasured=unmeasured,
-                    deadline=shapes.time_text(overdue.deadline) if overdue is not None and ahead.to_open else None,
-                    held_back=str(Suppression.SILENCED) if is_silenced else None,
-                    held_back_reason=_SUPPRESSED if is_silenced else None,
-                    silences=_matching(silences, check, rule, severity, now),
-                    next_reminder_at=shapes.time_text(due),
-                )
-            )
+        situation = _Situation(
+            check=check,
+            rows=rows,
+            members=members,
+            facts=facts,
+            evidence=TransitionEvidence(connection, check, newest.id if newest is not None else None),
+            context=load_context(connection, check, members, now=now, hold=False),
+            silences=silencing.in_force(connection),
+            last_completed=last_completed(connection, check, now),
+            now=now,
+        )
         return {
             "check": slug,
             "enabled": document.enabled,
             "newest_run": None if newest is None else str(newest.id),
             "verdict": Verdict(newest.verdict) if newest is not None and newest.verdict is not None else None,
-            "rules": rules_explained,
+            "rules": [_explain_rule(rule, situation) for rule in rules],
             "disabled_rules": [str(rule.key) for rule in document.rules if not rule.enabled],
             "hooks": [
                 {"slug": name, "disabled_reason": hook.disabled_reason if hook is not None else None}
@@ -186,6 +150,62 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
             ],
             "remind": document.remind,
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Situation:
+    """What is known of a check when its rules are explained."""
+
+    check: Definition
+    rows: Mapping[str, AlertRow]
+    """Unresolved alerts by the key of their rule."""
+    members: Mapping[int, Member]
+    """The same as decisions see them, by id."""
+    facts: rule_facts.Facts
+    evidence: TransitionEvidence
+    context: Context
+    silences: Sequence[Silence]
+    last_completed: datetime | None
+    now: datetime
+
+
+def _explain_rule(rule: Rule, known: _Situation) -> RuleExplanation:
+    """Return why one rule alerts or not; its state is unknown, never ok, where it has no data."""
+    row = known.rows.get(rule.key)
+    alert = known.members[row.id] if row is not None else None
+    open_row = row if alert is not None and alert.state in OPEN else None
+    overdue, window = None, known.facts.of(rule) if rule.kind is not RuleKind.NO_DATA else []
+    if rule.kind is RuleKind.NO_DATA:
+        schedule, since = schedule_of(known.check.body), from_us(known.check.updated_at)
+        overdue = no_data_expected(schedule, known.last_completed, since)
+    has_data = overdue.ever if overdue is not None else any(one.condition.measured for one in window)
+    opened_by = alert.opened_run_id if alert is not None and open_row is not None else None
+    unmeasured = known.evidence.awaited(rule, opened_by, known.facts.newest)
+    ahead = outlook(rule, window, alert, unmeasured)
+    decision = _decide(rule, window, overdue, alert, known.now)
+    judged, told = (alert, row) if alert is not None else (decision, decision)
+    severity = judged.severity if judged is not None else None
+    is_silenced = open_row is not None and known.context.member(open_row.id).silence is not None
+    due = known.context.reminder_due(open_row.id) if open_row is not None and not is_silenced else None
+    return shapes.view_of(
+        RuleExplanation,
+        ahead,
+        _NO_ALERT if row is None else row,
+        rule=rule.key,
+        kind=rule.kind,
+        scope=scope_of(rule),
+        state=alert.state if alert is not None else AlertState.OK if has_data else UNKNOWN,
+        alert_id=shapes.id_text(None if row is None else row.id),
+        incident_id=shapes.id_text(None if row is None else row.incident_id),
+        reason=told.reason if told is not None else _reason_without_runs(rule, has_data=has_data),
+        evidence=alert_views.evidence(decision.evidence if decision is not None else {}),
+        unmeasured=unmeasured,
+        deadline=shapes.time_text(overdue.deadline) if overdue is not None and ahead.to_open else None,
+        held_back=str(Suppression.SILENCED) if is_silenced else None,
+        held_back_reason=_SUPPRESSED if is_silenced else None,
+        silences=_matching(known.silences, known.check, rule, severity, known.now),
+        next_reminder_at=shapes.time_text(due),
+    )
 
 
 def _decide(
