@@ -1,6 +1,6 @@
-"""Installs the status pages on the app: routers, static files, headers, compression, problem pages.
+"""Installs the pages on the app: routers, static files, headers, compression, problem pages.
 
-Scripts and styles are files of ours.
+Scripts and styles are files of ours, never of another host.
 """
 
 import json

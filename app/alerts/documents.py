@@ -1,4 +1,8 @@
-"""Rule documents: the rules of a check as users write them, and the rules in force with the default ones."""
+"""Rules of a check as users write them: documents, the rules in force with the default ones, in words, and as YAML.
+
+What is wrong with the rules of one check together is found here too: a key used twice, a measure that its runs never
+compute.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Self

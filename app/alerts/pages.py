@@ -1,6 +1,6 @@
 """Pages of alerts: the list with its filters, and one alert with its runs, timeline, notifications and next steps.
 
-The words of alerts, rules and deliveries, which other pages use too, stand at the end.
+The curve of latencies and the words of alerts, rules and deliveries, which other pages use too, stand at the end.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Rows of alerts, their transitions and the incidents they make. Deliveries are in `hooks.store`."""
+"""Rows of alerts, their transitions and the incidents they form. Deliveries are in `hooks.store`."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

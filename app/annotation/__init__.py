@@ -1,1 +1,1 @@
-"""Tasks, annotations, agreement, pooled recall."""
+"""Annotation: tasks, what people say of their items, agreement, pooled recall, corpora."""

@@ -1,4 +1,4 @@
-"""REST routes of annotation tasks: define, pool, read what they amount to, adopt; annotations in and out as files."""
+"""REST routes of annotation: tasks and their results, annotations as files or item by item, and corpora."""
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence

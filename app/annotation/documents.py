@@ -1,4 +1,4 @@
-"""Documents of annotation tasks, and what annotators and adjudicators send."""
+"""Documents of annotation tasks and of what annotators send; annotations as CSV, adopted judgments, corpus files."""
 
 import csv
 import io

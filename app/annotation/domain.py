@@ -1,12 +1,13 @@
-"""Grades of people: how far they agree beyond chance, what they amount to, and the pool of texts that they are about.
+"""Grades of people: their agreement beyond chance, the consensus, the pool of texts they grade, and recall from it.
 
 Every statistic of agreement is a function of sums over items, so a resample of items is one product of a matrix of
 counts with the contributions of the items. Sources: Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011);
 Cohen, "A coefficient of agreement for nominal scales" (1960) and "Weighted kappa" (1968).
 
 Stratum 0, the pool, is the union of every retriever's first hits and is graded whole. Deeper strata hold what ranks
-below it, by the best rank over retrievers, and the rest what no retriever returned; of them a sample is drawn without
-replacement and its size is known, which is what an estimate of recall needs.
+below it, by the best rank over retrievers, and the rest what no retriever returned. A sample is drawn from them without
+replacement; its size is known, which an estimate of recall needs. The order and pace of annotators and the questions
+about labels stand at the end.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Pages of annotation tasks: the list with the form of a new one, and a task with what its annotations amount to."""
+"""Pages of annotation: the tasks with the form of a new one, a task with its results, and grading item by item."""
 
 import time
 from collections.abc import Mapping, Sequence

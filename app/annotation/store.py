@@ -1,6 +1,6 @@
-"""Rows of annotation: tasks with their canaries and items, what annotators said of them, corpora, pooled recall.
+"""Rows of annotation: tasks with their canaries and items, corpora, pooled recall, annotations, answers and pairs.
 
-All that was ever said stays; what was not withdrawn is in force.
+No annotation is deleted: one that was withdrawn or replaced stays as history.
 """
 
 import json

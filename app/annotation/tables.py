@@ -1,4 +1,4 @@
-"""Tables of annotation: tasks, their items, what annotators said of them, and corpora for random negatives."""
+"""Tables of annotation: tasks with items, annotations and decisions, pooled recall, corpora of random negatives."""
 
 from sqlalchemy import (
     BigInteger,

@@ -1,4 +1,4 @@
-"""The generated answers of a run over REST, and what was said of them."""
+"""REST routes of generated answers: those of a run, feedback of users on them, and judges with their reports."""
 
 from datetime import UTC, datetime
 from typing import Annotated

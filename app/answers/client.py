@@ -1,4 +1,7 @@
-"""Asks the endpoint that answers a query from retrieved texts."""
+"""Requests to the two endpoints of generated answers: the one that answers from retrieved texts, and the judge.
+
+A judge is anything that speaks OpenAI's chat completions.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing

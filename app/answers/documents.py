@@ -1,4 +1,4 @@
-"""The document of a judge: a language model that reads answers."""
+"""Documents of generated answers: a judge, which is a language model that reads answers, and feedback of users."""
 
 from enum import StrEnum
 from typing import Annotated, Self

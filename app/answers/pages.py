@@ -1,4 +1,7 @@
-"""Pages of judges: the list, and how far the numbers of one can be trusted, with the form that draws answers."""
+"""Pages of judges and answers: the judges, how far one can be trusted, and the answers of a run.
+
+The page of a judge has the form that draws answers to label.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

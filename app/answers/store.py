@@ -1,4 +1,7 @@
-"""Rows of generated answers: those of a run on their way, and what holds for each canary from run to run."""
+"""Rows of generated answers: those of a run until they are judged, and what holds for each canary from run to run.
+
+Below: verdicts of judges with their daily use, feedback of users, calibrations, and answers drawn for people.
+"""
 
 import json
 from collections import Counter

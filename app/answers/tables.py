@@ -1,4 +1,4 @@
-"""Tables of generated answers: what was answered, what judges said of it, and what that cost."""
+"""Tables of generated answers: answers, ratings of judges and their daily use, labels and calibrations, feedback."""
 
 from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, LargeBinary, Table, Text, UniqueConstraint
 

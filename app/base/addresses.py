@@ -1,4 +1,4 @@
-"""Address policies: which network addresses retrievers and hooks may connect to; endpoints, and how one signs in there.
+"""Address policies: which network addresses retrievers and hooks may connect to; endpoints and their authentication.
 
 Nothing is resolved or connected here. The transport calls `AddressPolicy.check` whenever libcurl opens a socket, so
 that neither a rebinding name nor an unusual spelling of an address passes.

@@ -1,4 +1,4 @@
-"""Texts: numbers and counts as words, and the size of a JSON text counted before anything is built of it."""
+"""Texts of numbers, durations, counts, names; and the size of a JSON text, counted before anything is built of it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Encryption of secrets at rest (Fernet). Where its key comes from is the catalog's."""
+"""Encryption of secrets at rest (Fernet). `catalog.service.vault` finds its key."""
 
 import base64
 import hmac

@@ -1,4 +1,8 @@
-"""Judgments that canaries share by query, grade scales, and the views of definitions, suites and canaries."""
+"""Sources of judgments, and recall that is self-judged by them; the measures to read first; views of definitions.
+
+Recall is self-judged where all judgments come from the retriever's own first hits. The use of a check decides which of
+its measures comes first. The views are those of definitions, suites, canaries and imports.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,7 @@
-"""Rows of definitions: suites, retrievers, checks, hooks, silences and judges, with all their versions and secrets.
+"""Rows of definitions (suites, retrievers, checks, hooks, silences, judges) with all versions and secrets; canaries.
 
-Nothing is deleted, only archived, so that history keeps its definitions.
+Nothing is deleted, only archived, so that history keeps its definitions. A run works with a frozen suite version: the
+list of its canaries in their versions.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Renders a comparison of two runs or checks as tables for a terminal and as Markdown.
+"""Renders a comparison of two runs or checks as tables for a terminal and as Markdown, with its sentences.
 
 Keys, queries, slugs and index versions are hostile here: they are shown literally and cut.
 """

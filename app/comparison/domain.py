@@ -1,13 +1,13 @@
-"""Outcome of a comparison: which differences are claimed, and the verdict. Sentence, table and exit code read it alike.
+"""Comparison of two runs: differences with intervals, paired canaries, which differences are claimed, and the verdict.
 
-Five measures tested at .05 each would find a difference between equals in far more than one comparison of twenty, so
-their p values are corrected together: Holm, "A simple sequentially rejective multiple test procedure" (Scandinavian
-Journal of Statistics 1979).
+Sentence, table and exit code read the same outcome. Five measures tested at .05 each would find a difference between
+equals in far more than one comparison of twenty, so their p values are corrected together: Holm, "A simple sequentially
+rejective multiple test procedure" (Scandinavian Journal of Statistics 1979).
 
-Canaries are paired with themselves: hard ones stay hard, so differences have far less variance than two means. That
-a bootstrap of pairs and a randomisation test are what retrieval measures need is shown by Sakai, "Evaluating
-evaluation metrics based on the bootstrap" (SIGIR 2006), and Smucker, Allan and Carterette, "A comparison of
-statistical significance tests for information retrieval evaluation" (CIKM 2007).
+Canaries are paired with themselves: hard ones stay hard, so differences have far less variance than two means. That a
+bootstrap of pairs and a randomisation test are what retrieval measures need is shown by Sakai, "Evaluating evaluation
+metrics based on the bootstrap" (SIGIR 2006), and Smucker, Allan and Carterette, "A comparison of statistical
+significance tests for information retrieval evaluation" (CIKM 2007).
 """
 
 import math

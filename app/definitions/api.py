@@ -1,6 +1,6 @@
 """REST routes of suites and canaries, retrievers, checks and hooks. PUT upserts by slug, DELETE archives.
 
-Above them how definitions are shown and described in OpenAPI; silences and judges, which are defined alike, use it.
+How definitions are shown and described in OpenAPI is here too; the routes of silences and judges use it.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""What a check is compared with, over REST: show it, pin a run, accept the present, move along again."""
+"""REST routes of a check's baseline: shown, pinned to a run, accepted as it is now, following new runs again.
+
+Beside them: a habit called not normal, and rules suggested from the baseline.
+"""
 
 from datetime import UTC, datetime
 

@@ -1,6 +1,7 @@
-"""Rows of detectors: baselines, one detector a check, one detection a run, and what people chose to compare with.
+"""Rows of detectors: baselines, one detector a check, one detection a run, what people chose, and refused habits.
 
-What canaries did in past runs, of which baselines are learned, is read by `records.store.recording`.
+Below: rankings and first scores of past runs, for drift. What canaries did in past runs, from which baselines are
+learned, is read by `records.store.recording`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Tables of detection: baselines, one detector a check, and its evidence for each run."""
+"""Tables of detection: baselines and people's choices, one detector a check, refused habits, evidence for each run."""
 
 from sqlalchemy import (
     BigInteger,

@@ -1,4 +1,4 @@
-"""Why a canary degraded, and the quality of retrieval, over REST: what was found last, and asking the retriever now."""
+"""REST routes of diagnoses, shown and requested; of judgments to re-anchor; and of the retrieval quality report."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

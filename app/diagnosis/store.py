@@ -1,6 +1,6 @@
-"""Why canaries degraded, as rows: diagnoses, and judgments proposed in the place of those whose chunks were renamed.
+"""Rows of diagnoses, of judgments proposed in the place of those whose chunks were renamed, and of causes of runs.
 
-What is asked and concluded is diagnosis's in services; who accepts a proposal, reanchoring's.
+`service.diagnoses` asks, concludes and proposes; people accept proposals through `service.reanchoring`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Tables of diagnoses, and of judgments proposed in place of renamed ones."""
+"""Tables of causes of runs, of diagnoses, and of judgments proposed in place of renamed ones."""
 
 from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, LargeBinary, Table, Text
 

@@ -1,1 +1,1 @@
-"""Shadow, experiments, interleaving, promotion."""
+"""What is tried on users: experiments, interleavings, shadows, promotions."""

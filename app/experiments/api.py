@@ -1,4 +1,4 @@
-"""REST routes of experiments: defined, told of exposures and outcomes, read with their decision."""
+"""REST routes of experiments, shadows, interleavings and promotions: defined, sent events, read with their decision."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final

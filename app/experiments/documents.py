@@ -1,4 +1,4 @@
-"""Documents of experiments, and what clients send about their units."""
+"""Documents of experiments, shadows, interleavings and promotions, and what clients send to each of them."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Pages of live traffic: the list of all kinds with forms of new ones, an experiment, and a promotion."""
+"""Pages of live traffic: the list of all kinds with forms of new ones, an experiment, a promotion, and a shadow."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Rows of what is tried on live traffic: experiments by epoch, interleavings, promotions with waivers, shadows."""
+"""Rows of what is tried on users: experiments by epoch, interleavings, promotions with waivers, shadows."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Tables of experiments: their epochs, the units of each with their outcomes, and running totals."""
+"""Tables of what is tried on users: experiments with epochs and units, promotions, shadows, interleavings."""
 
 from sqlalchemy import (
     BigInteger,

@@ -1,4 +1,4 @@
-"""Views of experiments, as JSON on the wire."""
+"""Views of experiments, promotions, shadows and interleavings, as JSON on the wire."""
 
 from typing_extensions import TypedDict
 

@@ -1,4 +1,4 @@
-"""Notices as each hook kind sends them: from the contract's mapping to the bytes of the request."""
+"""Notices as each hook kind sends them: from the notice to the bytes of the request; and reports for each kind."""
 
 import hashlib
 import json

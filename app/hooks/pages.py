@@ -1,4 +1,4 @@
-"""Pages of hooks: the list, one hook with its deliveries and a test, and the form."""
+"""Pages of hooks: the list, one hook with its deliveries and a test, and the form; and the list of all deliveries."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta

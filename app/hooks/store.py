@@ -1,7 +1,7 @@
-"""Rows of the outbox: deliveries of notifications to hooks, and the attempts made.
+"""Rows of the outbox: deliveries of notifications to hooks, the attempts made, and counts of both.
 
-Separate from alerts, so that retries and restarts never notify twice. Below them what is sent again:
-notifications that receivers forget, and deliveries that failed for good.
+Separate from alerts, so that retries and restarts never notify twice. Below: dead deliveries replayed, and
+notifications resent to receivers that forget them.
 """
 
 from collections import defaultdict

@@ -1,1 +1,1 @@
-"""The service itself: serve, worker, health, self monitoring, retention."""
+"""The service itself: worker, jobs, health, self monitoring, retention, API keys, metrics endpoint."""

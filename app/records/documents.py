@@ -1,4 +1,4 @@
-"""Builds the views of a run, a result and a report, for the API, saved files and the gate.
+"""Builds the views of a run, a result and a report, for the API, saved files and the gate; and why results degraded.
 
 Absent measurements are None, never 0; times are RFC 3339 in UTC.
 """

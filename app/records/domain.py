@@ -1,4 +1,7 @@
-"""Views of runs, results and reports, shared by the API, saved reports and the gate."""
+"""Views of runs, results and reports, shared by the API, saved reports and the gate; scores as columns; series.
+
+A series of a measure over time has points, gaps with their reasons, and marks; the history of a canary has its states.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Tables of history: rankings with their scores, states, rollups."""
+"""Tables of history (rankings with scores, states, runs, rollups), of the queue of runs, and of re-scorings."""
 
 from sqlalchemy import (
     BigInteger,

@@ -1,4 +1,4 @@
-"""Routes of runs, results and series, with the request that starts a run."""
+"""REST routes of runs, results, reports and series, with the request that starts a run, and the history of a canary."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal

@@ -1,4 +1,7 @@
-"""Rows that the change feed polls every second: per check, per unresolved alert, per active run."""
+"""Rows that the change feed polls every second (checks, unresolved alerts, active runs), and scheduled reports.
+
+The versions of checks, by which what was read of them is cached, stand at the end.
+"""
 
 import json
 import zlib

@@ -1,4 +1,7 @@
-"""Route of trials of a retriever: one query, and everything between the request and the hits. Nothing is stored."""
+"""REST routes of trials of a retriever, of which nothing is stored, and of the finding about its embedder.
+
+A trial is one query, and everything between the request and the hits.
+"""
 
 from uuid import uuid4
 

@@ -1,6 +1,7 @@
-"""REST routes of server-sent events: progress of a run, a re-scoring or a task's pool, and events of all checks.
+"""REST routes of server-sent events and of re-scorings.
 
-A browser that loses a stream reconnects by itself and gets the present state; the server remembers nothing.
+Events are the progress of a run, a re-scoring or a task's pool, and changes of all checks. A browser that loses a
+stream reconnects by itself and gets the present state; the server remembers nothing.
 """
 
 import asyncio

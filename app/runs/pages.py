@@ -1,4 +1,4 @@
-"""Runs asked for on pages: one of a check at once, and re-scorings of past ones."""
+"""Pages that start runs: a run of a check at once, and re-scorings of past runs with their progress and result."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""The outcome of a run: all numbers, reasons and the verdict, decided in one place.
+"""The outcome of a run: all numbers, reasons and the verdict, decided in one place; and views of a re-scoring.
 
 Live and resumed runs, the gate, re-scoring, trials and history call `evaluate`. The detector's alarm needs earlier
 runs, so it is passed in as a fact; the detector needs the scores, so `score` can be called first.

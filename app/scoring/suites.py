@@ -1,6 +1,7 @@
 """A suite version as an immutable value: canaries, judgments, matcher, groups; its composition, and its power.
 
-Power is how small a loss so many canaries can notice, and what advice follows. `service.snapshots` loads it.
+Power is how small a loss so many canaries can notice, and what advice follows. `catalog.service.snapshots` loads
+suites.
 """
 
 import json

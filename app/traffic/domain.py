@@ -2,7 +2,8 @@
 
 A query's group is the document of its first hit. A group is covered where a canary expects it, or where a passing
 canary finds it: then somebody would notice if retrieval of that document broke. Asking every query would be a load
-test, so the most frequent are asked and the others sampled in proportion to their traffic.
+test, so the most frequent are asked and the others sampled in proportion to their traffic. Guesses of segments, and
+views, stand at the end.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Rules: how one rule judges one run, which rules a check has by default, and their keys.
+"""Rules: how a rule judges a run and which rules cannot, which a check has by default and at the gate, their keys.
 
 The result of judging a run is a `Condition` with its sentence. How many runs it takes to open or close an alert is
 decided in `state`.

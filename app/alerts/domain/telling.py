@@ -1,4 +1,4 @@
-"""Notification plan: which notifications follow for all alerts of one check together, decided from rows alone.
+"""Notification plan: which notifications follow for all alerts of one check together; and the words of an alert.
 
 An incident is (check, class). Its states and what each step sends:
 
@@ -9,8 +9,9 @@ An incident is (check, class). Its states and what each step sends:
     open   --nothing new, not acknowledged---------------> open        alert.reminded, every `remind` of the check
     open   --its last alert resolves---------------------> resolved    alert.resolved
 
-Silenced alerts neither open nor enter an incident; those that fire when the silence ends do. How an alert changes is
-decided in `state`; how one delivery is sent and retried, in `hooks.domain`.
+Silenced alerts neither open nor enter an incident; those that fire when the silence ends do. All of it is decided from
+rows alone. The words are the summary of an alert in one sentence, the name of what a rule watches, and what to do next.
+How an alert changes is decided in `state`; how one delivery is sent and retried, in `hooks.domain`.
 """
 
 import re

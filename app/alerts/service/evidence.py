@@ -1,7 +1,8 @@
 """Evidence of an alert beyond its rule: the canaries that changed, what they have in common, their causes, since when.
 
-A canary changed if it was healthy in the run before the first bad one, or found its expected chunk there and does not
-now, unless it fails in most of the baseline's runs; and if the detector names it. The others were failing before.
+A degraded canary changed where the detector names it. Else it changed where it was healthy in the run before the first
+bad one, or found the expected chunk then that it has lost; unless it fails in most of the baseline's runs. The other
+degraded canaries were failing before.
 """
 
 from collections import Counter

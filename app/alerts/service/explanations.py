@@ -1,6 +1,7 @@
-"""Explanations: why each rule of a check alerts or not, one alert in detail, and the rules suggested for a check.
+"""Explanations: why each rule of a check alerts or not, rules suggested for it, and what the page of an alert shows.
 
-They only read, but for `adopt`.
+It only reads. Beside them: the range in which a measure usually lies, the bounds that charts draw, and the latency
+before and during an alert.
 """
 
 from collections.abc import Mapping, Sequence

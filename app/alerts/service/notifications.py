@@ -1,6 +1,7 @@
 """Notifications of a check's incidents: writes the incidents, their deliveries, or why a change is not sent.
 
-Called inside the transaction that changed the alerts; `plan_notifications` of the domain decides, from rows.
+It runs inside the transaction that changed the alerts; `plan_notifications` of the domain decides, from rows.
+Acknowledging an alert, which receivers that support it are sent, stands at the end.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""Alerts of a check opened, updated and resolved: after a run, at a tick, and when definitions change.
+"""Alerts of a check opened, updated and resolved: after a run, at a tick, and when definitions or the baseline change.
 
-Called inside the transaction that ends a run (or changes a definition), so that a verdict, its alert and its
+It runs inside the transaction that ends a run (or changes a definition), so that a verdict, its alert and its
 deliveries are written together or not at all. The domain decides, from rows: the facts that rules judge, the newest
 ended runs of a check with what was measured of each, are read at the end of this module.
 """

@@ -1,4 +1,7 @@
-"""Views of alerts and deliveries, with explanations of their transitions. It only reads."""
+"""Views of alerts and deliveries: lists, one with its explained changes, summaries for pages, links of notifications.
+
+It only reads. The facts that a summary is made of stand at the end.
+"""
 
 import re
 from collections import Counter

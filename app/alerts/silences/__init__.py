@@ -1,1 +1,1 @@
-"""Silences: what is not told while they are on."""
+"""Silences and maintenance windows: which alerts nobody is notified of while they are on."""

@@ -1,4 +1,4 @@
-"""Silences in force: which alerts they match now, their state, and checks of what they name."""
+"""Silences in force: which alerts they match, their states, a preview of one, and names in them that do not exist."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""What the annotations of a task amount to: consensus, agreement, budget, disagreements, adjudication."""
+"""Results of a task: agreement, budget, disagreements and decisions on them, pooled recall, and adopted judgments."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
-"""Tasks: defined, pooled, annotated item by item or by file, archived; and corpora, from which they draw.
+"""Annotation tasks: defined, pooled and archived; corpora that they draw from; annotations item by item or as files.
 
-Items are told without rank, score, retriever or stratum: who knows where a chunk came from grades it by that.
+Annotators see items without rank, score, retriever or stratum: who knows where a chunk came from grades it by that.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

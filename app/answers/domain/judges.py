@@ -1,4 +1,7 @@
-"""A judge as a value, what it is asked and what comes of that; grounding, the measures of a run, drafts, views."""
+"""Judges of generated answers: views, the prompt of a question, a judge as a value, and how its reply is read.
+
+Below: lexical grounding of an answer, the measures of a run, the cost of calls, and drafts of queries.
+"""
 
 import hashlib
 import json

@@ -1,7 +1,9 @@
-"""Calibration of a judge by people: a rate estimated from both, and how far the judge agrees with people.
+"""How far a judge can be trusted: rates estimated with the labels of people, agreement with them, and calibration.
 
 A judge looks at every answer and errs; people look at some and define what is right. Their labels correct the judge's
-rate, and where it agrees with them well it narrows the interval that they alone would give.
+rate; where it agrees with them well, its verdicts narrow the interval that the labels alone would give. Below: views,
+the sentences of a report, bias towards long answers, the draw of answers to label, and the quantiles behind the
+intervals.
 """
 
 import math

@@ -1,7 +1,8 @@
-"""The answers of a run: had from the endpoint where responses have none, judged, and written with what they come to.
+"""The generated answers of a run: requested where responses have none, judged, and written with their means.
 
 It is a job after the run, so that a slow model delays no alert about retrieval. Answers and ratings are kept as they
-come: whoever goes on after a crash asks nothing twice, and what a judge said before is not asked again.
+come: after a crash nothing is requested twice, and no judge is asked again what it has answered before. Below: the
+answers of a run as views, feedback of users, and the judge in use with its daily budget.
 """
 
 import logging

@@ -1,7 +1,8 @@
-"""Answers that people label: drawn at random from those a judge has rated, and the judge asked about padded copies.
+"""Labels for a judge: answers drawn for people, its calibration by them, its report; and queries drafted by it.
 
-The draw is frozen in one transaction with its items; what the judge said of the answers stays apart from what
-annotators see. Padded copies are asked about afterwards, within the judge's budget.
+Answers are drawn at random from those the judge has rated. The draw is frozen in one transaction with its items; the
+judge's verdicts stay apart from what annotators see. The judge is asked about padded copies afterwards, within its
+budget.
 """
 
 import secrets

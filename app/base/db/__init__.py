@@ -1,1 +1,1 @@
-"""The database: engine, dialects, migration, packed rows."""
+"""The database: engine, dialects, migration, packed rows, API keys."""

@@ -3,8 +3,10 @@
 `read()` sees one snapshot, `write()` is one transaction; both turn a locked or absent database into
 StoreUnavailableError. On SQLite every writing transaction begins IMMEDIATE: a deferred one that reads first fails under
 contention instead of waiting. On PostgreSQL a writing transaction is READ COMMITTED, so that it sees what another
-committed while it waited for a lock; a reading one is REPEATABLE READ. Below them what statements of both need: inserts
-that give ids or meet a row that is there, content stored once, the meaning of drivers' errors.
+committed while it waited for a lock; a reading one is REPEATABLE READ.
+
+Below: inserts that return ids or meet an existing row, content stored once, the meaning of drivers' errors, uploads
+received twice, deletion by age, and a cache bounded by bytes.
 """
 
 import json

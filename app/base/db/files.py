@@ -1,7 +1,7 @@
-"""Bringing a database to the schema of this release and asking whether it has it; and who may open its file.
+"""Migration of a database to the schema of this release, the check that it has that schema, and locks beside its file.
 
-Alembic, a tenth of a second and 9 MB, is loaded only where there is something to migrate. Locks beside a SQLite file
-keep a second worker, a second service and a second key from it.
+Alembic, a tenth of a second and 9 MB, is loaded only where there is something to migrate. The locks of a SQLite file
+keep a second worker from it, and a new key of secrets while any process works on it or serves it.
 """
 
 import fcntl

@@ -1,6 +1,7 @@
 """Many rows in one statement: selected from as from a table, or staged in a temporary one.
 
-However many they are, the statement is the same, so that both databases prepare it once.
+However many they are, the statement is the same, so that both databases prepare it once. Columns and indexes that the
+tables of all subjects share stand at the end.
 """
 
 import json

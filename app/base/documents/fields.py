@@ -1,7 +1,8 @@
 """Types and widgets of the fields of documents, strict so that nothing is guessed: `yes` is not true, "5" is not 5.
 
 One exception: a text that came out of a `${VARIABLE}` is read as the number or boolean its field asks for, because an
-environment holds only text. Which fields a document has is said in the documents' own modules.
+environment holds only text. Documents of schedules stand at the end; which fields any other document has is defined in
+the documents' own modules.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Who we are to an endpoint, as users write it: headers, the kinds of `auth`, and `tls`.
+"""Authentication of an endpoint as users write it: headers, the kinds of `auth`, and `tls`.
 
-Proving it is done by `retrievers.client.credentials`; that no secret is shown, by `catalog.documents.documents`.
+`retrievers.client.credentials` puts it into requests; `catalog.documents.documents` keeps its secrets out of responses.
 """
 
 import re

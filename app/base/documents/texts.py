@@ -1,6 +1,6 @@
-"""Texts of strangers: files decoded, JSON read within limits, and all of it made harmless to show.
+"""Untrusted texts, made harmless to show: lines, tables, JSON without its vectors, Markdown.
 
-Shown is one line of a text, a table of them, JSON without its vectors, and each as Markdown.
+Below: JSON read within limits, files decoded, canary files found, and files of secrets.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""The queue of jobs on PostgreSQL: Procrastinate's, asked on our own connections.
+"""The queue of jobs on PostgreSQL: Procrastinate's, on our own connections.
 
-Its manager is used and not its worker, which goes on taking jobs by a number that nobody knows any more once the others
-have thought it dead, so that every one of them fails.
+Only its manager is used. Its worker, once other workers have taken it for dead, goes on with an id that no longer
+exists, and every job it takes then fails.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Writes documents as a canary file that reads back to the same documents, with secrets as `${VARIABLES}`.
 
-Beside it the JSON Schema of canary files. `canary_files` reads them.
+The JSON Schema of canary files stands at the end. `canary_files` reads them.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Reads canary files: YAML texts to documents, or every problem with its file and line.
 
-Found are problems within a document, and those between documents: unknown references, measures that a check does not
+It finds problems within a document and those between documents: unknown references, measures that a check does not
 compute. The caller reads the files and passes texts, environment and a reader of secret files. `canary_export` writes
-them.
+them. Notes on thin suites, and on silences that name what does not exist, stand at the end.
 """
 
 import re

@@ -1,9 +1,9 @@
-"""The document of a check; and all kinds of documents by name, with stored bodies read back into them.
+"""The document of a check; stored bodies of all kinds read back into documents; secrets apart from public parts.
 
-A body that an older release wrote is completed by the defaults of newer fields. Below: the secrets of documents, which
-the store encrypts, apart from their public part. They are, depending on its kind, the secret, URL, routing key or
-password of a hook; and for a judge, a retriever and each of its endpoints the values of headers, the credentials of
-`auth` and the private key of `tls`.
+A body that an older release wrote is completed by the defaults of newer fields. The secrets, which the store encrypts,
+are: of a hook, depending on its kind, the secret, URL, routing key or password; of a judge, a retriever and each of its
+endpoints, the values of headers, the credentials of `auth` and the private key of `tls`. The hashes of a document and
+of a run's configuration stand at the end.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""Suites of evaluation datasets.
+"""Suites of evaluation datasets, read and written; and runs of trec_eval.
 
 - BEIR (https://github.com/beir-cellar/beir): `queries.jsonl`, `corpus.jsonl`, `qrels/*.tsv`; what a canary has and BEIR
   has not is written under `metadata`, which is free, and read back.
@@ -7,6 +7,7 @@
   the same length belong to the texts at their places.
 - LlamaIndex: `EmbeddingQAFinetuneDataset`, which its retriever evaluation saves
   (https://docs.llamaindex.ai/en/stable/examples/evaluation/retrieval/retriever_eval/).
+- TREC: topics, tagged or a line each, and qrels. A run, which has rankings and no judgments, is read and written too.
 """
 
 import html

@@ -1,7 +1,8 @@
-"""Ownership of definitions and references between them: what may be changed, and what other definitions still need.
+"""References between definitions, and changes planned or refused: by missing references, owners and later needs.
 
-A check refers to a suite, a retriever and hooks; the floors of its canaries refer to the measures its runs compute.
-Checks and runs that routes name are found here, or NotFoundError says which is missing.
+A check refers to a suite, a retriever, hooks and a judge; the floors of its canaries refer to the measures its runs
+compute. A definition of a file is changed by that file alone. Checks, runs and definitions that routes name are found
+here, or NotFoundError says which is missing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

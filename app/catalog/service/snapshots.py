@@ -1,4 +1,4 @@
-"""What runs work with, loaded once: suite snapshots by version, and the inputs and yardstick of a check.
+"""What runs work with, loaded once: suite snapshots by version, and the inputs, yardstick and guide of a check.
 
 Snapshots are parsed once per version and process; runs, pages, notifications and rules share them. They are loaded
 before a write transaction, never within one.

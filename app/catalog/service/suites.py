@@ -1,7 +1,7 @@
 """Plans the changes of a suite before the transaction that writes them, and again if another change came first.
 
-A hundred thousand canaries take seconds to compare and to serialise; the transaction compares only a revision. Below it
-what is said of a suite: its composition, and how small a loss its checks can notice.
+A hundred thousand canaries take seconds to compare and to serialise; the transaction compares only a revision. Below:
+what damage a suite can detect, keys of canaries without one, and the composition of a suite.
 """
 
 import json

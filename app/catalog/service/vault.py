@@ -1,4 +1,4 @@
-"""The key of stored secrets: where it comes from, and changing it for another.
+"""The key of stored secrets: where it comes from, and how it is changed for another.
 
 A wrong key is refused when the vault is opened, not when a run needs a secret. `base.vault` encrypts.
 """

@@ -1,7 +1,7 @@
-"""Runs with their results, read to be compared; the comparison that pages, API, CLI and diffs share; and its decision.
+"""Decision of a comparison: two runs read with their results and compared, or two reports; and its view.
 
-Reports of the gate, a saved one and that of now, hold scores and no matches: both are compared at the deepest cut-off,
-up to 10, that both were computed for.
+Pages, API, CLI and diffs share it; `comparisons` shows it. Reports of the gate, a saved one and that of now, hold
+scores and no matches: both are compared at the deepest cut-off, up to 10, that both were computed for.
 """
 
 import json

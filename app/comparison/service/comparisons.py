@@ -1,4 +1,8 @@
-"""Comparison of any two runs or checks, as A and B or before and now, and what may be chosen for it. It only reads."""
+"""Comparisons as pages and API show them: any two runs or checks as A and B, or two runs as before and now.
+
+It only reads; `decisions` decides. What differs between two runs besides their answers, and what may be chosen for a
+comparison, stand at the end.
+"""
 
 import re
 from collections import Counter

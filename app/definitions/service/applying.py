@@ -1,6 +1,7 @@
 """Applies a set of documents, from canary files or an import: the changes it would make, and making them.
 
-The documents are valid, and the canaries planned before the transaction, which writes all of them or none.
+The documents are valid, and the canaries planned before the transaction, which writes all of them or none. A check with
+its inline suite and retriever is saved here too.
 """
 
 from collections import defaultdict

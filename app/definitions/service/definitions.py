@@ -1,6 +1,7 @@
-"""Definitions one at a time, such as a retriever, a suite or a canary: put, archive, find, list, export.
+"""Definitions one at a time, such as a retriever, a suite or a canary: put, archived, found, listed, exported.
 
-One transaction a function. `applying` has whole sets of documents, `suites` plans what a suite's canaries become.
+One transaction a function. `applying` saves whole sets of documents; `catalog.service.suites` plans the changes of a
+suite. A suggested rule is added to its check here.
 """
 
 import dataclasses

@@ -2,7 +2,8 @@
 
 An e-detector in the Shiryaev-Roberts form (Shin, Ramdas and Rinaldo, "E-detectors", 2022). Here are the values of a
 detector: settings, members, observations, baseline, state and readings. `evidence` weighs one run, `decision` opens and
-closes the alarm, `habits` finds those that come back alike, and `tracker` leads a detector from run to run.
+closes the alarm, `habits` finds alarms that come back alike, `learning` learns the baseline, and `tracker` leads a
+detector from run to run.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

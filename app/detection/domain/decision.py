@@ -1,6 +1,6 @@
 """Decision after one run: whether an alarm opens, which canaries are culprits, whether it closes; and its sentences.
 
-Sentences name no keys of canaries. How far scores have moved without an alarm, their drift, stands at the end.
+Sentences name no keys of canaries. The drift of scores, which raises no alarm, stands at the end.
 """
 
 from collections.abc import Sequence

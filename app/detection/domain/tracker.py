@@ -1,6 +1,6 @@
-"""Tracking of a check from run to run: detector state, baseline, and when to learn; and how they are kept.
+"""Tracking of a check from run to run: its detector and baseline, when to learn, and both as bytes.
 
-Shared by replay and service. Kept as bytes: a JSON head, then plain arrays. Never pickle: stored bytes are no program.
+Replay and service share it. The bytes are a JSON head, then plain arrays. Never pickle: stored bytes are no program.
 """
 
 import json

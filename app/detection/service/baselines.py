@@ -1,7 +1,8 @@
-"""What a check is compared with: shown, pinned to a run, moved along again, or begun anew with the present.
+"""The baseline of a check: shown, pinned to a run, begun anew with the present, or following new runs again.
 
-Each choice is a row that stays. A detector takes it over with the next run, see `detectors`. What it says of a run, as
-the JSON that is kept beside it, stands at the end.
+Each choice is a row that stays; the detector of the check takes it over with the next run, see `detectors`. Below: mean
+measures of the baseline by canary, habits, the reading of a run as the JSON that is stored beside it, and the evidence
+of a period.
 """
 
 import zlib

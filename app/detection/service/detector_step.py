@@ -1,7 +1,7 @@
 """What a check's detector makes of a run that is about to end, and how that is written with it.
 
-`run_detector` reads and decides, outside of the transaction that ends the run; `save_detection` writes inside it, and
-`save_detector` after its alerts are known, since baselines are never learned of runs during which one stands.
+`run_detector` reads and decides, outside of the transaction that ends the run; `save_detection` writes inside it.
+`save_detector` follows when the alerts are written: no baseline is learned from a run with an open alert.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
-"""The state of a check's detector between two runs: how it is stored, when it is reset, and what it learns from.
+"""A check's detector between two runs: how it is read, advanced and reset, and what it learns from.
 
-A baseline is learned from a pinned run or from runs since the reset. `replay_check` leads a detector over the stored
-runs once more: nothing is written, and what only the moment knew is taken from what was stored, which alerts stood and
-what people chose. Live runs and replays use the same functions, so both get the same numbers. The decisions are made
-in the domain; `detector_step` writes the rows.
+A baseline is learned from a pinned run or from runs since the reset. Beside it: the latency of the baseline, and how
+far top scores have drifted from it. `replay_check` runs a detector over the stored runs once more and writes nothing;
+what only the moment knew, such as open alerts and people's choices, is read as stored. Live runs and replays use the
+same functions, so both get the same numbers. The domain decides; `detector_step` writes the rows.
 """
 
 from bisect import bisect_left, bisect_right

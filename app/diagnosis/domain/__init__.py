@@ -1,6 +1,5 @@
-"""Values of a diagnosis, and what is shown of diagnoses, of judgments to re-anchor, and of the quality of retrieval.
+"""Values of a diagnosis, and views of diagnoses, of judgments to re-anchor, and of the quality of retrieval.
 
-A quality report and a decision may come from another service too, so they are typed as the documents they are there.
 What to ask and what the answers hold is in `chunks`, the causes in `chunk_causes` and `run_causes`, the checklist of
 quality in `quality` and `texts`.
 """

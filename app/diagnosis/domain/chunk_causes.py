@@ -1,6 +1,6 @@
-"""Cause rules on expected chunks: of the wrong field, renamed, missing, scored low, never found, cut lower, outranked.
+"""Causes of one degraded canary: a rule for each cause, and `classify`, which takes the first of `RULES` that holds.
 
-Each returns its finding, or None where it does not hold. Limits were measured, see benchmarks/diagnosis.py.
+A rule returns its finding, or None where it does not hold. Limits were measured, see benchmarks/diagnosis.py.
 """
 
 from collections.abc import Callable, Sequence

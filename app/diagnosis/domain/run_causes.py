@@ -1,7 +1,7 @@
-"""What canaries of a run have in common: one cause that the whole run shares, and the shape of the fallen ones.
+"""What canaries of a run have in common: one cause that the whole run shares, and the headline of those degraded.
 
-A run's cause is that chunks were re-cut or re-indexed, documents renamed, scores or the embedder changed; it is found
-in `runs.service.finalising`. Headlines are made of counts, causes and the names that people gave to canaries,
+A run's cause is that chunks were re-cut or re-indexed, documents renamed, scores or the embedder changed;
+`runs.service.finalising` looks for it. Headlines are made of counts, causes and the names that people gave to canaries,
 categories, tags and documents; they hold no retrieved text. Causes of single canaries are in `chunk_causes`.
 """
 

@@ -1,4 +1,4 @@
-"""Proposals of judgments whose chunks were renamed: listed, accepted, rejected, or outdated.
+"""Proposals of judgments whose chunks were renamed: listed, accepted, rejected, or outdated; and patches of files.
 
 Accepting changes the canary as the API does; a canary of a file gets a patch to commit, and its proposal stays open
 until the file is applied. Proposals are made in `diagnoses`.

@@ -1,6 +1,7 @@
-"""Experiments, interleavings and promotions: defined, told of what units did, read with their decision, ended.
+"""Experiments, interleavings and promotions: defined, sent what users did, read with their decision, ended.
 
-An experiment that changes begins an epoch; a promotion holds a candidate to gates of which an experiment is the last.
+An experiment or interleaving that changes begins a new epoch; a promotion holds a candidate to gates of which an
+experiment is the last.
 """
 
 import hashlib

@@ -1,4 +1,8 @@
-"""Shadows: defined, read over time, deleted with all that is kept of them."""
+"""Shadows: defined, read over time, deleted with all that is kept of them; and how their candidate is asked.
+
+Pairs of answers come from clients, or the candidate is asked a share of the queries. The most different pairs become
+the items of a task.
+"""
 
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,8 @@
 """Delivery of notifications: take the next of a hook, render and send it, and record the result.
 
-Three transactions around one network call, so that no transaction waits for a receiver, and a crash anywhere
-leads to another attempt with the same bytes and the same idempotency key.
+Three transactions around one network call, so that no transaction waits for a receiver, and a crash anywhere leads to
+another attempt with the same bytes and the same idempotency key. Below: test messages, the notice of a delivery, and
+the outward ping.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""Views of hooks: destination, the checks that use each, and delivery counts. It only reads."""
+"""Views of hooks with their delivery counts, replay of dead deliveries, and the next attempt of a hook.
+
+The next attempt is a new delivery, else a resend to a receiver that would forget an alert.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

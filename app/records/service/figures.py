@@ -1,4 +1,7 @@
-"""The figures of a run and its canaries, as recorded or with the numbers of a re-scoring; read only."""
+"""The figures of a run and its canaries, as recorded or with the numbers of a re-scoring; it only reads.
+
+What is stored of a run beside its row is put into its form here too.
+"""
 
 import re
 from collections import Counter

@@ -1,6 +1,6 @@
-"""Runs and their results as views, with their evidence, and reports of all of them; suites with what came of them last.
+"""Runs and their results as views, with their evidence; and suites with the newest states of their canaries.
 
-Nothing here writes.
+Nothing here writes. The runs that a run may be compared with stand at the end.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

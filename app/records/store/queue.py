@@ -1,7 +1,7 @@
-"""The queue of runs: from a request, with the job that carries it out, to the moment that a worker begins it.
+"""The queue of runs, from a request with its job until a worker begins it; and the answers staged while it goes on.
 
-The database arbitrates: partial unique indexes allow one queued and one running run per check, and every
-change of status names the status it expects. The loser of a race moves on quietly.
+The database arbitrates: partial unique indexes allow one queued and one running run per check, and every change of
+status names the status it expects. The loser of a race moves on quietly.
 """
 
 from collections.abc import Collection, Mapping

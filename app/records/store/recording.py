@@ -1,6 +1,7 @@
-"""What happened, written: states only on change, one vector a run.
+"""What happened, written: states only on change, one vector a run, numbers folded into hours and days.
 
-All of it is called inside the transaction of the service that records; see `results` for reading it back.
+All of it is called inside the transaction of the service that records. The spans of states from which baselines are
+learned are read at the end; `results` reads everything else back.
 """
 
 import json

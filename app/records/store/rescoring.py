@@ -1,4 +1,4 @@
-"""Re-scorings in rows: what was requested, which runs are left to be judged anew, who is at it, and what came of it."""
+"""Rows of re-scorings: what runs amount to by one, what was requested, who works on it, and which runs are left."""
 
 import json
 from collections.abc import Collection, Iterable, Sequence

@@ -1,7 +1,7 @@
-"""Runs read back, with how their probes ended and what rankings scored.
+"""States, rankings and runs read back, with how probes ended and what rankings scored; rankings are stored here too.
 
-Nothing here scans raw history: runs carry their aggregates, states say how long they held. Numbers over time are
-read by series; writing is recording's.
+Nothing here scans raw history: runs carry their aggregates, states say how long they held. Numbers over time are read
+by `series`; `recording` writes the rest.
 """
 
 import json

@@ -1,6 +1,7 @@
-"""Tables of the means of a run for a report: at every cut-off, over whole rankings, by category, with intervals.
+"""Measures of a run for a report: the lead numbers, tables of means with intervals, and lines about recall.
 
-An undefined number is shown as a dash, never as 0.
+The tables are by cut-off, over whole rankings, by category and by composition. An undefined number is shown as a dash,
+never as 0.
 """
 
 from collections.abc import Collection, Mapping, Sequence

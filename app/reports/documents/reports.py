@@ -1,7 +1,7 @@
-"""Renders a report, the plain `{run, worst, results?}` of `records.documents`, as Markdown, JUnit XML, JSON or tables.
+"""Renders a report, the plain `{run, worst, results?}` of `records.documents`, and compares it with a saved one.
 
-Queries, ids and retrieved texts may be hostile: none of them can become markup, a mention or a control sequence.
-An undefined number is shown as a dash, never as 0.
+Forms are Markdown, JSON, JUnit XML, tables and HTML. Queries, ids and retrieved texts may be hostile: none of them can
+become markup, a mention or a control sequence. An undefined number is shown as a dash, never as 0.
 """
 
 import json

@@ -1,6 +1,7 @@
-"""The pages of a check, which show verdict with reasons, measures over time and causes, and of one of its canaries.
+"""The pages of a check: verdict with reasons, measures over time and causes; of its runs; and of one of its canaries.
 
-A canary can be tried out and diagnosed there, and the check told what is normal.
+A canary can be tried out and diagnosed there, and the check told what is normal. A diagnosis sends its progress as
+events.
 """
 
 import json

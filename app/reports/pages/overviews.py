@@ -1,6 +1,6 @@
-"""The overview page, checks sorted by severity, with filters in the address; and badges of checks for READMEs.
+"""The overview page, checks sorted by severity, with filters in the address; banners; badges of checks for READMEs.
 
-Badges need authentication like every other route: a session, or a key.
+A banner is an issue of Coalmine itself. Badges need authentication like every other route: a session, or a key.
 """
 
 from collections.abc import Mapping

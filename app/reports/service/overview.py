@@ -1,6 +1,6 @@
-"""The overview: checks that match a filter, sorted by severity, a page at a time.
+"""The overview: checks that match a filter, sorted by severity, a page at a time; and the events of the change feed.
 
-Reads one row of every check, and more only for those on the page. Nothing here writes.
+The overview reads one row of every check, and more only for those on the page. Nothing here writes.
 """
 
 from collections import Counter

@@ -1,4 +1,7 @@
-"""Reports of ended runs: means with intervals, worst canaries, and what changed since another run. It only reads."""
+"""Reports of ended runs: means with intervals, worst canaries, and what changed; loaded, or written on a schedule.
+
+A scheduled report is rendered when it is due, and its deliveries are queued with it.
+"""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,7 @@
 """The document of a retriever: the whole, merged with its preset, and the checks between its parts.
 
-Beside it a suggested mapping as a document, and the YAML of one. Its parts are in `requests` and `embedding`.
+Its embedder, its scorer and the endpoint that answers are documents here; request, lookup and response mapping are in
+`requests`. A suggested mapping as a document, and the YAML of one, stand at the end.
 """
 
 import re

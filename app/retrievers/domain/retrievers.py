@@ -1,7 +1,8 @@
 """A retriever as a value: endpoint, request, response mapping, scorer, embedder; and `Probe`, which queries it.
 
-Below it what its scores mean: relevance between 0 and 1 by scale. Answers are values of `base`; documents and presets
-that fill these in are in `documents` and `presets`.
+Below: limits of JMESPath expressions, what scores mean as relevance between 0 and 1, and how an embedder is compared
+with its reference. Answers are values of `base`; documents and presets that fill these in are in `documents` and
+`presets`.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""Runs queued by the clock: one look along an index at what is due, whose cost is that of what it finds.
+"""Runs queued by the clock or at once; checks that completed nothing for too long; and forgotten work, deferred again.
 
-What a check's schedule is, is read once per version. Whoever looks may be one of several replicas: the database lets
-one of them queue the run of an instant.
+What is due is found along an index, at the cost of what it finds. A check's schedule is read once per version. Several
+replicas may look at once: the database lets one of them queue the run of an instant.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""The end of a run: its verdict, and everything that follows from it, written in one transaction."""
+"""The end of a run: its verdict, and everything that follows from it, written in one transaction.
+
+Before it the ranking changes of canaries and texts that they lost are found, and one cause that explains the whole run.
+"""
 
 import json
 import logging

@@ -1,6 +1,7 @@
-"""The one-shot check: canary files and a probe in, a report out. It knows neither a database nor a server.
+"""The one-shot check: canary files and a probe in, a report out, without a database or a server.
 
-Judging is shared with the service, so that both say the same of the same answers; exit codes are the command's.
+Judging is shared with the service, so that both say the same of the same answers; exit codes are the command's. The
+trial of one stored canary stands at the end.
 """
 
 from collections import Counter

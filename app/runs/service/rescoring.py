@@ -1,7 +1,7 @@
 """Re-scoring: a judgment is corrected, and history is judged anew by it as a measures version of its own.
 
-`carry_on` is the story. The rankings are those that were stored, so the retriever gets no request, and what was written
-when the runs ended stays as it is. Judging is `Sweep`'s.
+`carry_on` is the story, and `Sweep` judges. The rankings are those that were stored, so the retriever gets no request,
+and what was written when the runs ended stays as it is.
 """
 
 from collections import OrderedDict
