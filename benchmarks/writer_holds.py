@@ -39,7 +39,7 @@ from app.main import open_service
 from app.operation.service import retention
 from app.records.service.plans import Planner
 from app.records.store.results import RankingBody
-from app.reports.service import reports as scheduled_reports
+from app.reports.service import reports as run_reports
 from app.reports.service.reports import DueReports
 from app.runs.service import rescoring
 from benchmarks.storage import ScriptedProbe, documents, one_run
@@ -135,7 +135,7 @@ def report(service: Benched) -> None:
     assert DueReports(service.store).queue_due(due) == 1
     with service.store.read() as connection:
         report_id = connection.execute(sa.select(reports.c.id)).scalar_one()
-    assert scheduled_reports.write_report(service.store, report_id, now=due)
+    assert run_reports.write_report(service.store, report_id, now=due)
 
 
 def forget(service: Benched) -> None:

@@ -315,7 +315,7 @@ def delete_check(store: StoreDep, request: Request, slug: str) -> None:
 def list_hooks(store: StoreDep, request: Request, after: After = "", limit: Limit = 50) -> Page[HookView]:
     """List the hooks; secrets are never shown, paths of webhook addresses only to scope admin."""
     rows = load_definitions(store, "hook", after=after, limit=limit + 1)
-    return definition_page([hook_views.for_reader(hook, for_readers=only_reads(request)) for hook in rows], limit)
+    return definition_page([hook_views.hook_for_caller(hook, for_readers=only_reads(request)) for hook in rows], limit)
 
 
 @router.get("/hooks/{slug}")
@@ -325,7 +325,7 @@ def get_hook(store: StoreDep, request: Request, slug: str) -> HookView:
     `warnings` says why its address cannot be reached, and the setting that allows it.
     """
     rows = load_definition(store, "hook", slug)
-    view = definition_shape(hook_views.for_reader(rows, for_readers=only_reads(request)))
+    view = definition_shape(hook_views.hook_for_caller(rows, for_readers=only_reads(request)))
     return {**view, "warnings": hook_warnings(request.app.state.hook_policy, view)}
 
 

@@ -28,7 +28,7 @@ from app.catalog.exchange import FORMATS, archived_note
 from app.catalog.exchange.csv import parse_columns
 from app.catalog.exchange.suite_builder import Limits, SuiteBuilder, parse_grades
 from app.catalog.service import references
-from app.catalog.service import suites as suite_power
+from app.catalog.service import suites as suite_plans
 from app.catalog.service.references import API
 from app.definitions.api import json_body, only_reads, wake
 from app.definitions.service import applying, definitions
@@ -88,7 +88,7 @@ def import_documents(  # noqa: PLR0913 - a parameter for each
     else:
         changes = applying.apply(store, vault, documents, managed_by=API, now=datetime.now(UTC))
         wake(request)
-    notes = [*notes, *suite_power.notes_on_plan(store, documents, managed_by=API), *_notes_on_hooks(request, documents)]
+    notes = [*notes, *suite_plans.notes_on_plan(store, documents, managed_by=API), *_notes_on_hooks(request, documents)]
     archived = sum(one.action == "archive" and one.kind == "canary" for one in changes)
     if archived and form != "coalmine":
         notes.append(archived_note(archived))

@@ -14,7 +14,7 @@ from app.base.texts import counted, percent_text
 from app.definitions.commands.resources import connect_server, open_database
 from app.diagnosis.documents import quality_markdown
 from app.diagnosis.domain import ReanchorDecision, ReanchorState, ReanchorView
-from app.diagnosis.service import quality as reporting
+from app.diagnosis.service import quality as quality_report
 from app.diagnosis.service import reanchoring
 from app.diagnosis.service.reanchoring import ProposalIds
 from app.reports.documents.reports import report_json
@@ -151,5 +151,5 @@ def quality(
         report = connect_server(server).quality(check)
     else:
         with open_database(data_dir) as (_, store):
-            report = reporting.report(store, check, now=now())
+            report = quality_report.report(store, check, now=now())
     typer.echo(quality_markdown(report) if form == "markdown" else report_json(report), nl=False)

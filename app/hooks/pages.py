@@ -174,7 +174,7 @@ def make_hook(request: Request, store: StoreDep, vault: VaultDep, form: FormInpu
 def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show the form of a stored hook, without its secret."""
     found = references.load_definition(store, hooks.KIND, slug)
-    stored = hooks.for_reader(found, for_readers=only_reads(request))
+    stored = hooks.hook_for_caller(found, for_readers=only_reads(request))
     form = with_revision(typed(stored.body), stored.revision)
     return _form(request, form, kind=stored.body["kind"], stored=stored)
 

@@ -38,7 +38,7 @@ from app.runs.service import rescoring, runs
 from app.runs.service.due_checks import RETENTION_SECONDS
 from app.runs.service.finalising import EndedRun
 from app.runs.service.runs import ShardEnd
-from app.traffic import service as traffic_sampling
+from app.traffic import service as traffic
 
 logger = logging.getLogger("coalmine.worker")
 
@@ -316,7 +316,7 @@ class WorkerTasks:
 
     def _ask_sample(self, job: Job) -> datetime | None:
         """Ask a sample of the traffic of a suite."""
-        done = self._ask(traffic_sampling.ask_sample, self._engine.probe, job)
+        done = self._ask(traffic.ask_sample, self._engine.probe, job)
         return self._note_end("reach", done=done, reach=job.key)
 
     def _rate_answers(self, job: Job) -> datetime | None:

@@ -24,7 +24,7 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.values import Category, Outcome, Reason, RunStatus, Trigger, Verdict
 from app.definitions.api import Limit, body_schema, wake
 from app.detection.domain.views import EvidenceSeries
-from app.detection.service import baselines as detector_series
+from app.detection.service import baselines
 from app.records.domain import CanaryHistory, MeasureSeries, ReportView, ResultView, RunView
 from app.records.service import runs
 from app.reports.documents import reports
@@ -204,7 +204,7 @@ def get_evidence_series(
     only the newest are read, from `since` on.
     """
     since, until = _period(start, end)
-    return detector_series.evidence(store, slug, start=to_us(since), end=to_us(until), points=points)
+    return baselines.evidence(store, slug, start=to_us(since), end=to_us(until), points=points)
 
 
 @router.get("/checks/{slug}/canaries/{key}/history")

@@ -46,8 +46,7 @@ from app.records import documents as shapes
 from app.records.documents import judgment_shape, time_text
 from app.records.domain import RunDetails
 from app.records.store import results
-from app.retrievers import store as embedders
-from app.retrievers import store as rates
+from app.retrievers import store as retriever_rows
 from app.retrievers.documents.retrievers import RetrieverDocument, suggestion_view
 from app.retrievers.domain.field_guesses import are_ranks, score_order
 from app.retrievers.domain.mapping_suggestions import likely_scale, suggest_mappings, usable_scale
@@ -536,7 +535,7 @@ def reserve_rate(store: Store, retriever: str, count: int, interval: float) -> f
     """Reserve requests in the rate that all processes have in common; gives the seconds until the first."""
     with store.write() as connection:
         width = round(count * interval * 1_000_000)
-        return rates.reserve(connection, retriever, microseconds=width) / 1_000_000
+        return retriever_rows.reserve(connection, retriever, microseconds=width) / 1_000_000
 
 
 _DIGITS = 3  # of cosines: the arithmetic of models repeats itself no better, and equal findings are stored once
@@ -586,14 +585,14 @@ def check_embedder(
 def save_record(connection: Connection, run_id: int, finding: EmbedderRecord | None) -> None:
     """Save the finding of a run, inside the transaction that ends it."""
     if finding is not None:
-        embedders.save_finding(connection, run_id, finding.embedder_id, finding.body)
+        retriever_rows.save_finding(connection, run_id, finding.embedder_id, finding.body)
 
 
 def embedder_view(store: Store, slug: str) -> EmbedderView:
     """Return the last finding about a retriever's embedder, nulls where there is none. Raises NotFoundError."""
     with store.read() as connection:
         retriever = require(catalog.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
-        row = embedders.newest_embedder(connection, retriever.id) or _NO_EMBEDDER
+        row = retriever_rows.newest_embedder(connection, retriever.id) or _NO_EMBEDDER
         times = results.run_times(connection, [run for run in (row.seen_run, row.since_run) if run is not None])
     return EmbedderView(
         retriever=slug,
@@ -623,7 +622,7 @@ def reset_reference(store: Store, slug: str) -> None:
     """Let the next run learn a new reference. Raises NotFoundError where there is no such retriever."""
     with store.write() as connection:
         retriever = require(catalog.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
-        embedders.forget(connection, retriever.id)
+        retriever_rows.forget(connection, retriever.id)
 
 
 def _load_or_learn(
@@ -632,16 +631,16 @@ def _load_or_learn(
     """Return the row of an embedder; these vectors become its reference where it has none."""
     digest = _digest(embedder)
     with store.read() as connection:
-        retriever_id = embedders.retriever_of(connection, run_id)
-        row = embedders.find_embedder(connection, retriever_id, digest)
+        retriever_id = retriever_rows.retriever_of(connection, run_id)
+        row = retriever_rows.find_embedder(connection, retriever_id, digest)
     learns = embedded.outcome is Outcome.OK and (row is None or row.vectors is None)
     if row is not None and not learns:
         return row
     with store.write() as connection:
-        row = embedders.save_embedder(connection, retriever_id, digest, embedder.model)
+        row = retriever_rows.save_embedder(connection, retriever_id, digest, embedder.model)
         if learns:
-            embedders.learn(connection, row.id, embedded.vectors, run_id=run_id, at=to_us(now))
-        return embedders.find_embedder(connection, retriever_id, digest) or row
+            retriever_rows.learn(connection, row.id, embedded.vectors, run_id=run_id, at=to_us(now))
+        return retriever_rows.find_embedder(connection, retriever_id, digest) or row
 
 
 def _digest(embedder: Embedder) -> bytes:

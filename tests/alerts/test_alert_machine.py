@@ -31,7 +31,7 @@ from app.catalog import store as catalog
 from app.catalog.service import references
 from app.definitions.service import definitions
 from app.hooks.domain import Hook, Message, Receipt
-from app.hooks.service import hooks as dead_letters
+from app.hooks.service import hooks as hook_views
 from app.hooks.tables import alerts, deliveries, incidents, transitions
 from app.runs.service import due_checks
 from tests.conftest import Databases
@@ -247,9 +247,9 @@ class AlertMachine(RuleBasedStateMachine):
         dead = [row for row in self._rows(deliveries) if row.state == "dead"]
         try:
             if number is None:
-                dead_letters.replay_all(self.store, hook, now=self.world.clock())
+                hook_views.replay_all(self.store, hook, now=self.world.clock())
             elif dead:
-                dead_letters.replay(self.store, dead[number % len(dead)].id, now=self.world.clock())
+                hook_views.replay(self.store, dead[number % len(dead)].id, now=self.world.clock())
         except ConflictError:
             pass
         left = {row.id for row in self._rows(deliveries) if row.state == "dead"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.alerts import store as incidents
+from app.alerts import store as alerts
 from app.alerts.service import evidence, notifications
 from app.alerts.service import views as alert_views
 from app.base.db.engine import Store
@@ -235,10 +235,8 @@ def test_of_two_replicas_that_open_an_incident_one_does(store: Store) -> None:
     (row,) = _rows(store)
     with store.write() as connection:
         values = {name: getattr(row, name) for name in ("check_id", "incident_class", "dedupe_key", "severity")}
-        assert incidents.open_incident(connection, **values, alert_id=row.alert_id, opened_at=row.opened_at) is None
-        assert not incidents.end_abandoned(
-            connection, row.check_id, row.incident_class, row.dedupe_key, at=row.opened_at
-        )
+        assert alerts.open_incident(connection, **values, alert_id=row.alert_id, opened_at=row.opened_at) is None
+        assert not alerts.end_abandoned(connection, row.check_id, row.incident_class, row.dedupe_key, at=row.opened_at)
 
 
 def test_the_alert_of_the_slower_replica_enters_the_incident_of_the_faster_at_the_next_tick(
@@ -249,7 +247,7 @@ def test_the_alert_of_the_slower_replica_enters_the_incident_of_the_faster_at_th
     (row,) = _rows(store)
     world.apply(page([canary(key) for key in KEYS], rules=[SOFT, HARSH], remind="1h"))
     with monkeypatch.context() as unseen:  # the slower one read before the faster one committed
-        unseen.setattr(incidents, "open_incidents", lambda *_, **__: [])
+        unseen.setattr(alerts, "open_incidents", lambda *_, **__: [])
         _miss(world, 10)
     late = next(alert for alert in world.alerts() if alert["rule"] == "threshold-coverage")
     assert (late["state"], late["incident_id"]) == ("firing", None)

@@ -13,7 +13,6 @@ from app.alerts.documents import read_rules, rule_in_words, rules_in_force, rule
 from app.alerts.domain.rules import RunFacts, SlowerLimits, condition, default_slower_rule, silent_rules
 from app.alerts.domain.telling import AlertFacts, alert_advice, alert_summary
 from app.alerts.service import explanations, transitions
-from app.alerts.service import explanations as alert_details
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError
@@ -397,14 +396,14 @@ def test_the_page_of_the_alert_draws_the_latency_around_it_with_its_bound(usual:
 def test_a_long_alert_shows_its_beginning_and_the_newest_runs(
     sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alert_details, "_BEFORE", 2)
-    monkeypatch.setattr(alert_details, "_MOST", 7)
+    monkeypatch.setattr(explanations, "_BEFORE", 2)
+    monkeypatch.setattr(explanations, "_MOST", 7)
     pages = site(sqlite_store)
     define(pages.world, {"kind": "latency", "percentile": "max", "warning": {"above": "800ms"}})
     run(pages.world, 0.02, 5)
     run(pages.world, 1.0, 12)
     [alert] = [one for one in pages.world.alerts() if one["kind"] == "latency"]
-    details = alert_details.details(sqlite_store, int(alert["id"]), links=LINKS, now=pages.world.clock())
+    details = explanations.details(sqlite_store, int(alert["id"]), links=LINKS, now=pages.world.clock())
     assert details["latency"] is not None
     assert [(one.run_id, one.after_others) for one in details["latency"].runs] == [
         ("4", False),

@@ -15,7 +15,7 @@ from app.definitions.service import applying
 from app.demo.server import create_demo
 from app.detection.service import baselines
 from app.records.domain import ResultView
-from app.records.service import runs as results
+from app.records.service import runs as run_views
 from app.records.service.plans import Planner
 from app.retrievers.client.probe import RetrieverProbe
 from app.runs.service import due_checks, runs
@@ -56,7 +56,7 @@ def test_a_loss_of_four_per_cent_of_the_demo_alerts_within_four_runs_and_names_w
     (alert,) = world.alerts()
     assert (alert["rule"], alert["severity"], alert["state"]) == ("regression", "critical", "firing")
     before, after = (
-        {one["key"]: one for one in results.results(sqlite_store, str(run_.id))[0]}
+        {one["key"]: one for one in run_views.results(sqlite_store, str(run_.id))[0]}
         for run_ in (healthy[-1], broken[-1])
     )
     lost = {key for key, result in after.items() if "missing" in result["reasons"]}

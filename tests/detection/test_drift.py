@@ -9,7 +9,7 @@ from app.base.db.engine import Store
 from app.base.values import Ranking
 from app.detection.domain.decision import score_drift, top_overlap
 from app.detection.domain.views import DriftKind, StoredDrift
-from app.detection.service import detectors as drifting
+from app.detection.service import detectors
 from app.records.service.plans import Planner
 from app.records.store import results
 from app.records.store.queue import ClaimedRun
@@ -99,7 +99,7 @@ def _drift(world: World, first: int, last: int, now: Sequence[Ranking]) -> Store
             state = plan.held[plan.inputs.canary_ids[position]]
             return state.first_run if plan.still_holds(state, ranking_ids[position], position) else None
 
-        return drifting.drift_of(
+        return detectors.drift_of(
             connection,
             claimed.check_id,
             plan.inputs,

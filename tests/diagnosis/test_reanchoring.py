@@ -17,7 +17,7 @@ from app.catalog.documents.canary_files import read_canary_files
 from app.catalog.service import references
 from app.cli import app
 from app.definitions.service import definitions
-from app.diagnosis import store as stored
+from app.diagnosis import store as diagnoses
 from app.diagnosis.documents import Replacement, patch_text
 from app.diagnosis.domain import ReanchorDecision, ReanchorState, ReanchorView
 from app.diagnosis.service import reanchoring
@@ -177,10 +177,10 @@ def _propose_again(setting: Diagnosed, key: str, many: int) -> None:
     """Let so many more proposals wait, as if of many canaries like this one."""
     with setting.store.write() as connection:
         check = references.load_definition(setting.store, "check", "watch").id
-        rows = stored.list_reanchors(connection, check, state=None, limit=10)
+        rows = diagnoses.list_reanchors(connection, check, state=None, limit=10)
         mine = next(row for row in rows if row.key == key)
         for number in range(many):
-            stored.propose(
+            diagnoses.propose(
                 connection,
                 diagnosis_id=mine.diagnosis_id,
                 check_id=mine.check_id,

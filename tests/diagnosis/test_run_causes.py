@@ -13,7 +13,7 @@ from app.alerts.domain.telling import AlertFacts, alert_summary
 from app.alerts.service import transitions
 from app.base.db.engine import Store
 from app.base.values import Canary, Cause, Judgment, Outcome, Ranking, RuleKind
-from app.diagnosis import store as run_causes
+from app.diagnosis import store as diagnosis_rows
 from app.diagnosis.domain import Case, ReanchorState
 from app.diagnosis.domain import run_causes as run_cause_search
 from app.diagnosis.domain.chunk_causes import classify
@@ -253,7 +253,7 @@ def test_it_is_said_as_long_as_it_lasts_and_no_longer(sqlite_store: Store) -> No
     setting.library.chunks = dict(TEXTS)
     healed = setting.run()
     with sqlite_store.read() as connection:
-        stored = run_causes.run_causes_of(connection, [run.id for run in (well, first, second, third, healed)])
+        stored = diagnosis_rows.run_causes_of(connection, [run.id for run in (well, first, second, third, healed)])
     assert {run: (one["since_run"], one["before_run"]) for run, one in stored.items()} == {
         run.id: (first.id, well.id) for run in (first, second, third)
     }

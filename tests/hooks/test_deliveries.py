@@ -20,7 +20,7 @@ from app.catalog.tables import definition_versions
 from app.hooks.client.webhook import Sender, send_webhook
 from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import deliveries
-from app.hooks.service import hooks as dead_letters
+from app.hooks.service import hooks as hook_views
 from app.hooks.service.deliveries import SentDelivery
 from app.hooks.tables import deliveries as rows
 from tests.support.blocking import waits_for_a_lock
@@ -365,13 +365,13 @@ def test_after_a_day_a_delivery_is_dead_and_can_be_replayed(world: World) -> Non
     number = int(world.deliveries()[0]["id"])
     assert 24 < len(world.deliveries()[0]["attempts"]) < 40
     world.send.receipts = []
-    dead_letters.replay(world.store, number, now=world.clock())
+    hook_views.replay(world.store, number, now=world.clock())
     assert _state(world.deliver()) == "delivered"
     assert len({message for _, message in world.send.sent}) == 1  # the same bytes under the same id
     with pytest.raises(ConflictError):
-        dead_letters.replay(world.store, number, now=world.clock())
+        hook_views.replay(world.store, number, now=world.clock())
     with pytest.raises(NotFoundError):
-        dead_letters.replay(world.store, 999, now=world.clock())
+        hook_views.replay(world.store, 999, now=world.clock())
 
 
 def test_a_resolve_is_retried_exactly_like_a_trigger(world: World) -> None:
@@ -395,7 +395,7 @@ def test_a_replayed_trigger_was_begun_once_so_its_resolve_is_sent(world: World) 
         world.deliver_all()
         world.clock.advance(43_200)
     assert _told(world) == [("alert.opened", "dead")]
-    dead_letters.replay(world.store, int(world.deliveries()[0]["id"]), now=world.clock())
+    hook_views.replay(world.store, int(world.deliveries()[0]["id"]), now=world.clock())
     _heal(world)
     world.deliver_all()
     assert _told(world) == [("alert.opened", "delivered"), ("alert.resolved", "delivered")]

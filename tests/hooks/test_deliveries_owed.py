@@ -5,7 +5,7 @@ import pytest
 from app.base.db.engine import Store
 from app.base.errors import ConflictError
 from app.catalog import store as catalog
-from app.hooks import store as replays
+from app.hooks import store as outbox
 from app.hooks.domain import Receipt
 from app.hooks.service import deliveries, hooks
 from tests.support.fakes import answered, hits
@@ -128,7 +128,7 @@ def test_what_tells_of_an_alert_whose_end_nobody_will_tell_is_not_replayed(world
 def _unended(world: World) -> list[str]:
     with world.store.read() as connection:
         hook = present(catalog.find_definition(connection, "hook", "ops"))
-        return [f"{kind} of {check}" for check, kind in replays.unended_incidents(connection, hook.id)]
+        return [f"{kind} of {check}" for check, kind in outbox.unended_incidents(connection, hook.id)]
 
 
 def test_an_incident_is_unended_at_a_receiver_from_its_first_message_to_its_resolve(world: World) -> None:

@@ -13,7 +13,7 @@ from app.catalog.service import references
 from app.hooks import store as outbox
 from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import deliveries
-from app.hooks.service import hooks as dead_letters
+from app.hooks.service import hooks as hook_views
 from app.hooks.tables import transitions
 from app.records.store import series
 from tests.support.fakes import DELIVERED, ActingSend
@@ -74,7 +74,7 @@ def test_a_resolve_is_never_the_first_thing_a_receiver_hears(world: World, statu
     assert _received(world) == ["alert.opened"] * 3
     assert _told(world) == [("alert.opened", "dead"), ("alert.resolved", "dead")]
     opened = next(one for one in world.deliveries() if one["type"] == "alert.opened")
-    dead_letters.replay(world.store, int(opened["id"]), now=world.clock())
+    hook_views.replay(world.store, int(opened["id"]), now=world.clock())
     world.deliver_all()
     assert _received(world)[3:] == ["alert.opened", "alert.resolved"]
 
@@ -111,7 +111,7 @@ def test_a_trigger_is_not_replayed_behind_its_resolve(world: World, *, delivered
     if delivered:
         world.deliver_all()
     with pytest.raises(ConflictError, match="later"):
-        dead_letters.replay(world.store, dead, now=world.clock())
+        hook_views.replay(world.store, dead, now=world.clock())
     world.deliver_all()
     assert _received(world) == [*["alert.opened"] * 3, "alert.resolved"]
 
@@ -124,7 +124,7 @@ def test_a_trigger_is_replayed_with_its_resolve_behind_it_where_that_is_dead_too
         world.deliver()
         world.clock.advance(43_200)
     assert len(world.deliveries(state="dead")) == 2
-    dead_letters.replay(world.store, dead, now=world.clock())
+    hook_views.replay(world.store, dead, now=world.clock())
     assert not world.deliveries(state="dead")
     world.deliver_all()
     assert _received(world)[-2:] == ["alert.opened", "alert.resolved"]
@@ -141,7 +141,7 @@ def test_what_another_hook_heard_is_no_obstacle(store: Store) -> None:
         world.deliver_all()
         world.clock.advance(43_200)
     (dead,) = world.deliveries(state="dead")
-    dead_letters.replay(store, int(dead["id"]), now=world.clock())
+    hook_views.replay(store, int(dead["id"]), now=world.clock())
     assert world.deliveries(hook="one")[0]["state"] == "pending"
 
 
@@ -155,7 +155,7 @@ def test_nothing_is_replayed_to_a_hook_that_is_archived_or_disabled(world: World
         deliveries.send_test(world.store, "ops", now=world.clock())
         world.deliver()
     with pytest.raises(ConflictError, match="archived" if archived else "disabled"):
-        dead_letters.replay(world.store, dead, now=world.clock())
+        hook_views.replay(world.store, dead, now=world.clock())
     assert world.deliver() is None
 
 

@@ -10,7 +10,7 @@ from app.base.db.engine import Store, to_us
 from app.base.values import Outcome
 from app.detection.domain.views import EvidenceSeries, NormalRange
 from app.detection.service import baselines
-from app.diagnosis import pages as quality_charts
+from app.diagnosis import pages as diagnosis_pages
 from app.diagnosis.service.quality import report
 from app.records.domain import Gap, GapReason, MeasureSeries
 from app.records.store.series import Point
@@ -274,19 +274,19 @@ def test_scores_of_relevant_and_other_hits_are_counted_in_bins_that_hold_all_of_
     found = present(section["histogram"])
     assert {kind: sum(counts) for kind, counts in found["counts"].items()} == {"relevant": 8, "other": 8}
     assert (len(found["edges"]), found["edges"][0], found["edges"][-1]) == (21, 0.89, 0.9)
-    drawn = quality_charts.histogram(section)
+    drawn = diagnosis_pages.histogram(section)
     assert drawn is not None
     assert {bar["kind"] for bar in drawn["bars"]} == {"relevant", "other"}
-    assert all(0 <= bar["x"] <= bar["x"] + bar["width"] <= quality_charts.WIDTH for bar in drawn["bars"])
-    assert max(bar["height"] for bar in drawn["bars"]) == quality_charts.HEIGHT
+    assert all(0 <= bar["x"] <= bar["x"] + bar["width"] <= diagnosis_pages.WIDTH for bar in drawn["bars"])
+    assert max(bar["height"] for bar in drawn["bars"]) == diagnosis_pages.HEIGHT
 
 
 def test_what_has_no_distribution_has_no_picture(alone: World) -> None:
     alone.run()
     sections = {one["name"]: one for one in report(alone.store, CHECK, now=alone.clock())["sections"]}
     assert sections["precision"]["histogram"] is None, "three hits of a kind are too few"
-    assert quality_charts.histogram(sections["precision"]) is None
-    depths = quality_charts.depths(sections["recall"])
+    assert diagnosis_pages.histogram(sections["precision"]) is None
+    depths = diagnosis_pages.depths(sections["recall"])
     assert depths is not None
     assert depths["depths"] == ["1", "3", "5", "10"]
     assert [(name, count) for name, count, _ in depths["rows"]] == [

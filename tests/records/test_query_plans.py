@@ -13,10 +13,9 @@ from sqlalchemy import Connection
 from app.alerts import store as alerts
 from app.base.db.engine import Store
 from app.hooks import store as outbox
-from app.hooks import store as replays
 from app.hooks.domain import OUT_OF_REACH
 from app.records.store import history, pruning, queue, results, series
-from app.reports import store as change_feed
+from app.reports import store as report_rows
 from tests.support.world import COVERAGE, World, canary, page
 
 pytestmark = pytest.mark.databases
@@ -35,7 +34,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "begin_attempt": lambda connection: outbox.begin_attempt(connection, 1, owner="o", now=1),
     "next_attempt": lambda connection: outbox.next_attempt(connection, 1, now=1),
     "forgotten_hooks": lambda connection: outbox.forgotten_hooks(connection, 1),
-    "begin_resend": lambda connection: replays.begin_resend(connection, 1, owner="o", now=1),
+    "begin_resend": lambda connection: outbox.begin_resend(connection, 1, owner="o", now=1),
     "bring_forward": lambda connection: outbox.bring_forward(connection, 1, now=1, errors=OUT_OF_REACH),
     "outbox": outbox.count_pending,
     "count_alerts": alerts.count_alerts,
@@ -59,10 +58,10 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "under_way": lambda connection: series.under_way(connection, 1),
     "recent_runs": lambda connection: series.recent_runs(connection, [1, 2], "coverage", limit=3),
     "dead_lately": lambda connection: series.dead_letters(connection, 1),
-    "news_of_runs": change_feed.newest_runs,
-    "news_of_alerts": change_feed.open_alerts,
-    "followed_run": lambda connection: change_feed.followed_run(connection, 1),
-    "new_shards": lambda connection: change_feed.new_shards(connection, 1, {2}),
+    "news_of_runs": report_rows.newest_runs,
+    "news_of_alerts": report_rows.open_alerts,
+    "followed_run": lambda connection: report_rows.followed_run(connection, 1),
+    "new_shards": lambda connection: report_rows.new_shards(connection, 1, {2}),
     "alerts_of_check": lambda connection: series.list_alerts(connection, 1, 1, 2, limit=2),
     "evidence": lambda connection: series.evidence_rows(connection, 1, 1, 2, limit=2),
     "spans_with_runs": lambda connection: series.spans_with_runs(connection, 1, [(1, 2), (3, 4)]),

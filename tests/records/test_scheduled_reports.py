@@ -34,7 +34,7 @@ from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
 from app.reports import metrics
 from app.reports import store as report_rows
-from app.reports.service import reports as scheduled_reports
+from app.reports.service import reports as run_reports
 from app.reports.service.reports import DueReports
 from tests.support.fakes import FakeSend, answered, hits
 from tests.support.living import until
@@ -100,7 +100,7 @@ def written(world: World) -> list[dict[str, Any]]:
     """Write the reports that are due, as jobs, and give all deliveries of reports."""
     queue = open_queue(world.store)
     for job in queue.take(datetime.now(UTC), Room([JobKind.REPORT], 9)):
-        scheduled_reports.write_report(world.store, job.key, now=world.clock())
+        run_reports.write_report(world.store, job.key, now=world.clock())
         queue.finish(job)
     return [one for one in world.deliveries() if one["type"] == "report.ready"]
 
@@ -298,7 +298,7 @@ def _statements_of_writes(store: Store, act: Callable[[], object]) -> list[str]:
 def test_results_are_read_and_rendered_outside_the_writing_transaction(world: World) -> None:
     world.clock.now = MONDAY + timedelta(minutes=1)
     due(world, world.clock())
-    write = partial(scheduled_reports.write_report, world.store, 1, now=world.clock())
+    write = partial(run_reports.write_report, world.store, 1, now=world.clock())
     writes = " ".join(_statements_of_writes(world.store, write)).lower()
     assert "update reports" in writes
     assert "deliveries" in writes
@@ -308,7 +308,7 @@ def test_results_are_read_and_rendered_outside_the_writing_transaction(world: Wo
 def test_processes_that_write_the_same_report_send_one(world: World) -> None:
     world.clock.now = MONDAY + timedelta(minutes=1)
     due(world, world.clock())
-    write = partial(scheduled_reports.write_report, world.store, 1, now=world.clock())
+    write = partial(run_reports.write_report, world.store, 1, now=world.clock())
     together, sent = threading.Barrier(4), []
 
     def begin() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from app.base.documents.parsing import parse_document
 from app.base.documents.texts import parse_cut
-from app.retrievers import service as trials
+from app.retrievers import service as retriever_service
 from app.retrievers.client.probe import read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.field_guesses import Field, guess_fields
@@ -147,8 +147,8 @@ def retriever() -> dict[str, Any]:
 
 def test_of_a_pasted_answer_no_more_is_suggested_from_than_of_one_that_came() -> None:
     document = parse_document(RetrieverDocument, retriever())
-    filler = "1," * (trials.SUGGESTED_FROM // 2)
+    filler = "1," * (retriever_service.SUGGESTED_FROM // 2)
     body = f'{{"filler": [{filler}1], "data": [{{"id": "a", "text": "{PROSE}"}}, {{"id": "b", "text": "{PROSE}"}}]}}'
     assert suggest_mappings(json.loads(body)) != []
-    trial = trials.try_answer(read_pasted, document, body, "logs", k=5)
+    trial = retriever_service.try_answer(read_pasted, document, body, "logs", k=5)
     assert (trial["suggestions"], present(trial["response"])["bytes"]) == ([], len(body))

@@ -15,9 +15,8 @@ from app.base.db.engine import Store, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import Answer, Outcome, Verdict
 from app.operation.service import retention
-from app.records.service import runs as result_views
 from app.records.service import runs as run_views
-from app.records.store import rescoring as asked_for
+from app.records.store import rescoring as rescoring_rows
 from app.records.tables import (
     idempotency_keys,
     marks,
@@ -89,7 +88,7 @@ def _run_ids(world: World) -> list[int]:
 
 
 def _shown(world: World, run_id: int, version: str | None = None) -> dict[str, Any]:
-    return {**result_views.report(world.store, str(run_id), version=version)}
+    return {**run_views.report(world.store, str(run_id), version=version)}
 
 
 def _rows(world: World) -> dict[str, list[tuple[Any, ...]]]:
@@ -147,10 +146,10 @@ def test_the_results_show_the_judgments_that_are_in_force_now(world: World) -> N
     _correct(world, bee={"expected_chunks": [{"id": "bee-2024", "grade": 3}], "tags": ["fixed"]})
     version = _rescored(world)["measures_version"]
     run = str(_run_ids(world)[-1])
-    (bee,), _ = result_views.results(world.store, run, tag="fixed", version=version)
+    (bee,), _ = run_views.results(world.store, run, tag="fixed", version=version)
     assert (bee["verdict"], bee["any_match"], bee["measures"]["R@1"]) == ("healthy", True, 1.0)
     assert bee["ranking"][0]["judgment"] == {"id": "bee-2024", "grade": 3}
-    (bee,), _ = result_views.results(world.store, run, verdict=Verdict.DEGRADED)
+    (bee,), _ = run_views.results(world.store, run, verdict=Verdict.DEGRADED)
     assert (bee["key"], bee["reasons"], bee["tags"]) == ("bee", ["missing"], [])
 
 
@@ -567,9 +566,9 @@ def test_runs_and_rankings_that_are_pruned_while_they_are_judged_are_left_out(
     _correct(world, bee={"expected_chunks": ["new-bee"]})
     rescoring_id = _ask(world)
     with world.store.read() as connection:
-        asked = asked_for.find(connection, rescoring_id)
+        asked = rescoring_rows.find(connection, rescoring_id)
         assert asked is not None
-        left = asked_for.runs_left(connection, asked, after=0, limit=10)
+        left = rescoring_rows.runs_left(connection, asked, after=0, limit=10)
     batch = Sweep(world.store, asked).judge(left)
     retention.prune(world.store, world.clock(), days=10)
     rescoring._save_scores(world.store, batch)
@@ -631,7 +630,7 @@ def test_a_ranking_is_judged_once_however_many_runs_had_it(world: World) -> None
     _rescored(world)
     assert world.count("scores")["scores"] - before == 3  # of the cat: its own chunk, and two more
     with world.store.read() as connection:
-        newest = next(iter(asked_for.find_runs(connection, 1, _run_ids(world)[-1:]).values()))
+        newest = next(iter(rescoring_rows.find_runs(connection, 1, _run_ids(world)[-1:]).values()))
     assert (newest.degraded, newest.degraded_reasons is None) == (1, False)
 
 

@@ -17,8 +17,8 @@ from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.tables import canary_versions
 from app.records import documents as shapes
 from app.records.domain import CanaryState
-from app.records.service import plans, runs
-from app.records.service import runs as result_views
+from app.records.service import plans
+from app.records.service import runs as run_views
 from app.records.tables import layouts
 from app.reports.documents.reports import compare_reports
 from app.reports.service import charts
@@ -262,7 +262,7 @@ def test_a_check_whose_suite_is_empty_fails_with_the_reason(store: Store) -> Non
     assert (shown["status"], shown["verdict"]) == ("failed", "unknown")
     assert shown["reasons"] == ["suite 'suite' has no canaries"]
     assert world.results(run) == {}
-    assert runs.health(store, CHECK)["id"] == str(run.id)
+    assert run_views.health(store, CHECK)["id"] == str(run.id)
 
 
 def test_definitions_changed_during_a_run_do_not_change_it(world: World) -> None:
@@ -342,7 +342,7 @@ def test_an_older_run_still_names_its_degraded_queries(world: World) -> None:
     second = world.run()
     world.probe.all_answer()
     third = world.run()
-    listed = runs.list_runs(world.store, CHECK, before=None, limit=10)
+    listed = run_views.list_runs(world.store, CHECK, before=None, limit=10)
     assert [(run["id"], run["degraded_queries"]) for run in listed] == [
         (str(third.id), []),
         (str(second.id), []),
@@ -371,7 +371,7 @@ def test_results_are_filtered_and_paged_in_the_order_of_the_suite(store: Store) 
     assert list(world.results(int(run), verdict=Verdict.DEGRADED)) == ["a"]
     pages, after = [], -1
     for _ in range(3):
-        found, following = result_views.results(store, run, after=after, limit=1)
+        found, following = run_views.results(store, run, after=after, limit=1)
         pages += [result["key"] for result in found]
         after = following if following is not None else 99
     assert pages == ["c", "a", "b"]
@@ -381,7 +381,7 @@ def test_results_are_filtered_and_paged_in_the_order_of_the_suite(store: Store) 
 def test_a_report_holds_every_result_with_the_worst_first(world: World) -> None:
     world.probe.answers["cat"] = answered(hits("noise"))
     run = world.run()
-    report = result_views.report(world.store, str(run.id))
+    report = run_views.report(world.store, str(run.id))
     assert report["run"] == world.shown(run)
     assert {result["key"] for result in report["results"]} == set(KEYS)
     assert report["worst"][0]["key"] == "cat"
@@ -396,7 +396,7 @@ def test_a_run_that_keeps_few_rankings_reads_the_others_back(world: World, monke
     for key in KEYS:
         world.probe.answers[key] = answered(hits("noise", f"doc-{key}"))
     read_back = world.run()
-    results = result_views.report(world.store, str(read_back.id))["results"]
+    results = run_views.report(world.store, str(read_back.id))["results"]
     assert [one["measures"]["RR"] for one in results] == [0.5] * len(KEYS)
     assert [one["ranking"][1]["id"] for one in results] == [f"doc-{key}" for key in KEYS]
     assert {one["since_run"] for one in results} == {str(read_back.id)}
@@ -406,17 +406,17 @@ def test_a_run_that_keeps_few_rankings_reads_the_others_back(world: World, monke
 def test_a_run_that_goes_on_has_no_report_yet(world: World) -> None:
     queued = world.wish()
     with pytest.raises(ConflictError):
-        result_views.report(world.store, str(queued))
+        run_views.report(world.store, str(queued))
     assert world.shown(queued)["status"] == "queued"
     assert world.results(queued) == {}
 
 
 def test_what_was_never_run_is_not_found(world: World) -> None:
     with pytest.raises(NotFoundError):
-        runs.health(world.store, CHECK)
+        run_views.health(world.store, CHECK)
     for strange in ("0", "99", "x", "-1", "9" * 40, "\u0663"):
         with pytest.raises(NotFoundError):
-            runs.run(world.store, strange)
+            run_views.run(world.store, strange)
 
 
 def _timeline(world: World, key: str) -> Sequence[CanaryState]:
@@ -430,20 +430,20 @@ def test_runs_of_a_measures_version_before_read_as_they_were_and_are_said_not_to
     world.run()
     world.probe.answers["bee"] = answered(hits("noise"))
     old = world.run()
-    before = result_views.report(world.store, str(old.id))
+    before = run_views.report(world.store, str(old.id))
     with world.store.write() as connection:  # as the release before stored it
         for row in connection.execute(sa.select(layouts.c.id, layouts.c.hash)).all():
             was = sa.update(layouts).where(layouts.c.id == row.id)
             connection.execute(was.values(measures_version="1", hash=bytes(row.hash)[::-1]))
     for named in (None, "1"):
-        read = result_views.report(world.store, str(old.id), version=named)
+        read = run_views.report(world.store, str(old.id), version=named)
         assert read == {**before, "run": {**before["run"], "measures_version": "1"}}
     later = replace(world, store=Store(world.store.engine.url.render_as_string(hide_password=False)))  # of this release
-    new = result_views.report(world.store, str(later.run().id))
+    new = run_views.report(world.store, str(later.run().id))
     later.store.close()
     assert new["run"]["measures_version"] == "2"
     assert compare_reports(read, new)["differences"] == ["the numbers are of different measures versions"]
-    assert result_views.report(world.store, str(old.id)) == read
+    assert run_views.report(world.store, str(old.id)) == read
 
 
 def test_a_run_over_stored_definitions_this_release_refuses_fails_with_the_reason(world: World) -> None:
@@ -455,7 +455,7 @@ def test_a_run_over_stored_definitions_this_release_refuses_fails_with_the_reaso
         )
     ended = world.run()
     assert ended.status == "failed"
-    reasons = result_views.report(world.store, str(ended.id))["run"]["reasons"]
+    reasons = run_views.report(world.store, str(ended.id))["run"]["reasons"]
     assert reasons == [
         "canary 'bee' cannot be used as it is defined: query: must be text, not a number; put it in quotes"
     ]
@@ -467,5 +467,5 @@ def test_a_canary_of_thousands_of_judgments_by_document_is_run_and_read(world: W
     world.apply(page([canary("ant", expected_chunks=[{"id": "doc-ant"}, *expected])]))
     ended = world.run()
     assert ended.status == "finished"
-    (result,) = result_views.report(world.store, str(ended.id))["results"]
+    (result,) = run_views.report(world.store, str(ended.id))["results"]
     assert (result["measures"]["R@5"], result["any_match"]) == (round(1 / 5_000, 6), True)

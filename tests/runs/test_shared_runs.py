@@ -14,7 +14,7 @@ from app.base.jobs.values import Job, JobKind, Room
 from app.base.values import RunStatus, Verdict
 from app.records.service.plans import SHARD, Planner
 from app.records.tables import runs as rows
-from app.retrievers import store as rates
+from app.retrievers import store as retriever_rows
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.probes import fan_out, lane_count
 from app.retrievers.domain.retrievers import ProbeContext
@@ -279,12 +279,12 @@ def test_stretches_of_a_rate_follow_one_another_whoever_reserves_them(
     waits = []
     for store in (stores(url), stores(url), stores(url)):
         with store.write() as connection:
-            waits.append(rates.reserve(connection, "search", microseconds=60_000_000))
+            waits.append(retriever_rows.reserve(connection, "search", microseconds=60_000_000))
     assert waits[0] == 0
     assert 55_000_000 < waits[1] <= 60_000_000
     assert 115_000_000 < waits[2] <= 120_000_000
     with stores(url).write() as connection:
-        assert rates.reserve(connection, "another", microseconds=1) == 0
+        assert retriever_rows.reserve(connection, "another", microseconds=1) == 0
 
 
 def test_the_rate_of_a_lane_is_asked_of_the_database(world: World, replicas: tuple[Replica, Replica]) -> None:

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.alerts.service import transitions
-from app.alerts.service import transitions as rule_facts
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.packed import (
     pack_figures,
@@ -215,7 +214,7 @@ def test_a_rule_of_latency_goes_by_what_the_run_said_however_latencies_are_store
     assert exact["p95"] == round(float(np.float16(1.995)), 6)
     with world.store.read() as connection:
         check = find_check(connection, CHECK)
-        facts = rule_facts.load_facts(connection, check.id, transitions._rules(check))
+        facts = transitions.load_facts(connection, check.id, transitions._rules(check))
     assert facts.run_facts[ended.id].latencies == exact
     assert world.results(ended)["a"]["latency_seconds"] == pytest.approx(1.995, rel=0.01)
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from app.alerts.service.views import Links
-from app.annotation import store as tasks
-from app.annotation.service import results
-from app.annotation.service import tasks as pooling
+from app.annotation import store as task_rows
+from app.annotation.service import results, tasks
 from app.annotation.store import ItemRow, TaskRow
 from app.base.db import keys
 from app.base.db.keys import Scope
@@ -25,8 +24,8 @@ from app.main import Service, create_app, open_service
 from app.records.service.plans import Planner
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.runs.service import runs
-from app.traffic import service as traffic_sampling
-from app.traffic import store as traffic
+from app.traffic import service as traffic
+from app.traffic import store as traffic_rows
 from tests.support.asgi_client import TestClient
 from tests.support.described_answers import watched
 from tests.support.migrated_files import prepare_database
@@ -172,7 +171,7 @@ class Api:
         self.put(f"/v1/tasks/{slug}", {"suite": "docs", "retrievers": ["search"], "overlap": 1})
         assert self.client.post(f"/v1/tasks/{slug}/pool").status_code == 202
         store, task = self.service.store, self._task(slug)
-        assert pooling.make_pool(store, self.service.vault, self.retriever, task.id, clock=_now)
+        assert tasks.make_pool(store, self.service.vault, self.retriever, task.id, clock=_now)
 
     def annotated_task(self, slug: str = "truth") -> None:
         """Define a task over the suite `docs`, grade everything, and compute its pooled recall, as a worker does."""
@@ -204,17 +203,17 @@ class Api:
         store = self.service.store
         with store.read() as connection:
             suite = present(catalog.find_definition(connection, "suite", "docs"))
-            sample = present(traffic.find_reach(connection, suite.id, "search"))
-        assert traffic_sampling.ask_sample(store, self.service.vault, self.retriever, sample.id, clock=_now)
+            sample = present(traffic_rows.find_reach(connection, suite.id, "search"))
+        assert traffic.ask_sample(store, self.service.vault, self.retriever, sample.id, clock=_now)
 
     def items(self, slug: str) -> list[ItemRow]:
         """Read the items of a task."""
         with self.service.store.read() as connection:
-            return tasks.list_items(connection, self._task(slug).id)
+            return task_rows.list_items(connection, self._task(slug).id)
 
     def _task(self, slug: str) -> TaskRow:
         with self.service.store.read() as connection:
-            return present(tasks.find_task(connection, slug))
+            return present(task_rows.find_task(connection, slug))
 
     def deliver(self) -> int:
         """Send every delivery that is due; gives how many attempts that took."""

@@ -9,7 +9,7 @@ from app.annotation.documents import TaskDocument
 from app.annotation.domain import hash_share
 from app.annotation.service import tasks
 from app.annotation.store import TaskRow
-from app.answers import store as calibrations
+from app.answers import store as rows
 from app.answers.domain.trust import CalibrationBody
 from app.answers.service import labels
 from app.base.db.engine import Store, to_us
@@ -95,4 +95,4 @@ class Labelled:
         """Return what counts of the judge."""
         with self.store.read() as connection:
             judge = present(catalog.find_definition(connection, "judge", "reader"))
-            return calibrations.calibrations_in_force(connection, judge)["faithful"].body
+            return rows.calibrations_in_force(connection, judge)["faithful"].body

@@ -9,7 +9,7 @@ from typing import Any
 from app.base.db.engine import Store
 from app.catalog import store as catalog
 from app.detection import store as detectors
-from app.detection.service import detectors as replay
+from app.detection.service import detectors as detector_service
 from app.detection.store import DetectionRow
 from app.runs.service.finalising import EndedRun
 from tests.conftest import Databases
@@ -59,7 +59,7 @@ def regressed(world: World, run: EndedRun) -> set[str]:
 def expect_retraced(world: World) -> None:
     """Expect the detector, led over the stored runs, to come to what was stored when they ended."""
     stored = seen(world)
-    again = replay.replay_check(world.store, CHECK)
+    again = detector_service.replay_check(world.store, CHECK)
     assert [one.run_id for one in again] == list(stored)
     for one in again:
         row, reading = stored[one.run_id], one.reading

@@ -32,7 +32,7 @@ from app.alerts.domain.state import (
     outlook,
 )
 from app.alerts.domain.telling import NOT_ABOUT_CANARIES, alert_advice, alert_summary
-from app.alerts.service import transitions as rule_facts
+from app.alerts.service import transitions as alert_transitions
 from app.alerts.service import views as alert_views
 from app.alerts.service.evidence import TransitionEvidence, explain, list_changed
 from app.alerts.service.notifications import Context, load_context, member_of
@@ -122,7 +122,7 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
         document = CheckDocument.model_validate(check.body)
         rules = with_confirmed(connection, document, rules_in_force(document.rules))
         rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id, hold=False)}
-        facts = rule_facts.load_facts(connection, check.id, rules, unresolved=rows.keys())
+        facts = alert_transitions.load_facts(connection, check.id, rules, unresolved=rows.keys())
         opened_by = alerts.opening_runs(connection, [row.id for row in rows.values()])
         members = {row.id: member_of(row, opened_by.get(row.id)) for row in rows.values()}
         newest = facts.newest
@@ -162,7 +162,7 @@ class _Situation:
     """Unresolved alerts by the key of their rule."""
     members: Mapping[int, Member]
     """The same as decisions see them, by id."""
-    facts: rule_facts.Facts
+    facts: alert_transitions.Facts
     evidence: TransitionEvidence
     context: Context
     silences: Sequence[Silence]

@@ -34,7 +34,6 @@ from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.store import Definition
 from app.hooks import store as outbox
-from app.hooks import store as replays
 from app.hooks.domain import ACKNOWLEDGING
 from app.hooks.store import DeliveryRow, NewDelivery
 
@@ -222,7 +221,7 @@ def enqueue_notifications(
         if step.type is TransitionType.RESOLVED:
             resolved.append(row.id)
     if resolved:  # one before it of the same fault may have ended while its hook was disabled
-        replays.replay_unsent_resolves(connection, to_us(now), incident_ids=resolved)
+        outbox.replay_unsent_resolves(connection, to_us(now), incident_ids=resolved)
     return bool(plan.steps)
 
 

@@ -40,7 +40,6 @@ from app.catalog.documents.documents import (
 from app.catalog.service.snapshots import SuiteOvertakenError, load_suite_in_force
 from app.catalog.store import CanaryHead, CanaryRow, Content, Definition
 from app.hooks import store as outbox
-from app.hooks import store as replays
 from app.hooks.documents import HookDocument, receivers
 from app.records import documents as shapes
 from app.records.store import results
@@ -369,7 +368,7 @@ def unended_incidents(
         left = {identity: name for identity, name in left.items() if identity not in kept}
     if left is not None and not left:
         return None
-    found = [one for one in replays.unended_incidents(connection, before.id) if one[0] not in ended]
+    found = [one for one in outbox.unended_incidents(connection, before.id) if one[0] not in ended]
     if not found:
         return None
     names = ", ".join(left.values()) if left else "its receiver"

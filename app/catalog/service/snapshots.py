@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from app.annotation import store as tasks
+from app.annotation import store as task_rows
 from app.answers.domain.judges import answer_measures
 from app.base.db.engine import Connection, Store, all_cached, cached, to_us
 from app.base.documents.fields import Document
@@ -231,7 +231,7 @@ def is_self_judged(connection: Connection, sources: Sequence[str] | None, retrie
     if not sources:
         return False
     slugs = [one.partition(":")[2] for one in sources if one.startswith("task:")]
-    pools = tasks.documents_of(connection, slugs)
+    pools = task_rows.documents_of(connection, slugs)
     own = {
         task_source(slug)
         for slug, bodies in pools.items()

@@ -20,7 +20,7 @@ from app.catalog.domain import self_judged_lines
 from app.catalog.service.references import find_check, find_run
 from app.comparison.documents import A_AND_B, BEFORE_AND_NOW
 from app.comparison.domain import CONFIDENCE, Change, Exclusion, Floats, Pair, RunSide, Side, pair_up
-from app.comparison.service.compared_runs import (
+from app.comparison.service.decisions import (
     ComparedRun,
     Comparison,
     compare_runs,

@@ -32,7 +32,7 @@ from app.definitions.service import definitions
 from app.records.service import runs
 from app.records.service.runs import CanaryFilter, load_suite_recalls
 from app.scoring.suites import size_advice
-from app.traffic import service as reach
+from app.traffic import service as traffic_service
 from app.traffic.domain import ReachState
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -151,7 +151,7 @@ def _suite(
     status: int = 200,
 ) -> HTMLResponse:
     view = runs.load_suite_view(store, slug, canary_filter)
-    traffic = reach.load_reaches(store, slug)
+    traffic = traffic_service.load_reaches(store, slug)
     filters: dict[str, str] = {name: getattr(canary_filter, name) for name in ("text", "category", "tag", "state")}
     return render(
         request,

@@ -59,7 +59,7 @@ from app.catalog.service.suites import (
     write_suite_plan,
 )
 from app.catalog.store import Content, Definition
-from app.hooks import store as replays
+from app.hooks import store as outbox
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
 
@@ -130,7 +130,7 @@ def write_content(
     """Write a definition that differs from `before`; a hook that was disabled is sent the ends it has not heard of."""
     saved = catalog.save_definition(connection, kind, slug, content, managed_by=managed_by, source=source, now=now)
     if before is not None and before.disabled_reason is not None:
-        replays.replay_unsent_resolves(connection, now, hook_id=saved)
+        outbox.replay_unsent_resolves(connection, now, hook_id=saved)
 
 
 def save(  # noqa: PLR0913 - a parameter for each condition

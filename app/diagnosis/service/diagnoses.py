@@ -21,7 +21,7 @@ from app.base.values import Answer, Cause, Judgment, Ranking, Reason, ReportProg
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import JudgmentDocument
 from app.catalog.service.references import find_check
-from app.diagnosis import store as stored
+from app.diagnosis import store as rows
 from app.diagnosis.documents import judgment_name
 from app.diagnosis.domain import Case, Diagnosis, DiagnosisView, Reanchor, ReanchorState
 from app.diagnosis.domain.chunk_causes import classify
@@ -108,17 +108,17 @@ def after_run(
                 save_diagnosis(connection, run, one, diagnosis, at=to_us(now), by=None)
             reanchoring.end_decided(connection, run.check_id, at=to_us(now))
             outdate_overtaken(connection, run, {one.canary_id for one, _ in found}, at=to_us(now))
-        released = stored.release_deliveries(connection, run.id, to_us(now))
+        released = rows.release_deliveries(connection, run.id, to_us(now))
     return Outcome(run_id=run.id, causes=tuple(str(one.cause) for _, one in found), released=released)
 
 
 def release(store: Store, run_id: int, *, now: datetime) -> int:
     """Release the deliveries of a run that wait for a diagnosis; returns how many."""
     with store.read() as connection:
-        if not stored.opened_at_run(connection, run_id):
+        if not rows.opened_at_run(connection, run_id):
             return 0
     with store.write() as connection:
-        return stored.release_deliveries(connection, run_id, to_us(now))
+        return rows.release_deliveries(connection, run_id, to_us(now))
 
 
 def show(store: Store, slug: str, key: str) -> DiagnosisView:
@@ -129,7 +129,7 @@ def show(store: Store, slug: str, key: str) -> DiagnosisView:
         canary_id = catalog.find_canary_id(connection, suite.id, key) if suite else None
         if canary_id is None:
             raise NotFoundError(f"check '{slug}' has no canary '{key}'")
-        found = stored.last_diagnosis(connection, check.id, canary_id)
+        found = rows.last_diagnosis(connection, check.id, canary_id)
         if found is None:
             raise NotFoundError(
                 f"canary '{key}' of check '{slug}' has no diagnosis yet; POST to this URL to diagnose it"
@@ -191,7 +191,7 @@ def save_diagnosis(
 ) -> int:
     """Store a diagnosis and its proposals; returns its id."""
     ranks = {"persistent": found.persistent, "rank_before": found.rank_before, "rank_now": found.rank_now}
-    diagnosis_id = stored.save_diagnosis(
+    diagnosis_id = rows.save_diagnosis(
         connection,
         check_id=run.check_id,
         canary_id=one.canary_id,
@@ -222,14 +222,14 @@ def _propose(connection: Connection, run: RunRow, one: Subject, found: Reanchor,
     name = judgment_name(_document(found.judgment))
     earlier = [
         row
-        for row in stored.proposals_of(connection, [one.canary_id], ("proposed", "rejected"))
+        for row in rows.proposals_of(connection, [one.canary_id], ("proposed", "rejected"))
         if judgment_name(JudgmentDocument.model_validate(row.judgment)) == name
     ]
     if any(list(row.proposals) == proposals for row in earlier):
         return
     waiting = [row.id for row in earlier if row.state == ReanchorState.PROPOSED]
-    stored.decide_reanchors(connection, waiting, state=ReanchorState.OUTDATED, at=at, by=None)
-    stored.propose(
+    rows.decide_reanchors(connection, waiting, state=ReanchorState.OUTDATED, at=at, by=None)
+    rows.propose(
         connection,
         diagnosis_id=diagnosis_id,
         check_id=run.check_id,
@@ -252,9 +252,7 @@ def diagnosis_view(connection: Connection, slug: str, key: str, found: Diagnosis
     """Return a stored diagnosis as JSON on the wire."""
     evidence = found.evidence.copy()
     proposed = [
-        row
-        for row in stored.proposals_of(connection, [found.canary_id], ("proposed",))
-        if row.check_id == found.check_id
+        row for row in rows.proposals_of(connection, [found.canary_id], ("proposed",)) if row.check_id == found.check_id
     ]
     return shapes.view_of(
         DiagnosisView,
@@ -312,7 +310,7 @@ class OnDemand:
                 at = to_us(clock())
                 saved = save_diagnosis(connection, run, one, diagnosis, at=at, by=by)
                 reanchoring.end_decided(connection, run.check_id, at=at)
-                row = stored.last_diagnosis(connection, run.check_id, one.canary_id)
+                row = rows.last_diagnosis(connection, run.check_id, one.canary_id)
                 assert row is not None and row.id >= saved  # noqa: S101, PT018 - just written
                 return diagnosis_view(connection, slug, key, row)
         finally:
@@ -329,7 +327,7 @@ def _newest_inputs(planner: Planner, connection: Connection, slug: str, key: str
     canaries = {row.key: row for row in catalog.list_canaries(connection, suite.id, keys=[key])} if suite else {}
     if key not in canaries:
         raise NotFoundError(f"check '{slug}' has no canary '{key}'")
-    newest = stored.newest_run(connection, check.id)
+    newest = rows.newest_run(connection, check.id)
     run = results.find_run(connection, newest) if newest is not None else None
     if run is None:
         raise ConflictError(f"check '{slug}' has no ended run yet; run it first")
@@ -424,8 +422,8 @@ def worth_asking(
         and state.canary_id not in without
     ]
     degraded.sort(key=lambda state: severity_order(state, canaries[positions[state.canary_id]].key))
-    before = stored.ended_before(connection, run.check_id, run.id)
-    last = stored.newest_diagnoses(connection, run.check_id, [state.canary_id for state in degraded])
+    before = rows.ended_before(connection, run.check_id, run.id)
+    last = rows.newest_diagnoses(connection, run.check_id, [state.canary_id for state in degraded])
     explanations = valid_diagnoses(connection, {run.id: {state.canary_id: state for state in degraded}})[run.id]
     horizon = to_us(now - AGAIN_AFTER)
     news: list[tuple[str, StateRow]] = []
@@ -437,7 +435,7 @@ def worth_asking(
                 news.append((category, state))
         elif state.canary_id not in explanations:
             rest.append((category, state))
-    proposals = frozenset(stored.listed_at_run(connection, run.id))
+    proposals = frozenset(rows.listed_at_run(connection, run.id))
     first = [one for one in news if canaries[positions[one[1].canary_id]].key in proposals]
     chosen = _spread(first, limit)
     chosen += _spread([one for one in news if one not in first], limit - len(chosen))
@@ -517,7 +515,7 @@ def _subject(
 def _of_the_same(connection: Connection, run: RunRow, query: str, past: Sequence[StateRow]) -> list[StateRow]:
     """Keep the states that answer the same query, of the same retriever."""
     queries = catalog.queries_of(connection, [one.canary_version_id for one in past])
-    retrievers = stored.retrievers_of_runs(connection, [run.id, *(one.first_run for one in past)])
+    retrievers = rows.retrievers_of_runs(connection, [run.id, *(one.first_run for one in past)])
     mine = retrievers.get(run.id)
     return [
         one
@@ -560,7 +558,7 @@ def diagnose_renamed(
     canary_ids = [inputs.canary_ids[place] for place in places]
     before = results.rankings_at(connection, run.check_id, cause.before_run, canary_ids)
     now = results.rankings_at(connection, run.check_id, run.id, canary_ids)
-    newest = stored.newest_diagnoses(connection, run.check_id, canary_ids)
+    newest = rows.newest_diagnoses(connection, run.check_id, canary_ids)
     degraded = {inputs.canary_ids[place] for place in run.degraded_places}
     left = [
         place

@@ -11,7 +11,7 @@ from app.base.texts import counted
 from app.base.values import Canary
 from app.catalog.service import references
 from app.catalog.service.snapshots import is_self_judged
-from app.detection import store as ranking_heads
+from app.detection import store as detectors
 from app.diagnosis.domain import QualityReport, QualitySection
 from app.diagnosis.domain.quality import (
     DAYS,
@@ -189,7 +189,7 @@ def _series(
 
 
 def _changed(connection: Connection, row: RunRow, start: int) -> str | None:
-    first = ranking_heads.first_suite(connection, row.check_id, start)
+    first = detectors.first_suite(connection, row.check_id, start)
     if first is None or first == row.suite_version_id:
         return None
     return "the suite has changed since, so part of it may be another question"

@@ -13,7 +13,7 @@ from datetime import datetime
 from random import SystemRandom
 from typing import Final
 
-from app.alerts import store as rows
+from app.alerts import store as alerts
 from app.alerts.domain import ChangedCanary, Degradation, all_lost_text
 from app.alerts.domain.telling import NOT_ABOUT_CANARIES, alert_advice, alert_summary
 from app.alerts.service.evidence import Explanation, explain, since
@@ -136,7 +136,7 @@ def send_prepared(
 def _adopt(store: Store, claimed: DeliveryRow, alert_id: int) -> DeliveryRow:
     """Add a delivery of an older release to the incident of its alert."""
     with store.write() as connection:
-        alert = rows.find_alert(connection, alert_id)
+        alert = alerts.find_alert(connection, alert_id)
         assert alert is not None  # noqa: S101 - the delivery's foreign key
         catalog.lock_definition(connection, alert.check_id)
         number = adopt_announced(connection, alert.check_id, [alert_id]).get(alert_id, claimed.incident_id)
@@ -233,7 +233,7 @@ def _recipients(delivery: DeliveryRow) -> list[str]:
 
 def resend_at(connection: Connection, delivery: DeliveryRow, hook: Definition, at: datetime) -> int | None:
     """Return the moment `at`, if the receiver needs a resend then; None = it does not."""
-    incident = rows.find_incident(connection, delivery.incident_id) if delivery.incident_id is not None else None
+    incident = alerts.find_incident(connection, delivery.incident_id) if delivery.incident_id is not None else None
     if incident is None or unreachable_reason(hook) is not None:
         return None
     first = outbox.delivered_at(connection, delivery.id)
@@ -328,10 +328,10 @@ def _report_data(connection: Connection, report_id: int, links: Links) -> Notice
 
 def _alert_data(connection: Connection, incident_id: int, transition_id: int, kind: str, links: Links) -> NoticeData:
     """Return the data of an incident; `rule`, measure, value and canaries are of the alert of the transition."""
-    incident = rows.find_incident(connection, incident_id)
+    incident = alerts.find_incident(connection, incident_id)
     assert incident is not None  # noqa: S101 - it goes with its deliveries
-    transition = rows.find_transition(connection, transition_id)
-    alert = rows.find_alert(connection, transition.alert_id)
+    transition = alerts.find_transition(connection, transition_id)
+    alert = alerts.find_alert(connection, transition.alert_id)
     assert alert is not None  # noqa: S101 - the transition's foreign key
     # An opening or escalation has its severity of then, however late it is sent; it never falls within an incident.
     severity = transition.severity if kind in _GRAVE_AS_ITS_TRANSITION else incident.severity
@@ -361,7 +361,7 @@ def _alert_data(connection: Connection, incident_id: int, transition_id: int, ki
                 "state": one.state,
                 "reason": one.reason,
             }
-            for one in rows.alerts_of_incident(connection, incident_id)
+            for one in alerts.alerts_of_incident(connection, incident_id)
         ],
         "alert_id": str(incident.alert_id),
         "dedupe_key": incident.dedupe_key,

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from app.alerts import store as incidents
+from app.alerts import store as alerts
 from app.alerts.service import views as alert_views
 from app.alerts.service.views import Links
 from app.base.addresses import AddressPolicy, LookUp, hook_warning, literal
@@ -63,19 +63,19 @@ class HookLine:
 
 
 def list_hooks(store: Store, now: datetime, *, for_readers: bool) -> list[HookLine]:
-    """List the hooks in force by slug, see `for_reader`."""
+    """List the hooks in force by slug, see `hook_for_caller`."""
     with store.read() as connection:
         return _lines(connection, catalog.list_definitions(connection, KIND), now, for_readers=for_readers)
 
 
 def find_hook(store: Store, slug: str, now: datetime, *, for_readers: bool) -> HookLine:
-    """Find a hook in force, see `for_reader`. Raises NotFoundError."""
+    """Find a hook in force, see `hook_for_caller`. Raises NotFoundError."""
     with store.read() as connection:
         hook = require(catalog.find_definition(connection, KIND, slug), f"hook '{slug}'")
         return _lines(connection, [hook], now, for_readers=for_readers)[0]
 
 
-def for_reader(hook: Definition, *, for_readers: bool) -> Definition:
+def hook_for_caller(hook: Definition, *, for_readers: bool) -> Definition:
     """Return a hook as it is or, `for_readers` who may not define hooks, without the path of a webhook's address."""
     return replace(hook, body=hook_for_readers(hook.body)) if for_readers else hook
 
@@ -103,8 +103,8 @@ def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime, *
     newest = alert_views.deliveries_by_id(connection, [one.newest for one in counts.values() if one.newest is not None])
     return [
         HookLine(
-            definition=for_reader(hook, for_readers=for_readers),
-            destination=destination(for_reader(hook, for_readers=for_readers).body),
+            definition=hook_for_caller(hook, for_readers=for_readers),
+            destination=destination(hook_for_caller(hook, for_readers=for_readers).body),
             checks=users[hook.slug],
             counts=counts[hook.id],
             retrying=retrying.get(hook.id, 0),
@@ -199,7 +199,7 @@ def _with_resolve(connection: Connection, delivery: DeliveryRow) -> Sequence[int
     A trigger of a resolved incident needs its resolve, or it would stay open at the receiver for ever; empty where
     there is none.
     """
-    incident = incidents.find_incident(connection, delivery.incident_id) if delivery.incident_id is not None else None
+    incident = alerts.find_incident(connection, delivery.incident_id) if delivery.incident_id is not None else None
     if incident is None or incident.resolved_at is None or delivery.type == RESOLVED:
         return (delivery.id,)
     end = outbox.resolve_of(connection, delivery)

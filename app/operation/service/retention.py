@@ -17,7 +17,7 @@ from app.experiments.tables import shadow_pairs, shadow_parts
 from app.hooks.tables import incidents
 from app.records.store import pruning
 from app.records.tables import states
-from app.retrievers import store as rates
+from app.retrievers import store as retriever_rows
 from app.traffic.tables import traffic_parts, traffic_queries
 
 BATCH: Final = 50
@@ -93,7 +93,7 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
             partial(experiments.old_questions, horizon=to_us(now - QUESTIONS_KEPT)),
             partial(experiments.drop_questions, hour=to_us(now.replace(minute=0, second=0, microsecond=0))),
         ),
-        (partial(rates.old_rates, horizon=to_us(now - RATES_KEPT)), rates.drop_rates),
+        (partial(retriever_rows.old_rates, horizon=to_us(now - RATES_KEPT)), retriever_rows.drop_rates),
         *[
             (partial(pruning.old_hours, table=table, horizon=alerts), partial(pruning.drop_hours, table=table))
             for table in pruning.HOURLY

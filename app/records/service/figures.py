@@ -31,7 +31,6 @@ from app.catalog.service.snapshots import load_corrected, load_inputs
 from app.records import documents as shapes
 from app.records.domain import DegradedName, RunDetails, SliceView
 from app.records.store import rescoring, results
-from app.records.store import rescoring as rescored_runs
 from app.records.store.queue import Failure
 from app.records.store.rescoring import RescoredRun, Rescoring
 from app.records.store.results import RunRow, StateRow
@@ -60,22 +59,22 @@ def load_version(connection: Connection, row: RunRow, version: str | None) -> tu
 
     Raises InvalidInputError where the check has no such version, NotFoundError where the run is not in it.
     """
-    rescoring = find_rescoring(connection, row.check_id, version, plain=row.measures_version)
-    if rescoring is None:
+    found = find_rescoring(connection, row.check_id, version, plain=row.measures_version)
+    if found is None:
         return row, None
-    run = rescored_runs.find_runs(connection, rescoring.id, [row.id]).get(row.id)
+    run = rescoring.find_runs(connection, found.id, [row.id]).get(row.id)
     if run is None:
-        goes_on = rescoring.finished_at is None
+        goes_on = found.finished_at is None
         why = " yet: the re-scoring is running" if goes_on else ": start the re-scoring again to include it"
-        raise NotFoundError(f"run '{row.id}' is not in measures version {rescoring.name}{why}")
+        raise NotFoundError(f"run '{row.id}' is not in measures version {found.name}{why}")
     names = results.layout_names(connection, run.layout_id)
-    return _rescored_row(row, rescoring, run, names), RescoredVersion(rescoring=rescoring, run=run)
+    return _rescored_row(row, found, run, names), RescoredVersion(rescoring=found, run=run)
 
 
 def runs_in_version(connection: Connection, found: Rescoring, *, before: int | None, limit: int) -> list[RunRow]:
     """Return the runs of a re-scoring with its numbers, newest first, with ids below `before`."""
     rows = results.list_runs(connection, found.check_id, before=before, limit=limit, rescoring_id=found.id)
-    judged = rescored_runs.find_runs(connection, found.id, [row.id for row in rows])
+    judged = rescoring.find_runs(connection, found.id, [row.id for row in rows])
     names = {layout: results.layout_names(connection, layout) for layout in {run.layout_id for run in judged.values()}}
     versions = {row.suite_version_id for row in rows if row.suite_version_id is not None}
     hashes = {version: load_corrected(connection, version, found.suite_version_id).hash for version in versions}

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
-from app.annotation import store as tasks
+from app.annotation import store as task_rows
 from app.base.db.engine import Connection, Store, blocks, from_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import Answer, Canary, Outcome, Ranking, Reason, RunStatus, Step, TimeText, Verdict
 from app.catalog import store as catalog
 from app.catalog.domain import ReachView
-from app.catalog.service import suites as suite_power
+from app.catalog.service import suites as suite_plans
 from app.catalog.service.references import find_check, find_run, require
 from app.catalog.service.snapshots import is_self_judged, load_suite, load_suite_in_force, load_suites
 from app.catalog.store import CanaryRow, Definition
@@ -319,7 +319,7 @@ def load_suite_view(store: Store, slug: str, canary_filter: CanaryFilter) -> Sui
         rows = catalog.list_canaries(connection, suite.id, keys=[member.key for member in shown])
     members = {member.key: member for member in shown}
     lines = [CanaryLine(row=row, states=tuple(state(members[row.key]) for state in state_readers)) for row in rows]
-    shape = suite_power.reach_view(slug, snapshot.reach)
+    shape = suite_plans.reach_view(slug, snapshot.reach)
     return SuiteView(
         definition=suite,
         note=shape["coverage_note"],
@@ -376,13 +376,14 @@ def load_suite_recalls(store: Store, suite: str) -> list[PooledRecallView]:
     """Return the pooled recall of the retrievers of a suite, the deepest k first."""
     with store.read() as connection:
         return [
-            shapes.view_of(PooledRecallView, row, rounding=True) for row in tasks.list_recalls(connection, suite=suite)
+            shapes.view_of(PooledRecallView, row, rounding=True)
+            for row in task_rows.list_recalls(connection, suite=suite)
         ]
 
 
 def load_recalls(connection: Connection, suite: str, retriever: str) -> list[PooledRecallView]:
     """Return the pooled recall of a retriever over a suite, the deepest k first."""
-    rows = tasks.list_recalls(connection, suite=suite, retriever=retriever)
+    rows = task_rows.list_recalls(connection, suite=suite, retriever=retriever)
     return [shapes.view_of(PooledRecallView, row, rounding=True) for row in rows]
 
 

@@ -393,7 +393,7 @@ def compare_reports(
 ) -> ReportComparison:
     """Compare two reports of one check: `baseline`, `differences`, `measures`, `newly_degraded`, `recovered`.
 
-    `decision` is what is decided between them, see `comparison.service.compared_runs`.
+    `decision` is what is decided between them, see `comparison.service.decisions`.
 
     `differences` are sentences why the two are not strictly comparable; empty = they are. A measure that one side lacks
     has no difference. A canary is newly degraded when it is degraded now and was not, or was absent, before; `why` has

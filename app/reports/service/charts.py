@@ -27,7 +27,7 @@ from app.records.domain import (
 from app.records.service import runs
 from app.records.service.figures import find_rescoring
 from app.records.store import results
-from app.records.store import series as stored
+from app.records.store import series as series_rows
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import mean_name, parse_measure
 
@@ -59,7 +59,7 @@ def series(
     with store.read() as connection:
         check = find_check(connection, slug)
         rescoring = find_rescoring(connection, check.id, version)
-        source = stored.Source(check_id=check.id, rescoring_id=None if rescoring is None else rescoring.id)
+        source = series_rows.Source(check_id=check.id, rescoring_id=None if rescoring is None else rescoring.id)
         stored_series = _load_series(connection, source, name, start, end, points)
         empty = find_gaps(
             [
@@ -76,8 +76,8 @@ def series(
         )
         reasons = _reasons(connection, source, empty, stored_series)
         known = explanations.usual_range(connection, source, name)
-        marks = stored.list_marks(connection, check.id, start, end)
-        alerts = stored.list_alerts(connection, check.id, start, end, limit=_ALERTS)
+        marks = series_rows.list_marks(connection, check.id, start, end)
+        alerts = series_rows.list_alerts(connection, check.id, start, end, limit=_ALERTS)
     if not stored_series.points:
         _require_stored(store, check.id, name, category)
     return {
@@ -115,7 +115,7 @@ def _is_self_judged(store: Store, slug: str, measure: str, version: str | None) 
 class _StoredSeries:
     """Stored points of a period."""
 
-    points: list[stored.Point]
+    points: list[series_rows.Point]
     silent: list[tuple[int, int]]
     """Single runs that measured nothing, as (time, id)."""
     seconds: int
@@ -123,21 +123,21 @@ class _StoredSeries:
 
 
 def _load_series(
-    connection: Connection, source: stored.Source, name: str, start: int, end: int, points: int
+    connection: Connection, source: series_rows.Source, name: str, start: int, end: int, points: int
 ) -> _StoredSeries:
     hours = (end - start) / (_HOUR * _MICRO)
     most = MAX_POINTS if hours < points else points  # where hours are too coarse, single runs are joined
-    few = stored.count_runs(connection, source, start, end, at_most=most) <= most
-    if few and start >= stored.kept_since(connection, source):
-        single, silent = stored.series_of_runs(connection, source, name, start, end)
+    few = series_rows.count_runs(connection, source, start, end, at_most=most) <= most
+    if few and start >= series_rows.kept_since(connection, source):
+        single, silent = series_rows.series_of_runs(connection, source, name, start, end)
         return _StoredSeries(points=single, silent=silent, seconds=0)
     seconds = _HOUR if hours <= MAX_POINTS else _DAY
-    summed = stored.series_of_rollups(connection, source, name, start, end, seconds=seconds)
+    summed = series_rows.series_of_rollups(connection, source, name, start, end, seconds=seconds)
     return _StoredSeries(points=summed, silent=[], seconds=seconds)
 
 
 def _reasons(
-    connection: Connection, source: stored.Source, empty: Sequence[Gap], stored_series: _StoredSeries
+    connection: Connection, source: series_rows.Source, empty: Sequence[Gap], stored_series: _StoredSeries
 ) -> Sequence[GapReason | None]:
     """Return the reason of each gap; None = not known any more.
 
@@ -145,9 +145,9 @@ def _reasons(
     """
     if not stored_series.seconds or not empty:
         return [gap.why for gap in empty]
-    stored_measures = stored.kept_since(connection, source)
+    stored_measures = series_rows.kept_since(connection, source)
     recent_gaps = [gap for gap in empty[:_MOST_GAPS] if gap.start >= stored_measures]
-    with_runs = stored.spans_with_runs(connection, source.check_id, [(gap.start, gap.end) for gap in recent_gaps])
+    with_runs = series_rows.spans_with_runs(connection, source.check_id, [(gap.start, gap.end) for gap in recent_gaps])
     known = {
         gap.start: GapReason.NOT_MEASURED if place in with_runs else GapReason.NO_RUNS
         for place, gap in enumerate(recent_gaps)
@@ -166,7 +166,7 @@ def _gap(gap: Gap, why: GapReason | None, *, single: bool) -> SeriesGap:
     }
 
 
-def _point(point: stored.Point) -> SeriesPoint:
+def _point(point: series_rows.Point) -> SeriesPoint:
     return SeriesPoint(
         at=shapes.time_text(point.at),
         mean=shapes.number(point.mean),
@@ -255,7 +255,9 @@ def _require_stored(store: Store, check_id: int, name: str, category: str | None
     raise InvalidInputError([Problem(path="measure", message=message)])
 
 
-def thin_points(stored_series: Sequence[stored.Point], points: int, empty: Sequence[Gap] = ()) -> list[stored.Point]:
+def thin_points(
+    stored_series: Sequence[series_rows.Point], points: int, empty: Sequence[Gap] = ()
+) -> list[series_rows.Point]:
     """Return at most `points` points, neighbours joined; across a gap only if there are more gaps than points.
 
     Unknown runs are left out where any points are joined.
@@ -272,9 +274,9 @@ def thin_points(stored_series: Sequence[stored.Point], points: int, empty: Seque
     return [_join_points(part[start : start + size]) for part in parts for start in range(0, len(part), size)]
 
 
-def _split_at(stored_series: Sequence[stored.Point], starts: Sequence[int]) -> list[Sequence[stored.Point]]:
+def _split_at(stored_series: Sequence[series_rows.Point], starts: Sequence[int]) -> list[Sequence[series_rows.Point]]:
     """Return the points split where gaps begin."""
-    parts: list[Sequence[stored.Point]] = []
+    parts: list[Sequence[series_rows.Point]] = []
     begin = 0
     for place in sorted({bisect_right([point.at for point in stored_series], start) for start in starts}):
         parts.append(stored_series[begin:place])
@@ -282,9 +284,9 @@ def _split_at(stored_series: Sequence[stored.Point], starts: Sequence[int]) -> l
     return [part for part in (*parts, stored_series[begin:]) if part]
 
 
-def _join_points(block: Sequence[stored.Point]) -> stored.Point:
+def _join_points(block: Sequence[series_rows.Point]) -> series_rows.Point:
     count = sum(point.runs for point in block)
-    return stored.Point(
+    return series_rows.Point(
         at=block[0].at,
         mean=sum(point.mean * point.runs for point in block) / count,
         min=min(point.min for point in block),

@@ -7,7 +7,7 @@ from typing import cast
 
 from app.alerts import store as alerts
 from app.alerts.domain.rules import DEGRADED_SHARE
-from app.annotation import store as tasks
+from app.annotation import store as task_rows
 from app.annotation.store import RecallRow
 from app.answers.store import calibrated_judges
 from app.base import jobs
@@ -21,7 +21,7 @@ from app.catalog.service.snapshots import is_self_judged
 from app.detection.store import DetectionRow
 from app.hooks import store as outbox
 from app.records.store import results, series
-from app.reports import store as metric_rows
+from app.reports import store as report_rows
 from app.reports.store import CheckRows, NumbersVersion
 
 _DECIDED = (Verdict.HEALTHY, Verdict.DEGRADED)
@@ -109,7 +109,7 @@ class StateReader:
         """Return the state; reads a short row per check, and in full the checks that changed since the last call."""
         now = datetime.now(UTC)
         with store.read() as connection:
-            versions = metric_rows.check_versions(connection)
+            versions = report_rows.check_versions(connection)
             counts = _count_alerts(connection)
             changed = {
                 number: version
@@ -129,9 +129,9 @@ class StateReader:
         now = datetime.now(UTC)
         ids = sorted(check_ids)
         with store.read() as connection:
-            for start in range(0, len(ids), metric_rows.BLOCK):
-                block = ids[start : start + metric_rows.BLOCK]
-                versions = metric_rows.check_versions(connection, block)
+            for start in range(0, len(ids), report_rows.BLOCK):
+                block = ids[start : start + report_rows.BLOCK]
+                versions = report_rows.check_versions(connection, block)
                 counts = _count_alerts(connection, block)
                 for number, entry in self._read_checks(connection, versions, now).items():
                     if number in self._checks:  # a new one is added in slug order by the next `read`
@@ -148,7 +148,7 @@ class StateReader:
         self, connection: Connection, versions: Mapping[int, NumbersVersion], now: datetime
     ) -> dict[int, "_CachedCheck"]:
         entries: dict[int, _CachedCheck] = {}
-        for rows in metric_rows.read_checks(connection, versions):
+        for rows in report_rows.read_checks(connection, versions):
             schedule = schedule_of(rows.check.body)
             entries[rows.check.id] = _CachedCheck(
                 slug=rows.check.slug,
@@ -211,7 +211,7 @@ def _read_shared(connection: Connection, now: datetime) -> State:
             for hook in catalog.list_definitions(connection, "hook")
         ),
         jobs_waiting=jobs.waiting(connection),
-        pooled_recalls=tuple(tasks.list_recalls(connection, in_force=True)),
+        pooled_recalls=tuple(task_rows.list_recalls(connection, in_force=True)),
         judges=calibrated_judges(connection),
     )
 

@@ -26,7 +26,7 @@ from app.records.service.figures import rescoring_shape
 from app.records.service.plans import asked_in
 from app.records.store import rescoring, series
 from app.records.store.series import Newest, Part, RecentRun
-from app.reports import store as change_feed
+from app.reports import store as report_rows
 from app.reports.service.check_details import SPARK_RUNS, CheckHead, ended_run, next_run, open_alerts, schedule_text
 from app.reports.store import FollowedRun, OpenAlert
 from app.runs.service.due_checks import silence
@@ -317,15 +317,15 @@ def poll_changes(store: Store, topics: Collection[Topic], before: ChangeSnapshot
     before = before or ChangeSnapshot()
     with store.read() as connection:
         found_runs = {
-            topic.id: change_feed.followed_run(connection, topic.id) for topic in topics if topic.kind is Kind.RUN
+            topic.id: report_rows.followed_run(connection, topic.id) for topic in topics if topic.kind is Kind.RUN
         }
         runs = {run_id: run for run_id, run in found_runs.items() if run is not None}
         return ChangeSnapshot(
-            newest=change_feed.newest_runs(connection) if NEWS in topics else None,
-            alerts=change_feed.open_alerts(connection) if NEWS in topics else None,
+            newest=report_rows.newest_runs(connection) if NEWS in topics else None,
+            alerts=report_rows.open_alerts(connection) if NEWS in topics else None,
             runs=runs,
             shards={
-                run_id: {**known, **change_feed.new_shards(connection, run_id, known)}
+                run_id: {**known, **report_rows.new_shards(connection, run_id, known)}
                 for run_id, run in runs.items()
                 if run.status in _UNDER_WAY
                 for known in [before.shards.get(run_id, {})]
@@ -340,7 +340,7 @@ def ended_topics(store: Store, topics: Collection[Topic]) -> set[Topic]:
     runs = {topic.id for topic in topics if topic.kind is Kind.RUN}
     rescorings = {topic.id for topic in topics if topic.kind is Kind.RESCORING}
     with store.read() as connection:
-        under_way = {Topic(Kind.RUN, one) for one in change_feed.runs_under_way(connection, runs)}
+        under_way = {Topic(Kind.RUN, one) for one in report_rows.runs_under_way(connection, runs)}
         under_way |= {Topic(Kind.RESCORING, one) for one in rescoring.under_way(connection, rescorings)}
     return {topic for topic in topics if topic.kind is not Kind.NEWS} - under_way
 

@@ -20,7 +20,7 @@ from app.base.documents.texts import plain, table_markdown
 from app.base.terminal import draw, file_source, note, open_console, stopped_by_signals
 from app.base.values import Verdict
 from app.catalog.exchange.datasets import read_run, run_lines
-from app.comparison.service.compared_runs import decide_reports
+from app.comparison.service.decisions import decide_reports
 from app.config import load_settings
 from app.definitions.commands import canary_files
 from app.definitions.commands.canary_files import read_files

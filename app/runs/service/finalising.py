@@ -32,7 +32,7 @@ from app.detection.service import detector_step
 from app.detection.service.detector_step import DetectorStep, OvertakenError
 from app.detection.service.detectors import EndingRun
 from app.detection.store import DetectionRow
-from app.diagnosis import store as stored_causes
+from app.diagnosis import store as diagnoses
 from app.diagnosis.domain.run_causes import (
     FEWEST,
     HALF,
@@ -51,7 +51,7 @@ from app.records.service.plans import Plan
 from app.records.store import queue, recording, results
 from app.records.store.queue import ClaimedRun, ShardBody
 from app.records.store.recording import NewState
-from app.retrievers import service as embedders
+from app.retrievers import service as retriever_service
 from app.retrievers.domain.probes import latency_summary
 from app.retrievers.domain.retrievers import ScorerKind
 from app.retrievers.service import EmbedderRecord
@@ -202,9 +202,9 @@ def _end(
         if gathered.index_version is not None:
             recording.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
         recording.save_latest(connection, check_id, run_id, body)
-        embedders.save_record(connection, run_id, embedder)
+        retriever_service.save_record(connection, run_id, embedder)
         if cause is not None:
-            stored_causes.save_run_cause(connection, run_id, cause.as_json)
+            diagnoses.save_run_cause(connection, run_id, cause.as_json)
         baseline_id = detector_step.save_detection(connection, detection, now=now)
         is_news = aggregates.degraded and outcome.verdict is not Verdict.UNKNOWN
         hold_until = now + hold if hold is not None and is_news else None
@@ -464,7 +464,7 @@ def find_cause(
 
 def _standing(connection: Connection, plan: Plan, before_run: int) -> RunCause | None:
     """Read the cause that stood at the run before, unless people have accepted things as they are since."""
-    body = stored_causes.run_causes_of(connection, [before_run]).get(before_run)
+    body = diagnoses.run_causes_of(connection, [before_run]).get(before_run)
     if body is None:
         return None
     cause = read_run_cause(body)

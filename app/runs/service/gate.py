@@ -31,11 +31,11 @@ from app.catalog.domain import are_self_judged, retriever_source
 from app.catalog.service.references import find_check, require
 from app.catalog.service.snapshots import build_inputs
 from app.comparison.domain import Difference
-from app.comparison.service.compared_runs import expectation_digest, same_expectations
+from app.comparison.service.decisions import expectation_digest, same_expectations
 from app.records import documents as shapes
 from app.records.domain import ReportDocument, ResultView
 from app.records.service.figures import run_body
-from app.retrievers import service as trials
+from app.retrievers import service as retriever_service
 from app.retrievers.documents.retrievers import RetrieverDocument, ScorerDocument
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ScorerKind
@@ -541,7 +541,7 @@ def try_canary(
         row = next(iter(catalog.list_canaries(connection, suite.id, keys=[key])), None)
     if row is None:
         raise ConflictError(f"canary '{key}' is archived: nobody asks it any more")
-    retriever = trials.stored_retriever(store, vault, str(check.body["retriever"]), {})
+    retriever = retriever_service.stored_retriever(store, vault, str(check.body["retriever"]), {})
     target = Target(
         check=parse_document(CheckDocument, check.body),
         suite=SuiteDocument(slug=suite_slug, canaries=(parse_document(CanaryDocument, row.body),)),

@@ -20,7 +20,7 @@ from app.base.values import Answer
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
 from app.records.store import queue
 from app.records.store.queue import ClaimedRun, ShardBody
-from app.retrievers import service as embedders
+from app.retrievers import service as retriever_service
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
 from app.retrievers.domain.retrievers import Embed, Lane, Probe
 from app.retrievers.service import SHARD_PATIENCE_SECONDS, EmbedderRecord, reserve_rate
@@ -72,7 +72,7 @@ def check_embedder(store: Store, embed: Embed | None, plan: Plan, *, now: dateti
     """Send the embedder of a run's retriever its known texts; None = it has none, or it is not watched."""
     if embed is None:
         return None
-    return embedders.check_embedder(store, embed, plan.inputs.retriever, run_id=plan.run.id, now=now)
+    return retriever_service.check_embedder(store, embed, plan.inputs.retriever, run_id=plan.run.id, now=now)
 
 
 def _ask(
