@@ -1,4 +1,4 @@
-"""Coalmine: standing queries with known answers, asked again and again, so that worse retrieval is heard of early."""
+"""Coalmine: standing queries with known answers, asked again and again, so that a regression is noticed early."""
 
 from importlib.metadata import version
 

@@ -1,6 +1,6 @@
-"""A process that serves: its sockets bound in time to say so, with a clean end on signals.
+"""A process that serves: bound sockets, a clean end on signals, the demo retriever beside it, limits of connections.
 
-The demo retriever may run beside it. What is served is made in `main`; flags and exit codes are the command line's.
+What is served is made in `main`; flags and exit codes are the command line's.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""What every subject stands on and that knows none of them: values, errors, database, jobs, network, pages."""
+"""What every subject is built on and what knows none of them: values, errors, database, jobs, network, pages."""

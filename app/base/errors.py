@@ -6,6 +6,7 @@ CoalmineError
 ├── TooLargeError          the input exceeds a limit
 ├── NotFoundError          the object does not exist
 ├── ConflictError          the object's present state does not allow it
+│   ├── UnendedIncidentsError  receivers would not hear of the end of open incidents
 │   └── FileManagedError   the object is managed by a canary file
 ├── UnauthorizedError      no key, or an unknown one
 ├── ForbiddenError         the key lacks the scope

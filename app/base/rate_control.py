@@ -1,7 +1,8 @@
-"""The rate at which a peer is asked that refuses requests: halved at a refusal, worked up again by steps.
+"""The request rate of a peer that refuses requests: halved at a refusal, raised again by steps.
 
-Decisions alone: moments are numbers of seconds that the caller gives, and whoever shares it between threads locks it.
-What is refused is HTTP 429, and 503 with `Retry-After`.
+Decisions alone: moments are numbers of seconds that the caller gives, and a caller that shares it between threads locks
+it. A refusal is HTTP 429, or 503 with `Retry-After`. How long a run waits for such a peer, and the sentence about it,
+stand at the end.
 """
 
 import math

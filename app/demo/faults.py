@@ -1,6 +1,6 @@
 """Faults of the demo as pure functions: over the chunks before they are indexed, and over an answer.
 
-Everything is deterministic: the same fault breaks the same things on every machine. Applying faults is `server`'s.
+Everything is deterministic: the same fault breaks the same things on every machine. `server` applies faults.
 """
 
 import hashlib

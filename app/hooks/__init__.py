@@ -1,1 +1,1 @@
-"""What people get: the outbox, texts, webhook, Slack, PagerDuty, Alertmanager, mail, Apprise."""
+"""Notifications on their way to people: the outbox, texts, webhook, Slack, PagerDuty, Alertmanager, mail, Apprise."""

@@ -1,8 +1,8 @@
-"""A worker: it queues the runs that are due, does jobs, and keeps the metrics; what it does is in worker_tasks.
+"""A worker: it queues the runs that are due, does jobs, and keeps the metrics; what it does is in `worker_tasks`.
 
 Every replica may run one. APScheduler only says when to read the rows (memory store, anchored triggers); the database
-decides who works. What is done every few seconds is timed by the monotonic clock, since the wall clock may be set.
-Stopping lets go of what is under way so that it goes on elsewhere or later, nothing twice.
+decides who works. What is done every few seconds is timed by the monotonic clock, since the wall clock may be set. When
+it stops, it lets go of what is under way, which goes on elsewhere or later; nothing is done twice.
 """
 
 import logging

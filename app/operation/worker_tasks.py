@@ -23,7 +23,7 @@ from app.base.vault import Vault
 from app.diagnosis.service import diagnoses
 from app.experiments.service import shadows
 from app.hooks.domain import Send
-from app.hooks.service import hooks
+from app.hooks.service import deliveries
 from app.hooks.service.deliveries import Ping
 from app.operation.job_threads import Do, Places
 from app.operation.service import retention
@@ -248,10 +248,10 @@ class WorkerTasks:
         """Attempt what is due to a hook, and say when there is more."""
         engine = self._engine
         while True:
-            due = hooks.next_attempt(engine.store, job.key, self._now())  # a read: most jobs are of one message
+            due = deliveries.next_attempt(engine.store, job.key, self._now())  # a read: most jobs are of one message
             if due is None or due > self._now() or self._stopping.is_set():
                 return due
-            sent = hooks.attempt_next(
+            sent = deliveries.attempt_next(
                 engine.store,
                 engine.vault,
                 engine.send,

@@ -1,6 +1,6 @@
 """Rows that the change feed polls every second (checks, unresolved alerts, active runs), and scheduled reports.
 
-The versions of checks, by which what was read of them is cached, stand at the end.
+A cache of checks by their versions stands at the end.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Trials of a retriever, its limits over all replicas, the watch over its embedder, and questions of diagnoses to it.
+"""Trials of a retriever, its limits over all replicas, the watch over its embedder, and the questions of diagnoses.
 
 A trial is one query with everything between request and hits, suggested mappings, and how a canary fares; nothing is
-stored. Of an embedder every run compares the vectors of known texts with those of its reference.
+stored. Every run compares the vectors that the embedder gives for known texts with those of its reference.
 """
 
 import json

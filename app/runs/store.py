@@ -1,7 +1,7 @@
 """Which checks are due: of each the instant that comes next, found along an index however many checks there are.
 
-A row of `next_runs` is of one version of its check: one that is missing or of another version is computed anew, so
-that whoever saves a check, of whatever release, need not know of it.
+A row of `next_runs` is of one version of its check. Where it is missing or of another version it is computed anew, so
+that any release can save a check without knowing of it.
 """
 
 from collections.abc import Collection, Sequence
@@ -41,7 +41,7 @@ class DueCheck(NamedTuple):
     slug: str
     version_id: int
     newest_instant: int | None
-    """Of the run that was queued last, see `queue.newest_instant`."""
+    """Of the run that was queued last, see `records.store.queue.newest_instant`."""
     is_queued: bool
     """Whether a run of it is queued: at most one is at a time."""
 

@@ -1,8 +1,8 @@
-"""Traffic of a suite: queries of users taken in, asked as a sample, held against canaries, taken up, and forgotten.
+"""Traffic of a suite: reach and suggestions from it, a sample asked, suggestions made a task; received and forgotten.
 
-They are personal data: kept for 30 days after they came, never in metrics, logs or exports, deleted at once on request.
-A suite may have 100,000 canaries and pages ask each time, so canaries are read once for each revision of their suite,
-results once for each run, and a task's queries once.
+Queries of users are personal data: kept for 30 days after they came, never in metrics, logs or exports, deleted at once
+on request. A suite may have 100,000 canaries and pages ask each time, so canaries are read once for each revision of
+their suite, results once for each run, and a task's queries once.
 """
 
 import json

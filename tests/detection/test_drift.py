@@ -11,7 +11,7 @@ from app.detection.domain.decision import score_drift, top_overlap
 from app.detection.domain.views import DriftKind, StoredDrift
 from app.detection.service import detectors
 from app.records.service.plans import Planner
-from app.records.store import results
+from app.records.store import recording
 from app.records.store.queue import ClaimedRun
 from app.scoring.rankings import round_ranking
 from tests.support.fakes import answered, hits
@@ -92,7 +92,9 @@ def _drift(world: World, first: int, last: int, now: Sequence[Ranking]) -> Store
     plan = Planner(world.store, world.vault).plan(claimed, world.clock())
     with world.store.write() as connection:
         settled = [round_ranking(one, plan.inputs.decimals) for one in now]
-        ids = results.save_rankings(connection, plan.inputs.decimals, {one.fingerprint or b"": one for one in settled})
+        ids = recording.save_rankings(
+            connection, plan.inputs.decimals, {one.fingerprint or b"": one for one in settled}
+        )
         ranking_ids = [ids[one.fingerprint or b""] for one in settled]
 
         def held_since(position: int) -> int | None:

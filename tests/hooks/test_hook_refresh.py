@@ -57,7 +57,7 @@ def _heal(world: World) -> None:
 
 def _attempt(world: World, owner: str = "worker", send: Send | None = None) -> SentDelivery | None:
     attempted = (
-        hooks.attempt_next(
+        deliveries.attempt_next(
             world.store, world.vault, send or world.send, hook_id, owner=owner, links=LINKS, clock=world.clock
         )
         for hook_id in world.due_hooks()
@@ -172,7 +172,7 @@ def test_secrets_under_another_key_are_told_and_nothing_is_sent(sqlite_store: St
     world.clock.advance(60)
     other = Vault("quite another key than before")
     (hook_id,) = world.due_hooks()
-    sent = hooks.resend_next(sqlite_store, other, world.send, hook_id, owner="worker", clock=world.clock)
+    sent = deliveries.resend_next(sqlite_store, other, world.send, hook_id, owner="worker", clock=world.clock)
     assert sent is not None
     assert sent.error == deliveries.UNPREPARED
     assert len(world.send.sent) == 1

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from app.base.db.engine import Store
 from app.hooks.domain import Hook, Message, Receipt
-from app.hooks.service import deliveries, hooks
+from app.hooks.service import deliveries
 from app.hooks.store import MOST_ATTEMPTS
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
@@ -78,7 +78,7 @@ def test_a_receiver_that_answered_500_for_hours_hears_within_a_minute_of_its_ret
     back = world.clock() + timedelta(hours=2.5)
     (hook_id,) = world.due_hooks()
     while world.clock() < back:
-        following = hooks.next_attempt(store, hook_id, world.clock())
+        following = deliveries.next_attempt(store, hook_id, world.clock())
         assert following is not None
         world.clock.now = max(world.clock(), following)
         assert world.deliver() is not None

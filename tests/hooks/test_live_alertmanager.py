@@ -20,7 +20,7 @@ import yaml
 from app.base.addresses import hook_policy, parse_allow
 from app.base.db.engine import Store
 from app.hooks.client.webhook import Sender
-from app.hooks.service import deliveries, hooks
+from app.hooks.service import deliveries
 from tests.support.fakes import FakeClock, answered, hits
 from tests.support.http_servers import Peer, peer, reply
 from tests.support.living import until
@@ -92,7 +92,9 @@ def tell(world: World) -> int:
 
     def attempt() -> Any:
         attempted = (
-            hooks.attempt_next(world.store, world.vault, send, hook_id, owner="worker", links=LINKS, clock=world.clock)
+            deliveries.attempt_next(
+                world.store, world.vault, send, hook_id, owner="worker", links=LINKS, clock=world.clock
+            )
             for hook_id in world.due_hooks()
         )
         return next(filter(None, attempted), None)

@@ -47,8 +47,8 @@ def any_rankings(draw: st.DrawFn) -> Ranking:
 def test_rankings_read_back_equal_to_what_was_saved(store: Store, drawn: list[Ranking], decimals: int) -> None:
     saved = {settled.fingerprint or b"": settled for one in drawn for settled in [round_ranking(one, decimals)]}
     with store.write() as connection:
-        ids = results.save_rankings(connection, decimals, saved)
-        again = results.save_rankings(connection, decimals, saved)
+        ids = recording.save_rankings(connection, decimals, saved)
+        again = recording.save_rankings(connection, decimals, saved)
     assert ids == again
     with store.read() as connection:
         loaded = results.load_rankings(connection, list(ids.values()))
@@ -61,7 +61,7 @@ def test_scores_of_any_size_read_back_as_they_were_judged(sqlite_store: Store, s
     for decimals in (decimals_of(precision) for precision in (1.0, 1e-6, 1e-12, 0.0)):
         ranking = round_ranking(hits("a", scores=[score]), decimals)
         with sqlite_store.write() as connection:
-            ids = results.save_rankings(connection, decimals, {ranking.fingerprint or b"": ranking})
+            ids = recording.save_rankings(connection, decimals, {ranking.fingerprint or b"": ranking})
             loaded = results.load_rankings(connection, list(ids.values()))
         assert list(loaded.values()) == [ranking]
 
@@ -69,7 +69,7 @@ def test_scores_of_any_size_read_back_as_they_were_judged(sqlite_store: Store, s
 def test_rankings_stored_before_there_were_times_still_read(sqlite_store: Store) -> None:
     ranking = round_ranking(hits("a", "b"), 6)
     with sqlite_store.write() as connection:
-        ids = results.save_rankings(connection, 6, {ranking.fingerprint or b"": ranking})
+        ids = recording.save_rankings(connection, 6, {ranking.fingerprint or b"": ranking})
         (body,) = connection.exec_driver_sql("SELECT body FROM rankings").scalars()
         before = msgspec.msgpack.encode(msgspec.msgpack.decode(body)[:4])
         connection.exec_driver_sql("UPDATE rankings SET body = ?", (before,))
@@ -90,7 +90,7 @@ def test_texts_are_stored_once_whatever_rankings_they_are_in(store: Store) -> No
     for ranking in (hits("a", "b", texts=texts), hits("b", "a", texts=texts), hits("a", texts={"a": "changed"})):
         settled = round_ranking(ranking, 6)
         with store.write() as connection:
-            results.save_rankings(connection, 6, {settled.fingerprint or b"": settled})
+            recording.save_rankings(connection, 6, {settled.fingerprint or b"": settled})
     assert world.count("rankings", "chunks") == {"rankings": 3, "chunks": 3}
 
 

@@ -1,7 +1,7 @@
 """Explanations: why each rule of a check alerts or not, rules suggested for it, and what the page of an alert shows.
 
-It only reads. Beside them: the range in which a measure usually lies, the bounds that charts draw, and the latency
-before and during an alert.
+Also here: the range in which a measure usually lies, the bounds that charts draw, and the latency before and during an
+alert. It only reads.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
-"""The limits of a peer over everything in this process that asks it: requests at once, and requests a second.
+"""Limits of a peer over all that this process sends it: requests at a time, and requests per second.
 
 Several runs, a diagnosis and a test request may ask one retriever at the same time. Each has a `Share` in its limits,
-and those who wait for a turn take turns, request by request, so that a small run is not starved by a large one.
-Requests are spaced evenly: what was not used is never made up for by a burst.
+and those who wait take turns, request by request, so that a small run is not starved by a large one. Requests are
+spaced evenly: what was not used is never made up for by a burst.
 
 A peer that refuses requests is asked at a lower rate, and not at all for as long as it says; both hold for all shares,
 and where a retriever is asked in lanes, for all lanes of this process.

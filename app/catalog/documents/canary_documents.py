@@ -1,6 +1,6 @@
 """Documents of suites, canaries and expected chunks with their validation, and the keys of canaries that state none.
 
-What an answer is worth by them is decided in `scoring`.
+`scoring` judges answers by them.
 """
 
 import hashlib

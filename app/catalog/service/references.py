@@ -1,8 +1,8 @@
-"""References between definitions, and changes planned or refused: by missing references, owners and later needs.
+"""References between definitions, their owners, and planned changes: what must exist, and what may be changed.
 
 A check refers to a suite, a retriever, hooks and a judge; the floors of its canaries refer to the measures its runs
-compute. A definition of a file is changed by that file alone. Checks, runs and definitions that routes name are found
-here, or NotFoundError says which is missing.
+compute. A definition that others need is not archived, and one of a file is changed by that file alone. Checks, runs
+and definitions that routes name are found here, or NotFoundError says which is missing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -1,8 +1,9 @@
 """Habits: alarms that closed by themselves and came back alike. They are shown, and nobody is paged for them.
 
 An alarm is *quiet* while it is one more episode of a learned habit: the same canaries fail, each with an answer seen in
-earlier episodes, with the same index version, and for no longer than the bound. Where one of these ends, the alarm is
-raised with the reason, and stays raised until it closes. No baseline is learned of either kind.
+earlier episodes, with the same index version, and for no longer than the bound. Once one of these does not hold, the
+alarm is raised with the reason, and stays raised until it closes. No baseline is learned from runs of a quiet or a
+raised alarm.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,7 @@
 """What a detector learns from healthy runs: how many it needs, each canary's rates of failing, its usual NDCG.
 
-Rates are given what was measured before: with replicas or caches a failure tends to last, and taking it for independent
-would make every switch of replica an alarm.
+A rate depends on what was measured in the run before: with replicas or caches a failure tends to last, and taking
+failures for independent would make every switch of replica an alarm.
 """
 
 import math

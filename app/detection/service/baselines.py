@@ -50,8 +50,7 @@ from app.detection.service.detectors import Detector, EndingRun
 from app.detection.store import AlertedRule, ChoiceRow, DetectionRow, DetectorRow, RefusalRow
 from app.records import documents as shapes
 from app.records.store import results, series
-from app.records.store.recording import SpanQuery, read_state_spans
-from app.records.store.results import RunRow
+from app.records.store.results import RunRow, SpanQuery, read_state_spans
 from app.records.store.series import EvidenceRow
 from app.scoring.drops import Column, drop_as_json, p_values
 from app.scoring.measures import MEASURES_VERSION

@@ -42,8 +42,7 @@ from app.detection.domain.tracker import learned as with_baseline
 from app.detection.domain.views import Action, DriftKind, StoredDrift
 from app.detection.store import ChoiceRow, DetectionRow, Frozen, Head, RefusalRow, Span
 from app.records.store import results
-from app.records.store.recording import SpanQuery, StateSpans, read_state_spans
-from app.records.store.results import RunRow
+from app.records.store.results import RunRow, SpanQuery, StateSpans, read_state_spans
 from app.retrievers.domain.probes import latency_summary
 from app.scoring.evaluation import Tally, Yardstick
 from app.scoring.measures import MEASURES_VERSION, Measure

@@ -1,1 +1,1 @@
-"""What it asks of others over the network."""
+"""Requests to receivers of notifications, over the network."""

@@ -1,7 +1,7 @@
-"""Hooks of Apprise, an optional extra. Apprise opens connections itself, so it runs in a process of its own.
+"""Hooks of Apprise, an optional extra, sent by a process of their own: Apprise opens connections itself.
 
-It runs in a process of its own, in which no connection is made that the address policy does not permit, no program is
-started, no environment's proxy is used, and whose end is sure. The URL, a secret, goes there through a pipe.
+In that process no connection is made that the address policy does not permit, no program is started, and no proxy of
+the environment is used; its end is sure. The URL, a secret, goes there through a pipe.
 """
 
 import json

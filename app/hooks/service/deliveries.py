@@ -1,8 +1,8 @@
 """Delivery of notifications: take the next of a hook, render and send it, and record the result.
 
 Three transactions around one network call, so that no transaction waits for a receiver, and a crash anywhere leads to
-another attempt with the same bytes and the same idempotency key. Below: test messages, the notice of a delivery, and
-the outward ping.
+another attempt with the same bytes and the same idempotency key. Below: resends to receivers that would forget an
+alert, test messages, the notice of a delivery, and the outward ping.
 """
 
 import json
@@ -77,6 +77,28 @@ class PreparedDelivery:
     hook: Hook
     hook_version: int
     message: Message
+
+
+def attempt_next(
+    store: Store,
+    vault: Vault,
+    send: Send,
+    hook_id: int,
+    *,
+    owner: str,
+    links: Links,
+    clock: Callable[[], datetime],
+) -> SentDelivery | None:
+    """Attempt what is due to a hook, new deliveries before resends; None when there is nothing."""
+    sent = deliver_next(store, vault, send, hook_id, owner=owner, links=links, clock=clock)
+    return sent or resend_next(store, vault, send, hook_id, owner=owner, clock=clock)
+
+
+def next_attempt(store: Store, hook_id: int, now: datetime) -> datetime | None:
+    """Say when something is to be sent to a hook next; None = nothing is to be."""
+    with store.read() as connection:
+        at = outbox.next_attempt(connection, hook_id, now=to_us(now))
+    return None if at is None else from_us(at)
 
 
 def deliver_next(
@@ -255,6 +277,62 @@ def attempt_row(receipt: Receipt, now: datetime) -> AttemptRow:
         error=receipt.error,
         detail=receipt.detail,
         latency_seconds=receipt.latency_seconds,
+    )
+
+
+def resend_next(
+    store: Store, vault: Vault, send: Send, hook_id: int, *, owner: str, clock: Callable[[], datetime]
+) -> SentDelivery | None:
+    """Send the delivered notification of a hook whose resend is due longest; None when none is due.
+
+    A failure is recorded as an attempt, and tried again a minute later.
+    """
+    while True:
+        now = clock()
+        with store.write() as connection:
+            begun = outbox.begin_resend(connection, hook_id, owner=owner, now=to_us(now))
+        if begun is None:
+            return None
+        delivery = begun
+
+        def prepare(delivery: DeliveryRow = delivery, now: datetime = now) -> PreparedDelivery | None:
+            return _prepare_resend(store, vault, delivery, owner=owner, now=now)
+
+        attempt = send_prepared(send, delivery, prepare, now)
+        if attempt is not None:  # else it is not needed any more, or somebody else has it: the next one
+            return _finish_resend(store, delivery, attempt[0], owner=owner, now=clock())
+
+
+def _prepare_resend(
+    store: Store, vault: Vault, delivery: DeliveryRow, *, owner: str, now: datetime
+) -> PreparedDelivery | None:
+    with store.write() as connection:
+        definition = catalog.definition_by_id(connection, delivery.hook_id)
+        if delivery.body is None or resend_at(connection, delivery, definition, now) is None:
+            outbox.finish_resend(connection, delivery.id, owner=owner, refresh_at=None)
+            return None
+        if not outbox.is_resending(connection, delivery.id, owner=owner):
+            return None
+        hook = hook_value(vault, definition)
+    return PreparedDelivery(
+        hook=hook, hook_version=definition.version_id, message=Message(id=delivery.message_id, body=delivery.body)
+    )
+
+
+def _finish_resend(
+    store: Store, delivery: DeliveryRow, receipt: Receipt, *, owner: str, now: datetime
+) -> SentDelivery | None:
+    with store.write() as connection:
+        catalog.lock_definition(connection, delivery.hook_id)
+        definition = catalog.definition_by_id(connection, delivery.hook_id)
+        following = resend_at(connection, delivery, definition, now + REFRESH_EVERY)
+        if not receipt.ok:
+            outbox.record_attempt(connection, delivery.id, attempt_row(receipt, now))
+        outbox.finish_resend(connection, delivery.id, owner=owner, refresh_at=following)
+    reason = "Sent again." if receipt.ok else f"Sending it again failed: {receipt.detail or receipt.error}."
+    error = None if receipt.ok else receipt.error
+    return SentDelivery(
+        id=delivery.id, hook=delivery.hook, state=delivery.state, error=error, reason=reason, is_resend=True
     )
 
 

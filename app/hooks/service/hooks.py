@@ -1,10 +1,7 @@
-"""Views of hooks with their delivery counts, replay of dead deliveries, and the next attempt of a hook.
-
-The next attempt is a new delivery, else a resend to a receiver that would forget an alert.
-"""
+"""Hooks as people see them: destination, the checks that use each, delivery counts; and replay of dead deliveries."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -12,29 +9,20 @@ from urllib.parse import urlsplit
 
 from app.alerts import store as alerts
 from app.alerts.service import views as alert_views
-from app.alerts.service.views import Links
 from app.base.addresses import AddressPolicy, LookUp, hook_warning, literal
-from app.base.db.engine import Connection, Store, from_us, to_us
+from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import DeliveryState
-from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.documents import hook_for_readers
 from app.catalog.service.references import require
 from app.catalog.store import Definition
 from app.hooks import store as outbox
 from app.hooks.documents import PAGERDUTY_URL
-from app.hooks.domain import REFRESH_EVERY, DeliveryView, HookKind, HookReplay, Message, Receipt, Send, mail_port_hint
+from app.hooks.domain import DeliveryView, HookKind, HookReplay, mail_port_hint
 from app.hooks.service.deliveries import (
     RESOLVED,
-    PreparedDelivery,
-    SentDelivery,
-    attempt_row,
-    deliver_next,
     enabled_hook,
-    hook_value,
-    resend_at,
-    send_prepared,
     unreachable_reason,
 )
 from app.hooks.store import DeliveryCounts, DeliveryRow
@@ -214,79 +202,3 @@ def _dead(connection: Connection, hook_id: int) -> Iterator[DeliveryRow]:
         if len(rows) < _PAGE:
             return
         before = rows[-1].id
-
-
-def attempt_next(
-    store: Store,
-    vault: Vault,
-    send: Send,
-    hook_id: int,
-    *,
-    owner: str,
-    links: Links,
-    clock: Callable[[], datetime],
-) -> SentDelivery | None:
-    """Attempt what is due to a hook, new deliveries before resends; None when there is nothing."""
-    sent = deliver_next(store, vault, send, hook_id, owner=owner, links=links, clock=clock)
-    return sent or resend_next(store, vault, send, hook_id, owner=owner, clock=clock)
-
-
-def next_attempt(store: Store, hook_id: int, now: datetime) -> datetime | None:
-    """Say when something is to be sent to a hook next; None = nothing is to be."""
-    with store.read() as connection:
-        at = outbox.next_attempt(connection, hook_id, now=to_us(now))
-    return None if at is None else from_us(at)
-
-
-def resend_next(
-    store: Store, vault: Vault, send: Send, hook_id: int, *, owner: str, clock: Callable[[], datetime]
-) -> SentDelivery | None:
-    """Send the delivered notification of a hook whose resend is due longest; None when none is due.
-
-    A failure is recorded as an attempt, and tried again a minute later.
-    """
-    while True:
-        now = clock()
-        with store.write() as connection:
-            begun = outbox.begin_resend(connection, hook_id, owner=owner, now=to_us(now))
-        if begun is None:
-            return None
-        delivery = begun
-
-        def prepare(delivery: DeliveryRow = delivery, now: datetime = now) -> PreparedDelivery | None:
-            return _prepare(store, vault, delivery, owner=owner, now=now)
-
-        attempt = send_prepared(send, delivery, prepare, now)
-        if attempt is not None:  # else it is not needed any more, or somebody else has it: the next one
-            return _finish(store, delivery, attempt[0], owner=owner, now=clock())
-
-
-def _prepare(
-    store: Store, vault: Vault, delivery: DeliveryRow, *, owner: str, now: datetime
-) -> PreparedDelivery | None:
-    with store.write() as connection:
-        definition = catalog.definition_by_id(connection, delivery.hook_id)
-        if delivery.body is None or resend_at(connection, delivery, definition, now) is None:
-            outbox.finish_resend(connection, delivery.id, owner=owner, refresh_at=None)
-            return None
-        if not outbox.is_resending(connection, delivery.id, owner=owner):
-            return None
-        hook = hook_value(vault, definition)
-    return PreparedDelivery(
-        hook=hook, hook_version=definition.version_id, message=Message(id=delivery.message_id, body=delivery.body)
-    )
-
-
-def _finish(store: Store, delivery: DeliveryRow, receipt: Receipt, *, owner: str, now: datetime) -> SentDelivery | None:
-    with store.write() as connection:
-        catalog.lock_definition(connection, delivery.hook_id)
-        definition = catalog.definition_by_id(connection, delivery.hook_id)
-        following = resend_at(connection, delivery, definition, now + REFRESH_EVERY)
-        if not receipt.ok:
-            outbox.record_attempt(connection, delivery.id, attempt_row(receipt, now))
-        outbox.finish_resend(connection, delivery.id, owner=owner, refresh_at=following)
-    reason = "Sent again." if receipt.ok else f"Sending it again failed: {receipt.detail or receipt.error}."
-    error = None if receipt.ok else receipt.error
-    return SentDelivery(
-        id=delivery.id, hook=delivery.hook, state=delivery.state, error=error, reason=reason, is_resend=True
-    )

@@ -1,6 +1,6 @@
 """The figures of a run and its canaries, as recorded or with the numbers of a re-scoring; it only reads.
 
-What is stored of a run beside its row is put into its form here too.
+The aggregates that rules use, and the JSON that is stored beside the row of a run, are built at the end.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Numbers over time, read back: of single runs, hours or days, as of the day or of a re-scoring.
 
-Below: the newest runs of all checks, what waits or failed to be delivered, top scores, and the newest probes of a
-canary.
+Below: the newest runs of checks, runs that wait, deliveries that are dead or retried, top scores, and the newest probes
+of a canary.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""What it asks of others over the network."""
+"""Requests to retrievers and the services beside them, over the network."""

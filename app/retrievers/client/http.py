@@ -1,7 +1,8 @@
 """Probes a retriever over HTTP: credentials, the lookup, then one request per canary; or plays rankings given to it.
 
-A body equal to that of the run before is read once. Requests are made in `requests`, hits read in `columns`. Below it
-how libraries with an event loop of their own, as MCP's and psycopg, are asked: in lanes of a thread, in batches.
+A body equal to that of the run before is read once. Requests are made in `requests`, hits read in `columns`. Below: how
+MCP servers and PostgreSQL are queried, whose libraries have an event loop of their own: in lanes of a thread, in
+batches.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The end of a run: its verdict, and everything that follows from it, written in one transaction.
 
-Before it the ranking changes of canaries and texts that they lost are found, and one cause that explains the whole run.
+Beside it: which states a run changes, which chunks lost their text, and the one cause that explains a whole run.
 """
 
 import json

@@ -137,7 +137,7 @@ def _equal_and_similar(
         else:
             others[position] = canary_id
     if unnamed:
-        results.save_content_hashes(connection, unnamed)
+        recording.save_content_hashes(connection, unnamed)
     if 0 < len(others) <= _FLAPPING * len(settled):
         lately = recording.rankings_lately(connection, plan.run.check_id, list(others.values()))
         similar |= {position: lately.get(canary_id, ()) for position, canary_id in others.items()}
@@ -147,7 +147,7 @@ def _equal_and_similar(
 def _stored_rankings(connection: Connection, plan: Plan, new: Mapping[int, Ranking]) -> dict[int, int]:
     """Store rankings, and return their ids by position."""
     by_hash = {ranking.fingerprint or b"": ranking for ranking in new.values()}
-    ids = results.save_rankings(connection, plan.inputs.decimals, by_hash)
+    ids = recording.save_rankings(connection, plan.inputs.decimals, by_hash)
     plan.keep_rankings({ids[digest]: ranking for digest, ranking in by_hash.items()})
     return {position: ids[ranking.fingerprint or b""] for position, ranking in new.items()}
 
