@@ -88,8 +88,8 @@ def serve(
 
         if beside is not None and service.worker is not None:
             stack.enter_context(_seeding_demo(service))
-        telling = serving.Telling(announce=announce, stopping=lambda: _say_stopping(settings))
-        serving.serve_app(create_app(service), sockets, log_requests=log_requests, telling=telling, ending=ending)
+        lifecycle = serving.Lifecycle(announce=announce, stopping=lambda: _say_stopping(settings))
+        serving.serve_app(create_app(service), sockets, log_requests=log_requests, lifecycle=lifecycle, ending=ending)
 
 
 @contextmanager

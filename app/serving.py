@@ -50,7 +50,7 @@ _POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Telling:
+class Lifecycle:
     """What is called when requests are answered, and when a signal begins the end."""
 
     announce: Callable[[], None]
@@ -58,7 +58,7 @@ class Telling:
 
 
 def serve_app(
-    app: FastAPI, sockets: list[socket.socket], *, log_requests: bool, telling: Telling, ending: Ending
+    app: FastAPI, sockets: list[socket.socket], *, log_requests: bool, lifecycle: Lifecycle, ending: Ending
 ) -> None:
     """Serve on bound sockets until a signal, which arrives as KeyboardInterrupt once everything has ended.
 
@@ -66,7 +66,7 @@ def serve_app(
     """
     config = _server_config(app, access_log=log_requests, lifespan="on", grace=GRACE_SECONDS)
     _listen(sockets)
-    server = _Server(config, telling, ending, app.state.streams)
+    server = _Server(config, lifecycle, ending, app.state.streams)
     try:
         server.run(sockets=sockets)
     except SystemExit as error:
@@ -116,17 +116,17 @@ def _listen(sockets: list[socket.socket]) -> None:
 class _Server(uvicorn.Server):
     """Says when it has started and when it stops, and leaves at once when it is told to stop twice."""
 
-    def __init__(self, config: uvicorn.Config, telling: Telling, ending: Ending, streams: Streams) -> None:
+    def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle, ending: Ending, streams: Streams) -> None:
         super().__init__(config)
         self._streams = streams
-        self._telling = telling
+        self._lifecycle = lifecycle
         self._ending = ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say so."""
         await super().startup(sockets)
         if self.started:
-            self._telling.announce()
+            self._lifecycle.announce()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as uvicorn calls it
         """Begin the end; nothing may be written here, in the middle of whatever the signal interrupted."""
@@ -135,7 +135,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Say so, and stop; event streams would be waited for."""
-        self._telling.stopping()
+        self._lifecycle.stopping()
         self._streams.end()
         await super().shutdown(sockets)
 

@@ -1,6 +1,6 @@
 """Hooks, messages, receipts and notices as values, `Send`, which delivers a message, and what follows an attempt.
 
-Who is notified is decided in `alerts.domain.telling`. Views of deliveries stand at the end.
+Who is notified is decided in `alerts.domain.incidents`. Views of deliveries stand at the end.
 """
 
 from collections.abc import Mapping

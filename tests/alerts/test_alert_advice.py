@@ -7,7 +7,7 @@ import pytest
 
 from app.alerts.domain import ChangedCanaries, Degradation, all_lost_text, chunk_name, lost_chunks, lost_text
 from app.alerts.domain.state import TransitionType
-from app.alerts.domain.telling import CAUSE_ADVICE, EMBEDDER_ADVICE, AlertFacts, alert_advice
+from app.alerts.domain.summaries import CAUSE_ADVICE, EMBEDDER_ADVICE, AlertFacts, alert_advice
 from app.base.values import Cause, Judgment, Outcome, Reason, RuleKind, Step
 from app.diagnosis.domain.run_causes import RunCause, RunCauseKind
 from app.retrievers.domain.probes import FailureSummary

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from app.alerts.domain.incidents import UPDATE_EVERY, Step, plan_notifications, reminder_due
 from app.alerts.domain.state import (
     NON_REPEATING,
     OPEN,
@@ -24,7 +25,6 @@ from app.alerts.domain.state import (
     dedupe_keys,
     still_firing,
 )
-from app.alerts.domain.telling import UPDATE_EVERY, Step, plan_notifications, reminder_due
 from app.base.values import DeliveryState, RuleKind, Severity
 
 OPENED, ESCALATED, UPDATED = TransitionType.OPENED, TransitionType.ESCALATED, TransitionType.UPDATED

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.alerts.domain.telling import AlertFacts, alert_advice
+from app.alerts.domain.summaries import AlertFacts, alert_advice
 from app.base.addresses import Bearer, retriever_policy
 from app.base.documents.parsing import parse_document
 from app.base.values import Answer, Outcome, RuleKind

@@ -27,7 +27,7 @@ from app.alerts.domain import (
     lost_chunks,
 )
 from app.alerts.domain.state import NON_REPEATING, OPEN
-from app.alerts.domain.telling import NOT_ABOUT_CANARIES
+from app.alerts.domain.summaries import NOT_ABOUT_CANARIES
 from app.alerts.store import AlertRow
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
 from app.base.texts import counted

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from app.alerts import store as alerts
+from app.alerts.domain.incidents import Plan, Step, plan_notifications, reminder_due
 from app.alerts.domain.state import (
     NON_REPEATING,
     OPEN,
@@ -24,7 +25,6 @@ from app.alerts.domain.state import (
     class_of,
     dedupe_keys,
 )
-from app.alerts.domain.telling import Plan, Step, plan_notifications, reminder_due
 from app.alerts.silences import service as silencing
 from app.alerts.store import AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us, to_us

@@ -27,7 +27,7 @@ from app.alerts.domain.state import (
     TransitionType,
     TransitionView,
 )
-from app.alerts.domain.telling import NOT_ABOUT_CANARIES, AlertFacts, alert_summary
+from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, AlertFacts, alert_summary
 from app.alerts.service.evidence import Explanation, explain_all, since, since_all
 from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, cast
 
 from app.alerts.domain import CAUSE_WORDS, RunCauseView, commonest_first
-from app.alerts.domain.telling import CAUSE_ADVICE, EMBEDDER_ADVICE
+from app.alerts.domain.summaries import CAUSE_ADVICE, EMBEDDER_ADVICE
 from app.base.texts import counted, percent_text, plural, short_name
 from app.base.values import Canary, Cause, Ranking
 from app.diagnosis.domain import Case

@@ -15,7 +15,7 @@ from typing import Final
 
 from app.alerts import store as alerts
 from app.alerts.domain import ChangedCanary, Degradation, all_lost_text
-from app.alerts.domain.telling import NOT_ABOUT_CANARIES, alert_advice, alert_summary
+from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, alert_advice, alert_summary
 from app.alerts.service.evidence import Explanation, explain, since
 from app.alerts.service.notifications import adopt_announced
 from app.alerts.service.views import Links, facts_of, filled_links, run_ids_of
