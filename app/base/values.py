@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from typing_extensions import TypedDict
 
@@ -386,8 +386,8 @@ ROUNDING: Final = 1e-9
 """Tolerance for sums of floats: a mean of exactly 0.9 is not below 0.9."""
 
 
-TimeText: TypeAlias = str
-"""A time as RFC 3339 in UTC."""
+TimeText: TypeAlias = Annotated[str, "RFC 3339"]
+"""A time as RFC 3339 in UTC; views make it of microseconds."""
 
 
 class LatencyView(TypedDict):

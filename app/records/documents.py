@@ -11,7 +11,19 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints, overload
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    NotRequired,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 from typing_extensions import is_typeddict
 
@@ -73,8 +85,8 @@ def time_text(moment: Moment | None) -> TimeText | None:
 def view_of(kind: type[ViewT], /, *sources: Any, rounding: bool = False, **given: Any) -> ViewT:
     """Return a view: a field that is not given is that of its name of the first source that has one.
 
-    Sources are values and other views. What lies within becomes a view likewise, microseconds where a text belongs a
-    time in RFC 3339, a word where an enum belongs its member. With `rounding` floats of the sources are rounded. Raises
+    Sources are values and other views. What lies within becomes a view likewise, microseconds where a `TimeText`
+    belongs a time, a word where an enum belongs its member. With `rounding` floats of the sources are rounded. Raises
     LookupError for a field that none has.
     """
     view = {
@@ -90,7 +102,7 @@ Shaper = Callable[[Any, bool], Any]
 
 @cache
 def _shapers_of(kind: type) -> dict[str, Shaper]:
-    return {name: _shaper(hint) for name, hint in get_type_hints(kind).items()}
+    return {name: _shaper(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
 
 
 def _field(sources: Sequence[Any], name: str) -> Any:
@@ -106,8 +118,12 @@ def _field(sources: Sequence[Any], name: str) -> Any:
 @cache
 def _shaper(hint: Any) -> Shaper:  # noqa: PLR0911 - one for each kind of type
     """Return what shapes values for a field of this type; None stays None."""
+    if get_origin(hint) is NotRequired:
+        (hint,) = get_args(hint)
     if get_origin(hint) in {Union, UnionType}:
         *_, hint = [kind for kind in get_args(hint) if kind is not NoneType]
+    if get_origin(hint) is Annotated and hint != TimeText:
+        hint, *_ = get_args(hint)
     if get_origin(hint) in {list, dict}:
         inner = _shaper(get_args(hint)[-1])
         if get_origin(hint) is list:
@@ -115,7 +131,7 @@ def _shaper(hint: Any) -> Shaper:  # noqa: PLR0911 - one for each kind of type
         return lambda value, rounding: value and {name: inner(one, rounding) for name, one in value.items()}
     if hint is float:
         return lambda value, rounding: number(value) if rounding else value
-    if hint is str:
+    if hint == TimeText:
         return lambda value, _: time_text(value) if isinstance(value, int) else value
     if is_typeddict(hint):
         return lambda value, rounding: (
