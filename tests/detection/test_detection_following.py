@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.base.values import Severity
 from app.detection.domain import Change, Observation, Settings, Signal
+from app.detection.domain.decision import RESTLESS
 from app.detection.domain.evidence import poisson_tail, realign, realign_baseline, surprising
 from app.detection.domain.learning import learn
 from app.detection.domain.tracker import (
@@ -250,6 +252,30 @@ def test_a_fourth_fault_of_other_canaries_is_noticed_as_the_first_was() -> None:
     for failing in (range(7), range(5, 60), range(100), range(60, 80)):
         assert opened(live.takes(calm(100, 4, failing))), failing
         assert len(closed(live.takes(calm(100, 4)))) == 1
+
+
+def test_a_fault_of_the_whole_suite_is_noticed_each_time() -> None:
+    """However often everything was repaired soon after the start, nobody becomes unknown of it."""
+    live = Live.of(members_of(100))
+    live.takes(calm(100, 25))
+    for _ in range(RESTLESS + 3):
+        found = live.takes(calm(100, 8, range(100)))
+        assert (opened(found), found[-1].unknown) == ([1], 0)
+        assert closed(live.takes(calm(100, 4))) == [2]
+
+
+def test_a_fault_of_restless_canaries_that_stays_is_noticed() -> None:
+    """As the habit it looks like once it lasts longer than what ended by itself, as an alarm once twice as long."""
+    live = Live.of(members_of(100))
+    live.takes(calm(100, 25))
+    for other in range(RESTLESS):
+        live.takes(calm(100, 8, [*range(30), 90 + other]))
+        live.takes(calm(100, 4))
+    found = live.takes(calm(100, 18, range(30)))
+    assert found[0].unknown == 30
+    assert [run for run, one in enumerate(found, start=1) if one.habit is not None] == [*range(9, 17)]
+    assert opened(found) == [17]
+    assert found[-1].severity is Severity.CRITICAL
 
 
 def test_sticky_replicas_are_learned_in_time() -> None:

@@ -60,8 +60,9 @@ class Why(Enum):
 
 RESTLESS: Final = 3
 """Canaries named by this many closed alarms with a young baseline are restless: unknown until a baseline has 300 runs,
-since 20 identical runs may come from one replica among several. After this many alarms, strikes count where they exceed
-any streak that ended by itself."""
+since 20 identical runs may come from one replica among several. An alarm that named more than half of them is a fault
+that somebody repaired, and makes nobody restless. After this many alarms, strikes count where they exceed any streak
+that ended by itself; they also watch the restless, calm or not, so that a fault that stays is never silent."""
 
 _MOST: Final = 0.5
 _SIGNAL_OF: Final = {LOST: Signal.LOST, WORSE: Signal.WORSE}
@@ -135,7 +136,7 @@ def _while_closed(evidence: RunEvidence, baseline: Baseline | None, settings: Se
     """Whether an alarm opens, by the accounts, by three strikes or by the Poisson tail."""
     state = evidence.state
     strikes = run_evidence.STRIKES if state.closings < RESTLESS else max(run_evidence.STRIKES, state.longest + 1)
-    struck = evidence.strikers & (state.streak == strikes)
+    struck = (evidence.strikers | (_is_restless(state) & (evidence.now[0] == 1))) & (state.streak == strikes)
     if evidence.evidence is not None and evidence.evidence >= 1 / settings.alpha:
         since, why = age(state), Why.EVIDENCE
     elif struck.any():
@@ -238,16 +239,22 @@ def _most_fail(group: NDArray[np.bool_]) -> bool:
 
 def _without_restless(state: State, baseline: Baseline | None) -> Baseline | None:
     """Return the baseline with restless canaries as unknown, see `RESTLESS`."""
-    restless = state.named >= RESTLESS
+    restless = _is_restless(state)
     if baseline is None or not restless.any():
         return baseline
     return replace(baseline, known=baseline.known & ~restless)
+
+
+def _is_restless(state: State) -> NDArray[np.bool_]:
+    return np.asarray(state.named >= RESTLESS)
 
 
 def _closed(state: State, *, young: bool) -> State:
     """State without an alarm, with reset accounts; `young`: whether the baseline had few runs."""
     count = len(state.keys)
     named = (state.culprits > 0) & young
+    if named.mean() > _MOST:
+        named = np.zeros(count, np.bool_)
     return replace(
         state,
         canaries=at_rest(len(CANARY_BETS), count),
