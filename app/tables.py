@@ -1,7 +1,7 @@
 """The schema. Times are integer UTC microseconds; JSON that nobody filters by is TEXT, vectors are bytes.
 
-Grouped as everywhere: catalog (what should be), queue (what is due), history (what happened) and what belongs to it.
-`migrations/` builds exactly this; a test holds the two together.
+Grouped by subject: each has its tables in `tables.py`, or beside its one store. `migrations/` builds exactly this; a
+test holds the two together.
 """
 
 from app.annotation.tables import (
@@ -30,7 +30,7 @@ from app.answers.tables import (
 )
 from app.base.db.keys import api_keys, ended_sessions
 from app.base.db.rows import metadata
-from app.base.jobs.values import jobs
+from app.base.jobs.local import jobs
 from app.catalog.tables import canaries, canary_versions, definition_versions, definitions, suite_versions
 from app.detection.tables import baseline_choices, baselines, detections, detectors, habit_refusals
 from app.diagnosis.tables import diagnoses, reanchors, run_causes

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 
 from app.base.db.engine import Store
-from app.base.jobs.values import jobs
+from app.base.jobs.local import jobs
 from app.base.values import Answer
 from app.diagnosis.service.diagnoses import diagnose_run
 from app.operation.worker import Worker

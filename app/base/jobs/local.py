@@ -8,10 +8,28 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
+from sqlalchemy import BigInteger, Column, Connection, Integer, Table, Text
 
 from app.base.db.engine import Store, from_us, insert_new, sql_literal, to_us
-from app.base.jobs.values import Job, JobKind, NewJob, Room, jobs
+from app.base.db.rows import Id, id_column, metadata, partial_index
+from app.base.jobs.values import Job, JobKind, NewJob, Room
+
+jobs = Table(
+    "jobs",
+    metadata,
+    id_column(),
+    Column("kind", Text, nullable=False),
+    Column("key", Id, nullable=False),  # the id of what it is about
+    Column("part", Integer, nullable=False),
+    Column("lock", Text, nullable=False),
+    Column("run_at", BigInteger, nullable=False),
+    Column("taken", Integer, nullable=False),  # 1 = the worker is at it, or was when it ended
+    Column("attempts", Integer, nullable=False),
+    # One waits at most, whoever defers.
+    partial_index("uq_jobs_waiting", "kind", "key", "part", unique=True, where="taken = 0"),
+    partial_index("ix_jobs_taken", "lock", where="taken = 1"),
+    partial_index("ix_jobs_due", "kind", "run_at", where="taken = 0"),
+)
 
 _WAITS = jobs.c.taken == sa.literal_column("0")
 

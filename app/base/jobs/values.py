@@ -1,13 +1,9 @@
-"""Jobs as values: what waits to be done, and what a process has taken."""
+"""Jobs as values: what waits to be done, and what a process has taken. Their rows are in `local` and `postgresql`."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
-
-from sqlalchemy import BigInteger, Column, Integer, Table, Text
-
-from app.base.db.rows import Id, id_column, metadata, partial_index
 
 AT_ONCE: Final = 0
 """Due by every clock."""
@@ -88,21 +84,3 @@ class Room(NamedTuple):
 
     kinds: Collection[JobKind]
     most: int
-
-
-jobs = Table(
-    "jobs",
-    metadata,
-    id_column(),
-    Column("kind", Text, nullable=False),
-    Column("key", Id, nullable=False),  # the id of what it is about
-    Column("part", Integer, nullable=False),
-    Column("lock", Text, nullable=False),
-    Column("run_at", BigInteger, nullable=False),
-    Column("taken", Integer, nullable=False),  # 1 = the worker is at it, or was when it ended
-    Column("attempts", Integer, nullable=False),
-    # One waits at most, whoever defers.
-    partial_index("uq_jobs_waiting", "kind", "key", "part", unique=True, where="taken = 0"),
-    partial_index("ix_jobs_taken", "lock", where="taken = 1"),
-    partial_index("ix_jobs_due", "kind", "run_at", where="taken = 0"),
-)

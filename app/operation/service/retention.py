@@ -1,4 +1,9 @@
-"""What is kept for how long, and what deletes the rest: runs as `COALMINE_RETENTION_DAYS` says, alerts for a year."""
+"""What is kept for how long, and what deletes the rest.
+
+Runs with what belongs to them are kept as `COALMINE_RETENTION_DAYS` says; alerts, diagnoses and hourly figures for a
+year at least. Other periods are fixed, below: queries of users and pairs of shadows, units of epochs, parts of uploads,
+questions of shadows, rates.
+"""
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
@@ -26,7 +31,7 @@ _FOUND_BATCHES: Final = 40
 """Batches that one reading transaction finds."""
 ALERT_DAYS: Final = 366
 TRAFFIC_DAYS: Final = 30
-"""Days that queries of users are kept, however long runs are."""
+"""Days that queries of users and pairs of shadows are kept, however long runs are."""
 TRAFFIC_BATCH: Final = 400
 PARTS_KEPT: Final = timedelta(days=1)
 """How long a part of a log that is sent again is known."""
@@ -40,15 +45,17 @@ ROUND: Final = timedelta(minutes=10)
 UNITS_KEPT: Final = timedelta(days=90)
 """How long units of an epoch that ended are kept: an outcome may come as late as the longest window."""
 RATES_KEPT: Final = timedelta(days=1)
+"""How long the rate of a retriever that nobody asks any more is kept."""
 
 Find = Callable[[Connection, int], Sequence[Any]]
 Drop = Callable[[Connection, Sequence[Any]], int]
 
 
 def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_size: int = SLICE) -> int:
-    """Delete runs, states and reports older than `days`, alerts, diagnoses and hourly figures of a year, and orphans.
+    """Delete what its period has passed for, and orphans; give the number of deleted rows.
 
-    Returns the number of deleted rows. Rankings without a state are searched in
+    Runs, states, answers, feedback and reports go after `days`; alerts, incidents, diagnoses and hourly figures after
+    `days` or `ALERT_DAYS`, whichever is longer; the rest after the fixed periods of this module. Rankings without a state are searched in
     slices, one a round; texts without a ranking, which takes a pass over all rankings, whenever the slices start over.
     """
     deleted = sum(_drain(store, find, drop, batch) for find, drop in _expired_rows(now, days))
