@@ -4,6 +4,7 @@ Grouped by subject: each has its tables in `tables.py`, or beside its one store.
 test holds the two together.
 """
 
+from app.alerts.tables import alerts, incidents, transitions
 from app.annotation.tables import (
     adjudications,
     annotations,
@@ -49,7 +50,7 @@ from app.experiments.tables import (
     shadow_questions,
     shadows,
 )
-from app.hooks.tables import alerts, attempts, deliveries, incidents, reports, transitions
+from app.hooks.tables import attempts, deliveries
 from app.records.tables import (
     chunks,
     idempotency_keys,
@@ -70,6 +71,7 @@ from app.records.tables import (
     states,
     vectors,
 )
+from app.reports.tables import reports
 from app.retrievers.store import embedder_findings, embedders, run_embedders
 from app.traffic.tables import reaches, traffic_parts, traffic_queries
 

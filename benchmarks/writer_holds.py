@@ -34,13 +34,13 @@ from app.catalog.service.references import API
 from app.config import Settings
 from app.definitions.service import applying
 from app.hooks.documents import HookDocument
-from app.hooks.tables import reports
 from app.main import open_service
 from app.operation.service import retention
 from app.records.service.plans import Planner
 from app.records.store.results import RankingBody
 from app.reports.service import reports as run_reports
 from app.reports.service.reports import DueReports
+from app.reports.tables import reports
 from app.runs.service import rescoring
 from benchmarks.storage import ScriptedProbe, documents, one_run
 

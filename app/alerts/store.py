@@ -9,9 +9,10 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.alerts.domain import StoredEvidence
+from app.alerts.tables import alerts, incidents, transitions
 from app.base.db.engine import insert_one, row_value, sql_literal
 from app.catalog.tables import definitions
-from app.hooks.tables import alerts, deliveries, incidents, transitions
+from app.hooks.tables import deliveries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

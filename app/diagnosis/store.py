@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.alerts.tables import transitions
 from app.base.db.engine import blocks, insert_new, insert_one, row_value, sql_literal
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
@@ -18,7 +19,7 @@ from app.catalog.tables import canaries, definition_versions
 from app.diagnosis.domain import RetrievedTexts, StoredDiagnosis, StoredJudgment
 from app.diagnosis.domain.run_causes import RunCause, read_run_cause
 from app.diagnosis.tables import diagnoses, reanchors, run_causes
-from app.hooks.tables import deliveries, transitions
+from app.hooks.tables import deliveries
 from app.records.tables import marks, runs, states
 
 

@@ -12,11 +12,12 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.alerts.tables import incidents
 from app.base.db.engine import NOW, Moment, insert_new, insert_one, row_value, sql_literal
 from app.base.jobs import at_hand, defer
 from app.base.jobs.values import AT_ONCE, JobKind, NewJob
 from app.catalog.tables import definitions
-from app.hooks.tables import attempts, deliveries, incidents
+from app.hooks.tables import attempts, deliveries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.alerts.tables import alerts
 from app.base.db.engine import blocks, insert_one, row_value, sql_literal
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
@@ -23,12 +24,13 @@ from app.detection import store as detection
 from app.detection.store import DetectionRow
 from app.detection.tables import detectors
 from app.hooks.domain import NoticeData
-from app.hooks.tables import alerts, reports
+from app.hooks.tables import attempts, deliveries
 from app.records.domain import RunDetails
 from app.records.store import results
 from app.records.store.queue import ShardBody
 from app.records.store.results import RunRow
 from app.records.tables import latest, runs, shards
+from app.reports.tables import reports
 
 _MEMBER_BYTES = 16  # a canary id and a version id, see suites.freeze_suite
 
@@ -192,6 +194,21 @@ def read_content(connection: Connection, report_id: int) -> NoticeData:
     packed = connection.execute(sa.select(reports.c.content).where(reports.c.id == report_id)).scalar_one()
     content: NoticeData = json.loads(zlib.decompress(packed))
     return content
+
+
+def old_reports(connection: Connection, limit: int, *, horizon: int) -> list[int]:
+    """Find reports older than `horizon` of which nothing is to be sent any more."""
+    waiting = sa.exists().where(deliveries.c.report_id == reports.c.id, deliveries.c.state == "pending")
+    old = sa.select(reports.c.id).where(reports.c.created_at < horizon, ~waiting)
+    return list(connection.execute(old.limit(limit)).scalars())
+
+
+def drop_reports(connection: Connection, old: Sequence[int]) -> int:
+    """Delete reports with their deliveries and attempts."""
+    delivery_ids = sa.select(deliveries.c.id).where(deliveries.c.report_id.in_(old))
+    connection.execute(sa.delete(attempts).where(attempts.c.delivery_id.in_(delivery_ids)))
+    connection.execute(sa.delete(deliveries).where(deliveries.c.report_id.in_(old)))
+    return connection.execute(sa.delete(reports).where(reports.c.id.in_(old))).rowcount
 
 
 def _end(connection: Connection, report_id: int, **values: Any) -> bool:

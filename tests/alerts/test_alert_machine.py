@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 
 from app.alerts.service import notifications
 from app.alerts.silences.documents import SilenceDocument
+from app.alerts.tables import alerts, incidents, transitions
 from app.base.db.engine import Store, from_us
 from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError
@@ -32,7 +33,7 @@ from app.catalog.service import references
 from app.definitions.service import definitions
 from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import hooks as hook_views
-from app.hooks.tables import alerts, deliveries, incidents, transitions
+from app.hooks.tables import deliveries
 from app.runs.service import due_checks
 from tests.conftest import Databases
 from tests.support.fakes import DELIVERED, START, Crash, answered, hits

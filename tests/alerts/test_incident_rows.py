@@ -10,10 +10,10 @@ import sqlalchemy as sa
 from app.alerts import store as alerts
 from app.alerts.service import evidence, notifications
 from app.alerts.service import views as alert_views
+from app.alerts.tables import incidents as incident_table
 from app.base.db.engine import Store
 from app.base.db.files import migrate
 from app.detection import store as detectors
-from app.hooks.tables import incidents as incident_table
 from tests.conftest import Databases
 from tests.retrievers.test_embedding_canaries import Watch, adapter
 from tests.support.embedders import FakeModel

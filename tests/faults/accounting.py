@@ -11,8 +11,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from app.alerts.tables import alerts, incidents, transitions
 from app.catalog.tables import definitions
-from app.hooks.tables import alerts, deliveries, incidents, transitions
+from app.hooks.tables import deliveries
 from tests.faults.bench import RULE_KEY, Bench, Service
 
 _PAGE = 500

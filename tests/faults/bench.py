@@ -10,7 +10,8 @@ from typing import Any
 import httpx2
 import sqlalchemy as sa
 
-from app.hooks.tables import deliveries, transitions
+from app.alerts.tables import transitions
+from app.hooks.tables import deliveries
 from app.records.tables import runs
 from tests.faults.harness import Child, Deadline, Processes, processes
 from tests.support.processes import ROOT, free_ports

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.hooks.tables import alerts, deliveries, transitions
+from app.alerts.tables import alerts, transitions
+from app.hooks.tables import deliveries
 from tests.faults.accounting import Account, take_account
 from tests.faults.bench import Bench, Load, Service, bench
 

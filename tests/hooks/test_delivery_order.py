@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from app.alerts.tables import transitions
 from app.base.db.engine import Store, to_us
 from app.base.errors import ConflictError
 from app.catalog.service import references
@@ -14,7 +15,6 @@ from app.hooks import store as outbox
 from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import deliveries
 from app.hooks.service import hooks as hook_views
-from app.hooks.tables import transitions
 from app.records.store import series
 from tests.support.fakes import DELIVERED, ActingSend
 from tests.support.world import COVERAGE, HOOK, World, canary, page, statements

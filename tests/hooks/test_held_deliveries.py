@@ -4,12 +4,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.alerts.tables import incidents
 from app.base.db.engine import Store, to_us
 from app.base.errors import ConflictError
 from app.hooks import store as outbox
 from app.hooks.service import deliveries, hooks
 from app.hooks.tables import deliveries as rows
-from app.hooks.tables import incidents
 from tests.support.blocking import overtaken
 from tests.support.fakes import answered, hits
 from tests.support.world import COVERAGE, HOOK, World, canary, page

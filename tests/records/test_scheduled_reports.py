@@ -28,7 +28,6 @@ from app.hooks import store as outbox
 from app.hooks.domain import Hook, HookKind, Receipt
 from app.hooks.notices import body_of
 from app.hooks.service.deliveries import notice
-from app.hooks.tables import reports
 from app.operation.service import retention
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
@@ -36,6 +35,7 @@ from app.reports import metrics
 from app.reports import store as report_rows
 from app.reports.service import reports as run_reports
 from app.reports.service.reports import DueReports
+from app.reports.tables import reports
 from tests.support.fakes import FakeSend, answered, hits
 from tests.support.living import until
 from tests.support.pages_service import Site, page

@@ -15,13 +15,14 @@ import sqlalchemy as sa
 
 from app.alerts.service import notifications
 from app.alerts.silences.documents import SilenceDocument
+from app.alerts.tables import alerts, transitions
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.catalog.service import references
 from app.definitions.service import definitions
 from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import hooks
-from app.hooks.tables import alerts, attempts, deliveries, transitions
+from app.hooks.tables import attempts, deliveries
 from app.records.store.queue import ClaimedRun
 from app.runs.service.finalising import EndedRun
 from tests.support.fakes import DELIVERED, Crash

@@ -2,7 +2,7 @@
 
 Below: the alert for a check without runs (`no_data`), the incidents that alerts form, what will open or close an alert
 next, and views. How a rule judges one run is in `rules`, which notifications follow in `incidents`, and their words in
-`summaries`. A decision depends on nothing but its arguments, so a restart, a reload or another replica decides the same.
+`summaries`. A decision depends on nothing but its arguments, so a restart, a reload or another replica decides alike.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from app.alerts.tables import incidents
 from app.answers import store as answers
 from app.answers.tables import feedback
 from app.base.db import engine
@@ -19,9 +20,9 @@ from app.base.db.engine import Connection, Store, blocks, to_us
 from app.diagnosis import store as diagnoses
 from app.experiments import store as experiments
 from app.experiments.tables import shadow_pairs, shadow_parts
-from app.hooks.tables import incidents
 from app.records.store import pruning
 from app.records.tables import states
+from app.reports import store as reports
 from app.retrievers import store as retriever_rows
 from app.traffic.tables import traffic_parts, traffic_queries
 
@@ -55,8 +56,10 @@ def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_s
     """Delete what its period has passed for, and orphans; give the number of deleted rows.
 
     Runs, states, answers, feedback and reports go after `days`; alerts, incidents, diagnoses and hourly figures after
-    `days` or `ALERT_DAYS`, whichever is longer; the rest after the fixed periods of this module. Rankings without a state are searched in
-    slices, one a round; texts without a ranking, which takes a pass over all rankings, whenever the slices start over.
+    `days` or `ALERT_DAYS`, whichever is longer; the rest after the fixed periods of this module.
+
+    Rankings without a state are searched in slices, one a round; texts without a ranking, which takes a pass over all
+    rankings, whenever the slices start over.
     """
     deleted = sum(_drain(store, find, drop, batch) for find, drop in _expired_rows(now, days))
     traffic_horizon = to_us(now - timedelta(days=TRAFFIC_DAYS))
@@ -91,7 +94,7 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
         _rows_before(feedback.c.received_at, horizon),
         (partial(engine.old_rows, column=incidents.c.resolved_at, horizon=alerts), pruning.drop_incidents),
         (partial(pruning.old_alerts, horizon=alerts), pruning.drop_alerts),
-        (partial(pruning.old_reports, horizon=horizon), pruning.drop_reports),
+        (partial(reports.old_reports, horizon=horizon), reports.drop_reports),
         (partial(experiments.old_hours, horizon=alerts), experiments.drop_hours),
         (partial(pruning.old_tests, horizon=alerts), pruning.drop_tests),
         (partial(diagnoses.old_diagnoses, horizon=alerts), diagnoses.drop_diagnoses),

@@ -14,12 +14,13 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.alerts.tables import alerts, incidents, transitions
 from app.answers.tables import answer_texts, answers, run_answers, staged_answers
 from app.base.db.engine import hold_content
 from app.catalog.tables import definitions
 from app.detection.tables import baselines, detections, detectors
 from app.diagnosis.tables import run_causes
-from app.hooks.tables import alerts, attempts, deliveries, incidents, reports, transitions
+from app.hooks.tables import attempts, deliveries
 from app.records.store.recording import HOUR
 from app.records.store.results import RankingBody
 from app.records.tables import (
@@ -216,20 +217,6 @@ def drop_tests(connection: Connection, old: Sequence[int]) -> int:
     """Delete deliveries with their attempts."""
     connection.execute(sa.delete(attempts).where(attempts.c.delivery_id.in_(old)))
     return connection.execute(sa.delete(deliveries).where(deliveries.c.id.in_(old))).rowcount
-
-
-def old_reports(connection: Connection, limit: int, *, horizon: int) -> list[int]:
-    """Find reports older than `horizon` of which nothing is to be sent any more."""
-    waiting = sa.exists().where(deliveries.c.report_id == reports.c.id, deliveries.c.state == "pending")
-    return _ids(connection, sa.select(reports.c.id).where(reports.c.created_at < horizon, ~waiting), limit)
-
-
-def drop_reports(connection: Connection, old: Sequence[int]) -> int:
-    """Delete reports with their deliveries and attempts."""
-    delivery_ids = sa.select(deliveries.c.id).where(deliveries.c.report_id.in_(old))
-    connection.execute(sa.delete(attempts).where(attempts.c.delivery_id.in_(delivery_ids)))
-    connection.execute(sa.delete(deliveries).where(deliveries.c.report_id.in_(old)))
-    return connection.execute(sa.delete(reports).where(reports.c.id.in_(old))).rowcount
 
 
 def drop_incidents(connection: Connection, old: Sequence[int]) -> int:
