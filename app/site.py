@@ -41,7 +41,7 @@ from app.definitions.pages import canary_editor, check_editor, importing, suites
 from app.diagnosis import pages as diagnosis
 from app.experiments import pages as experiments
 from app.hooks import pages as hooks
-from app.records.documents import first_expected, not_returned, starter, why_degraded
+from app.records.views import first_expected, not_returned, starter, why_degraded
 from app.reports.documents.report_measures import ERR_SCALE
 from app.reports.pages import checks, overviews
 from app.reports.pages.overviews import grave_issues

@@ -13,9 +13,9 @@ from app.base.api.bodies import OptionalContent
 from app.base.api.deps import StoreDep, refuse_unknown_parameters
 from app.base.api.schemas import LARGEST_ID, AcknowledgeRequest, Before, Page, Slug
 from app.base.documents.parsing import parse_document
+from app.base.views import id_number
 from app.definitions.api import Limit, body_schema
 from app.hooks.domain import AlertDetail
-from app.records import documents as shapes
 
 router = APIRouter(prefix="/v1", dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -39,7 +39,7 @@ def list_alerts(
 @router.get("/alerts/{alert_id}", tags=["history"])
 def get_alert(store: StoreDep, alert_id: str) -> AlertDetail:
     """Show an alert with its transitions and deliveries."""
-    return alert_views.alert(store, shapes.id_number(alert_id, "alert"))
+    return alert_views.alert(store, id_number(alert_id, "alert"))
 
 
 @router.post(
@@ -48,7 +48,7 @@ def get_alert(store: StoreDep, alert_id: str) -> AlertDetail:
 def acknowledge_alert(store: StoreDep, request: Request, alert_id: str, body: OptionalContent) -> AlertDetail:
     """Acknowledge an open alert: no more reminders, unless it escalates or is updated."""
     request_body = parse_document(AcknowledgeRequest, {} if body is None else body)
-    number = shapes.id_number(alert_id, "alert")
+    number = id_number(alert_id, "alert")
     notifications.acknowledge(
         store, number, by=request.state.identity.name, note=request_body.note, now=datetime.now(UTC)
     )

@@ -31,12 +31,12 @@ from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.texts import LATENCY_NAMES, counted, outcome_word, seconds_text
 from app.base.values import Cause, RuleKind, Severity
+from app.base.views import id_number
 from app.base.web.forms import choice_problem, problems_by_field, read_form
 from app.base.web.rendering import ABSENT, capitalize_first, evidence, render, score, seconds, spoken
 from app.catalog.service import references
 from app.definitions.api import wake
 from app.hooks.domain import AlertDetail, AttemptView
-from app.records import documents as shapes
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -125,7 +125,7 @@ async def acknowledge(request: Request, store: StoreDep, alert_id: str) -> Respo
 
 
 def _acknowledged(request: Request, store: Store, alert_id: str, note: str) -> Response:
-    number = shapes.id_number(alert_id, "alert")
+    number = id_number(alert_id, "alert")
     again = partial(_alert, request, store, alert_id, note=note)
     try:
         body = parse_document(AcknowledgeRequest, {"note": note.strip() or None})
@@ -149,7 +149,7 @@ def _alert(
     status: int = 200,
 ) -> HTMLResponse:
     details = explanations.details(
-        store, shapes.id_number(alert_id, "alert"), links=request.app.state.links, now=datetime.now(UTC)
+        store, id_number(alert_id, "alert"), links=request.app.state.links, now=datetime.now(UTC)
     )
     return render(
         request,
@@ -185,7 +185,7 @@ def _alert_filter(query: AlertListQuery) -> AlertFilter:
         severity=query.severity or None,
         kind=query.kind or None,
         unacknowledged=bool(query.unacknowledged),
-        incident_id=shapes.id_number(query.incident_id, "incident") if query.incident_id else None,
+        incident_id=id_number(query.incident_id, "incident") if query.incident_id else None,
         since=to_us(datetime.now(UTC) - span) if span is not None else None,
     )
 

@@ -23,6 +23,7 @@ from app.base.documents.fields import Document
 from app.base.documents.http_fields import AUTH_KINDS, AUTH_SECRETS
 from app.base.documents.parsing import AnyDocument, parse_document
 from app.base.errors import InvalidInputError, Problem
+from app.base.views import time_text
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument, public_json
 from app.catalog.documents.warnings import blind_to_recall_reason, inline_kinds, no_expectation_reason
@@ -45,7 +46,6 @@ from app.definitions.service import applying, definitions
 from app.hooks.documents import HOOK_SECRETS, HookDocument
 from app.hooks.service import hooks as hook_views
 from app.hooks.service.hooks import hook_warnings, notes_on_hooks
-from app.records import documents as shapes
 from app.retrievers.documents.retrievers import RetrieverDocument
 
 _SHOWN: Final = "x-shown"
@@ -438,8 +438,8 @@ def definition_fields(row: Definition) -> DefinitionFields:
     return {
         **ownership(row),
         "disabled_reason": row.disabled_reason,
-        "created_at": shapes.time_text(row.created_at),
-        "updated_at": shapes.time_text(row.updated_at),
+        "created_at": time_text(row.created_at),
+        "updated_at": time_text(row.updated_at),
     }
 
 

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from app.base.db.engine import blocks, insert_new, insert_one, row_value, upsert
 from app.base.db.rows import STAGED_ROWS, numbers
+from app.base.views import time_text
 from app.experiments.documents import ExperimentDocument, InterleavingDocument, PromotionDocument, ShadowDocument
 from app.experiments.domain import GateName, Hits, Preferences, ShadowHit, Waiver, bucket_of, bucket_us
 from app.experiments.tables import (
@@ -29,7 +30,6 @@ from app.experiments.tables import (
     shadow_questions,
     shadows,
 )
-from app.records.documents import time_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,10 @@ from app.alerts.service import views as alert_views
 from app.base.api.deps import StoreDep, needs, refuse_unknown_parameters
 from app.base.api.schemas import Before, Page, Slug
 from app.base.db.keys import Scope
+from app.base.views import id_number
 from app.definitions.api import Limit, wake
 from app.hooks.domain import DeliveryView, HookReplay
 from app.hooks.service import deliveries, hooks
-from app.records import documents as shapes
 
 router = APIRouter(prefix="/v1", dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -42,13 +42,13 @@ def list_deliveries(
 @router.get("/deliveries/{delivery_id}", tags=["history"])
 def get_delivery(store: StoreDep, delivery_id: str) -> DeliveryView:
     """Show a delivery with its attempts."""
-    return alert_views.delivery(store, shapes.id_number(delivery_id, "delivery"))
+    return alert_views.delivery(store, id_number(delivery_id, "delivery"))
 
 
 @router.post("/deliveries/{delivery_id}/replay", tags=["history"], status_code=202)
 def replay_delivery(store: StoreDep, request: Request, delivery_id: str) -> DeliveryView:
     """Put a dead delivery back into the outbox."""
-    number = shapes.id_number(delivery_id, "delivery")
+    number = id_number(delivery_id, "delivery")
     hooks.replay(store, number, now=datetime.now(UTC))
     wake(request)
     return alert_views.delivery(store, number)

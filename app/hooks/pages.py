@@ -17,6 +17,7 @@ from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, UnendedIncidentsError
 from app.base.values import DeliveryState
+from app.base.views import id_number
 from app.base.web.forms import (
     Form,
     FormField,
@@ -41,7 +42,6 @@ from app.definitions.service import definitions
 from app.hooks.documents import HOOK_KINDS, OPTIONAL_SECRETS, HookDocument
 from app.hooks.domain import DeliveryView, HookReplay
 from app.hooks.service import deliveries, hooks
-from app.records import documents as shapes
 
 MOST_FIELDS: Final = 20
 ADDRESSES: Final = frozenset({"url", "host"})
@@ -276,7 +276,7 @@ def _refresh_seconds(shown: Sequence[DeliveryView], now: datetime) -> int | None
 
 def _test(store: Store, slug: str, test: str) -> DeliveryView:
     """Find a test message of this hook. Raises NotFoundError for any other delivery."""
-    view = alert_views.delivery(store, shapes.id_number(test, "delivery"))
+    view = alert_views.delivery(store, id_number(test, "delivery"))
     if view["hook"] != slug or view["type"] != hooks.TEST:
         raise NotFoundError(f"hook '{slug}' has no test message '{test}'")
     return view
@@ -349,7 +349,7 @@ def show_deliveries(
 def replay_delivery(request: Request, store: StoreDep, delivery_id: str, form: FormInput) -> Response:
     """Put a dead delivery back into the outbox, and redirect to the page of the request."""
     back = safe_path(form.get("next"))
-    number = shapes.id_number(delivery_id, "delivery")
+    number = id_number(delivery_id, "delivery")
     try:
         hooks.replay(store, number, now=datetime.now(UTC))
     except ConflictError as error:
@@ -375,7 +375,7 @@ def _deliveries(
         store,
         hook=hook or None,
         state=state or None,
-        alert_id=shapes.id_number(alert, "alert") if alert else None,
+        alert_id=id_number(alert, "alert") if alert else None,
         before=after,
         limit=_DELIVERIES + 1,
     )

@@ -36,16 +36,16 @@ from app.base.values import (
     Step,
 )
 from app.base.vault import Vault
+from app.base.views import time_text
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.documents import join_secrets, secret_names
 from app.catalog.service import references
 from app.catalog.service.references import load_definition, refuse_moving, require
 from app.diagnosis.domain import Question
-from app.records import documents as shapes
-from app.records.documents import judgment_shape, time_text
 from app.records.domain import RunDetails
 from app.records.store import results
+from app.records.views import finding_shape, judgment_shape
 from app.retrievers import store as retriever_rows
 from app.retrievers.documents.retrievers import RetrieverDocument, suggestion_view
 from app.retrievers.domain.field_guesses import are_ranks, score_order
@@ -601,15 +601,15 @@ def embedder_view(store: Store, slug: str) -> EmbedderView:
         if row.vectors is None
         else EmbedderReference(
             run=_run_id(row.learned_run),
-            at=shapes.time_text(row.learned_at),
+            at=time_text(row.learned_at),
             dimensions=len(next(iter(row.vectors.values()))),
             texts=len(row.vectors),
         ),
-        finding=shapes.finding_shape(row.finding),
+        finding=finding_shape(row.finding),
         run=_run_id(row.seen_run),
-        at=shapes.time_text(times.get(row.seen_run or 0)),
+        at=time_text(times.get(row.seen_run or 0)),
         since_run=_run_id(row.since_run),
-        since=shapes.time_text(times.get(row.since_run or 0)),
+        since=time_text(times.get(row.since_run or 0)),
     )
 
 

@@ -28,8 +28,8 @@ from app.base.db.engine import Store
 from app.base.db.keys import Identity
 from app.base.documents.parsing import parse_document
 from app.base.errors import BusyError, StoreUnavailableError
+from app.base.views import id_number
 from app.definitions.api import Limit, body_schema, wake
-from app.records.documents import id_number
 from app.reports.service import overview
 from app.reports.service.overview import ChangeSnapshot, Event, Kind, Topic
 from app.runs.service import rescoring

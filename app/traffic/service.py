@@ -29,6 +29,7 @@ from app.base.jobs.values import JobKind, NewJob
 from app.base.texts import counted
 from app.base.values import Answer, Category, Outcome
 from app.base.vault import Vault
+from app.base.views import rounded, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.service import suites
@@ -36,7 +37,6 @@ from app.catalog.service.references import load_canaries, require
 from app.catalog.service.snapshots import load_suite
 from app.catalog.store import Definition
 from app.definitions.service import definitions as suite_definitions
-from app.records.documents import rounded, view_of
 from app.records.store import results
 from app.records.store.results import RunRow
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, outcome_text

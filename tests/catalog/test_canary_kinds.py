@@ -14,7 +14,7 @@ from app.base.values import Answer, Canary, Category, Judgment, Outcome, Ranking
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import read_canary_files
-from app.records.documents import why_degraded
+from app.records.views import why_degraded
 from app.reports.documents.reports import report_junit
 from app.reports.service import charts
 from app.runs.service.gate import choose_targets, measure

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from app.catalog.exchange import FORMATS
 from app.cli import app
-from app.records.documents import why_degraded
+from app.records.views import why_degraded
 from tests.support.api_service import api
 from tests.support.http_servers import peer, reply
 

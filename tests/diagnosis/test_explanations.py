@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.records.documents import first_expected, not_returned, why_degraded
+from app.records.views import first_expected, not_returned, why_degraded
 
 
 @pytest.mark.parametrize(

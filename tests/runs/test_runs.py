@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import Outcome, Ranking, Verdict
+from app.base.views import numbers, rounded_or_none
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.tables import canary_versions
-from app.records import documents as shapes
 from app.records.domain import CanaryState
 from app.records.service import plans
 from app.records.service import runs as run_views
@@ -312,9 +312,9 @@ def test_results_read_back_as_they_were_judged_and_stay_so(store: Store, drawn: 
             result, ranking = results[described[position]["key"]], settled[position]
             assert _columns(result["ranking"]) == (ranking.ids, ranking.documents, ranking.texts, ranking.scores)
             assert result["reasons"] == [str(reason) for reason in judged.reasons]
-            assert result["top_score"] == shapes.number(judged.top_score)
+            assert result["top_score"] == rounded_or_none(judged.top_score)
             named = dict(zip(map(str, yardstick.measures), judged.vector.tolist(), strict=True))
-            assert result["measures"] == shapes.numbers(named)
+            assert result["measures"] == numbers(named)
             assert result["any_match"] == _found_within(judged.match, 5)
         unmeasured = [one["key"] for position, one in enumerate(described) if position not in settled]
         assert {results[key]["verdict"] for key in unmeasured} <= {"unknown"}

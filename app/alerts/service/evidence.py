@@ -32,6 +32,7 @@ from app.alerts.store import AlertRow
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
 from app.base.texts import counted
 from app.base.values import Cause, Percentile, Ranking, Rule, RuleKind, Verdict
+from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import labelled, recall_label
 from app.catalog.service.snapshots import is_self_judged, load_suite, load_suites
@@ -44,7 +45,6 @@ from app.detection.service.detectors import run_latencies
 from app.detection.store import DetectionRow
 from app.diagnosis.domain.run_causes import Fleet, Member, RunCause, fleet
 from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, marks_before
-from app.records import documents as shapes
 from app.records.service.figures import without_relevance
 from app.records.store import history, results, series
 from app.records.store.history import DegradedRow
@@ -111,7 +111,7 @@ class Explanation:
     def fleet_view(self) -> FleetView:
         """What the canaries have in common, without the single canaries."""
         fleet, group = self.fleet, self.fleet.group
-        return shapes.view_of(
+        return view_of(
             FleetView,
             fleet,
             shape=str(fleet.shape),
@@ -552,7 +552,7 @@ def _lower(member: SuiteMember, before: StateRow, now: StateRow, ranking: Rankin
 
 
 def severity_order(state: StateRow | DegradedRow, key: str) -> tuple[int, float, str]:
-    """Sort key as in shapes.worst_first: most reasons first, then the lowest top score, unknown ones last."""
+    """Sort key as in worst_first: most reasons first, then the lowest top score, unknown ones last."""
     return -state.reasons.bit_count(), 1.0 if state.top_score is None else state.top_score, key
 
 

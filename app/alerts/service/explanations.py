@@ -43,6 +43,7 @@ from app.alerts.silences.domain import Silence, SilenceOutlook, active_until, ma
 from app.alerts.store import AlertRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us
 from app.base.values import Bound, Percentile, Rule, RuleKind, Severity, TimeText, Verdict
+from app.base.views import id_text, rounded, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.domain import Use
@@ -53,7 +54,6 @@ from app.detection.domain.views import BoundLine, NormalRange, SuggestedRule, Su
 from app.detection.service import baselines
 from app.detection.service.detectors import run_latencies
 from app.hooks.domain import AlertDetail
-from app.records import documents as shapes
 from app.records.store import results, series
 from app.records.store.results import RunRow
 from app.scoring.measures import Measure, mean_name
@@ -188,7 +188,7 @@ def _explain_rule(rule: Rule, known: _Situation) -> RuleExplanation:
     severity = judged.severity if judged is not None else None
     is_silenced = open_row is not None and known.context.member(open_row.id).silence is not None
     due = known.context.reminder_due(open_row.id) if open_row is not None and not is_silenced else None
-    return shapes.view_of(
+    return view_of(
         RuleExplanation,
         ahead,
         _NO_ALERT if row is None else row,
@@ -196,16 +196,16 @@ def _explain_rule(rule: Rule, known: _Situation) -> RuleExplanation:
         kind=rule.kind,
         scope=scope_of(rule),
         state=alert.state if alert is not None else AlertState.OK if has_data else UNKNOWN,
-        alert_id=shapes.id_text(None if row is None else row.id),
-        incident_id=shapes.id_text(None if row is None else row.incident_id),
+        alert_id=id_text(None if row is None else row.id),
+        incident_id=id_text(None if row is None else row.incident_id),
         reason=told.reason if told is not None else _reason_without_runs(rule, has_data=has_data),
         evidence=alert_views.evidence(decision.evidence if decision is not None else {}),
         unmeasured=unmeasured,
-        deadline=shapes.time_text(overdue.deadline) if overdue is not None and ahead.to_open else None,
+        deadline=time_text(overdue.deadline) if overdue is not None and ahead.to_open else None,
         held_back=str(Suppression.SILENCED) if is_silenced else None,
         held_back_reason=_SUPPRESSED if is_silenced else None,
         silences=_matching(known.silences, known.check, rule, severity, known.now),
-        next_reminder_at=shapes.time_text(due),
+        next_reminder_at=time_text(due),
     )
 
 
@@ -233,8 +233,8 @@ def _matching(
         {
             "slug": silence.slug,
             "active": (until := active_until(silence, now)) is not None,
-            "until": shapes.time_text(until),
-            "next_change": shapes.time_text(change),
+            "until": time_text(until),
+            "next_change": time_text(change),
         }
         for silence in silences
         if any(matches(silence, subject) for subject in subjects)
@@ -341,9 +341,9 @@ def usual_range(connection: Connection, source: series.Source, name: str) -> Nor
         return None
     low, high = np.quantile(values, QUANTILES).tolist()
     return NormalRange(
-        low=shapes.rounded(low),
-        mean=shapes.rounded(float(np.mean(values))),
-        high=shapes.rounded(high),
+        low=rounded(low),
+        mean=rounded(float(np.mean(values))),
+        high=rounded(high),
         runs=len(values),
         first_run=str(baseline.first_run),
         last_run=str(baseline.last_run),
@@ -371,7 +371,7 @@ def _line(rule: Rule, severity: Severity, bound: Bound, normal_range: NormalRang
     if rule.kind is RuleKind.THRESHOLD and bound.above is not None:
         return {"rule": rule.key, "severity": severity, "bad": "above", "value": bound.above}
     if rule.kind is RuleKind.DROP and bound.by is not None and normal_range is not None:
-        value = shapes.rounded(normal_range.mean - bound.by)
+        value = rounded(normal_range.mean - bound.by)
         return {"rule": rule.key, "severity": severity, "bad": "below", "value": value, "by": bound.by}
     return None
 
@@ -435,7 +435,7 @@ def latency_curve(
         runs=[
             RunLatency(
                 run_id=str(run.id),
-                at=shapes.time_text(run.finished_at or run.created_at),
+                at=time_text(run.finished_at or run.created_at),
                 seconds=latencies[run.id][percentile] if run.id in latencies else None,
                 after_others=run.id == gap,
             )
@@ -443,7 +443,7 @@ def latency_curve(
         ],
         bounds=bounds,
         baseline=baseline,
-        first_run=shapes.id_text(row.first_run),
+        first_run=id_text(row.first_run),
     )
 
 

@@ -33,11 +33,11 @@ from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import NotFoundError
 from app.base.values import Cause, DeliveryState, Outcome, Percentile, Reason, RuleKind, Severity, Step, Verdict
+from app.base.views import id_text, time_text, view_of
 from app.catalog import store as catalog
 from app.hooks import store as outbox
 from app.hooks.domain import AlertDetail, AttemptView, DeliveryView, NoticeLinks
 from app.hooks.store import AttemptRow, DeliveryRow
-from app.records import documents as shapes
 from app.records.store import results
 from app.records.store.results import RunRow
 from app.retrievers.domain.probes import FailureSummary
@@ -173,20 +173,20 @@ def alert_shape(row: AlertRow, changes: Sequence[TransitionRow]) -> AlertView:
 
 
 def _fields(row: AlertRow) -> AlertFields:
-    return shapes.view_of(
+    return view_of(
         AlertFields,
         row,
         id=str(row.id),
         rule=row.rule_key,
         evidence=evidence(row.evidence),
-        since_run=shapes.id_text(row.first_run),
-        incident_id=shapes.id_text(row.incident_id),
+        since_run=id_text(row.first_run),
+        incident_id=id_text(row.incident_id),
     )
 
 
 def _transition(change: TransitionRow) -> TransitionView:
-    run_id = shapes.id_text(change.run_id)
-    return shapes.view_of(TransitionView, change, run_id=run_id, evidence=evidence(change.evidence))
+    run_id = id_text(change.run_id)
+    return view_of(TransitionView, change, run_id=run_id, evidence=evidence(change.evidence))
 
 
 _RUN_OF_A_WINDOW: Final[Mapping[str, None]] = {"baseline": None}
@@ -208,19 +208,19 @@ def _on_the_wire(name: str, value: Any) -> Any:
         return _ENUMERATIONS[name](value)
     if name in _RUNS and value is not None:
         return str(value)
-    return shapes.time_text(datetime.fromisoformat(value)) if name in _TIMES and value is not None else value
+    return time_text(datetime.fromisoformat(value)) if name in _TIMES and value is not None else value
 
 
 def _delivery(row: DeliveryRow, attempts: Sequence[AttemptRow], behind: int | None) -> DeliveryView:
-    return shapes.view_of(
+    return view_of(
         DeliveryView,
         row,
         id=str(row.id),
-        alert_id=shapes.id_text(row.alert_id),
-        incident_id=shapes.id_text(row.incident_id),
-        next_attempt_at=shapes.time_text(row.next_attempt_at) if row.state == DeliveryState.PENDING else None,
-        waits_for=shapes.id_text(behind),
-        attempts=[shapes.view_of(AttemptView, attempt, rounding=True) for attempt in attempts],
+        alert_id=id_text(row.alert_id),
+        incident_id=id_text(row.incident_id),
+        next_attempt_at=time_text(row.next_attempt_at) if row.state == DeliveryState.PENDING else None,
+        waits_for=id_text(behind),
+        attempts=[view_of(AttemptView, attempt, rounding=True) for attempt in attempts],
     )
 
 

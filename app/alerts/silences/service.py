@@ -28,12 +28,12 @@ from app.base.db.engine import Connection, Store
 from app.base.errors import InvalidInputError, Problem
 from app.base.schedules import next_due
 from app.base.values import Severity
+from app.base.views import time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_files import RULE, rule_keys, unknown_references
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.references import checks_in_force
 from app.catalog.store import Definition
-from app.records import documents as shapes
 
 KIND = "silence"
 
@@ -125,8 +125,8 @@ def _states(connection: Connection, silences: Sequence[Silence], now: datetime) 
     return [
         {
             "active": until is not None,
-            "until": shapes.time_text(until),
-            "next_change": shapes.time_text(next_change_after(silence, now, until)),
+            "until": time_text(until),
+            "next_change": time_text(next_change_after(silence, now, until)),
             "holds_back": [shape for subject, shape in firing if until is not None and matches(silence, subject)],
         }
         for silence, until in zip(silences, untils, strict=True)
@@ -139,7 +139,7 @@ def _list_open_alerts(connection: Connection) -> list[tuple[Subject, SilencedAle
     return [
         (
             subject_of(checks[row.check_id], row.rule_key, Severity(row.severity)),
-            shapes.view_of(SilencedAlert, row, id=str(row.id), rule=row.rule_key),
+            view_of(SilencedAlert, row, id=str(row.id), rule=row.rule_key),
         )
         for row in rows
     ]

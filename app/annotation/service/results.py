@@ -42,6 +42,7 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError
 from app.base.texts import counted
+from app.base.views import rounded_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.domain import task_source
@@ -49,7 +50,6 @@ from app.catalog.service.references import checks_in_force, is_file_managed
 from app.catalog.store import CanaryRow
 from app.definitions.service import definitions
 from app.diagnosis.service.reanchoring import FileCanary, patch_files
-from app.records.documents import number, view_of
 from app.records.domain import PooledRecallView
 
 
@@ -148,7 +148,7 @@ def load_budget(store: Store, slug: str) -> BudgetView:
                 "annotator": name,
                 "graded": graded,
                 "skipped": len(mine) - graded,
-                "pace_seconds": number(pace(timed[-PACE_OF:])),
+                "pace_seconds": rounded_or_none(pace(timed[-PACE_OF:])),
             }
         )
     each = pace([row.seconds for row in found.annotations if row.seconds is not None][-PACE_OF:])
@@ -156,9 +156,9 @@ def load_budget(store: Store, slug: str) -> BudgetView:
         "items": len(found.items),
         "states": {state: states[state] for state in ConsensusState},
         "annotations_left": left,
-        "pace_seconds": number(each),
+        "pace_seconds": rounded_or_none(each),
         # Nothing left takes no time, whether or not a pace is known.
-        "hours_left": 0.0 if not left else None if each is None else number(each * left / 3600),
+        "hours_left": 0.0 if not left else None if each is None else rounded_or_none(each * left / 3600),
         "annotators": annotators,
     }
 

@@ -60,9 +60,9 @@ from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.values import Answer, Outcome, Ranking
 from app.base.vault import Vault
+from app.base.views import view_of
 from app.catalog import store as catalog
 from app.experiments import store as shadow_rows
-from app.records.documents import view_of
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, outcome_text
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
 from app.retrievers.service import stored_retriever

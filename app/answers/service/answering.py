@@ -63,11 +63,11 @@ from app.base.documents.parsing import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.values import Canary, Outcome, Ranking
 from app.base.vault import Vault
+from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument, join_secrets
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.snapshots import load_inputs
-from app.records.documents import view_of
 from app.records.store import recording, results
 from app.records.store.results import RunRow
 from app.retrievers.domain.retrievers import AnswerSource

@@ -54,12 +54,12 @@ from app.answers.store import DrawnRow, DrawnVerdict, DrawRow
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
 from app.base.vault import Vault
+from app.base.views import time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.references import checks_in_force, require
 from app.catalog.store import Definition
-from app.records.documents import time_text, view_of
 from app.records.store import results
 
 CONTROLS: Final = 100

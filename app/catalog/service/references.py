@@ -27,6 +27,7 @@ from app.base.errors import (
 from app.base.schedules import Schedule, credible_until, parse_schedule
 from app.base.texts import counted
 from app.base.vault import Vault
+from app.base.views import id_number
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.documents import (
@@ -41,7 +42,6 @@ from app.catalog.service.snapshots import SuiteOvertakenError, load_suite_in_for
 from app.catalog.store import CanaryHead, CanaryRow, Content, Definition
 from app.hooks import store as outbox
 from app.hooks.documents import HookDocument, receivers
-from app.records import documents as shapes
 from app.records.store import results
 from app.records.store.results import RunRow
 from app.retrievers.documents.retrievers import RetrieverDocument
@@ -210,7 +210,7 @@ def find_check(connection: Connection, slug: str) -> Definition:
 
 def find_run(connection: Connection, run_id: str) -> RunRow:
     """Return a run by its opaque id. Raises NotFoundError."""
-    run = results.find_run(connection, shapes.id_number(run_id, "run"))
+    run = results.find_run(connection, id_number(run_id, "run"))
     if run is None:
         raise NotFoundError(f"there is no run '{run_id[:40]}'")
     return run

@@ -15,6 +15,7 @@ import numpy as np
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.values import ROUNDING, Outcome, Verdict
+from app.base.views import rounded_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import self_judged_lines
 from app.catalog.service.references import find_check, find_run
@@ -40,7 +41,6 @@ from app.comparison.views import (
     SideResult,
     Sides,
 )
-from app.records.documents import number, view_of
 from app.records.service.figures import stored_aggregates
 from app.records.store import results
 from app.records.store.results import RunRow, StateRow
@@ -280,7 +280,7 @@ def _categories(before: RunRow, now: RunRow) -> dict[str, CategoryDifference]:
 
 def _sides(before: float | None, now: float | None, *, comparable: bool = True) -> Sides:
     difference = None if before is None or now is None or not comparable else now - before
-    return {"before": number(before), "now": number(now), "difference": number(difference)}
+    return {"before": rounded_or_none(before), "now": rounded_or_none(now), "difference": rounded_or_none(difference)}
 
 
 def _items(
@@ -307,7 +307,7 @@ def _items(
                 pair,
                 run.canaries[place],
                 rounding=True,
-                rbo=number(alike),
+                rbo=rounded_or_none(alike),
                 before=_result(before, pair.before, old, was),
                 now=_result(now, pair.now, new, is_),
             )
@@ -322,7 +322,9 @@ def _scores(
     columns = stored_columns(connection, states)
     blank = np.full(len(states), np.nan)
     names = [str(measure) for measure in run.inputs.yardstick.measures]
-    return [{name: number(float(columns.get(name, blank)[row])) for name in names} for row in range(len(states))]
+    return [
+        {name: rounded_or_none(float(columns.get(name, blank)[row])) for name in names} for row in range(len(states))
+    ]
 
 
 def _result(
@@ -338,7 +340,7 @@ def _result(
         "outcome": fallback if failure is None else Outcome(failure.outcome),
         "reasons": [] if state is None else list(unpack_reasons(state.reasons)),
         "rank": _rank(state),
-        "top_score": None if state is None else number(state.top_score),
+        "top_score": None if state is None else rounded_or_none(state.top_score),
         "measures": measures,
     }
 

@@ -17,6 +17,7 @@ import numpy as np
 from app.base.db.engine import Connection
 from app.base.errors import ConflictError
 from app.base.values import Canary, Category, Judgment, Outcome, Verdict
+from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import Use
 from app.catalog.service.references import find_run
@@ -38,7 +39,6 @@ from app.comparison.domain import (
     primary_measures,
 )
 from app.comparison.views import ComparedCategory, ComparedMeasure, ComparisonDecision, RecallLoss, RunOutline
-from app.records.documents import view_of
 from app.records.service import figures
 from app.records.store import results
 from app.records.store.queue import Failure

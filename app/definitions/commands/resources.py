@@ -24,6 +24,7 @@ from app.base.errors import CoalmineError, ConfigurationError, InvalidInputError
 from app.base.terminal import file_source
 from app.base.texts import counted
 from app.base.vault import Vault
+from app.base.views import time_text
 from app.catalog.documents.canary_export import import_pages, write_canary_file
 from app.catalog.documents.canary_files import Documents, suite_notes
 from app.catalog.documents.warnings import find_warnings
@@ -41,7 +42,6 @@ from app.definitions.commands.canary_files import read_files
 from app.definitions.service import applying, definitions
 from app.hooks.client.webhook import addresses_of
 from app.hooks.service.hooks import notes_on_hooks
-from app.records.documents import time_text
 from app.wiring import create_database_file, open_store
 
 DIFFERS = 1

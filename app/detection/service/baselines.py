@@ -19,6 +19,7 @@ from app.alerts.domain.rules import FirstRun
 from app.base.db.engine import Connection, Store, blocks, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import RuleKind, Verdict
+from app.base.views import id_text, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check
 from app.catalog.service.snapshots import load_yardstick
@@ -48,7 +49,6 @@ from app.detection.domain.views import (
 )
 from app.detection.service.detectors import Detector, EndingRun
 from app.detection.store import AlertedRule, ChoiceRow, DetectionRow, DetectorRow, RefusalRow
-from app.records import documents as shapes
 from app.records.store import results, series
 from app.records.store.results import RunRow, SpanQuery, read_state_spans
 from app.records.store.series import EvidenceRow
@@ -188,11 +188,11 @@ def _refused(message: str) -> InvalidInputError:
 
 
 def _choice(choice: ChoiceRow) -> BaselineChoice:
-    return shapes.view_of(
+    return view_of(
         BaselineChoice,
         choice,
         action=Action(choice.action),
-        run=shapes.id_text(choice.run_id),
+        run=id_text(choice.run_id),
         after_run=str(choice.after_run) if choice.after_run else None,
     )
 
@@ -202,7 +202,7 @@ def _learned(connection: Connection, baseline_id: int) -> LearnedBaseline | None
     if row is None:
         return None
     first, last = str(row.first_run), str(row.last_run)
-    return shapes.view_of(LearnedBaseline, row, first_run=first, last_run=last, at=shapes.time_text(row.learned_at))
+    return view_of(LearnedBaseline, row, first_run=first, last_run=last, at=time_text(row.learned_at))
 
 
 def _waits(alerted: Sequence[AlertedRule], detection: DetectionRow | None) -> str | None:
@@ -233,15 +233,15 @@ def _warm_up(row: DetectorRow | None, detection: DetectionRow | None, waits: str
 
 
 def _detector(row: DetectorRow, detection: DetectionRow | None) -> DetectorView:
-    return shapes.view_of(
+    return view_of(
         DetectorView,
         {} if detection is None else detection.body,
         _UNSEEN if detection is None else detection,
         _UNSAID,
         run=str(row.run_id),
-        evidence=None if detection is None else shapes.number(detection.evidence),
+        evidence=None if detection is None else rounded_or_none(detection.evidence),
         threshold=1 / Settings().alpha,
-        since_run=shapes.id_text(None if detection is None else detection.since_run),
+        since_run=id_text(None if detection is None else detection.since_run),
     )
 
 
@@ -356,14 +356,14 @@ def refuse(store: Store, slug: str, habit_id: str, *, by: str, note: str | None,
 
 
 def _view(habit: Habit, names: dict[int, str], refusal: RefusalRow | None) -> HabitView:
-    return shapes.view_of(
+    return view_of(
         HabitView,
         habit,
         canaries=[names[int(key)] for key in habit.answers if int(key) in names],
         answers=1 + max(map(len, habit.answers.values())),
         bound=bound_of(habit),
         learned=is_learned(habit),
-        refused=None if refusal is None else shapes.view_of(HabitRefusal, refusal),
+        refused=None if refusal is None else view_of(HabitRefusal, refusal),
     )
 
 
@@ -419,7 +419,7 @@ def body_of(
 def habit_body(habit: HabitReading, names: Mapping[Key, str]) -> StoredHabit:
     """Write down a habit; `names` are the keys of the watched canaries, by their identity in the detector."""
     named = [names[key] for key in habit.keys if key in names][:CULPRITS]
-    return shapes.view_of(StoredHabit, habit, canaries=named, total=len(habit.keys))
+    return view_of(StoredHabit, habit, canaries=named, total=len(habit.keys))
 
 
 def first_run_of(body: StoredReading) -> FirstRun | None:
@@ -482,9 +482,9 @@ def evidence(
     cut = len(rows) == most_runs
     return {
         "check": slug,
-        "from": shapes.time_text(start),
-        "to": shapes.time_text(end),
-        "since": shapes.time_text(rows[0].at if cut else start),
+        "from": time_text(start),
+        "to": time_text(end),
+        "since": time_text(rows[0].at if cut else start),
         "threshold": 1 / Settings().alpha,
         "points": [_point(block) for block in blocks(rows, max(1, -(-len(rows) // points)))],
     }
@@ -494,10 +494,10 @@ def _point(block: Sequence[EvidenceRow]) -> EvidencePoint:
     """Shape the worst of some runs in a row: an alarm is not to be averaged away."""
     worst = max(block, key=lambda one: -1.0 if one.evidence is None else one.evidence)
     return EvidencePoint(
-        at=shapes.time_text(worst.at),
+        at=time_text(worst.at),
         run=str(worst.run_id),
         runs=len(block),
-        evidence=shapes.number(worst.evidence),
+        evidence=rounded_or_none(worst.evidence),
         lost=worst.lost,
         worse=worst.worse,
         open=any(one.open for one in block),

@@ -18,6 +18,7 @@ from app.alerts.service.evidence import degraded_states, last_healthy_state, sev
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, StoreUnavailableError
 from app.base.values import Answer, Cause, Judgment, Ranking, Reason, ReportProgress, RunStatus, Verdict
+from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import JudgmentDocument
 from app.catalog.service.references import find_check
@@ -30,7 +31,6 @@ from app.diagnosis.domain.run_causes import RENAMING, RunCause
 from app.diagnosis.service import reanchoring
 from app.diagnosis.service.reanchoring import outdate_overtaken
 from app.diagnosis.store import DiagnosisRow, causes_of
-from app.records import documents as shapes
 from app.records.service.plans import NotExecutableError, Planner
 from app.records.store import results
 from app.records.store.results import RunRow, StateRow
@@ -254,7 +254,7 @@ def diagnosis_view(connection: Connection, slug: str, key: str, found: Diagnosis
     proposed = [
         row for row in rows.proposals_of(connection, [found.canary_id], ("proposed",)) if row.check_id == found.check_id
     ]
-    return shapes.view_of(
+    return view_of(
         DiagnosisView,
         found,
         id=str(found.id),

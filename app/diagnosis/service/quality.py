@@ -9,6 +9,7 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import NotFoundError
 from app.base.texts import counted
 from app.base.values import Canary
+from app.base.views import time_text, view_of
 from app.catalog.service import references
 from app.catalog.service.snapshots import is_self_judged
 from app.detection import store as detectors
@@ -25,7 +26,6 @@ from app.diagnosis.domain.quality import (
     suite_reach,
 )
 from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, vocabulary
-from app.records import documents as shapes
 from app.records.service import figures
 from app.records.store import results, series
 from app.records.store.recording import DAY
@@ -97,7 +97,7 @@ def report(
     return {
         "check": slug,
         "run": str(evidence.run.id),
-        "at": shapes.time_text(evidence.run.finished_at),
+        "at": time_text(evidence.run.finished_at),
         "k": yardstick.k,
         "fetch_k": yardstick.fetch_k,
         "canaries": {
@@ -107,7 +107,7 @@ def report(
         },
         "chunks": {"looked_at": len(chunks)},
         "notes": _notes(evidence),
-        "sections": [shapes.view_of(QualitySection, section, rounding=True) for section in sections],
+        "sections": [view_of(QualitySection, section, rounding=True) for section in sections],
     }
 
 

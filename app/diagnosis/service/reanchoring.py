@@ -15,6 +15,7 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import Judgment, Ranking
+from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
@@ -42,7 +43,6 @@ from app.diagnosis.domain import (
 )
 from app.diagnosis.domain.chunks import is_back
 from app.diagnosis.store import ReanchorRow
-from app.records import documents as shapes
 from app.records.store import results
 from app.records.store.results import RunRow
 
@@ -256,15 +256,15 @@ def _current_state(row: ReanchorRow, canary: CanaryRow | None) -> ReanchorState:
 
 def _view(row: ReanchorRow, state: ReanchorState, canaries: Mapping[int, CanaryRow]) -> ReanchorView:
     canary = canaries.get(row.canary_id)
-    return shapes.view_of(
+    return view_of(
         ReanchorView,
         _outcome(row, state),
         row,
         query=canary.body["query"] if canary is not None else None,
         managed_by=canary.managed_by if canary is not None else None,
         source=canary.source if canary is not None else None,
-        judgment=shapes.view_of(StoredJudgment, row.judgment),
-        proposals=[shapes.view_of(StoredJudgment, one) for one in row.proposals],
+        judgment=view_of(StoredJudgment, row.judgment),
+        proposals=[view_of(StoredJudgment, one) for one in row.proposals],
         old_text=None if row.texts is None else row.texts["old"],
         new_texts=None if row.texts is None else row.texts["new"],
         rounding=True,

@@ -24,6 +24,7 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, require_found
 from app.base.texts import percent_text, ratio_text
 from app.base.values import Severity
+from app.base.views import time_text, view_of
 from app.catalog.service.references import find_check
 from app.comparison.domain import Estimate, Side, estimate
 from app.comparison.service import comparisons
@@ -86,8 +87,6 @@ from app.experiments.views import (
     ReceivedExposures,
     ReceivedOutcomes,
 )
-from app.records import documents as shapes
-from app.records.documents import time_text, view_of
 
 _SALT_BYTES: Final = 16
 _BLOCK: Final = 2_000
@@ -308,9 +307,9 @@ class _CountedEpoch:
             decision,
             arms=arms,
             pending=pending,
-            pending_until=shapes.time_text(pending_until),
+            pending_until=time_text(pending_until),
             winner=None if decision.winner is None else document.plan.names[list(Side).index(decision.winner)],
-            decided_at=shapes.time_text(decided),
+            decided_at=time_text(decided),
         )
 
 

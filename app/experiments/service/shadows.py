@@ -23,6 +23,7 @@ from app.base.jobs.values import JobKind, NewJob
 from app.base.texts import counted
 from app.base.values import Answer, Outcome
 from app.base.vault import Vault
+from app.base.views import rounded, time_text, view_of
 from app.catalog import store as catalog
 from app.experiments import store as rows
 from app.experiments.documents import ShadowDocument, ShadowPair, domain_hits
@@ -39,8 +40,6 @@ from app.experiments.domain import (
 from app.experiments.store import DefinedShadow, NewPair, NewQuestion, PairRow, Question, ShadowRow, ShadowSums
 from app.experiments.tables import shadow_parts
 from app.experiments.views import ComparisonView, DifferentPair, ReceivedPairs, ShadowDetail, ShadowFigures, ShadowView
-from app.records import documents as shapes
-from app.records.documents import view_of
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
 from app.retrievers.service import stored_retriever
@@ -100,7 +99,7 @@ def load_shadow(store: Store, slug: str) -> ShadowDetail:
             "waiting": 0 if shadow is None else rows.count_questions(connection, shadow.id),
             "kept": 0 if shadow is None else rows.count_pairs(connection, shadow.id),
             "comparisons": [] if shadow is None else load_comparisons(connection, shadow),
-            "hours": [{**_figures(row.sums), "at": shapes.time_text(row.first)} for row in hours],
+            "hours": [{**_figures(row.sums), "at": time_text(row.first)} for row in hours],
         }
 
 
@@ -109,7 +108,7 @@ def list_pairs(store: Store, slug: str, *, limit: int) -> list[DifferentPair]:
     with store.read() as connection:
         shadow = require_found(rows.find_shadow(connection, slug), f"shadow '{slug}'")
         pairs = rows.list_pairs(connection, shadow.id, limit)
-    return [{"query": one.query, "rbo": shapes.rounded(one.rbo)} for one in pairs]
+    return [{"query": one.query, "rbo": rounded(one.rbo)} for one in pairs]
 
 
 def delete_shadow(store: Store, slug: str) -> None:
@@ -130,8 +129,8 @@ def _view(slug: str, row: ShadowRow | None, shadow: DefinedShadow | None) -> Sha
         dict.fromkeys(ShadowDocument.model_fields) if shadow is None else shadow.document,
         _figures(ShadowSums() if row is None else row.sums),
         slug=slug,
-        first_at=None if row is None else shapes.time_text(row.first),
-        last_at=None if row is None else shapes.time_text(row.last),
+        first_at=None if row is None else time_text(row.first),
+        last_at=None if row is None else time_text(row.last),
     )
 
 

@@ -24,6 +24,7 @@ from app.base.errors import ConfigurationError, ConflictError, LocalResourceErro
 from app.base.texts import LATENCY_NAMES
 from app.base.values import DeliveryState, RuleKind
 from app.base.vault import Vault
+from app.base.views import rounded_or_none, time_text
 from app.catalog import store as catalog
 from app.catalog.documents.documents import join_secrets
 from app.catalog.store import Definition
@@ -44,7 +45,6 @@ from app.hooks.domain import (
 from app.hooks.notices import body_of, is_written_for
 from app.hooks.store import AttemptRow, DeliveryRow
 from app.operation.service.self_monitor import Issue, SelfMonitor
-from app.records import documents as shapes
 from app.records.store import results
 from app.reports import store as report_rows
 
@@ -383,7 +383,7 @@ def notice(connection: Connection, delivery: DeliveryRow, hook: str, links: Link
         }
     else:
         data = _alert_data(connection, delivery.incident_id, delivery.transition_id, delivery.type, links)
-    return {"type": delivery.type, "version": 1, "timestamp": shapes.time_text(now), "data": data}
+    return {"type": delivery.type, "version": 1, "timestamp": time_text(now), "data": data}
 
 
 def _report_data(connection: Connection, report_id: int, links: Links) -> NoticeData:
@@ -454,18 +454,18 @@ def _alert_data(connection: Connection, incident_id: int, transition_id: int, ki
         "rule": alert.rule_key,
         "kind": alert.kind,
         "scope": alert.scope,
-        "opened_at": shapes.time_text(incident.opened_at),
-        "resolved_at": shapes.time_text(incident.resolved_at),
+        "opened_at": time_text(incident.opened_at),
+        "resolved_at": time_text(incident.resolved_at),
         "run_id": str(run.id) if run is not None else None,
-        "health_score": shapes.number(run.aggregates.get("health_score")) if run is not None else None,
-        "coverage": shapes.number(run.aggregates.get("coverage")) if run is not None else None,
+        "health_score": rounded_or_none(run.aggregates.get("health_score")) if run is not None else None,
+        "coverage": rounded_or_none(run.aggregates.get("coverage")) if run is not None else None,
         "measure": LATENCY_NAMES[facts.percentile]
         if alert.kind in {RuleKind.LATENCY, RuleKind.SLOWER}
         else transition.evidence.get("measure"),
-        "value": shapes.number(facts.value) if is_measured else None,
+        "value": rounded_or_none(facts.value) if is_measured else None,
         "self_judged": facts.self_judged,
-        "threshold": shapes.number(facts.threshold) if is_measured else None,
-        "baseline": shapes.number(facts.baseline) if is_measured else None,
+        "threshold": rounded_or_none(facts.threshold) if is_measured else None,
+        "baseline": rounded_or_none(facts.baseline) if is_measured else None,
         "degraded_queries": [canary["query"] for canary in degraded],
         "degraded": degraded,
         "degraded_total": run.degraded if run is not None else None,

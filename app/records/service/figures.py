@@ -27,8 +27,8 @@ from app.base.values import (
     Step,
     Verdict,
 )
+from app.base.views import view_of
 from app.catalog.service.snapshots import load_corrected, load_inputs
-from app.records import documents as shapes
 from app.records.domain import DegradedName, RunDetails, SliceView
 from app.records.store import rescoring, results
 from app.records.store.queue import Failure
@@ -170,7 +170,7 @@ def without_relevance(state: StateRow) -> StateRow:
 def rescoring_shape(found: Rescoring, done: int, total: int) -> RescoringView:
     """Return the view of a re-scoring; `before` and `after` are set once it has finished."""
     before, after = (found.summary["before"], found.summary["after"]) if found.summary else (None, None)
-    return shapes.view_of(
+    return view_of(
         RescoringView,
         found,
         id=str(found.id),
@@ -189,7 +189,7 @@ def _status(found: Rescoring) -> Literal["queued", "running", "finished", "faile
 
 
 def _side(stored: RescoringSide | None) -> RescoringSide | None:
-    return None if stored is None else shapes.view_of(RescoringSide, stored, rounding=True)
+    return None if stored is None else view_of(RescoringSide, stored, rounding=True)
 
 
 def _degraded(run: RescoredRun) -> dict[int, int]:
@@ -273,8 +273,8 @@ def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) ->
     ]
     summary = probe_summary(aggregates.probes, outcome.latencies, responses.failures.values())
     body: RunDetails = {
-        "categories": {name: shapes.view_of(SliceView, part) for name, part in aggregates.categories.items()},
-        "tags": {name: shapes.view_of(SliceView, part) for name, part in aggregates.tags.items()},
+        "categories": {name: view_of(SliceView, part) for name, part in aggregates.categories.items()},
+        "tags": {name: view_of(SliceView, part) for name, part in aggregates.tags.items()},
         "probes": summary["probes"],
         "probes_by_step": summary["probes_by_step"],
         "unmeasured": unmeasured_canaries(

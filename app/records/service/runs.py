@@ -17,6 +17,7 @@ from app.annotation import store as task_rows
 from app.base.db.engine import Connection, Store, blocks, from_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import Answer, Canary, Outcome, Ranking, Reason, RunStatus, Step, TimeText, Verdict
+from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import ReachView
 from app.catalog.service import suites as suite_plans
@@ -25,7 +26,6 @@ from app.catalog.service.snapshots import is_self_judged, load_suite, load_suite
 from app.catalog.store import CanaryRow, Definition
 from app.detection import store as detectors
 from app.detection.service import baselines
-from app.records import documents as shapes
 from app.records.domain import (
     PooledRecallView,
     ResultView,
@@ -43,6 +43,7 @@ from app.records.store import queue, rescoring
 from app.records.store import results as result_rows
 from app.records.store.queue import Failure
 from app.records.store.results import RunRow, StateRow
+from app.records.views import WORST, result_shape, run_shape, worst_first
 from app.scoring.evaluation import RELEVANCE, Yardstick, pack_reasons, unpack_reasons
 from app.scoring.matching import Match
 from app.scoring.rankings import rbo
@@ -139,7 +140,7 @@ def list_runs(
 
 
 def _run(row: RunRow, check: Mapping[str, Any], body: RunDetails) -> RunDocument:
-    return shapes.run_shape(
+    return run_shape(
         row,
         id=str(row.id),
         check=row.check,
@@ -162,7 +163,7 @@ def _progress(connection: Connection, row: RunRow) -> RunProgress | None:
 def _categories(row: RunRow) -> dict[str, SliceView]:
     """Return the categories of a run from its row, which has no counts."""
     return {
-        name: {**shapes.view_of(SliceView, part), "canaries": None, "measured": None}
+        name: {**view_of(SliceView, part), "canaries": None, "measured": None}
         for name, part in stored_aggregates(row).categories.items()
     }
 
@@ -376,15 +377,14 @@ def load_suite_recalls(store: Store, suite: str) -> list[PooledRecallView]:
     """Return the pooled recall of the retrievers of a suite, the deepest k first."""
     with store.read() as connection:
         return [
-            shapes.view_of(PooledRecallView, row, rounding=True)
-            for row in task_rows.list_recalls(connection, suite=suite)
+            view_of(PooledRecallView, row, rounding=True) for row in task_rows.list_recalls(connection, suite=suite)
         ]
 
 
 def load_recalls(connection: Connection, suite: str, retriever: str) -> list[PooledRecallView]:
     """Return the pooled recall of a retriever over a suite, the deepest k first."""
     rows = task_rows.list_recalls(connection, suite=suite, retriever=retriever)
-    return [shapes.view_of(PooledRecallView, row, rounding=True) for row in rows]
+    return [view_of(PooledRecallView, row, rounding=True) for row in rows]
 
 
 _MEASURED = Failure(outcome=str(Outcome.OK))
@@ -444,7 +444,7 @@ def report(store: Store, run_id: str, *, version: str | None = None) -> RunResul
     """Return an ended run with its worst and all results. Raises ConflictError while it is active."""
     summary, result_blocks = load_blocks(store, run_id, version=version)
     found = [result for block in result_blocks for result in block]
-    return {"run": summary, "worst": shapes.worst_first(found)[: shapes.WORST], "results": found}
+    return {"run": summary, "worst": worst_first(found)[:WORST], "results": found}
 
 
 def load_blocks(
@@ -569,11 +569,11 @@ def _views_at(connection: Connection, judged: _LoadedRun, positions: Sequence[in
             step=Step(failure.step),
         )
         if state is None or failure.outcome != Outcome.OK:
-            views.append(shapes.result_shape(canary, probe, k=inputs.yardstick.k))
+            views.append(result_shape(canary, probe, k=inputs.yardstick.k))
             continue
         ranking = rankings[state.ranking_id]
         views.append(
-            shapes.result_shape(
+            result_shape(
                 canary,
                 probe,
                 ranking=replace(ranking, relevance=None) if position in judged.unscored else ranking,
@@ -641,7 +641,7 @@ def find_candidates(store: Store, run_id: str) -> ComparisonCandidates:
         previous=next((str(row.id) for row in before), None),
         baseline=baseline,
         healthy=next((str(row.id) for row in before if row.verdict == Verdict.HEALTHY), None),
-        recent=[shapes.view_of(Candidate, row, id=str(row.id)) for row in reversed(recent)],
+        recent=[view_of(Candidate, row, id=str(row.id)) for row in reversed(recent)],
     )
 
 

@@ -16,12 +16,12 @@ from sqlalchemy import Connection, Table
 from app.alerts.tables import alerts
 from app.base.db.engine import blocks, row_value, sql_literal
 from app.base.db.packed import number_at, unpacked_positions, vector_columns
+from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.tables import canaries, definitions
 from app.detection.tables import detections
 from app.hooks import store as outbox
 from app.hooks.tables import deliveries
-from app.records.documents import view_of
 from app.records.domain import SeriesAlert
 from app.records.store import queue, results
 from app.records.store.queue import Failure, due

@@ -1,4 +1,4 @@
-"""Renders a report, the plain `{run, worst, results?}` of `records.documents`, and compares it with a saved one.
+"""Renders a report, the plain `{run, worst, results?}` of `records.views`, and compares it with a saved one.
 
 Forms are Markdown, JSON, JUnit XML, tables and HTML. Queries, ids and retrieved texts may be hostile: none of them can
 become markup, a mention or a control sequence. An undefined number is shown as a dash, never as 0.
@@ -27,9 +27,8 @@ from app.base.values import Category, Outcome, Reason, Verdict
 from app.comparison.documents import BEFORE_AND_NOW, claim_text
 from app.comparison.domain import Change, Claim, Side
 from app.comparison.views import ComparisonDecision, Sides
-from app.records import documents as shapes
-from app.records.documents import not_returned, why_degraded
 from app.records.domain import ReportComparison
+from app.records.views import not_returned, starter, why_degraded
 from app.reports.documents import report_measures
 from app.reports.documents.report_measures import (
     category_cutoff_tables,
@@ -537,7 +536,7 @@ def _section(report: Mapping[str, Any]) -> dict[str, object]:
     comparison = report.get("comparison")
     return {
         "run": run,
-        "starter": shapes.starter(run["trigger"]),
+        "starter": starter(run["trigger"]),
         "headline": headline(run),
         "started_at": _when(run.get("started_at")),
         "finished_at": _when(run.get("finished_at")),

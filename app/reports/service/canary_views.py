@@ -13,12 +13,12 @@ from app.base.db.engine import Connection, Store, row_value
 from app.base.errors import NotFoundError
 from app.base.texts import outcome_word
 from app.base.values import Canary, Level, Outcome, Ranking, Verdict
+from app.base.views import rounded_or_none, time_text
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.service.references import find_check
 from app.catalog.service.snapshots import load_yardstick
 from app.catalog.store import CanaryRow, Definition
-from app.records import documents as shapes
 from app.records.domain import CanaryState, HitView, JudgmentView
 from app.records.service import figures
 from app.records.store import results
@@ -26,6 +26,7 @@ from app.records.store.history import degraded_since
 from app.records.store.queue import Failure
 from app.records.store.results import StateRow
 from app.records.store.series import ProbedRun, newest_probes
+from app.records.views import judgment_shape, ranking_shape
 from app.reports.service import charts
 from app.retrievers.domain.retrievers import Scorer, measures_relevance
 from app.scoring.evaluation import WRONG_FIELDS, forbidden_ranks, named_by, unpack_reasons
@@ -194,7 +195,7 @@ def _degraded_since(connection: Connection, now: StateRow | None) -> tuple[str, 
         return None
     canaries = {now.first_run: [now.canary_id]}
     first_run = degraded_since(connection, canaries)[now.first_run].get(now.canary_id, now.first_run)
-    return str(first_run), shapes.time_text(results.run_times(connection, [first_run]).get(first_run))
+    return str(first_run), time_text(results.run_times(connection, [first_run]).get(first_run))
 
 
 def _canary_of(body: Mapping[str, Any]) -> Canary:
@@ -265,7 +266,7 @@ def _gaps(probed: Sequence[ProbedRun], places: Mapping[int, int]) -> list[Failed
         if run.failures is not None and run.id not in places:
             continue
         failure = _RUN_FAILED if run.failures is None else run.failures.get(places[run.id])
-        at = shapes.time_text(run.finished_at)
+        at = time_text(run.finished_at)
         assert at is not None  # noqa: S101 - it ended
         if failure is None:
             if gaps and gaps[-1].until is None:
@@ -312,16 +313,16 @@ def _answer(
         return None
     state, ranking = mine.state, mine.ranking
     found = match(prepare(canary.judgments), ranking)
-    hits = shapes.ranking_shape(ranking, found, canary.judgments, mine.scorer)
+    hits = ranking_shape(ranking, found, canary.judgments, mine.scorer)
     forbidden = forbidden_ranks(canary, ranking) if canary.forbidden or canary.expect_empty else []
     return CanaryAnswer(
         verdict=str(Verdict.DEGRADED if state.reasons else Verdict.HEALTHY),
         reasons=[str(reason) for reason in unpack_reasons(state.reasons)],
         first_run=str(state.first_run),
         last_run=None if state.last_run is None else str(state.last_run),
-        since=shapes.time_text(mine.times.get(state.first_run)),
-        until=None if state.last_run is None else shapes.time_text(mine.times.get(state.last_run)),
-        top_score=shapes.number(state.top_score),
+        since=time_text(mine.times.get(state.first_run)),
+        until=None if state.last_run is None else time_text(mine.times.get(state.last_run)),
+        top_score=rounded_or_none(state.top_score),
         hits=compare_hits(hits, None if other is None else other.ranking.ids, newest=newest, forbidden=forbidden),
     )
 
@@ -333,7 +334,7 @@ def _expected(canary: Canary, now: _StateEvidence | None, well: _StateEvidence |
         [None if side is None else _place(*side, index) for side in sides] for index in range(len(canary.judgments))
     ]
     return [
-        ExpectedChunk(judgment=shapes.judgment_shape(judgment), now=in_latest, well=in_healthy)
+        ExpectedChunk(judgment=judgment_shape(judgment), now=in_latest, well=in_healthy)
         for judgment, (in_latest, in_healthy) in zip(canary.judgments, places, strict=True)
     ]
 

@@ -9,10 +9,10 @@ from app.base.db.engine import Connection, Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, NotFoundError, Problem
 from app.base.values import Verdict
+from app.base.views import numbers, rounded_or_none, time_text
 from app.catalog import store as catalog
 from app.catalog.domain import recall_label
 from app.catalog.service.references import find_check, schedule_of
-from app.records import documents as shapes
 from app.records.domain import (
     CanaryHistory,
     Gap,
@@ -86,11 +86,11 @@ def series(
         "category": category,
         "measures_version": None if rescoring is None else rescoring.name,
         "self_judged": _is_self_judged(store, slug, measure, version),
-        "from": shapes.time_text(start),
-        "to": shapes.time_text(end),
+        "from": time_text(start),
+        "to": time_text(end),
         "seconds": stored_series.seconds or None,
         "points": [_point(point) for point in thin_points(stored_series.points, points, empty)],
-        "marks": [IndexMark(at=shapes.time_text(at), index_version=version) for at, version in marks],
+        "marks": [IndexMark(at=time_text(at), index_version=version) for at, version in marks],
         "gaps": [_gap(gap, why, single=not stored_series.seconds) for gap, why in zip(empty, reasons, strict=True)],
         "usual": known,
         "lines": explanations.bound_lines(check.body, measure, category, known),
@@ -157,8 +157,8 @@ def _reasons(
 
 def _gap(gap: Gap, why: GapReason | None, *, single: bool) -> SeriesGap:
     return {
-        "from": shapes.time_text(gap.start),
-        "to": shapes.time_text(gap.end),
+        "from": time_text(gap.start),
+        "to": time_text(gap.end),
         "why": why,
         "runs": len(gap.runs) if single else None,
         "first_run": str(gap.runs[0]) if gap.runs else None,
@@ -168,10 +168,10 @@ def _gap(gap: Gap, why: GapReason | None, *, single: bool) -> SeriesGap:
 
 def _point(point: series_rows.Point) -> SeriesPoint:
     return SeriesPoint(
-        at=shapes.time_text(point.at),
-        mean=shapes.number(point.mean),
-        min=shapes.number(point.min),
-        max=shapes.number(point.max),
+        at=time_text(point.at),
+        mean=rounded_or_none(point.mean),
+        min=rounded_or_none(point.min),
+        max=rounded_or_none(point.max),
         runs=point.runs,
         first_run=None if point.first_run is None else str(point.first_run),
         last_run=None if point.last_run is None else str(point.last_run),
@@ -224,11 +224,11 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> Ca
                 "verdict": Verdict.DEGRADED if state.reasons else Verdict.HEALTHY,
                 "reasons": list(unpack_reasons(state.reasons)),
                 "first_run": str(state.first_run),
-                "from": shapes.time_text(times.get(state.first_run)),
+                "from": time_text(times.get(state.first_run)),
                 "last_run": str(state.last_run) if state.last_run is not None else None,
-                "until": shapes.time_text(times.get(state.last_run)) if state.last_run is not None else None,
-                "top_score": shapes.number(state.top_score),
-                "measures": shapes.numbers(results.named_aggregates(names[state.layout_id], state.vector)),
+                "until": time_text(times.get(state.last_run)) if state.last_run is not None else None,
+                "top_score": rounded_or_none(state.top_score),
+                "measures": numbers(results.named_aggregates(names[state.layout_id], state.vector)),
                 "ranking": list(rankings[state.ranking_id].ids),
             }
             for state in states

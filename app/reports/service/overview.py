@@ -18,10 +18,10 @@ from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import NotFoundError
 from app.base.schedules import next_due
 from app.base.values import Category, RunStatus, Verdict
+from app.base.views import id_number
 from app.catalog import store as catalog
 from app.catalog.service.references import schedule_of
 from app.catalog.store import Definition
-from app.records import documents as shapes
 from app.records.service.figures import rescoring_shape
 from app.records.service.plans import asked_in
 from app.records.store import rescoring, series
@@ -305,7 +305,7 @@ def find_topic(store: Store, kind: Kind, opaque: str = "") -> tuple[Topic, Chang
         topic = Topic(kind, task.id)
         return topic, poll_changes(store, {topic})
     word = "run" if kind is Kind.RUN else "re-scoring"
-    topic = Topic(kind, shapes.id_number(opaque, word))
+    topic = Topic(kind, id_number(opaque, word))
     snapshot = poll_changes(store, {topic})
     if not (snapshot.runs or snapshot.rescorings):
         raise NotFoundError(f"there is no {word} '{opaque[:40]}'")

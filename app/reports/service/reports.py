@@ -17,6 +17,7 @@ from app.base.db.engine import Connection, Store, blocks, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import EPOCH, Schedule, credible_until, last_due, next_due, parse_schedule
 from app.base.values import Verdict
+from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import labelled
 from app.catalog.service.references import find_run
@@ -29,7 +30,6 @@ from app.comparison.views import CanaryDifference
 from app.hooks import store as outbox
 from app.hooks.domain import NoticeData
 from app.hooks.store import NewDelivery
-from app.records import documents as shapes
 from app.records.domain import (
     FullReport,
     ReportChange,
@@ -41,6 +41,7 @@ from app.records.domain import (
 )
 from app.records.service.runs import load_blocks, load_recalls
 from app.records.store import results
+from app.records.views import WORST, worst_first
 from app.reports import store as report_rows
 from app.reports.documents import reports
 from app.reports.documents.reports import change_lines, report_html
@@ -68,7 +69,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
     unhealthy: list[ReportedOutcome] = []
     columns = ScoreColumns()
     for block in result_blocks:
-        worst = shapes.worst_first([*worst, *block])[: shapes.WORST]
+        worst = worst_first([*worst, *block])[:WORST]
         unhealthy += [_outcome(result) for result in block if result["verdict"] != Verdict.HEALTHY]
         columns.add(block)
     with store.read() as connection:
@@ -113,7 +114,7 @@ def _change(store: Store, before: str, now: str, *, version: str | None) -> Repo
         message = f"must be a run of check '{diff['now']['check']}'; runs of two checks are compared by /v1/compare"
         raise InvalidInputError([Problem(path="since", message=message)])
     healed = compare(changes=(Change.HEALED,))["items"] if diff["changes"][Change.HEALED] else []
-    return shapes.view_of(
+    return view_of(
         ReportChange,
         diff,
         degraded=[_changed(one) for one in diff["items"]],

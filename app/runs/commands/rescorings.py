@@ -16,8 +16,8 @@ from app.base.documents.fields import parse_duration
 from app.base.documents.texts import Table, number, plain
 from app.base.errors import CoalmineError
 from app.base.texts import counted
+from app.base.views import time_text
 from app.definitions.commands.resources import connect_server, open_database
-from app.records.documents import time_text
 from app.runs.service import rescoring
 
 app = typer.Typer(rich_markup_mode=None)

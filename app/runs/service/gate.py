@@ -23,6 +23,7 @@ from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.texts import counted
 from app.base.values import Answer, Ranking, RuleKind, RunStatus, Trigger
 from app.base.vault import Vault
+from app.base.views import time_text
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
@@ -32,9 +33,9 @@ from app.catalog.service.references import find_check, require
 from app.catalog.service.snapshots import build_inputs
 from app.comparison.domain import Difference
 from app.comparison.service.decisions import expectation_digest, same_expectations
-from app.records import documents as shapes
 from app.records.domain import ReportDocument, ResultView
 from app.records.service.figures import run_body
+from app.records.views import report_shape, result_shape, run_shape
 from app.retrievers import service as retriever_service
 from app.retrievers.documents.retrievers import RetrieverDocument, ScorerDocument
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
@@ -109,7 +110,7 @@ def measure(
     facts = HistoryFacts(rule_facts=rule_facts, names_silent_rules=True, note=note, cause=cause)
     outcome = evaluate(inputs, responses, facts, scores)
     aggregates = outcome.aggregates
-    run = shapes.run_shape(
+    run = run_shape(
         aggregates,
         responses,
         outcome,
@@ -119,9 +120,9 @@ def measure(
         retriever=inputs.retriever.slug,
         trigger=Trigger.CLI,
         status=RunStatus.FINISHED if complete else RunStatus.PARTIAL,
-        scheduled_for=shapes.time_text(started_at),
-        started_at=shapes.time_text(started_at),
-        finished_at=shapes.time_text(finished_at),
+        scheduled_for=time_text(started_at),
+        started_at=time_text(started_at),
+        finished_at=time_text(finished_at),
         means=dict(zip(inputs.vector_names, outcome.vector.tolist(), strict=True)),
         body=run_body(inputs, responses, outcome),
         suite_hash=inputs.suite.hash,
@@ -131,7 +132,7 @@ def measure(
         self_judged=are_self_judged(inputs.suite.judgment_sources, [retriever_source(inputs.retriever.slug)]),
     )
     shaped = [_result(inputs, responses, outcome, position, answer) for position, answer in enumerate(answers)]
-    report = shapes.report_shape(run, shaped, everything=True)
+    report = report_shape(run, shaped, everything=True)
     return {**report, "fetch_k": inputs.yardstick.fetch_k, "expectations": _expectations(inputs)}
 
 
@@ -428,8 +429,8 @@ def _result(
 ) -> ResultView:
     result, yardstick, canary = outcome.results.get(position), inputs.yardstick, inputs.canaries[position]
     if result is None:
-        return shapes.result_shape(canary, answer, k=yardstick.k)
-    return shapes.result_shape(
+        return result_shape(canary, answer, k=yardstick.k)
+    return result_shape(
         canary,
         answer,
         ranking=responses.rankings[position],

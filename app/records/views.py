@@ -1,35 +1,15 @@
-"""Builds the views of a run, a result and a report, for the API, saved files and the gate; and why results degraded.
+"""Views of a run, a result and a report, built for the API, saved files and the gate; and why results degraded.
 
-Absent measurements are None, never 0; times are RFC 3339 in UTC.
+Absent measurements are None, never 0. The types are in `domain`.
 """
 
-import math
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import is_dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-from functools import cache
-from types import NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    Final,
-    NotRequired,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-    overload,
-)
+from typing import Any, Final
 
-from typing_extensions import is_typeddict
-
-from app.base.errors import NotFoundError
 from app.base.texts import age_text, ratio_text
-from app.base.values import Answer, Canary, Judgment, Outcome, Ranking, Reason, TimeText, Trigger, Verdict
+from app.base.values import Answer, Canary, Judgment, Outcome, Ranking, Reason, Trigger, Verdict
+from app.base.views import numbers, rounded_or_none, time_text, view_of
 from app.records.domain import (
     HitView,
     JudgmentView,
@@ -45,11 +25,6 @@ from app.retrievers.domain.retrievers import Scorer, is_external, score_relevanc
 from app.scoring.evaluation import WRONG_FIELDS, compare_names, forbidden_ranks, newest_age
 from app.scoring.matching import Match, Prepared, missing_judgments
 
-Moment = datetime | int
-"""An aware time, or microseconds since 1970 as the store keeps them."""
-
-ViewT = TypeVar("ViewT")
-
 _STARTERS: Mapping[str, str] = {
     Trigger.SCHEDULE: "the schedule",
     Trigger.API: "the API",
@@ -57,116 +32,14 @@ _STARTERS: Mapping[str, str] = {
     Trigger.CLI: "the command line",
     Trigger.PAGE: "a button on a page",
 }
-_DIGITS = 6
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 WORST: Final = 10
 """Number of worst canaries in a report."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ID = re.compile(r"[0-9]{1,18}")  # fits 64 bits
 
 
 def starter(trigger: str) -> str:
     """Return what started a run, for a sentence with "started by"."""
     return _STARTERS.get(trigger, trigger)
-
-
-@overload
-def time_text(moment: Moment) -> TimeText: ...
-@overload
-def time_text(moment: Moment | None) -> TimeText | None: ...
-def time_text(moment: Moment | None) -> TimeText | None:
-    """Return a time as RFC 3339 in UTC."""
-    if moment is None:
-        return None
-    if isinstance(moment, int):
-        moment = _EPOCH + timedelta(microseconds=moment)
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def view_of(kind: type[ViewT], /, *sources: Any, rounding: bool = False, **given: Any) -> ViewT:
-    """Return a view: a field that is not given is that of its name of the first source that has one.
-
-    Sources are values and other views. What lies within becomes a view likewise, microseconds where a `TimeText`
-    belongs a time, a word where an enum belongs its member. With `rounding` floats of the sources are rounded. Raises
-    LookupError for a field that none has.
-    """
-    view = {
-        name: given[name] if name in given else shown(_field(sources, name), rounding)
-        for name, shown in _shapers_of(kind).items()  # type: ignore[arg-type] # a class can be hashed
-    }
-    return cast("ViewT", kind(**view) if is_dataclass(kind) else view)
-
-
-Shaper = Callable[[Any, bool], Any]
-"""Gives a value as a view has it, rounded or not."""
-
-
-@cache
-def _shapers_of(kind: type) -> dict[str, Shaper]:
-    return {name: _shaper(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
-
-
-def _field(sources: Sequence[Any], name: str) -> Any:
-    for source in sources:
-        if isinstance(source, Mapping):
-            if name in source:
-                return source[name]
-        elif hasattr(source, name):
-            return getattr(source, name)
-    raise LookupError(f"nothing has the field '{name}' of a view")
-
-
-@cache
-def _shaper(hint: Any) -> Shaper:  # noqa: PLR0911 - one for each kind of type
-    """Return what shapes values for a field of this type; None stays None."""
-    if get_origin(hint) is NotRequired:
-        (hint,) = get_args(hint)
-    if get_origin(hint) in {Union, UnionType}:
-        *_, hint = [kind for kind in get_args(hint) if kind is not NoneType]
-    if get_origin(hint) is Annotated and hint != TimeText:
-        hint, *_ = get_args(hint)
-    if get_origin(hint) in {list, dict}:
-        inner = _shaper(get_args(hint)[-1])
-        if get_origin(hint) is list:
-            return lambda value, rounding: None if value is None else [inner(one, rounding) for one in value]
-        return lambda value, rounding: value and {name: inner(one, rounding) for name, one in value.items()}
-    if hint is float:
-        return lambda value, rounding: number(value) if rounding else value
-    if hint == TimeText:
-        return lambda value, _: time_text(value) if isinstance(value, int) else value
-    if is_typeddict(hint):
-        return lambda value, rounding: (
-            value if value is None or isinstance(value, Mapping) else view_of(hint, value, rounding=rounding)
-        )
-    if isinstance(hint, type) and issubclass(hint, StrEnum):  # a newer release may know further words
-        return lambda value, _: next((member for member in hint if member == value), value)
-    return lambda value, _: value
-
-
-def id_number(opaque: str, kind: str) -> int:
-    """Return an id from its text. Raises NotFoundError for an invalid one."""
-    if not _ID.fullmatch(opaque):
-        raise NotFoundError(f"there is no {kind} '{opaque[:40]}'")
-    return int(opaque)
-
-
-def id_text(number: int | None) -> str | None:
-    """Return an id as its text."""
-    return None if number is None else str(number)
-
-
-def number(value: float | None) -> float | None:
-    """Return a rounded number; None for NaN."""
-    return None if value is None or math.isnan(value) else round(value, _DIGITS)
-
-
-def rounded(value: float) -> float:
-    """Return a rounded number."""
-    return round(value, _DIGITS)
-
-
-def numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Return rounded numbers; None for NaN."""
-    return {name: number(value) for name, value in values.items()}
 
 
 def run_shape(
@@ -194,9 +67,9 @@ def run_shape(
         check=check,
         suite=suite,
         retriever=retriever,
-        health_score=number(means.get("health_score")),
-        coverage=number(means.get("coverage")),
-        degraded_share=number(means.get("degraded_share")),
+        health_score=rounded_or_none(means.get("health_score")),
+        coverage=rounded_or_none(means.get("coverage")),
+        degraded_share=rounded_or_none(means.get("degraded_share")),
         degraded_queries=[canary["query"] for canary in body.get("degraded", ())],
         canaries=view_of(RunCounts, *sources),
         measures=numbers({name: value for name, value in means.items() if name not in _OWN}),
@@ -255,10 +128,10 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
         "step": probe.step,
         "http_status": probe.http_status,
         "detail": probe.detail,
-        "latency_seconds": number(probe.latency_seconds),
+        "latency_seconds": rounded_or_none(probe.latency_seconds),
         "verdict": _verdict(measured=measured, reasons=reasons),
         "reasons": list(reasons) if measured else [],
-        "top_score": number(top_score) if measured else None,
+        "top_score": rounded_or_none(top_score) if measured else None,
         "any_match": None,
         "measures": numbers(measures or {}),
         "ranking": [],
@@ -274,14 +147,14 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
         "age_seconds": None,
         "forbidden_ranks": [],
         "since_run": since_run,
-        "rbo": number(rbo),
+        "rbo": rounded_or_none(rbo),
     }
     if ranking is not None and match is not None and prepared is not None and measured:
         first = match.first_relevant
         shape["any_match"] = first is not None and first <= k
         shape["ranking"] = ranking_shape(ranking, match, canary.judgments, scorer)
         shape["missing"] = [judgment_shape(judgment) for judgment in missing_judgments(prepared, match, k)]
-        shape["age_seconds"] = number(newest_age(ranking, k, asked_at)) if asked_at is not None else None
+        shape["age_seconds"] = rounded_or_none(newest_age(ranking, k, asked_at)) if asked_at is not None else None
         if Reason.FORBIDDEN in reasons:
             shape["forbidden_ranks"] = forbidden_ranks(canary, ranking)
     return shape
@@ -300,7 +173,7 @@ def ranking_shape(
             "text": ranking.texts[position],
             "score": ranking.scores[position],
             "updated": _moment_text(ranking.updated[position]) if ranking.updated is not None else None,
-            "relevance": number(_relevance(scorer, ranking, position)) if scorer else None,
+            "relevance": rounded_or_none(_relevance(scorer, ranking, position)) if scorer else None,
             "judgment": judgment_shape(judgments[match.judgment[position]]) if match.judgment[position] >= 0 else None,
             "level": levels[position],
             "grade": match.grade[position] if levels[position] else None,
