@@ -12,8 +12,7 @@ from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import Judgment, Outcome
 from app.comparison.domain import ComparisonVerdict, Side
 from app.comparison.service import comparisons
-from app.comparison.service.comparisons import differences
-from app.comparison.service.decisions import compare_runs, read_run
+from app.comparison.service.comparisons import compare_runs, differences, read_run
 from app.scoring.matching import Match, match, prepare
 from tests.support.api_service import CHECK as API_CHECK
 from tests.support.api_service import Api, api

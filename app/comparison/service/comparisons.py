@@ -1,34 +1,47 @@
 """Comparisons as pages and API show them: any two runs or checks as A and B, or two runs as before and now.
 
-It only reads; `decisions` decides. What differs between two runs besides their answers, and what may be chosen for a
-comparison, stand at the end.
+It reads runs with their results and compares them; `decisions` gives the view of what is decided. What differs between
+two runs besides their answers, and what may be chosen for a comparison, stand at the end.
 """
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.base.values import ROUNDING, Outcome, Verdict
+from app.base.values import ROUNDING, Canary, Outcome, Verdict
 from app.base.views import rounded_or_none, view_of
 from app.catalog import store as catalog
-from app.catalog.domain import self_judged_lines
+from app.catalog.domain import Use, self_judged_lines
 from app.catalog.service.references import find_check, find_run
+from app.catalog.service.snapshots import is_self_judged
 from app.comparison.documents import A_AND_B, BEFORE_AND_NOW
-from app.comparison.domain import CONFIDENCE, Change, Exclusion, Floats, Pair, RunSide, Side, pair_up
-from app.comparison.service.decisions import (
-    ComparedRun,
-    Comparison,
-    compare_runs,
-    decision_shape,
-    read_run,
-    stored_columns,
+from app.comparison.domain import (
+    CONFIDENCE,
+    COVERAGE,
+    Change,
+    ComparisonOutcome,
+    Depth,
+    Exclusion,
+    Floats,
+    Members,
+    Pair,
+    Pairing,
+    RunSide,
+    Side,
+    common_depth,
+    compare,
+    pair_canaries,
+    pair_up,
+    primary_measures,
 )
+from app.comparison.service.decisions import decision_shape
 from app.comparison.views import (
     CanaryDifference,
     CategoryDifference,
@@ -38,19 +51,196 @@ from app.comparison.views import (
     MeasureDifference,
     PairedSides,
     RunDiffPage,
+    RunOutline,
     SideResult,
     Sides,
 )
+from app.records.service import figures
 from app.records.service.figures import stored_aggregates
 from app.records.store import results
+from app.records.store.queue import Failure
 from app.records.store.results import RunRow, StateRow
 from app.scoring.evaluation import unpack_reasons
-from app.scoring.matching import Match
+from app.scoring.matching import Match, match
+from app.scoring.measures import Measure, mean_name, parse_measure, scores_at_depth
 from app.scoring.rankings import rbo
+from app.scoring.runs import RunInputs
 
 _REFERENCE: Final = re.compile(r"(?P<kind>run|check):(?P<name>.+)")
 _LATEST: Final = 100
 """Number of the newest runs of a check among which one that was carried out is looked for."""
+HEALTH_SCORE: Final = "health_score"
+_WHOLE: Final = {"MRR": "RR", "MAP": "AP", "duplicate_ratio": "duplicate_ratio"}
+"""Measures of whole rankings, by the names of their means: they depend on how many hits were asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRun:
+    """A run with its results. Positions count along the canaries of its suite version."""
+
+    row: RunRow
+    inputs: RunInputs
+    states: Sequence[StateRow | None]
+    """None = not measured."""
+    failures: Mapping[int, Failure]
+    outline: RunOutline
+    retriever: str
+    retriever_version: int | None
+    use: Use
+    """Of its check at that time."""
+
+    @property
+    def canaries(self) -> Sequence[Canary]:
+        """The canaries by position."""
+        return self.inputs.canaries
+
+    @property
+    def base_version(self) -> str | None:
+        """The version of the measures by which its rankings were matched: 2 where that of a re-scoring is 2.r7."""
+        version = self.row.measures_version
+        return None if version is None else version.partition(".r")[0]
+
+    @property
+    def members(self) -> Members:
+        """The canaries, and whether the run measured them."""
+        return Members(canaries=self.canaries, measured=[state is not None for state in self.states])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two runs compared: pairs, depth, what is decided, and the scores it is decided by."""
+
+    a: ComparedRun
+    b: ComparedRun
+    pairing: Pairing
+    depth: Depth
+    outcome: ComparisonOutcome
+    scores: tuple[Mapping[str, Floats], Mapping[str, Floats]]
+    """Columns of both by the names of means, a row for each pair; NaN = undefined."""
+
+    @property
+    def ordering(self) -> str:
+        """The measure that canaries are ordered by: the first primary one."""
+        return primary_measures(self.depth, self.a.use)[0]
+
+
+def read_run(connection: Connection, run_id: str, version: str | None = None) -> ComparedRun:
+    """Read a run with its results, by another measures version where one is named.
+
+    Raises NotFoundError for a run that is not there, ConflictError for one that has not ended or was never carried out,
+    InvalidInputError for a version that is not there.
+    """
+    row = find_run(connection, run_id)
+    if row.status not in results.ENDED:
+        raise ConflictError(f"run '{row.id}' has not ended yet")
+    if not row.aggregates:
+        raise ConflictError(f"run '{row.id}' was never carried out; there is nothing to compare")
+    row, anew = figures.load_version(connection, row, version)
+    inputs = figures.inputs_of_run(connection, row, anew)
+    by_canary = figures.states_of(connection, row, inputs, anew)
+    _, failures = results.probes_of(connection, row.id)
+    assert row.check_version_id is not None  # noqa: S101 - it has inputs
+    check = catalog.version_body(connection, row.check_version_id).body
+    return ComparedRun(
+        row=row,
+        inputs=inputs,
+        states=[
+            None if place in failures else by_canary.get(member.canary_id)
+            for place, member in enumerate(inputs.suite.members)
+        ],
+        failures=failures,
+        outline=view_of(
+            RunOutline,
+            check,
+            row,
+            id=str(row.id),
+            verdict=None if row.verdict is None else Verdict(row.verdict),
+            suite_hash=inputs.suite.hash,
+            self_judged=is_self_judged(
+                connection, inputs.suite.judgment_sources, check["retriever"], depth=inputs.yardstick.fetch_k
+            ),
+        ),
+        retriever=check["retriever"],
+        retriever_version=row.retriever_version_id,
+        use=Use(check.get("use", Use.GENERAL)),
+    )
+
+
+def compare_runs(connection: Connection, a: ComparedRun, b: ComparedRun) -> Comparison:
+    """Compare two runs over the canaries that both measured and that expect the same, to the depth both have."""
+    old, new = a.inputs.yardstick, b.inputs.yardstick
+    depth = common_depth(k=(old.k, new.k), fetch_k=(old.fetch_k, new.fetch_k))
+    pairing = pair_canaries(a.members, b.members)
+    read = partial(
+        _columns,
+        connection,
+        depth=depth,
+        cutoffs=sorted({one.k for one in (*old.measures, *new.measures) if one.k} | {depth.k, depth.ndcg}),
+        anew=a.base_version != b.base_version,
+        with_relevance=old.scorer == new.scorer,
+    )
+    first, second = (read(one, [pair[side] for pair in pairing.places]) for side, one in enumerate((a, b)))
+    outcome = compare(
+        first,
+        second,
+        primaries=primary_measures(depth, a.use),
+        categories=[b.canaries[place].category for _, place in pairing.places],
+    )
+    return Comparison(a=a, b=b, pairing=pairing, depth=depth, outcome=outcome, scores=(first, second))
+
+
+def stored_columns(connection: Connection, states: Sequence[StateRow | None]) -> dict[str, Floats]:
+    """Return the columns of stored vectors by the names of canaries' measures; those of an older layout may lack some.
+
+    NaN = undefined or not measured.
+    """
+    columns: dict[str, Floats] = {}
+    places: dict[int, list[int]] = {}
+    for place, state in enumerate(states):
+        if state is not None:
+            places.setdefault(state.layout_id, []).append(place)
+    for layout, positions in sorted(places.items()):
+        names = results.layout_names(connection, layout)
+        packed = b"".join(state.vector for place in positions if (state := states[place]) is not None)
+        table = np.frombuffer(packed).reshape(len(positions), len(names))
+        for name, values in zip(names, table.T, strict=True):
+            columns.setdefault(name, np.full(len(states), np.nan))[positions] = values
+    return columns
+
+
+def _columns(
+    connection: Connection,
+    run: ComparedRun,
+    places: Sequence[int],
+    *,
+    depth: Depth,
+    cutoffs: Sequence[int],
+    anew: bool,
+    with_relevance: bool,
+) -> dict[str, Floats]:
+    """Return the scores of these canaries of a run, by the names of means.
+
+    `anew`: rankings are matched again, since those of the two runs were matched by different versions of the measures.
+    """
+    states = [state for place in places if (state := run.states[place]) is not None]
+    prepared = [run.inputs.panel.prepared(place) for place in places]
+    if anew:
+        rankings = results.load_rankings(connection, sorted({state.ranking_id for state in states}))
+        matches = [match(one, rankings[state.ranking_id]) for one, state in zip(prepared, states, strict=True)]
+    else:
+        matches = [Match.from_bytes(state.matched) for state in states]
+    cut = scores_at_depth(matches, prepared, cutoffs=cutoffs, depth=depth.m)
+    columns = {
+        f"M{name}" if name.startswith("AP@") else mean_name(parse_measure(name)): column for name, column in cut.items()
+    }
+    columns[COVERAGE] = cut[str(Measure("Hit", depth.k))]
+    if depth.equal and not anew:
+        stored = stored_columns(connection, states)
+        columns |= {mean: stored[name] for mean, name in _WHOLE.items() if name in stored}
+        del columns[f"MAP@{depth.m}"]
+    if with_relevance:
+        columns[HEALTH_SCORE] = np.array([np.nan if one.top_score is None else one.top_score for one in states])
+    return columns
 
 
 def compare_references(
