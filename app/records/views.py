@@ -3,14 +3,28 @@
 Absent measurements are None, never 0. The types are in `domain`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from app.base.texts import age_text, ratio_text
-from app.base.values import Answer, Canary, Judgment, Outcome, Ranking, Reason, Trigger, Verdict
+from app.base.values import (
+    Answer,
+    Canary,
+    Judgment,
+    LatencyView,
+    Outcome,
+    ProbeSummary,
+    Ranking,
+    Reason,
+    Step,
+    Trigger,
+    Verdict,
+)
 from app.base.views import numbers, rounded_or_none, time_text, view_of
 from app.records.domain import (
+    DegradedName,
     HitView,
     JudgmentView,
     ReportDocument,
@@ -20,10 +34,11 @@ from app.records.domain import (
     RunDocument,
     SliceView,
 )
-from app.retrievers.domain.probes import StoredFinding
+from app.retrievers.domain.probes import FailedProbe, StoredFinding, latency_summary, unmeasured_canaries
 from app.retrievers.domain.retrievers import Scorer, is_external, score_relevance
-from app.scoring.evaluation import WRONG_FIELDS, compare_names, forbidden_ranks, newest_age
+from app.scoring.evaluation import WRONG_FIELDS, compare_names, forbidden_ranks, newest_age, unpack_reasons
 from app.scoring.matching import Match, Prepared, missing_judgments
+from app.scoring.runs import RunInputs, RunOutcome, RunResponses
 
 _STARTERS: Mapping[str, str] = {
     Trigger.SCHEDULE: "the schedule",
@@ -331,3 +346,47 @@ _SENTENCES: Mapping[Reason, Callable[[Mapping[str, Any]], str]] = {
 def _score(value: float | None, bound: float) -> str:
     """Format a score with as many digits as it takes to differ from its bound."""
     return "undefined" if value is None else ratio_text(value, bound)
+
+
+def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) -> RunDetails:
+    """Return the JSON stored beside a run's row: categories, tags, probes, latency and the degraded canaries."""
+    aggregates = outcome.aggregates
+    degraded: list[DegradedName] = [
+        {
+            "key": inputs.canaries[position].key,
+            "query": inputs.canaries[position].query,
+            "reasons": list(unpack_reasons(int(outcome.canary_reasons[position]))),
+        }
+        for position in outcome.degraded.tolist()
+    ]
+    summary = probe_summary(aggregates.probes, outcome.latencies, responses.failures.values())
+    body: RunDetails = {
+        "categories": {name: view_of(SliceView, part) for name, part in aggregates.categories.items()},
+        "tags": {name: view_of(SliceView, part) for name, part in aggregates.tags.items()},
+        "probes": summary["probes"],
+        "probes_by_step": summary["probes_by_step"],
+        "unmeasured": unmeasured_canaries(
+            (inputs.canaries[place].key, failure) for place, failure in sorted(responses.failures.items())
+        ),
+        "latency_seconds": summary["latency_seconds"],
+        "degraded": degraded,
+    }
+    sources = inputs.suite.judgment_sources
+    if sources is not None:
+        body["judgment_sources"] = sources
+    return body
+
+
+def probe_summary(
+    probes: Mapping[str, int], latencies: Sequence[float], failures: Iterable[FailedProbe]
+) -> ProbeSummary:
+    """Return probes by outcome, the failures before the retriever by step, and the latency."""
+    steps: dict[str, Counter[str]] = {}
+    for failure in failures:
+        if failure.step != Step.RETRIEVER:
+            steps.setdefault(str(failure.step), Counter())[str(failure.outcome)] += 1
+    return {
+        "probes": dict(probes),
+        "probes_by_step": {step: dict(outcomes) for step, outcomes in steps.items()},
+        "latency_seconds": cast("LatencyView", latency_summary(latencies)),
+    }

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.base.values import Answer, EmbedderChange, Outcome, Ranking, Step
-from app.catalog.service.snapshots import build_inputs
+from app.catalog.documents.documents import build_inputs
 from app.records.service import runs
 from app.records.service.plans import SHARD
 from app.retrievers import service as retriever_service
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.runs.service import rescoring
-from app.runs.service.gate import choose_targets, measure, try_canary
+from app.runs.service.gate import choose_targets, measure
+from app.runs.service.runs import try_canary
 from app.scoring.runs import HistoryFacts, RunInputs, RunOutcome, build_responses, evaluate, score
 from app.scoring.suites import SuiteSnapshot
 from tests.support.fakes import START, FakeClock, answered, failed, hits

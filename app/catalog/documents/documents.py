@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, fie
 from app.alerts.documents import RuleDocument, problems_of_rules, rules_in_force, why_uncomputed
 from app.alerts.silences.documents import SilenceDocument
 from app.answers.documents import JudgeDocument
+from app.answers.domain.judges import answer_measures
 from app.base.documents.fields import (
     Control,
     Document,
@@ -40,17 +41,20 @@ from app.base.documents.fields import (
     field_errors,
 )
 from app.base.documents.http_fields import AUTH_SECRETS, TLS_TEXTS, origin_of
+from app.base.rate_control import run_patience
+from app.base.schedules import first_interval
 from app.base.values import GROUNDING, JUDGED
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
 from app.catalog.domain import USE_REASONS, MeasureGuide, Use, measure_guide
 from app.hooks.documents import HOOK_SECRETS, PAGERDUTY_URL, HookDocument
 from app.hooks.domain import TAKES_NO_REPORT, HookKind
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.domain.retrievers import Scorer
+from app.retrievers.domain.retrievers import Retriever, Scorer
 from app.retrievers.presets import PRESETS
 from app.scoring.evaluation import Yardstick
 from app.scoring.measures import CUTOFFS
-from app.scoring.suites import SuiteFloors
+from app.scoring.runs import RunInputs
+from app.scoring.suites import SuiteFloors, SuiteSnapshot
 
 __all__ = [
     "CanaryDocument",
@@ -509,3 +513,18 @@ def content_hash(document: Document) -> str:
             public[name] = sorted(public[name])
     meaning = _canonical([type(document).__name__, public, sorted(secrets)])
     return hashlib.sha256(meaning.encode()).hexdigest()
+
+
+def build_inputs(suite: SuiteSnapshot, check: CheckDocument, retriever: Retriever, *, config_hash: str) -> RunInputs:
+    """Return the inputs of a run of this check."""
+    return RunInputs(
+        check=check.slug,
+        suite_slug=check.suite,
+        suite=suite,
+        retriever=retriever,
+        yardstick=check.yardstick(retriever.scorer),
+        patience_seconds=run_patience(first_interval(check.schedule.to_domain()).total_seconds()),
+        answer_measures=answer_measures(gives_answers=retriever.gives_answers, judged=check.judge is not None),
+        judge=check.judge,
+        config_hash=config_hash,
+    )

@@ -9,18 +9,15 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from app.annotation import store as task_rows
-from app.answers.domain.judges import answer_measures
 from app.base.db.engine import Connection, Store, all_cached, cached, to_us
 from app.base.documents.fields import Document
 from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, InvalidInputError
-from app.base.rate_control import run_patience
-from app.base.schedules import first_interval
 from app.base.values import Canary
 from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
-from app.catalog.documents.documents import CheckDocument, config_hash, join_secrets, with_placeholders
+from app.catalog.documents.documents import CheckDocument, build_inputs, config_hash, join_secrets, with_placeholders
 from app.catalog.domain import MeasureGuide, are_self_judged, is_own_pool, retriever_source, task_source
 from app.catalog.store import CanaryVersion, Definition, FrozenVersion
 from app.retrievers.documents.retrievers import RetrieverDocument
@@ -205,21 +202,6 @@ def _parse_stored(name: str, model: type[DocumentT], body: Mapping[str, Any]) ->
         return parse_document(model, body)
     except InvalidInputError as error:
         raise UnusableDefinitionError(f"{name} cannot be used as it is defined: {error}") from None
-
-
-def build_inputs(suite: SuiteSnapshot, check: CheckDocument, retriever: Retriever, *, config_hash: str) -> RunInputs:
-    """Return the inputs of a run of this check."""
-    return RunInputs(
-        check=check.slug,
-        suite_slug=check.suite,
-        suite=suite,
-        retriever=retriever,
-        yardstick=check.yardstick(retriever.scorer),
-        patience_seconds=run_patience(first_interval(check.schedule.to_domain()).total_seconds()),
-        answer_measures=answer_measures(gives_answers=retriever.gives_answers, judged=check.judge is not None),
-        judge=check.judge,
-        config_hash=config_hash,
-    )
 
 
 def is_self_judged(connection: Connection, sources: Sequence[str] | None, retriever: str, *, depth: int) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from app.base.values import Canary, Category, Judgment, Outcome
 from app.base.views import view_of
 from app.catalog.domain import Use
 from app.comparison.documents import BEFORE_AND_NOW, SideNames, caution_sentence, exclusion_sentence, headline

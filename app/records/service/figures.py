@@ -5,9 +5,9 @@ The aggregates that rules use, and the JSON that is stored beside the row of a r
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,27 +19,25 @@ from app.base.values import (
     Aggregates,
     Canary,
     EmbedderChange,
-    LatencyView,
     Outcome,
     ProbeSummary,
     RunStatus,
     Slice,
-    Step,
     Verdict,
 )
 from app.base.views import view_of
 from app.catalog.service.snapshots import load_corrected, load_inputs
-from app.records.domain import DegradedName, RunDetails, SliceView
 from app.records.store import rescoring, results
 from app.records.store.queue import Failure
 from app.records.store.rescoring import RescoredRun, Rescoring
 from app.records.store.results import RunRow, StateRow
-from app.retrievers.domain.probes import FailedProbe, StoredFinding, latency_summary, unmeasured_canaries
+from app.records.views import probe_summary
+from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Scorer, ScorerKind, judged_relevance
-from app.scoring.evaluation import RELEVANCE, unpack_reasons
+from app.scoring.evaluation import RELEVANCE
 from app.scoring.matching import Match
 from app.scoring.measures import MEASURES_VERSION
-from app.scoring.runs import RescoringSide, RescoringView, RunInputs, RunOutcome, RunResponses, measured_latencies
+from app.scoring.runs import RescoringSide, RescoringView, RunInputs, measured_latencies
 
 _COUNTS = ("verdict", "total", "measured", "failed", "undefined", "degraded", "degraded_positions", "layout_id")
 """What a re-scored run has by the same names."""
@@ -258,47 +256,3 @@ def stored_probes(run: RunRow, latencies: NDArray[np.float16], failures: Mapping
     if run.measured:
         probes[str(Outcome.OK)] = run.measured
     return probe_summary(probes, measured_latencies(latencies, failures), failures.values())
-
-
-def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) -> RunDetails:
-    """Return the JSON stored beside a run's row: categories, tags, probes, latency and the degraded canaries."""
-    aggregates = outcome.aggregates
-    degraded: list[DegradedName] = [
-        {
-            "key": inputs.canaries[position].key,
-            "query": inputs.canaries[position].query,
-            "reasons": list(unpack_reasons(int(outcome.canary_reasons[position]))),
-        }
-        for position in outcome.degraded.tolist()
-    ]
-    summary = probe_summary(aggregates.probes, outcome.latencies, responses.failures.values())
-    body: RunDetails = {
-        "categories": {name: view_of(SliceView, part) for name, part in aggregates.categories.items()},
-        "tags": {name: view_of(SliceView, part) for name, part in aggregates.tags.items()},
-        "probes": summary["probes"],
-        "probes_by_step": summary["probes_by_step"],
-        "unmeasured": unmeasured_canaries(
-            (inputs.canaries[place].key, failure) for place, failure in sorted(responses.failures.items())
-        ),
-        "latency_seconds": summary["latency_seconds"],
-        "degraded": degraded,
-    }
-    sources = inputs.suite.judgment_sources
-    if sources is not None:
-        body["judgment_sources"] = sources
-    return body
-
-
-def probe_summary(
-    probes: Mapping[str, int], latencies: Sequence[float], failures: Iterable[FailedProbe]
-) -> ProbeSummary:
-    """Return probes by outcome, the failures before the retriever by step, and the latency."""
-    steps: dict[str, Counter[str]] = {}
-    for failure in failures:
-        if failure.step != Step.RETRIEVER:
-            steps.setdefault(str(failure.step), Counter())[str(failure.outcome)] += 1
-    return {
-        "probes": dict(probes),
-        "probes_by_step": {step: dict(outcomes) for step, outcomes in steps.items()},
-        "latency_seconds": cast("LatencyView", latency_summary(latencies)),
-    }

@@ -37,13 +37,13 @@ from app.records.domain import (
     SliceView,
 )
 from app.records.service import figures
-from app.records.service.figures import run_body, stored_aggregates, stored_probes
+from app.records.service.figures import stored_aggregates, stored_probes
 from app.records.service.plans import asked_in
 from app.records.store import queue, rescoring
 from app.records.store import results as result_rows
 from app.records.store.queue import Failure
 from app.records.store.results import RunRow, StateRow
-from app.records.views import WORST, result_shape, run_shape, worst_first
+from app.records.views import WORST, result_shape, run_body, run_shape, worst_first
 from app.scoring.evaluation import RELEVANCE, Yardstick, pack_reasons, unpack_reasons
 from app.scoring.matching import Match
 from app.scoring.rankings import rbo

@@ -61,8 +61,7 @@ from app.reports.pages.overviews import banners_of, draw, make_badge
 from app.reports.service import canary_views, charts, check_details
 from app.reports.service.canary_views import CanaryDetail, ComparedHit, layout_band
 from app.reports.service.check_details import DegradedResult
-from app.runs.service import gate
-from app.runs.service.gate import CanaryTrial
+from app.runs.service.runs import CanaryTrial, try_canary
 from app.scoring.measures import RECALL_BY
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -331,7 +330,7 @@ def show_canary(request: Request, store: StoreDep, slug: str, key: str) -> HTMLR
 async def try_now(request: Request, store: StoreDep, vault: VaultDep, slug: str, key: str) -> HTMLResponse:
     """Send a test request, and show how a run would judge the answer; nothing is stored."""
     ask = partial(
-        gate.try_canary,
+        try_canary,
         request.app.state.probe,
         store,
         vault,

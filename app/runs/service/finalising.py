@@ -46,11 +46,12 @@ from app.diagnosis.domain.run_causes import (
 )
 from app.diagnosis.service.reanchoring import outdate_returned
 from app.records.domain import RunCounts
-from app.records.service.figures import embedder_finding, probe_summary, run_body
+from app.records.service.figures import embedder_finding
 from app.records.service.plans import Plan
 from app.records.store import queue, recording, results
 from app.records.store.queue import ClaimedRun, ShardBody
 from app.records.store.recording import NewState
+from app.records.views import probe_summary, run_body
 from app.retrievers import service as retriever_service
 from app.retrievers.domain.probes import latency_summary
 from app.retrievers.domain.retrievers import ScorerKind

@@ -1,7 +1,6 @@
 """The one-shot check: canary files and a probe in, a report out, without a database or a server.
 
-Judging is shared with the service, so that both say the same of the same answers; exit codes are the command's. The
-trial of one stored canary stands at the end.
+Judging is shared with the service, so that both say the same of the same answers; exit codes are the command's.
 """
 
 from collections import Counter
@@ -16,27 +15,20 @@ from numpy.typing import NDArray
 
 from app.alerts.documents import gate_rules
 from app.alerts.domain.rules import Alarm, RunFacts, has_kind
-from app.base.db.engine import Store
 from app.base.documents.fields import did_you_mean
 from app.base.documents.parsing import parse_document
-from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
 from app.base.values import Answer, Ranking, RuleKind, RunStatus, Trigger
-from app.base.vault import Vault
 from app.base.views import time_text
-from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument, config_hash, content_hash
+from app.catalog.documents.documents import CheckDocument, build_inputs, config_hash, content_hash
 from app.catalog.domain import are_self_judged, retriever_source
-from app.catalog.service.references import find_check, require
-from app.catalog.service.snapshots import build_inputs
 from app.comparison.domain import Difference
 from app.comparison.service.decisions import expectation_digest, same_expectations
 from app.records.domain import ReportDocument, ResultView
-from app.records.service.figures import run_body
-from app.records.views import report_shape, result_shape, run_shape
-from app.retrievers import service as retriever_service
+from app.records.views import report_shape, result_shape, run_body, run_shape
 from app.retrievers.documents.retrievers import RetrieverDocument, ScorerDocument
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ScorerKind
@@ -510,49 +502,4 @@ def _by_name(canary: CanaryDocument, lost: Counter[str], *, as_documents: bool) 
         return None
     return canary.model_copy(
         update={"expected_chunks": expected, "forbidden_chunks": forbidden, "max_age": None, "max_latency": None}
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryTrial:
-    """What one request for a canary found."""
-
-    result: ResultView
-    index_version: str | None
-    reasons: Sequence[str]
-    """Reasons of the verdict of a run with this result alone."""
-    asked_at: datetime
-
-
-def try_canary(
-    probe: Probe, store: Store, vault: Vault, slug: str, key: str, *, run_id: str, clock: Callable[[], datetime]
-) -> CanaryTrial:
-    """Ask for a canary once, as it and its check are defined now.
-
-    Whether it regressed only runs show. It takes no longer than the retriever's time-outs allow: nothing is asked
-    twice. Raises NotFoundError for what is not in force, ConflictError for an archived check, and InvalidInputError
-    where the retriever cannot be asked at all.
-    """
-    with store.read() as connection:
-        check = find_check(connection, slug)
-        if check.archived_at is not None:
-            raise ConflictError(f"check '{slug}' is archived: nobody is asked for it any more")
-        suite_slug = str(check.body["suite"])
-        suite = require(catalog.find_definition(connection, "suite", suite_slug), f"suite '{suite_slug}'")
-        row = next(iter(catalog.list_canaries(connection, suite.id, keys=[key])), None)
-    if row is None:
-        raise ConflictError(f"canary '{key}' is archived: nobody asks it any more")
-    retriever = retriever_service.stored_retriever(store, vault, str(check.body["retriever"]), {})
-    target = Target(
-        check=parse_document(CheckDocument, check.body),
-        suite=SuiteDocument(slug=suite_slug, canaries=(parse_document(CanaryDocument, row.body),)),
-        retriever=retriever.model_copy(update={"retries": 0}),
-    )
-    asked_at = clock()
-    report = measure(target, probe, run_id=run_id, clock=clock)
-    return CanaryTrial(
-        result=report["results"][0],
-        index_version=report["run"]["index_version"],
-        reasons=report["run"]["reasons"],
-        asked_at=asked_at,
     )

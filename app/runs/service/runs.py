@@ -1,11 +1,12 @@
 """A run, from its beginning to its verdict: ask, stage, judge, and finalise in one transaction.
 
 `execute` is the story where one process does it all; where several share the work it is cut into shards, from
-`begin_in_lanes` on. Scheduling queues runs, alerting decides what a verdict means for people.
+`begin_in_lanes` on. Scheduling queues runs, alerting decides what a verdict means for people. At the end, the trial of
+one canary as it is stored.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,10 +14,17 @@ from functools import partial
 from typing import Final
 
 from app.base.db.engine import Connection, Store, from_us, to_us
-from app.base.errors import ConfigurationError, InvalidInputError
+from app.base.documents.parsing import parse_document
+from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.values import Answer
+from app.base.vault import Vault
+from app.catalog import store as catalog
+from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
+from app.catalog.documents.documents import CheckDocument
+from app.catalog.service.references import find_check, require
+from app.records.domain import ResultView
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
 from app.records.store import queue
 from app.records.store.queue import ClaimedRun, ShardBody
@@ -27,6 +35,7 @@ from app.retrievers.service import SHARD_PATIENCE_SECONDS, EmbedderRecord, reser
 from app.retrievers.store import hold_lane
 from app.runs.service.finalising import EndedRun as EndedRun  # noqa: PLC0414 - what carrying out a run gives
 from app.runs.service.finalising import fail, finalise
+from app.runs.service.gate import Target, measure
 from app.runs.service.staging import Batch, breaker_of, ended_early, stage
 
 logger = logging.getLogger("coalmine.runs")
@@ -294,3 +303,48 @@ def _stage(store: Store, plan: Plan, lane: int, number: int, batch: Batch, *, no
         if not batch.ended_early and _next_shard(plan, lane, staged) is not None:
             _defer_shard(connection, plan, lane)
         return staged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryTrial:
+    """What one request for a canary found."""
+
+    result: ResultView
+    index_version: str | None
+    reasons: Sequence[str]
+    """Reasons of the verdict of a run with this result alone."""
+    asked_at: datetime
+
+
+def try_canary(
+    probe: Probe, store: Store, vault: Vault, slug: str, key: str, *, run_id: str, clock: Callable[[], datetime]
+) -> CanaryTrial:
+    """Ask for a canary once, as it and its check are defined now.
+
+    Whether it regressed only runs show. It takes no longer than the retriever's time-outs allow: nothing is asked
+    twice. Raises NotFoundError for what is not in force, ConflictError for an archived check, and InvalidInputError
+    where the retriever cannot be asked at all.
+    """
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        if check.archived_at is not None:
+            raise ConflictError(f"check '{slug}' is archived: nobody is asked for it any more")
+        suite_slug = str(check.body["suite"])
+        suite = require(catalog.find_definition(connection, "suite", suite_slug), f"suite '{suite_slug}'")
+        row = next(iter(catalog.list_canaries(connection, suite.id, keys=[key])), None)
+    if row is None:
+        raise ConflictError(f"canary '{key}' is archived: nobody asks it any more")
+    retriever = retriever_service.stored_retriever(store, vault, str(check.body["retriever"]), {})
+    target = Target(
+        check=parse_document(CheckDocument, check.body),
+        suite=SuiteDocument(slug=suite_slug, canaries=(parse_document(CanaryDocument, row.body),)),
+        retriever=retriever.model_copy(update={"retries": 0}),
+    )
+    asked_at = clock()
+    report = measure(target, probe, run_id=run_id, clock=clock)
+    return CanaryTrial(
+        result=report["results"][0],
+        index_version=report["run"]["index_version"],
+        reasons=report["run"]["reasons"],
+        asked_at=asked_at,
+    )
