@@ -42,9 +42,9 @@ from app.diagnosis import pages as diagnosis
 from app.experiments import pages as experiments
 from app.hooks import pages as hooks
 from app.records.views import first_expected, not_returned, starter, why_degraded
-from app.reports.documents.report_measures import ERR_SCALE
 from app.reports.pages import checks, overviews
 from app.reports.pages.overviews import grave_issues
+from app.reports.rendering.report_measures import ERR_SCALE
 from app.retrievers.pages import retrievers, wizard
 from app.runs import pages as runs
 from app.traffic import pages as traffic

@@ -7,17 +7,17 @@ import typer
 
 from app.base import terminal
 from app.base.commands import DataDir, ServerUrl, examples
-from app.comparison.documents import (
+from app.comparison.domain import ComparisonVerdict, Side
+from app.comparison.rendering import (
     ComparisonReport,
     comparison_headline,
     comparison_markdown,
     comparison_notes,
     comparison_tables,
 )
-from app.comparison.domain import ComparisonVerdict, Side
 from app.comparison.service import comparisons
 from app.definitions.commands.resources import connect_server, open_database
-from app.reports.documents.reports import report_json
+from app.reports.rendering.reports import report_json
 
 app = typer.Typer(rich_markup_mode=None)
 

@@ -17,7 +17,7 @@ from app.diagnosis.domain import ReanchorDecision, ReanchorState, ReanchorView
 from app.diagnosis.service import quality as quality_report
 from app.diagnosis.service import reanchoring
 from app.diagnosis.service.reanchoring import ProposalIds
-from app.reports.documents.reports import report_json
+from app.reports.rendering.reports import report_json
 
 app = typer.Typer(rich_markup_mode=None)
 

@@ -27,8 +27,8 @@ from app.detection.domain.views import EvidenceSeries
 from app.detection.service import baselines
 from app.records.domain import CanaryHistory, MeasureSeries, ReportView, ResultView, RunView
 from app.records.service import runs
-from app.reports.documents import reports
-from app.reports.documents.reports import page_policy, report_html
+from app.reports.rendering import reports
+from app.reports.rendering.reports import page_policy, report_html
 from app.reports.service import charts
 from app.reports.service import reports as run_reports
 from app.reports.service.overview import Kind, Topic

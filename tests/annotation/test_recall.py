@@ -11,7 +11,7 @@ from app.base.db.engine import Store, to_us
 from app.base.jobs.local import at_hand
 from app.base.jobs.values import JobKind
 from app.records.service.runs import load_suite_recalls
-from app.reports.documents.report_measures import pooled_recall_lines
+from app.reports.rendering.report_measures import pooled_recall_lines
 from tests.support.annotation_tasks import Desk
 from tests.support.api_service import Api, api
 from tests.support.present import present

@@ -15,7 +15,7 @@ from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import read_canary_files
 from app.records.views import why_degraded
-from app.reports.documents.reports import report_junit
+from app.reports.rendering.reports import report_junit
 from app.reports.service import charts
 from app.runs.service.gate import choose_targets, measure
 from app.scoring.evaluation import forbidden_ranks, newest_age

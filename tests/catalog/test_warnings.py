@@ -13,7 +13,7 @@ from app.catalog.documents.warnings import find_warnings
 from app.catalog.exchange import FORMATS
 from app.catalog.exchange.suite_builder import SuiteBuilder, parse_grades
 from app.cli import app
-from app.reports.documents.report_measures import cutoff_table
+from app.reports.rendering.report_measures import cutoff_table
 from tests.support.api_service import RETRIEVER, api
 
 FILE = """suite: docs

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.comparison.documents import (
+from app.comparison.domain import Claim, ComparisonOutcome, ComparisonVerdict, Depth, Exclusion, Side, compare
+from app.comparison.rendering import (
     A_AND_B,
     BEFORE_AND_NOW,
     SideNames,
@@ -17,7 +18,6 @@ from app.comparison.documents import (
     exclusion_sentence,
     headline,
 )
-from app.comparison.domain import Claim, ComparisonOutcome, ComparisonVerdict, Depth, Exclusion, Side, compare
 
 DEPTH = Depth(k=5, m=10, equal=True)
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from app.base.db.engine import Store
 from app.base.values import Outcome
 from app.cli import app as command_line
-from app.comparison.documents import comparison_notes
 from app.comparison.pages import SIZE, draw_scatter
+from app.comparison.rendering import comparison_notes
 from app.comparison.service import comparisons
 from tests.support.api_service import CHECK as API_CHECK
 from tests.support.api_service import api

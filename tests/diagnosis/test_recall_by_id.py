@@ -6,7 +6,7 @@ import pytest
 
 from app.alerts.service import transitions
 from app.base.db.engine import Store
-from app.reports.documents.reports import report_markdown
+from app.reports.rendering.reports import report_markdown
 from app.reports.service import reports
 from tests.support.library import TEXTS, Diagnosed, shelf
 from tests.support.pages_service import Site

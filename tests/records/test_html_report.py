@@ -14,7 +14,7 @@ from app.base.documents.texts import UNDEFINED
 from app.base.values import Outcome
 from app.cli import app as command
 from app.records.service import runs
-from app.reports.documents.reports import report_html, report_markdown
+from app.reports.rendering.reports import report_html, report_markdown
 from app.reports.service import reports
 from tests.support.browser import inaccessible, opened, served
 from tests.support.fakes import answered, failed, hits

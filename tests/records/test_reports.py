@@ -12,8 +12,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from app.base.documents.texts import UNDEFINED, plain
-from app.reports.documents.report_measures import category_table, cutoff_table, whole_table
-from app.reports.documents.reports import (
+from app.reports.rendering.report_measures import category_table, cutoff_table, whole_table
+from app.reports.rendering.reports import (
     counts_line,
     failure_lines,
     headline,

@@ -12,8 +12,8 @@ from app.base.values import Outcome
 from app.comparison.domain import FEWEST_PAIRS, Change, estimate, mean_interval
 from app.records.domain import FullReport
 from app.records.service import runs
-from app.reports.documents.report_measures import ERR_SCALE, INTERVAL_NOTE
-from app.reports.documents.reports import report_html, report_markdown
+from app.reports.rendering.report_measures import ERR_SCALE, INTERVAL_NOTE
+from app.reports.rendering.reports import report_html, report_markdown
 from app.reports.service import reports
 from tests.support.fakes import answered, failed, hits
 from tests.support.html_pages import Page

@@ -20,7 +20,7 @@ from app.base.values import Outcome
 from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.cli import app
 from app.demo.server import create_demo
-from app.reports.documents.reports import compare_reports, read_reports
+from app.reports.rendering.reports import compare_reports, read_reports
 from app.runs.service.gate import choose_targets, measure
 from tests.support.fakes import FakeClock, FakeProbe, answered, failed, hits
 from tests.support.http_servers import HANG, closed_port, peer

@@ -14,7 +14,7 @@ from app.catalog.documents.canary_files import read_canary_files
 from app.catalog.domain import Use
 from app.comparison.service import comparisons
 from app.comparison.service.decisions import decide_reports, same_expectations
-from app.reports.documents.reports import compare_reports, comparison_lines, read_reports
+from app.reports.rendering.reports import compare_reports, comparison_lines, read_reports
 from app.runs.service.gate import choose_targets, measure
 from tests.support.fakes import FakeClock, FakeProbe, answered, failed, hits
 from tests.support.world import RETRIEVER, World, canary, page

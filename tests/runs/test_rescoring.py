@@ -28,7 +28,7 @@ from app.records.tables import (
     scores,
     states,
 )
-from app.reports.documents.reports import compare_reports
+from app.reports.rendering.reports import compare_reports
 from app.reports.service import charts
 from app.retrievers.domain.retrievers import ProbeQuery
 from app.runs.service import rescoring

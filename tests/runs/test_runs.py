@@ -20,7 +20,7 @@ from app.records.domain import CanaryState
 from app.records.service import plans
 from app.records.service import runs as run_views
 from app.records.tables import layouts
-from app.reports.documents.reports import compare_reports
+from app.reports.rendering.reports import compare_reports
 from app.reports.service import charts
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.runs.service import finalising, staging

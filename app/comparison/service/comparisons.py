@@ -21,7 +21,6 @@ from app.catalog import store as catalog
 from app.catalog.domain import Use, self_judged_lines
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.snapshots import is_self_judged
-from app.comparison.documents import A_AND_B, BEFORE_AND_NOW
 from app.comparison.domain import (
     CONFIDENCE,
     COVERAGE,
@@ -41,6 +40,7 @@ from app.comparison.domain import (
     pair_up,
     primary_measures,
 )
+from app.comparison.rendering import A_AND_B, BEFORE_AND_NOW
 from app.comparison.service.decisions import decision_shape
 from app.comparison.views import (
     CanaryDifference,

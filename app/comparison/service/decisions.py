@@ -15,7 +15,6 @@ import numpy as np
 from app.base.values import Canary, Category, Judgment, Outcome
 from app.base.views import view_of
 from app.catalog.domain import Use
-from app.comparison.documents import BEFORE_AND_NOW, SideNames, caution_sentence, exclusion_sentence, headline
 from app.comparison.domain import (
     COVERAGE,
     ComparisonOutcome,
@@ -29,6 +28,7 @@ from app.comparison.domain import (
     pair_canaries,
     primary_measures,
 )
+from app.comparison.rendering import BEFORE_AND_NOW, SideNames, caution_sentence, exclusion_sentence, headline
 from app.comparison.views import ComparedCategory, ComparedMeasure, ComparisonDecision, RecallLoss
 from app.scoring.measures import CUTOFFS, mean_name, parse_measure
 

@@ -42,8 +42,8 @@ from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import blind_to_recall_reason
 from app.catalog.domain import Use, self_judged_lines
 from app.catalog.service import suites
-from app.comparison.documents import BEFORE_AND_NOW, claim_text
 from app.comparison.domain import Change
+from app.comparison.rendering import BEFORE_AND_NOW, claim_text
 from app.comparison.service import comparisons
 from app.comparison.views import RunOutline
 from app.definitions.service import definitions
@@ -56,8 +56,8 @@ from app.diagnosis.service import diagnoses, reanchoring
 from app.records.domain import RunView
 from app.records.service import runs
 from app.records.service.runs import ComparisonCandidates, find_candidates
-from app.reports.documents.report_measures import cutoff_table, recall_gap_lines, whole_table
 from app.reports.pages.overviews import banners_of, draw, make_badge
+from app.reports.rendering.report_measures import cutoff_table, recall_gap_lines, whole_table
 from app.reports.service import canary_views, charts, check_details
 from app.reports.service.canary_views import CanaryDetail, ComparedHit, layout_band
 from app.reports.service.check_details import DegradedResult

@@ -43,8 +43,8 @@ from app.records.service.runs import load_blocks, load_recalls
 from app.records.store import results
 from app.records.views import WORST, worst_first
 from app.reports import store as report_rows
-from app.reports.documents import reports
-from app.reports.documents.reports import change_lines, report_html
+from app.reports.rendering import reports
+from app.reports.rendering.reports import change_lines, report_html
 from app.reports.store import CheckVersion, ReportRow
 
 _CHANGED: Final = 50

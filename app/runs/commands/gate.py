@@ -24,7 +24,7 @@ from app.comparison.service.decisions import decide_reports
 from app.config import load_settings
 from app.definitions.commands import canary_files
 from app.definitions.commands.canary_files import read_files
-from app.reports.documents.reports import (
+from app.reports.rendering.reports import (
     compare_reports,
     comparison_lines,
     comparison_tables,

@@ -24,13 +24,13 @@ from app.base.documents.texts import UNDEFINED, Table, number, plain, prose, sho
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import change_text, counted, outcome_word
 from app.base.values import Category, Outcome, Reason, Verdict
-from app.comparison.documents import BEFORE_AND_NOW, claim_text
 from app.comparison.domain import Change, Claim, Side
+from app.comparison.rendering import BEFORE_AND_NOW, claim_text
 from app.comparison.views import ComparisonDecision, Sides
 from app.records.domain import ReportComparison
 from app.records.views import not_returned, starter, why_degraded
-from app.reports.documents import report_measures
-from app.reports.documents.report_measures import (
+from app.reports.rendering import report_measures
+from app.reports.rendering.report_measures import (
     category_cutoff_tables,
     composition_table,
     lead_line,

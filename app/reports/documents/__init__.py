@@ -1,1 +1,0 @@
-"""What people write and read: documents, described once."""

@@ -1,0 +1,1 @@
+"""What people read: a report as Markdown, JSON, JUnit XML, tables and HTML."""
