@@ -11,10 +11,9 @@ from app.alerts.service import views as alert_views
 from app.alerts.service.explanations import CheckAlerting
 from app.base.api.bodies import OptionalContent
 from app.base.api.deps import StoreDep, refuse_unknown_parameters
-from app.base.api.schemas import LARGEST_ID, AcknowledgeRequest, Before, Page, Slug
+from app.base.api.schemas import LARGEST_ID, AcknowledgeRequest, Before, Limit, Page, Slug, body_schema
 from app.base.documents.parsing import parse_document
 from app.base.views import id_number
-from app.definitions.api import Limit, body_schema
 from app.hooks.domain import AlertDetail
 
 router = APIRouter(prefix="/v1", dependencies=[Depends(refuse_unknown_parameters)])

@@ -23,7 +23,7 @@ from app.alerts.service.explanations import LatencyCurve, RunLatency
 from app.alerts.store import AlertFilter
 from app.answers.service import answering
 from app.base.addresses import hook_remedy
-from app.base.api.deps import StoreDep
+from app.base.api.deps import StoreDep, wake
 from app.base.api.requests import takes_form
 from app.base.api.schemas import AcknowledgeRequest
 from app.base.db.engine import Store, to_us
@@ -35,7 +35,6 @@ from app.base.views import id_number
 from app.base.web.forms import choice_problem, problems_by_field, read_form
 from app.base.web.rendering import ABSENT, capitalize_first, evidence, render, score, seconds, spoken
 from app.catalog.service import references
-from app.definitions.api import wake
 from app.hooks.domain import AlertDetail, AttemptView
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)

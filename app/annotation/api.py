@@ -27,15 +27,15 @@ from app.annotation.views import (
     TaskView,
 )
 from app.base.api.bodies import Content, OptionalContent, answers, answers_with, read_json, refusals
-from app.base.api.deps import StoreDep, needs, refuse_unknown_parameters
+from app.base.api.deps import StoreDep, needs, refuse_unknown_parameters, wake
 from app.base.api.requests import expensive
-from app.base.api.schemas import Page, TextFiles
+from app.base.api.schemas import After, Limit, Page, TextFiles, body_schema
 from app.base.db.keys import Identity, Scope
 from app.base.documents.fields import SLUG
 from app.base.documents.parsing import parse_document
 from app.base.documents.texts import Source
 from app.base.errors import InvalidInputError, Problem, UnsupportedError
-from app.definitions.api import After, Limit, body_schema, sent_document, wake
+from app.definitions.api import sent_document
 
 Judge = Annotated[bool, Query(description="those of a machine, such as an LLM, in place of people's")]
 

@@ -15,7 +15,7 @@ from app.annotation.documents import TaskDocument
 from app.annotation.domain import LABELS, PREFERENCES, grade_limit
 from app.annotation.service import results, tasks
 from app.annotation.views import AdoptionView, NextItem, TaskState, TaskView
-from app.base.api.deps import StoreDep, needs
+from app.base.api.deps import StoreDep, needs, wake
 from app.base.api.requests import expensive, sub_path, takes_form
 from app.base.db.engine import Store
 from app.base.db.keys import Identity, Scope
@@ -24,7 +24,6 @@ from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.web.forms import Form, FormInput, follow_form, has_scope, parse_list, parse_number
 from app.base.web.rendering import render
 from app.catalog.service import references
-from app.definitions.api import wake
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 

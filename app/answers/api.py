@@ -11,11 +11,11 @@ from app.answers.domain.trust import JudgeReport
 from app.answers.service import answering, labels
 from app.base.api.bodies import Content, answers_with
 from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
-from app.base.api.schemas import Page
+from app.base.api.schemas import After, Limit, Page, body_schema
 from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document
 from app.catalog.service import references
-from app.definitions.api import After, JudgeView, Limit, body_schema, definition_page, definition_shape, put_definition
+from app.definitions.api import JudgeView, definition_page, definition_shape, put_definition
 from app.definitions.service import definitions
 
 router = APIRouter(prefix="/v1", tags=["generation"], dependencies=[Depends(refuse_unknown_parameters)])

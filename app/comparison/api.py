@@ -7,11 +7,10 @@ from fastapi import APIRouter, Depends, Query
 from app.base.api.bodies import refusals
 from app.base.api.deps import StoreDep, refuse_unknown_parameters
 from app.base.api.requests import expensive
-from app.base.api.schemas import LARGEST_ID, Version
+from app.base.api.schemas import LARGEST_ID, Limit, Version
 from app.comparison.domain import Change, Side
 from app.comparison.service import comparisons
 from app.comparison.views import ComparisonPage, RunDiffPage
-from app.definitions.api import Limit
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 

@@ -15,8 +15,18 @@ from app.alerts.silences.documents import SilenceDocument
 from app.alerts.silences.domain import SilenceState
 from app.answers.documents import JudgeDocument
 from app.base.api.bodies import Content, answers_with
-from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
-from app.base.api.schemas import COMPONENTS, Page, reference, renamed, settings_name
+from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters, wake
+from app.base.api.schemas import (
+    COMPONENTS,
+    After,
+    Limit,
+    Page,
+    body_schema,
+    json_body,
+    reference,
+    renamed,
+    settings_name,
+)
 from app.base.db import keys
 from app.base.db.keys import Identity, Scope
 from app.base.documents.fields import Document
@@ -159,8 +169,6 @@ def _without_bounds(schema: Any) -> Any:
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_unknown_parameters)])
 
-Limit = Annotated[int, Query(ge=1, le=500)]
-After = Annotated[str, Query(max_length=200)]
 Force = Annotated[bool, Query(description="Change a hook also where that leaves incidents open at its receiver.")]
 _READ_ONLY = frozenset(
     {
@@ -179,21 +187,6 @@ _READ_ONLY = frozenset(
         "changed",
     }
 )
-
-
-def json_body(schema: Mapping[str, Any], *, required: bool = True) -> dict[str, Any]:
-    """Return the description of a body; it is parsed by the route, so that errors are the same as for files."""
-    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
-
-
-def body_schema(model: type[Document], *, required: bool = True) -> dict[str, Any]:
-    """Return the description of a body that is such a document."""
-    return json_body(reference(model), required=required)
-
-
-def list_schema(item: type[Document], *, most: int) -> dict[str, Any]:
-    """Return the description of a body that is a list of documents."""
-    return json_body({"type": "array", "items": reference(item), "maxItems": most})
 
 
 _CHECK_WITH_PARTS = {
@@ -372,12 +365,6 @@ def only_reads(request: Request) -> bool:
     """Whether the caller lacks scope admin, and so does not see whole webhook addresses."""
     identity: Identity = request.state.identity
     return not identity.scope.includes(Scope.ADMIN)
-
-
-def wake(request: Request) -> None:
-    """Wake the embedded worker, if there is one."""
-    if request.app.state.worker is not None:
-        request.app.state.worker.wake()
 
 
 def put_definition(

@@ -12,9 +12,9 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import StringConstraints
 
 from app.base.api.bodies import Content, YamlResponse, answers
-from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
+from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters, wake
 from app.base.api.requests import expensive
-from app.base.api.schemas import SuiteFiles, reference
+from app.base.api.schemas import SuiteFiles, json_body, reference
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.fields import one_line
@@ -30,7 +30,7 @@ from app.catalog.exchange.suite_builder import Limits, SuiteBuilder, parse_grade
 from app.catalog.service import references
 from app.catalog.service import suites as suite_plans
 from app.catalog.service.references import API
-from app.definitions.api import json_body, only_reads, wake
+from app.definitions.api import only_reads
 from app.definitions.service import applying, definitions
 from app.hooks.service.hooks import notes_on_hooks
 

@@ -10,9 +10,8 @@ from fastapi import APIRouter, Depends, Request
 from app.alerts.service import explanations, transitions
 from app.base.api.bodies import Content, OptionalContent
 from app.base.api.deps import StoreDep, refuse_unknown_parameters
-from app.base.api.schemas import BaselineRequest, NotNormalRequest
+from app.base.api.schemas import BaselineRequest, NotNormalRequest, body_schema
 from app.base.documents.parsing import parse_document
-from app.definitions.api import body_schema
 from app.detection.domain.views import BaselineView, SuggestedRules
 from app.detection.service import baselines
 

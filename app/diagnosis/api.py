@@ -12,11 +12,10 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from app.base.api.bodies import Content, answers
 from app.base.api.deps import StoreDep, refuse_unknown_parameters
 from app.base.api.requests import expensive
-from app.base.api.schemas import Before, Page, ReanchorRequest
+from app.base.api.schemas import Before, Limit, Page, ReanchorRequest, body_schema
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.base.values import ReportProgress
-from app.definitions.api import Limit, body_schema
 from app.diagnosis.documents import quality_markdown
 from app.diagnosis.domain import DiagnosisView, QualityReport, ReanchorDecision, ReanchorState, ReanchorView
 from app.diagnosis.service import diagnoses, reanchoring

@@ -6,13 +6,13 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from app.base.api.bodies import Content, answers_with, refusals
-from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
+from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters, wake
 from app.base.api.requests import expensive
-from app.base.api.schemas import Page
+from app.base.api.schemas import After, Limit, Page, body_schema, list_schema
 from app.base.db.keys import Scope
 from app.base.documents.fields import SLUG
 from app.base.documents.parsing import parse_document
-from app.definitions.api import After, Limit, body_schema, list_schema, sent_document, wake
+from app.definitions.api import sent_document
 from app.experiments.documents import (
     MOST_ITEMS,
     MOST_KEPT,

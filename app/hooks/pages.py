@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts import pages as words
 from app.alerts.service import views as alert_views
-from app.base.api.deps import StoreDep, VaultDep, needs
+from app.base.api.deps import StoreDep, VaultDep, needs, wake
 from app.base.api.requests import takes_form
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
@@ -36,7 +36,7 @@ from app.base.web.signing_in import safe_path
 from app.catalog.documents.documents import secret_names
 from app.catalog.service import references
 from app.catalog.service.references import FILE
-from app.definitions.api import only_reads, wake
+from app.definitions.api import only_reads
 from app.definitions.pages.suites import list_setup_steps
 from app.definitions.service import definitions
 from app.hooks.documents import HOOK_KINDS, OPTIONAL_SECRETS, HookDocument

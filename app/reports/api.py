@@ -9,20 +9,21 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from app.base.api.bodies import OptionalContent, answers, answers_with, refusals
-from app.base.api.deps import StoreDep, refuse_unknown_parameters
+from app.base.api.deps import StoreDep, refuse_unknown_parameters, wake
 from app.base.api.requests import expensive
 from app.base.api.schemas import (
     LARGEST_ID,
     Before,
+    Limit,
     Page,
     RunRequest,
     Version,
+    body_schema,
 )
 from app.base.db.engine import to_us
 from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import Category, Outcome, Reason, RunStatus, Trigger, Verdict
-from app.definitions.api import Limit, body_schema, wake
 from app.detection.domain.views import EvidenceSeries
 from app.detection.service import baselines
 from app.records.domain import CanaryHistory, MeasureSeries, ReportView, ResultView, RunView

@@ -11,11 +11,10 @@ from fastapi import APIRouter, Depends, Request
 from app.base.api.bodies import Content
 from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.base.api.requests import PARSE_LIMITER, PROBE_LIMITER, expensive
-from app.base.api.schemas import TryRequest
+from app.base.api.schemas import TryRequest, body_schema
 from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document
 from app.base.errors import ForbiddenError
-from app.definitions.api import body_schema
 from app.retrievers import service
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.probes import EmbedderView, TrialView

@@ -22,14 +22,13 @@ from fastapi.responses import JSONResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from app.base.api.bodies import OptionalContent, answers_with
-from app.base.api.deps import StoreDep, refuse_unknown_parameters
-from app.base.api.schemas import Before, Page, RescoringRequest
+from app.base.api.deps import StoreDep, refuse_unknown_parameters, wake
+from app.base.api.schemas import Before, Limit, Page, RescoringRequest, body_schema
 from app.base.db.engine import Store
 from app.base.db.keys import Identity
 from app.base.documents.parsing import parse_document
 from app.base.errors import BusyError, StoreUnavailableError
 from app.base.views import id_number
-from app.definitions.api import Limit, body_schema, wake
 from app.reports.service import overview
 from app.reports.service.overview import ChangeSnapshot, Event, Kind, Topic
 from app.runs.service import rescoring

@@ -8,13 +8,12 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.deps import StoreDep
+from app.base.api.deps import StoreDep, wake
 from app.base.api.requests import takes_form
 from app.base.values import Trigger
 from app.base.views import id_number
 from app.base.web.forms import read_form, refuse_other
 from app.base.web.rendering import render
-from app.definitions.api import wake
 from app.runs.service import due_checks, rescoring
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)

@@ -8,12 +8,11 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from app.annotation.api import Texts, texts_schema
 from app.annotation.views import TaskDetail
 from app.base.api.bodies import Content, OptionalContent, refusals
-from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
+from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters, wake
 from app.base.api.requests import expensive
-from app.base.api.schemas import Page
+from app.base.api.schemas import Limit, Page, body_schema
 from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document
-from app.definitions.api import Limit, body_schema, wake
 from app.traffic import service as traffic
 from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest
 from app.traffic.domain import ForgottenTraffic, ReceivedTraffic, SuggestionView, TrafficReachView, TrafficView

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
-from app.base.api.deps import StoreDep
+from app.base.api.deps import StoreDep, wake
 from app.base.api.requests import takes_form
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
@@ -16,7 +16,6 @@ from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.web.forms import Form, FormInput, follow_form, parse_number
 from app.base.web.rendering import render
-from app.definitions.api import wake
 from app.traffic import service as traffic
 from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest
 

@@ -7,21 +7,12 @@ from fastapi import APIRouter, Depends, Request, Response
 from app.alerts.silences import service as silencing
 from app.alerts.silences.documents import SilenceDocument
 from app.base.api.bodies import Content, answers_with
-from app.base.api.deps import StoreDep, VaultDep, refuse_unknown_parameters
-from app.base.api.schemas import Page
+from app.base.api.deps import StoreDep, VaultDep, refuse_unknown_parameters, wake
+from app.base.api.schemas import After, Limit, Page, body_schema
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.catalog.service import references
-from app.definitions.api import (
-    After,
-    DefinitionJson,
-    Limit,
-    SilenceView,
-    body_schema,
-    definition_shape,
-    wake,
-    with_name,
-)
+from app.definitions.api import DefinitionJson, SilenceView, definition_shape, with_name
 from app.definitions.service import definitions
 
 router = APIRouter(prefix="/v1", tags=["alerts"], dependencies=[Depends(refuse_unknown_parameters)])

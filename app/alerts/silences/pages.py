@@ -16,7 +16,7 @@ from app.alerts.silences import service as silencing
 from app.alerts.silences.documents import SilenceDocument, WindowDocument
 from app.alerts.silences.domain import SilenceState
 from app.alerts.silences.service import Preview
-from app.base.api.deps import StoreDep, VaultDep
+from app.base.api.deps import StoreDep, VaultDep, wake
 from app.base.api.requests import takes_form
 from app.base.db.engine import Store
 from app.base.documents.fields import Control, duration_of
@@ -41,7 +41,6 @@ from app.base.web.rendering import render
 from app.catalog.service import references
 from app.catalog.service.references import FILE
 from app.catalog.store import Definition
-from app.definitions.api import wake
 from app.definitions.service import definitions
 
 MOST_FIELDS: Final = 700

@@ -1,4 +1,4 @@
-"""Authentication and authorisation: one dependency for every route, sessions, and the injected store and vault.
+"""Authentication and authorisation: one dependency for every route, sessions; the injected store, vault and worker.
 
 A route needs scope `read` for GET and `write` for everything else, unless `needs` sets another.
 """
@@ -288,3 +288,9 @@ async def _vault(request: Request) -> Vault:
 # Coroutines, because plain functions would each take one of the route threads, which may all be busy.
 StoreDep = Annotated[Store, Depends(_store)]
 VaultDep = Annotated[Vault, Depends(_vault)]
+
+
+def wake(request: Request) -> None:
+    """Wake the embedded worker, if there is one."""
+    if request.app.state.worker is not None:
+        request.app.state.worker.wake()

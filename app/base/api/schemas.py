@@ -1,4 +1,4 @@
-"""Bodies of requests other than documents, the page object of lists, and the names and titles of published schemas.
+"""Bodies of requests other than documents, pages of lists, and the names and titles of published schemas.
 
 The documents are described in `documents` of their subjects; the whole description is put together in `operation`.
 """
@@ -17,6 +17,10 @@ from app.base.documents.fields import Document, Flag, Number, Text, Whole, field
 from app.base.documents.texts import Source
 
 LARGEST_ID: Final = 2**63 - 1
+Limit = Annotated[int, Query(ge=1, le=500)]
+"""How many items a page has at most."""
+After = Annotated[str, Query(max_length=200)]
+"""The `next` of the page before, where it is a name; `Before` where it is an id and newer ones come first."""
 Before = Annotated[int | None, Query(alias="after", ge=1, le=LARGEST_ID, description="the `next` of the page before")]
 Slug = Annotated[str | None, Query(pattern="^[a-z0-9-]{1,64}$")]
 Version = Annotated[
@@ -146,6 +150,21 @@ def reference(model: type[Document]) -> dict[str, str]:
     """Return a reference to a document in the API's description, which defines it then."""
     DOCUMENTS[model] = None
     return {"$ref": COMPONENTS + model.__name__}
+
+
+def json_body(schema: Mapping[str, Any], *, required: bool = True) -> dict[str, Any]:
+    """Return the description of a body; it is parsed by the route, so that errors are the same as for files."""
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
+
+
+def body_schema(model: type[Document], *, required: bool = True) -> dict[str, Any]:
+    """Return the description of a body that is such a document."""
+    return json_body(reference(model), required=required)
+
+
+def list_schema(item: type[Document], *, most: int) -> dict[str, Any]:
+    """Return the description of a body that is a list of documents."""
+    return json_body({"type": "array", "items": reference(item), "maxItems": most})
 
 
 def settings_name(model: str) -> str:

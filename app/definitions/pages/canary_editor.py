@@ -11,7 +11,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.deps import StoreDep, VaultDep
+from app.base.api.deps import StoreDep, VaultDep, wake
 from app.base.api.requests import LARGE_FORM, PROBE_LIMITER, takes_form
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
@@ -43,7 +43,6 @@ from app.catalog.domain import retriever_source
 from app.catalog.service import references, suites
 from app.catalog.service.references import FILE, refuse_file_managed_canary
 from app.catalog.store import CanaryRow
-from app.definitions.api import wake
 from app.definitions.service import definitions
 from app.retrievers import service as retriever_service
 from app.retrievers.domain.probes import TrialView

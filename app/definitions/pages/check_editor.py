@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.documents import RuleDocument, read_rules, rules_yaml
 from app.alerts.domain.rules import ALWAYS, is_silent_about_quality
-from app.base.api.deps import StoreDep, VaultDep
+from app.base.api.deps import StoreDep, VaultDep, wake
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
@@ -42,7 +42,6 @@ from app.catalog.documents.warnings import blind_to_recall_reason
 from app.catalog.service import references
 from app.catalog.service.references import FILE, refuse_file_managed
 from app.catalog.store import Definition
-from app.definitions.api import wake
 from app.definitions.service import definitions
 from app.records.service import runs
 from app.runs.service import due_checks

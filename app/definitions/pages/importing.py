@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.datastructures import UploadFile
 
-from app.base.api.deps import StoreDep, VaultDep, needs
+from app.base.api.deps import StoreDep, VaultDep, needs, wake
 from app.base.api.requests import LARGE_FORM, LONGEST_FIELD, expensive, read_form_data, takes_form
 from app.base.api.schemas import SuiteFiles
 from app.base.db.engine import Store
@@ -31,7 +31,6 @@ from app.catalog.documents.warnings import find_warnings, text_of
 from app.catalog.exchange.csv import COLUMN_LABELS, COLUMNS, IGNORED, column_of, header_of, list_columns, plain_name
 from app.catalog.service import suites
 from app.catalog.service.references import API, Change
-from app.definitions.api import wake
 from app.definitions.exchange_api import from_canary_files, from_files
 from app.definitions.pages.suites import FORMS
 from app.definitions.service import applying

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.deps import StoreDep
+from app.base.api.deps import StoreDep, wake
 from app.base.api.requests import expensive
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
@@ -27,7 +27,6 @@ from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.exchange import FORMATS
 from app.catalog.service import references, suites
-from app.definitions.api import wake
 from app.definitions.service import definitions
 from app.records.service import runs
 from app.records.service.runs import CanaryFilter, load_suite_recalls

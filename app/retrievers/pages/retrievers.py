@@ -9,7 +9,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.deps import StoreDep, VaultDep, needs
+from app.base.api.deps import StoreDep, VaultDep, needs, wake
 from app.base.api.requests import LARGE_FORM, PARSE_LIMITER, PROBE_LIMITER, expensive, takes_form
 from app.base.api.schemas import TryRequest
 from app.base.db.engine import Store
@@ -22,7 +22,6 @@ from app.base.web.forms import Form, field_labels, label_problems, parse_number,
 from app.base.web.rendering import render
 from app.catalog.documents.documents import secret_names, short_name
 from app.catalog.service import references
-from app.definitions.api import wake
 from app.definitions.pages.suites import list_setup_steps
 from app.definitions.service import definitions
 from app.retrievers import service
