@@ -92,7 +92,7 @@ def comparison_tables(report: ComparisonReport) -> tuple[Table, ...]:
                 one["category"],
                 str(one["canaries"]),
                 _NO_WINNER if one["winner"] is None else one["winner"].upper(),
-                *(_change(measure["difference"]) for measure in one["measures"]),
+                *(difference_text(measure["difference"]) for measure in one["measures"]),
             )
             for one in view["by_category"]
         ),
@@ -109,13 +109,12 @@ def _side(name: str, run: ComparedRunOutline) -> tuple[str, ...]:
 
 
 def _measure(one: ComparedMeasure) -> tuple[str, ...]:
-    interval = UNDEFINED if one["low"] is None else f"{_signed(one['low'])} to {_signed(one['high'])}"
     p = one["corrected_p"]
     return (
         number(one["a"]),
         number(one["b"]),
-        _change(one["difference"]),
-        interval,
+        difference_text(one["difference"]),
+        interval_text(one["low"], one["high"]),
         f"under {_SMALLEST}" if p is not None and p < _SMALLEST else number(p),
         claim_text(one["claim"], one["winner"], names=A_AND_B),
     )
@@ -133,9 +132,9 @@ def _canaries(view: ComparisonPage, side: Side, rows: Sequence[ComparedCanary]) 
                 shorten(one["query"], _SHOWN),
                 number(one["a"]),
                 number(one["b"]),
-                _change(one["difference"]),
-                _rank(one["rank_a"]),
-                _rank(one["rank_b"]),
+                difference_text(one["difference"]),
+                rank_text(one["rank_a"]),
+                rank_text(one["rank_b"]),
             )
             for one in rows
         ),
@@ -148,16 +147,19 @@ def _sentence(text: str) -> str:
     return f"{line[:1].upper()}{line[1:]}."
 
 
-def _rank(rank: int | None) -> str:
+def rank_text(rank: int | None) -> str:
+    """Return a rank, or that there is none."""
     return "not found" if rank is None else str(rank)
 
 
-def _signed(difference: float | None) -> str:
-    return number(None) if difference is None else f"{difference:+.3f}"
+def interval_text(low: float | None, high: float | None) -> str:
+    """Return an interval of differences, `-0.070 to -0.012`; undefined where there is none."""
+    return UNDEFINED if low is None or high is None else f"{low:+.3f} to {high:+.3f}"
 
 
-def _change(difference: float | None) -> str:
-    return number(None) if difference is None else change_text(difference)
+def difference_text(difference: float | None) -> str:
+    """Return a difference with its sign; undefined where there is none."""
+    return UNDEFINED if difference is None else change_text(difference)
 
 
 _NAMED: Final = 5

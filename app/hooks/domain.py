@@ -213,7 +213,7 @@ class Notice(TypedDict):
 
 
 FIRST_RETRY_SECONDS: Final = 5.0
-LONGEST_WAIT_SECONDS: Final = 60.0
+LONGEST_BACKOFF_SECONDS: Final = 60.0
 """A receiver that is back gets its messages within about a minute, however long it was gone."""
 LONGEST_RETRY_AFTER_SECONDS: Final = 300.0
 JITTER_SHARE: Final = 0.25
@@ -282,7 +282,7 @@ def backoff(attempts: int, retry_after: float | None, jitter: float) -> float:
     failed together do not return together. Never sooner than the receiver asked for (Retry-After, up to five minutes).
     """
     doublings = min(max(attempts, 1) - 1, 32)  # far beyond the cap, and still a float
-    wait: float = min(LONGEST_WAIT_SECONDS, FIRST_RETRY_SECONDS * 2**doublings) * (1.0 - JITTER_SHARE * jitter)
+    wait: float = min(LONGEST_BACKOFF_SECONDS, FIRST_RETRY_SECONDS * 2**doublings) * (1.0 - JITTER_SHARE * jitter)
     return wait if retry_after is None else max(wait, min(retry_after, LONGEST_RETRY_AFTER_SECONDS))
 
 

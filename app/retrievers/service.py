@@ -68,6 +68,7 @@ from app.retrievers.domain.probes import (
     lane_count,
 )
 from app.retrievers.domain.retrievers import (
+    KEPT_CHARACTERS,
     Embed,
     Embedder,
     EmbedderFinding,
@@ -98,9 +99,8 @@ from app.scoring.runs import RunInputs, build_responses, evaluate
 from app.scoring.suites import SuiteSnapshot
 from app.scoring.verdicts import CACHED
 
-SHOWN_CHARACTERS = 20_000
-SUGGESTED_FROM = 200_000
-"""Characters of a pasted response that mappings are suggested from; the probe keeps no more of a received one."""
+SHOWN_CHARACTERS: Final = 20_000
+"""Of a request or response, where nobody asks for more."""
 NO_ANSWER = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail="the probe ended without an answer")
 LOWER_MINIMUM = "lower their min_relevance_score, choose another scale, or leave the scorer out"
 """Advice where good hits are below the minimum of canaries, in the words of canary files."""
@@ -149,7 +149,7 @@ def try_answer(
 def read_pasted(read: ReadAnswer, document: RetrieverDocument, body: str, *, k: int) -> Answer:
     """Return the answer that a pasted response is, with its exchange."""
     pasted = body.encode(errors="surrogatepass")
-    shown = Exchange(method="", url="", response_body=body[:SUGGESTED_FROM], response_bytes=len(pasted))
+    shown = Exchange(method="", url="", response_body=body[:KEPT_CHARACTERS], response_bytes=len(pasted))
     return replace(read(document.to_domain(), k, pasted), http_status=None, exchange=shown)
 
 
@@ -418,7 +418,7 @@ def parse_answer(body: str) -> Any:
     try:
         return parse_json_text(body, ANSWER_LIMITS)
     except ValueError:
-        return parse_cut(body[:SUGGESTED_FROM])
+        return parse_cut(body[:KEPT_CHARACTERS])
 
 
 def suggested_scale(path: str, hits: Sequence[TrialHit]) -> tuple[str, bool]:

@@ -19,7 +19,7 @@ from app.catalog.exchange.csv import rows
 from app.catalog.exchange.datasets import records
 from app.catalog.exchange.suite_builder import SuiteBuilder
 
-LONGEST: Final = 500
+LONGEST_QUERY: Final = 500
 """Most characters of a query; longer ones, mostly pasted texts, are left out."""
 _COLUMNS: Final = ("query", "count", "at", "outcome", "user_query", "timestamp")
 _MILLISECONDS_FROM: Final = 1e11
@@ -74,7 +74,7 @@ def read_traffic(sources: Sequence[Source], *, now: datetime) -> ReadTraffic:
                     raise InvalidInputError(problems)
             elif not line.query:
                 empty += 1
-            elif len(line.query) > LONGEST:
+            elif len(line.query) > LONGEST_QUERY:
                 too_long += 1
             else:
                 before = found.get(line.query)
@@ -196,7 +196,7 @@ class SuggestionsRequest(Document):
 
     retriever: Slug
     task: Slug
-    queries: Annotated[tuple[Annotated[Text, StringConstraints(max_length=500)], ...], Field(max_length=500)]
+    queries: Annotated[tuple[Annotated[Text, StringConstraints(max_length=LONGEST_QUERY)], ...], Field(max_length=500)]
 
 
 class ForgetRequest(Document):

@@ -54,7 +54,7 @@ from app.scoring.evaluation import RELEVANCE
 from app.scoring.matching import Match
 from app.traffic import domain as estimates
 from app.traffic import store as rows
-from app.traffic.documents import LONGEST, Grouping, ReadTraffic, normalise_query, read_traffic
+from app.traffic.documents import LONGEST_QUERY, Grouping, ReadTraffic, normalise_query, read_traffic
 from app.traffic.domain import (
     GroupView,
     ReachState,
@@ -475,7 +475,7 @@ def add_traffic(
 
 def left_out_notes(found: ReadTraffic) -> list[str]:
     """Return a note for each reason why lines of files were left out."""
-    reasons = ((found.too_long, f"longer than {LONGEST} characters"), (found.empty, "without a text"))
+    reasons = ((found.too_long, f"longer than {LONGEST_QUERY} characters"), (found.empty, "without a text"))
     return [f"{counted(number, 'query')} {reason} left out" for number, reason in reasons if number]
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from app.base.db.engine import Store
 from app.base.db.files import migrate
 from app.catalog.documents.documents import read_body
-from app.hooks.domain import GIVE_UP_AFTER, JITTER_SHARE, LONGEST_WAIT_SECONDS, Receipt
+from app.hooks.domain import GIVE_UP_AFTER, JITTER_SHARE, LONGEST_BACKOFF_SECONDS, Receipt
 from app.hooks.service import hooks
 from tests.faults.accounting import Account
 from tests.faults.bench import RULE
@@ -19,7 +19,7 @@ from tests.support.world import HOOK, World, canary, page
 
 _DEAD: Final = Receipt(ok=False, error="unreachable", detail="connection refused", latency_seconds=0.1)
 _STEP: Final = timedelta(seconds=60)
-_LONGEST_WAIT: Final = timedelta(seconds=LONGEST_WAIT_SECONDS * (1 + JITTER_SHARE)) + _STEP
+_LONGEST_WAIT: Final = timedelta(seconds=LONGEST_BACKOFF_SECONDS * (1 + JITTER_SHARE)) + _STEP
 _TRIAL_SECONDS = 3600.0
 
 

@@ -9,7 +9,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from app.base.addresses import hook_policy, parse_allow
-from app.hooks.client.receiver_answers import LONGEST_WAIT_SECONDS, HookError, retry_after
+from app.hooks.client.receiver_answers import DAY_SECONDS, HookError, retry_after
 from app.hooks.client.webhook import send_webhook
 from app.hooks.domain import Hook, Message, Receipt
 from tests.support.http_servers import HANG, SILENCE, Reply, closed_port, peer, reply
@@ -120,7 +120,7 @@ def test_retry_after_is_handed_on_with_any_refusal() -> None:
         ("", None),
         ("0", 0.0),
         ("120", 120.0),
-        ("9" * 400, LONGEST_WAIT_SECONDS),
+        ("9" * 400, DAY_SECONDS),
         ("-5", None),
         ("1.5", None),
         ("²", None),
@@ -129,7 +129,7 @@ def test_retry_after_is_handed_on_with_any_refusal() -> None:
         ("Sun, 01 Mar 2026 13:01:00 +0100", 59.1),
         ("Sun, 01 Mar 2026 12:01:00 -0000", 59.1),
         ("Sunday, 01-Mar-26 12:01:00 GMT", 59.1),
-        ("Fri, 31 Dec 9999 23:59:59 GMT", LONGEST_WAIT_SECONDS),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", DAY_SECONDS),
         ("Sun, 01 Mar 99999 12:01:00 GMT", None),
     ],
 )

@@ -15,6 +15,7 @@ from app.retrievers.client.probe import read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.field_guesses import Field, guess_fields
 from app.retrievers.domain.mapping_suggestions import suggest_mappings
+from app.retrievers.domain.retrievers import KEPT_CHARACTERS
 from tests.support.present import present
 
 LENGTH = 200_000
@@ -147,7 +148,7 @@ def retriever() -> dict[str, Any]:
 
 def test_of_a_pasted_answer_no_more_is_suggested_from_than_of_one_that_came() -> None:
     document = parse_document(RetrieverDocument, retriever())
-    filler = "1," * (retriever_service.SUGGESTED_FROM // 2)
+    filler = "1," * (KEPT_CHARACTERS // 2)
     body = f'{{"filler": [{filler}1], "data": [{{"id": "a", "text": "{PROSE}"}}, {{"id": "b", "text": "{PROSE}"}}]}}'
     assert suggest_mappings(json.loads(body)) != []
     trial = retriever_service.try_answer(read_pasted, document, body, "logs", k=5)

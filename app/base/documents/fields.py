@@ -178,7 +178,7 @@ PATTERN_TEXTS = {
     CANARY_KEY: "1 to 128 letters, digits and . _ : - and not begin with . : or -",
     "^[A-Za-z0-9_][A-Za-z0-9@._:-]{0,127}$": "1 to 128 letters, digits and @ . _ : - and not begin with @ . : or -",
 }
-_LONGEST_SLUG, _LONGEST_KEY, _MOST_READ = 64, 128, 1_000
+LONGEST_SLUG, _LONGEST_KEY, _MOST_READ = 64, 128, 1_000
 
 
 def suggest_name(pattern: str, text: str) -> str:
@@ -187,7 +187,7 @@ def suggest_name(pattern: str, text: str) -> str:
         return ""
     text = text.strip()[:_MOST_READ]
     if pattern == SLUG:
-        return re.sub(r"[^a-z0-9]+", "-", _plain_letters(text.casefold())).strip("-")[:_LONGEST_SLUG].rstrip("-")
+        return re.sub(r"[^a-z0-9]+", "-", _plain_letters(text.casefold())).strip("-")[:LONGEST_SLUG].rstrip("-")
     kept = re.sub(r"[^A-Za-z0-9@._:-]+" if "@" in pattern else r"[^A-Za-z0-9._:-]+", "-", _plain_letters(text))
     return kept.lstrip("@.:-")[:_LONGEST_KEY].rstrip("-")
 

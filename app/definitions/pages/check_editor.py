@@ -15,6 +15,7 @@ from app.alerts.documents import RuleDocument, read_rules, rules_yaml
 from app.alerts.domain.rules import ALWAYS, is_silent_about_quality
 from app.base.api.deps import StoreDep, VaultDep, wake
 from app.base.db.engine import Store
+from app.base.documents.fields import LONGEST_SLUG
 from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.values import RuleKind, Trigger
@@ -218,7 +219,6 @@ LABELS: Final[Mapping[str, str]] = {
 }
 """Labels of the fields."""
 _SHOWN: Final = frozenset({"schedule", "rules", "report", *FIELDS})
-_LONGEST_SLUG = 64
 _PLAIN = {
     COVERAGE: {"kind", "measure", "warning", "critical", "open", "close"},
     LATENCY: {"kind", "percentile", "warning", "critical", "open", "close"},
@@ -262,7 +262,7 @@ def body_of(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the body of a check from its form. Raises InvalidInputError for invalid YAML of rules."""
     unshown = {name: value for name, value in (stored or {}).items() if name not in _SHOWN}
     body = {**unshown, **document_body({path: one for path, one in FIELDS.items() if "." not in path}, typed)}
-    default_slug = f"{body['suite']}-{body['retriever']}"[:_LONGEST_SLUG].strip("-")
+    default_slug = f"{body['suite']}-{body['retriever']}"[:LONGEST_SLUG].strip("-")
     return {
         **body,
         "slug": str(stored["slug"]) if stored else body["slug"] or default_slug,

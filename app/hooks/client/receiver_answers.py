@@ -14,7 +14,7 @@ from app.retrievers.client.credentials import clean_message, message_of_body, qu
 
 READ_BYTES = 4_096
 """Bytes of a response that are read."""
-LONGEST_WAIT_SECONDS = 24 * 3600.0
+DAY_SECONDS = 24 * 3600.0
 
 
 class HookError(StrEnum):
@@ -109,7 +109,7 @@ def retry_after(value: str | None, now: datetime) -> float | None:
     Never negative, never beyond a day.
     """
     seconds = retry_after_seconds(value, now)
-    return None if seconds is None else min(seconds, LONGEST_WAIT_SECONDS)
+    return None if seconds is None else min(seconds, DAY_SECONDS)
 
 
 def _verdict(status: int) -> tuple[HookError, str]:

@@ -22,10 +22,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from app.base.documents import texts
 from app.base.documents.texts import UNDEFINED, Table, number, plain, prose, shorten, table_markdown
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import change_text, counted, outcome_word
+from app.base.texts import counted, outcome_word
 from app.base.values import Category, Outcome, Reason, Verdict
 from app.comparison.domain import Change, Claim, Side
-from app.comparison.rendering import BEFORE_AND_NOW, claim_text
+from app.comparison.rendering import BEFORE_AND_NOW, claim_text, difference_text, interval_text, rank_text
 from app.comparison.views import ComparisonDecision, Sides
 from app.records.domain import ReportComparison
 from app.records.views import not_returned, starter, why_degraded
@@ -342,8 +342,8 @@ def _measures(primary: Sequence[Mapping[str, Any]], title: str) -> Table:
             str(one["measure"]),
             number(one["a"]),
             number(one["b"]),
-            _change(one["difference"]),
-            UNDEFINED if one["low"] is None else f"{_signed(one['low'])} to {_signed(one['high'])}",
+            difference_text(one["difference"]),
+            interval_text(one["low"], one["high"]),
             claim_text(_member(Claim, one["claim"]), _member(Side, one["winner"]), names=BEFORE_AND_NOW),
         )
         for one in primary
@@ -356,8 +356,8 @@ def _canaries(changed: Sequence[Mapping[str, Any]], title: str) -> Table:
         (
             plain(str(one["key"])),
             shorten(str(one["query"]), 100),
-            _rank(one["rank_before"]),
-            _rank(one["rank_now"]),
+            rank_text(one["rank_before"]),
+            rank_text(one["rank_now"]),
             ", ".join(str(reason).replace("_", " ") for reason in one["reasons"]) or UNDEFINED,
         )
         for one in changed
@@ -370,16 +370,8 @@ def _member(kind: Any, value: Any) -> Any:
     return None if value is None else kind(value)
 
 
-def _rank(rank: int | None) -> str:
-    return "not found" if rank is None else str(rank)
-
-
 def _signed(value: float | None) -> str:
-    return number(None) if value is None else f"{value:+.3f}"
-
-
-def _change(difference: float | None) -> str:
-    return number(None) if difference is None else change_text(difference)
+    return UNDEFINED if value is None else f"{value:+.3f}"
 
 
 _SCORES = ("health_score", "coverage", "degraded_share")

@@ -39,13 +39,11 @@ from app.retrievers.client.credentials import (
 )
 from app.retrievers.client.requests import Plan, Reader, Reading, build_requests, compile_retriever, lookup_request
 from app.retrievers.domain.probes import url_address
-from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, Retriever, missing_resource
+from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery, Retriever, missing_resource
 from app.scoring.rankings import decimals_of, round_ranking
 
 CACHE_BYTES = 48_000_000
 """How large the bodies are, together, whose readings are remembered from one run to the next, of all retrievers."""
-SHOWN_CHARACTERS = 200_000
-"""How much of a body goes into an exchange: enough to suggest a mapping from; people are shown less."""
 
 _OK = Outcome.OK  # a member of an enumeration is slow to look up
 
@@ -109,7 +107,7 @@ def shown_exchange(request: Request, response: Response, auth: RequestAuth) -> E
     lines = [(*_split_line(line), False) for line in request.headers] + [
         (*_split_line(line), True) for line in auth.headers
     ]
-    body = response.body[: 4 * SHOWN_CHARACTERS].decode("utf-8", errors="replace")
+    body = response.body[: 4 * KEPT_CHARACTERS].decode("utf-8", errors="replace")
     request_body = request.body.decode("utf-8", errors="replace") if request.body else None
     return Exchange(
         method=request.method,
@@ -119,12 +117,12 @@ def shown_exchange(request: Request, response: Response, auth: RequestAuth) -> E
             for name, value, secret in lines
             if value
         },
-        request_body=None if request_body is None else masked(request_body, secrets)[:SHOWN_CHARACTERS],
+        request_body=None if request_body is None else masked(request_body, secrets)[:KEPT_CHARACTERS],
         http_status=response.status,
         response_headers={
             name: MASK if name == "set-cookie" else masked(value, secrets) for name, value in response.headers.items()
         },
-        response_body=masked(body, secrets)[:SHOWN_CHARACTERS] if response.status is not None else None,
+        response_body=masked(body, secrets)[:KEPT_CHARACTERS] if response.status is not None else None,
         response_bytes=len(response.body),
     )
 

@@ -34,7 +34,6 @@ from app.retrievers.client.credentials import (
 )
 from app.retrievers.client.http import (
     RETRY_SECONDS,
-    SHOWN_CHARACTERS,
     Batch,
     Deliver,
     RefusedAnswer,
@@ -45,7 +44,7 @@ from app.retrievers.client.http import (
     run_in_background,
 )
 from app.retrievers.client.requests import Plan, Value, compile_retriever, request_headers
-from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
+from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is needed
     from mcp.types import CallToolResult
@@ -247,8 +246,8 @@ class _SessionRun:
         return Exchange(
             method=f"tools/call {self._asking.retriever.tool}",
             url=masked(self._plan.url.render().decode(), hidden),
-            request_body=masked(body.decode(), hidden)[:SHOWN_CHARACTERS],
-            response_body=masked(content.decode(), hidden)[:SHOWN_CHARACTERS] if content else None,
+            request_body=masked(body.decode(), hidden)[:KEPT_CHARACTERS],
+            response_body=masked(content.decode(), hidden)[:KEPT_CHARACTERS] if content else None,
             response_bytes=len(content),
         )
 

@@ -36,7 +36,6 @@ from app.base.net.transfer import CONNECT_SECONDS, NoAnswerError, RequestAuth, R
 from app.base.values import EMPTY, Answer, Exchange, Outcome
 from app.retrievers.client.credentials import Redaction, masked
 from app.retrievers.client.http import (
-    SHOWN_CHARACTERS,
     Batch,
     Deliver,
     failed_answer,
@@ -45,7 +44,7 @@ from app.retrievers.client.http import (
     run_in_background,
 )
 from app.retrievers.client.requests import ProblemCollector, Reader, compile_reader
-from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, Retriever
+from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery, Retriever
 
 GRACE_SECONDS = 0.25
 """Added to the server's own statement time-out, which ends a statement more gently."""
@@ -209,8 +208,8 @@ class _Connector:
         return Exchange(
             method="SELECT",
             url=masked(retriever.url, secrets),
-            request_body=masked(statement, secrets)[:SHOWN_CHARACTERS],
-            response_body=masked(body.decode(), secrets)[:SHOWN_CHARACTERS] if body else None,
+            request_body=masked(statement, secrets)[:KEPT_CHARACTERS],
+            response_body=masked(body.decode(), secrets)[:KEPT_CHARACTERS] if body else None,
             response_bytes=len(body),
             remarks=(SUPERUSER,) if self._is_superuser else (),
         )

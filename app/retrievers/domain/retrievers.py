@@ -238,6 +238,10 @@ class Lane:
     """Of the rate, which the lanes have in common."""
 
 
+KEPT_CHARACTERS: Final = 200_000
+"""How much of a body goes into an exchange: enough to suggest a mapping from; people are shown less."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeContext:
     """What the probes of one run have in common."""

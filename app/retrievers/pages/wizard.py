@@ -69,7 +69,7 @@ from app.retrievers.domain.mapping_suggestions import (
     parse_place,
 )
 from app.retrievers.domain.probes import MappingPreview, MappingSuggestion, TrialView
-from app.retrievers.domain.retrievers import Dialect, Scale, ScorerKind
+from app.retrievers.domain.retrievers import KEPT_CHARACTERS, Dialect, Scale, ScorerKind
 from app.retrievers.presets import PRESETS, Option, Preset
 from app.retrievers.service import LOWER_MINIMUM, ReadAnswer, suggestion_views
 
@@ -363,7 +363,7 @@ def _send_query(request: Request, store: Store, vault: Vault, state: WizardState
         query,
         k=read_k(state),
         run_id=f"try-{uuid4().hex}",
-        shows=service.SUGGESTED_FROM,
+        shows=KEPT_CHARACTERS,
     )
     response = trial["response"]
     state.trial = trial
