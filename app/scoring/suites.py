@@ -48,7 +48,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class SuitePower:
     """The damage that a suite can detect."""
 
     canaries: int
@@ -78,7 +78,7 @@ class Reach:
         }
 
 
-def reach(canaries: Iterable[Canary]) -> Reach:
+def power_of(canaries: Iterable[Canary]) -> SuitePower:
     """Return the damage that the canaries can detect; those that expect nothing are left out.
 
     A category that all canaries have is no topic, it is the suite; nor is the default category.
@@ -95,7 +95,7 @@ def reach(canaries: Iterable[Canary]) -> Reach:
         if kind != "category" or (count < len(watching) and name != DEFAULT_CATEGORY)
     ]
     ordered = sorted(topics, key=lambda topic: (topic.canaries, topic.kind, topic.name))
-    return Reach(canaries=len(watching), topics=tuple(ordered))
+    return SuitePower(canaries=len(watching), topics=tuple(ordered))
 
 
 def smallest_fraction(canaries: int) -> float | None:
@@ -108,16 +108,16 @@ def canaries_for(fraction: float) -> int:
     return round(SURE / fraction)
 
 
-def coverage_note(suite: str, coverage: Reach) -> str | None:
+def coverage_note(suite: str, power: SuitePower) -> str | None:
     """Return one line, without its full stop, on the damage a thin suite cannot detect; None where it is not thin.
 
     A suite is thin if it does not detect damage to 5 % of an index, or has a topic with fewer than three canaries.
     """
     sentences: list[str] = []
-    fraction = coverage.smallest_fraction
-    thin = coverage.thin_topics if fraction is not None else ()  # else every one is
+    fraction = power.smallest_fraction
+    thin = power.thin_topics if fraction is not None else ()  # else every one is
     if fraction is None or fraction > TARGET_FRACTION:
-        sentences.append(_total_note(coverage.canaries))
+        sentences.append(_total_note(power.canaries))
     if thin:
         named = ", ".join(f"{topic.kind} {topic.name} ({topic.canaries})" for topic in thin[:_NAMED])
         more = f" and {len(thin) - _NAMED:,} more" if len(thin) > _NAMED else ""
@@ -252,9 +252,9 @@ class SuiteSnapshot:
         return {canary_id: position for position, canary_id in enumerate(self.canary_ids)}
 
     @cached_property
-    def reach(self) -> Reach:
+    def power(self) -> SuitePower:
         """The damage that the canaries can detect."""
-        return reach(self.canaries)
+        return power_of(self.canaries)
 
     @cached_property
     def groups(self) -> tuple[tuple[Group, ...], ...]:

@@ -12,7 +12,7 @@ from app.catalog.documents.canary_files import suite_notes
 from app.catalog.service import suites
 from app.catalog.service.references import API, FILE
 from app.cli import app
-from app.scoring.suites import FEWEST_PER_TOPIC, canaries_for, coverage_note, reach, smallest_fraction
+from app.scoring.suites import FEWEST_PER_TOPIC, canaries_for, coverage_note, power_of, smallest_fraction
 from tests.support.api_service import CANARIES, api
 from tests.support.world import World, canary, documents, page
 
@@ -36,14 +36,14 @@ def test_it_takes_three_canaries_over_the_fraction() -> None:
 def test_a_suite_of_two_canaries_surely_sees_nothing() -> None:
     assert smallest_fraction(2) is None
     assert smallest_fraction(3) == 1
-    note = coverage_note("docs", reach(_canaries(2)))
+    note = coverage_note("docs", power_of(_canaries(2)))
     assert note is not None
     assert note == "suite 'docs' is thin: 2 canaries can miss a loss of 5 % of the index, 60 would notice it"
 
 
 def test_sixty_canaries_of_one_topic_are_not_thin() -> None:
-    assert coverage_note("docs", reach(_canaries(60))) is None
-    note = coverage_note("docs", reach(_canaries(59)))
+    assert coverage_note("docs", power_of(_canaries(60))) is None
+    note = coverage_note("docs", power_of(_canaries(59)))
     assert note == "suite 'docs' is thin: 59 canaries can miss a loss of 5 % of the index, 60 would notice it"
 
 
@@ -53,7 +53,7 @@ def test_canaries_that_expect_nothing_see_nothing() -> None:
         Canary(key="open", query="?"),
         Canary(key="irrelevant", query="?", judgments=(Judgment(id="x", grade=0),)),
     ]
-    found = reach(blind)
+    found = power_of(blind)
     assert found.canaries == 0
     assert found.topics == ()
     assert found.smallest_fraction is None
@@ -62,7 +62,7 @@ def test_canaries_that_expect_nothing_see_nothing() -> None:
 
 def test_every_category_and_tag_needs_three_canaries() -> None:
     many = _canaries(60, tags=("all",))
-    found = reach([*many, *_canaries(1, tags=("billing", "billing")), *_canaries(2, category=Category.PROCEDURAL)])
+    found = power_of([*many, *_canaries(1, tags=("billing", "billing")), *_canaries(2, category=Category.PROCEDURAL)])
     assert [(topic.kind, topic.name, topic.canaries) for topic in found.thin_topics] == [
         ("tag", "billing", 1),
         ("category", "procedural", 2),
@@ -70,18 +70,18 @@ def test_every_category_and_tag_needs_three_canaries() -> None:
     assert coverage_note("docs", found) == (
         "suite 'docs' is thin: fewer than 3 canaries in tag billing (1), category procedural (2)"
     )
-    assert not reach([*many, *_canaries(FEWEST_PER_TOPIC, tags=("billing",))]).thin_topics
+    assert not power_of([*many, *_canaries(FEWEST_PER_TOPIC, tags=("billing",))]).thin_topics
 
 
 def test_a_category_that_all_canaries_have_is_no_topic_nor_is_the_default_one_which_nobody_stated() -> None:
-    assert reach(_canaries(60)).topics == ()
-    assert [one.name for one in reach([*_canaries(60, tags=("all",))]).topics] == ["all"]
-    mixed = reach([*_canaries(2), *_canaries(60, category=Category.PROCEDURAL)])
+    assert power_of(_canaries(60)).topics == ()
+    assert [one.name for one in power_of([*_canaries(60, tags=("all",))]).topics] == ["all"]
+    mixed = power_of([*_canaries(2), *_canaries(60, category=Category.PROCEDURAL)])
     assert [one.name for one in mixed.topics] == ["procedural"]
 
 
 def test_a_note_names_the_worst_topics_and_counts_the_rest() -> None:
-    found = reach([*_canaries(60), *[one for n in range(9) for one in _canaries(1 + (n > 0), tags=(f"t{n}",))]])
+    found = power_of([*_canaries(60), *[one for n in range(9) for one in _canaries(1 + (n > 0), tags=(f"t{n}",))]])
     note = coverage_note("docs", found)
     assert note is not None
     assert note.endswith("fewer than 3 canaries in tag t0 (1), tag t1 (2), tag t2 (2) and 6 more")

@@ -20,14 +20,14 @@ from app.diagnosis.domain.quality import (
     separation,
     slow_drift,
     spread_over,
-    suite_reach,
+    suite_power,
     theil_sen,
 )
 from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, content_words, near_copies, vocabulary, words_of
 from app.retrievers.domain.probes import StoredFinding, StoredPair
 from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind
 from app.scoring.matching import match, prepare
-from app.scoring.suites import reach
+from app.scoring.suites import power_of
 from tests.support.fakes import hits
 
 SENTENCES = [
@@ -468,13 +468,13 @@ def test_a_change_of_the_suite_is_said_beside_the_trend() -> None:
 @pytest.mark.parametrize(("count", "mark"), [(2, Mark.UNKNOWN), (20, Mark.REVIEW), (60, Mark.GOOD)])
 def test_a_suite_is_good_where_it_sees_little_damage(count: int, mark: Mark) -> None:
     canaries = [Canary(key=str(place), query="?", judgments=(Judgment(id="x"),)) for place in range(count)]
-    assert suite_reach(reach(canaries))["verdict"] is mark
+    assert suite_power(power_of(canaries))["verdict"] is mark
 
 
 def test_topics_of_a_suite_are_counted_only_where_it_has_some() -> None:
     reasons = [
-        suite_reach(
-            reach(
+        suite_power(
+            power_of(
                 Canary(key=f"c{place}", query="?", judgments=(Judgment(id="x"),), tags=tags if place < 2 else ())
                 for place in range(20)
             )

@@ -171,7 +171,7 @@ def decide(rule: Rule, window: Sequence[Observation], alert: Member | None, now:
     )
 
 
-def first_bad_run(window: Sequence[Observation], run_id: int) -> tuple[int, bool]:
+def first_of_bad_runs(window: Sequence[Observation], run_id: int) -> tuple[int, bool]:
     """Id of the first of the bad runs in a row that lead to this one, and whether the window has a good one before it.
 
     `window`: observations as `decide` takes them; those that measured nothing for the rule are no part of a row.

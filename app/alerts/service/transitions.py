@@ -41,12 +41,12 @@ from app.alerts.domain.state import (
     decide,
     decide_no_data,
     dedupe_keys,
+    first_of_bad_runs,
     is_completed,
     retire,
     still_firing,
     window_length,
 )
-from app.alerts.domain.state import first_bad_run as find_first_bad_run
 from app.alerts.service import notifications
 from app.alerts.service.evidence import TransitionEvidence, with_label
 from app.alerts.service.notifications import load_context, member_of
@@ -565,7 +565,7 @@ def first_bad_run(connection: Connection, check_id: int, rule: Rule, run_id: int
     while True:
         rows = results.ended_runs(connection, check_id, before=run_id, limit=limit)
         earlier = Facts(runs=rows, run_facts=_read_facts(connection, [rule], rows, compared_since))
-        first, is_start = find_first_bad_run(earlier.of(rule), run_id)
+        first, is_start = first_of_bad_runs(earlier.of(rule), run_id)
         if is_start or len(rows) < limit or limit >= _MAX_RUNS:
             return first
         limit = min(4 * limit, _MAX_RUNS)

@@ -47,7 +47,7 @@ from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument, header_places, key_places
 from app.hooks.documents import HOOK_TEXTS, HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.scoring.suites import coverage_note, reach
+from app.scoring.suites import coverage_note, power_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -484,7 +484,7 @@ def _unanswered(pages: Sequence[Page]) -> Iterator[Problem]:
 def suite_notes(documents: Documents) -> list[str]:
     """Return a line, without its full stop, for each thin suite."""
     notes = [
-        coverage_note(suite.slug, reach([canary.to_domain() for canary in suite.canaries or ()]))
+        coverage_note(suite.slug, power_of([canary.to_domain() for canary in suite.canaries or ()]))
         for suite in documents.suites
     ]
     return [note for note in notes if note is not None]

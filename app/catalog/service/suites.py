@@ -34,12 +34,12 @@ from app.catalog.service.snapshots import SuiteOvertakenError, load_suite_in_for
 from app.catalog.store import CanaryHead, Definition, SavedCanary, StagedCanaries
 from app.scoring.suites import (
     SEGMENT_TARGETS,
-    Reach,
     SuiteFloors,
+    SuitePower,
     SuiteSnapshot,
     compose,
     coverage_note,
-    reach,
+    power_of,
 )
 
 ATTEMPTS: Final = 5
@@ -274,7 +274,7 @@ def notes_on_plan(store: Store, documents: Documents, *, managed_by: str) -> lis
             row = catalog.find_definition(connection, "suite", suite.slug)
             others = catalog.list_canaries(connection, row.id, not_of=managed_by) if row is not None else ()
             canaries += [_stored_expectation(one.key, one.body) for one in others if one.key not in keys]
-            notes.append(coverage_note(suite.slug, reach(canaries)))
+            notes.append(coverage_note(suite.slug, power_of(canaries)))
     return [note for note in notes if note is not None]
 
 
@@ -283,12 +283,12 @@ def load_reach(store: Store, slug: str) -> CountedReach:
     with store.read() as connection:
         row = require(catalog.find_definition(connection, "suite", slug), f"suite '{slug}'")
         suite = load_suite_in_force(connection, row)
-    return {"canary_count": len(suite.members), **reach_view(slug, suite.reach)}
+    return {"canary_count": len(suite.members), **reach_view(slug, suite.power)}
 
 
-def reach_view(slug: str, reach_found: Reach) -> SuiteReach:
+def reach_view(slug: str, power: SuitePower) -> SuiteReach:
     """Return the view of the damage a suite can detect."""
-    return {"coverage_note": coverage_note(slug, reach_found), "reach": reach_found.body()}
+    return {"coverage_note": coverage_note(slug, power), "reach": power.body()}
 
 
 def _expectation(document: CanaryDocument) -> Canary:

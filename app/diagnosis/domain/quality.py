@@ -1,4 +1,4 @@
-"""The checklist of retrieval quality but for texts: reach of the suite, recall, precision, embeddings, slow drift.
+"""The checklist of retrieval quality but for texts: power of the suite, recall, precision, embeddings, slow drift.
 
 Each point is one function that returns a `QualitySection`. These are rules of thumb, not measurements of harm; a point
 that is not measured is unknown, never good. The points about texts are in `texts`.
@@ -19,7 +19,7 @@ from app.diagnosis.domain import Mark, QualityExample, QualityHistogram, Quality
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Scorer, ScorerKind, score_relevance
 from app.scoring.matching import Match
-from app.scoring.suites import FEWEST_PER_TOPIC, TARGET_FRACTION, Reach, canaries_for
+from app.scoring.suites import FEWEST_PER_TOPIC, TARGET_FRACTION, SuitePower, canaries_for
 
 EXAMPLES: Final = 5
 """Examples per fault."""
@@ -119,22 +119,22 @@ def spread_over(count: int, most: int) -> list[int]:
 SUITE: Final = "suite"
 
 
-def suite_reach(reach: Reach) -> QualitySection:
+def suite_power(power: SuitePower) -> QualitySection:
     """Section on the smallest detected damage; good for 5 % of an index, and three canaries or more per topic."""
-    fraction, thin = reach.smallest_fraction, reach.thin_topics
+    fraction, thin = power.smallest_fraction, power.thin_topics
     numbers = {
-        "expecting_canaries": reach.canaries,
+        "expecting_canaries": power.canaries,
         "smallest_fraction": fraction,
-        "topics": len(reach.topics),
+        "topics": len(power.topics),
         "thin_topics": len(thin),
     }
     if fraction is None:
-        why = f"{reach.canaries} canaries expect something; fewer than {FEWEST_PER_TOPIC} see no damage for sure"
+        why = f"{power.canaries} canaries expect something; fewer than {FEWEST_PER_TOPIC} see no damage for sure"
         return unknown(SUITE, why, **numbers)
     good = fraction <= TARGET_FRACTION and not thin
     note = f"damage to {100 * fraction:.2g}% of the index is detected in 95 of 100 cases"
-    if reach.topics:
-        note += f"; {len(thin)} of {len(reach.topics)} topics have fewer than {FEWEST_PER_TOPIC} canaries"
+    if power.topics:
+        note += f"; {len(thin)} of {len(power.topics)} topics have fewer than {FEWEST_PER_TOPIC} canaries"
     advice = (
         f"Add canaries: {canaries_for(TARGET_FRACTION)} see damage to {TARGET_FRACTION:.0%}, 3 are few for a topic."
     )

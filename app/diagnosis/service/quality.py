@@ -23,7 +23,7 @@ from app.diagnosis.domain.quality import (
     recall,
     slow_drift,
     spread_over,
-    suite_reach,
+    suite_power,
 )
 from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, vocabulary
 from app.records.service import figures
@@ -32,7 +32,7 @@ from app.records.store.recording import DAY
 from app.records.store.results import RunRow, StateRow
 from app.scoring.evaluation import Yardstick
 from app.scoring.matching import Match
-from app.scoring.suites import reach
+from app.scoring.suites import power_of
 
 MOST_CANARIES: Final = 500
 MOST_HITS: Final = 5_000
@@ -85,7 +85,7 @@ def report(
     answered, yardstick = evidence.answered, evidence.yardstick
     chunks = chunks_of(answered)
     sections = (
-        suite_reach(reach(evidence.canaries)),
+        suite_power(power_of(evidence.canaries)),
         chunk_quality(chunks),
         embedding_quality(evidence.run.embedder),
         recall(answered, k=yardstick.k, fetch_k=yardstick.fetch_k, self_judged=evidence.self_judged),

@@ -296,7 +296,7 @@ def list_suites(store: Store) -> list[SuiteLine]:
         suites_found = []
         for suite in catalog.list_definitions(connection, "suite"):
             snapshot = load_suite_in_force(connection, suite)
-            note = coverage_note(suite.slug, snapshot.reach)
+            note = coverage_note(suite.slug, snapshot.power)
             names = tuple(check.slug for check in checks if check.body["suite"] == suite.slug)
             suites_found.append(SuiteLine(definition=suite, canaries=len(snapshot.members), note=note, checks=names))
     return suites_found
@@ -320,7 +320,7 @@ def load_suite_view(store: Store, slug: str, canary_filter: CanaryFilter) -> Sui
         rows = catalog.list_canaries(connection, suite.id, keys=[member.key for member in shown])
     members = {member.key: member for member in shown}
     lines = [CanaryLine(row=row, states=tuple(state(members[row.key]) for state in state_readers)) for row in rows]
-    shape = suite_plans.reach_view(slug, snapshot.reach)
+    shape = suite_plans.reach_view(slug, snapshot.power)
     return SuiteView(
         definition=suite,
         note=shape["coverage_note"],
