@@ -481,23 +481,38 @@ def load_facts(
     that depend on older runs, up to `_MAX_UNMEASURED_RUNS` runs are read; older ones count as never measured.
     """
     run_rules = [rule for rule in rules if rule.kind is not RuleKind.NO_DATA]
-    needed = max((window_length(rule) for rule in run_rules), default=1)
-    rows, limit = results.ended_runs(connection, check_id, limit=needed), needed
-    while len(rows) == limit < _MAX_RUNS and sum(row.verdict != Verdict.UNKNOWN for row in rows) < needed:
-        limit *= 4
-        rows = results.ended_runs(connection, check_id, limit=limit)
+    rows = _newest_runs(connection, check_id, with_verdict=max((window_length(rule) for rule in run_rules), default=1))
     compared_since = _compared_since(connection, check_id, run_rules)
     facts = Facts(runs=rows, run_facts=_read_facts(connection, run_rules, rows, compared_since))
     facts = _with_failure(connection, facts)
-    short = [rule for rule in run_rules if _needs_older_runs(facts, rule, unresolved)]
-    while short := [rule for rule in short if not _is_enough(facts, rule, compared_since)]:
+    depending = [rule for rule in run_rules if _needs_older_runs(facts, rule, unresolved)]
+    facts = _with_older_runs(connection, check_id, facts, depending, compared_since)
+    return _with_repeated(connection, check_id, facts, run_rules)
+
+
+def _newest_runs(connection: Connection, check_id: int, *, with_verdict: int) -> Sequence[RunRow]:
+    """Newest ended runs of a check, so many that this number of them has a verdict; from `_MAX_RUNS` on, no more."""
+    limit = with_verdict
+    while True:
+        rows = results.ended_runs(connection, check_id, limit=limit)
+        known = sum(row.verdict != Verdict.UNKNOWN for row in rows)
+        if known >= with_verdict or len(rows) < limit or limit >= _MAX_RUNS:
+            return rows
+        limit *= 4
+
+
+def _with_older_runs(
+    connection: Connection, check_id: int, facts: Facts, rules: Sequence[Rule], compared_since: int
+) -> Facts:
+    """Add older runs until each of the rules was measured on enough of them, `_MAX_UNMEASURED_RUNS` at most."""
+    while lacking := [rule for rule in rules if not _is_enough(facts, rule, compared_since)]:
         limit = min(4 * len(facts.runs), _MAX_UNMEASURED_RUNS)
         rows = results.ended_runs(connection, check_id, limit=limit)
         if len(rows) <= len(facts.runs):
             break
-        older = _read_facts(connection, short, rows[: -len(facts.runs)], compared_since)
+        older = _read_facts(connection, lacking, rows[: -len(facts.runs)], compared_since)
         facts = Facts(runs=rows, run_facts={**older, **facts.run_facts})
-    return _with_repeated(connection, check_id, facts, run_rules)
+    return facts
 
 
 def repeated_failures(

@@ -28,6 +28,7 @@ from app.detection.service.detectors import (
     EndingRun,
     Learned,
     MeasuredRun,
+    Step,
     advance,
     answer_fingerprints,
     close_of,
@@ -54,7 +55,8 @@ class OvertakenError(Exception):
 class DetectorStep:
     """What the detector made of a run, and all that is to be written with it."""
 
-    before: DetectorRow | None
+    stored: DetectorRow | None
+    """The detector as it was read."""
     choice: ChoiceRow | None
     refusals: frozenset[str] | None
     """Habits that people called not normal; None = it has no habits, so they were not read."""
@@ -62,9 +64,10 @@ class DetectorStep:
     regressed: NDArray[np.intp]
     """Positions of the canaries that an open alarm names and that fail in this run."""
     pinned: Learned | None
-    well: tuple[Detector, Learned | None] | None
+    eligible: tuple[Detector, Learned | None] | None
     """The detector after this run if it may be learned of, with what was learned; None = it may not, whatever else."""
-    otherwise: Detector
+    ineligible: Detector
+    """The detector after this run if it may not be learned of."""
     means: bytes
     """Of the runs of the baseline that was learned, packed; empty where none was."""
     learned_latency: float | None
@@ -73,7 +76,39 @@ class DetectorStep:
 
 def run_detector(connection: Connection, run: EndingRun) -> DetectorStep | None:
     """Return what the detector makes of a measured run; None where no canary of it is watched."""
-    return _step(connection, run) if run.inputs.watched.keys else None
+    if not run.inputs.watched.keys:
+        return None
+    stored = rows.find_detector(connection, run.check_id)
+    choice = rows.newest_choice(connection, run.check_id)
+    previous = None if stored is None else _unpacked(connection, stored)
+    refusals = _refused(connection, run.check_id) if previous is not None and previous.follower.habits.known else None
+    measured_run = _measured_run(connection, run, choice, refusals)
+    learnable = stored_learnable(connection)
+    observed = advance(connection, previous, measured_run, learnable)
+    reading = observed.reading
+    eligible = None if reading.is_of_alarm else learn_on(connection, observed, measured_run, learnable, eligible=True)
+    learned = observed.pinned or (eligible[1] if eligible is not None else None)
+    learned_latency = None if learned is None else latency_of_baseline(connection, run, learned.run_ids)
+    return DetectorStep(
+        stored=stored,
+        choice=choice,
+        refusals=refusals,
+        row=_detection_row(
+            connection,
+            run,
+            observed,
+            stored=stored,
+            choice=choice,
+            first=_first_run(connection, measured_run, stored, previous) if observed.baseline is None else None,
+            learned_latency=learned_latency,
+        ),
+        regressed=run.inputs.panel.watched[[one.position for one in reading.culprits if reading.open and one.fails]],
+        pinned=observed.pinned,
+        eligible=eligible,
+        ineligible=learn_on(connection, observed, measured_run, learnable, eligible=False)[0],
+        means=b"" if learned is None else means_of_runs(connection, run, learned.run_ids),
+        learned_latency=learned_latency,
+    )
 
 
 def save_detection(connection: Connection, step: DetectorStep | None, *, now: datetime) -> int | None:
@@ -84,7 +119,7 @@ def save_detection(connection: Connection, step: DetectorStep | None, *, now: da
     if step is None:
         return None
     check_id, row = step.row.check_id, step.row
-    if not rows.is_at(connection, check_id, step.before, step.choice):
+    if not rows.is_at(connection, check_id, step.stored, step.choice):
         raise OvertakenError
     if step.refusals is not None and step.refusals != _refused(connection, check_id):
         raise OvertakenError
@@ -101,34 +136,36 @@ def save_detector(connection: Connection, step: DetectorStep | None, *, baseline
     if step is None:
         return
     check_id, run_id = step.row.check_id, step.row.run_id
-    detector = step.otherwise
-    if step.well is not None:
+    detector = step.ineligible
+    if step.eligible is not None:
         if baselines.withholding(rows.alerted_rules(connection, check_id), step.row.body):
             # For replays, which have no alerts: other runs were learned of until an alarm reached back.
             rows.withhold_detection(connection, run_id, body={**step.row.body, "alerted": True})
         else:
-            detector, learned = step.well
+            detector, learned = step.eligible
             if learned is not None:
                 baseline_id = _save(connection, check_id, learned, step, now)
     rows.save_detector(connection, check_id, run_id=run_id, baseline_id=baseline_id, body=detector.packed())
 
 
-def _step(connection: Connection, run: EndingRun) -> DetectorStep:
-    check_id, run_id, inputs, panel = run.check_id, run.id, run.inputs, run.inputs.panel
-    before = rows.find_detector(connection, check_id)
-    choice = rows.newest_choice(connection, check_id)
-    held = None if before is None else _unpacked(connection, before)
-    refusals = _refused(connection, check_id) if held is not None and held.follower.habits.known else None
-    measured_run = _measured_run(connection, run, choice, refusals)
-    learnable = stored_learnable(connection)
-    step = advance(connection, held, measured_run, learnable)
-    reading = step.reading
-    well = None if reading.is_of_alarm else learn_on(connection, step, measured_run, learnable, eligible=True)
-    learned = step.pinned or (well[1] if well is not None else None)
-    since_run = _since(connection, check_id, run_id, reading)
-    usual = None if before is None else before.baseline_latency
-    in_force = None if before is None or step.baseline is None or step.pinned is not None else before.baseline_id
-    compared, why_none = _before(connection, inputs, choice, in_force)
+def _detection_row(
+    connection: Connection,
+    run: EndingRun,
+    observed: Step,
+    *,
+    stored: DetectorRow | None,
+    choice: ChoiceRow | None,
+    first: FirstRun | None,
+    learned_latency: float | None,
+) -> DetectionRow:
+    """Return the row of what the detector says of a run: its reading, with drops and drift since the baseline."""
+    inputs, panel, reading = run.inputs, run.inputs.panel, observed.reading
+    baseline_id = baseline_latency = None
+    if stored is not None:
+        baseline_id = stored.baseline_id if observed.baseline is not None and observed.pinned is None else None
+        baseline_latency = stored.baseline_latency
+    since_run = _since(connection, run.check_id, run.id, reading)
+    compared, why_none = _before(connection, inputs, choice, baseline_id)
     body = baselines.body_of(
         reading,
         [inputs.canaries[position].key for position in panel.watched] if reading.culprits else (),
@@ -142,51 +179,39 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
             no_baseline_reason=why_none,
             now=lambda name: run.tally.scores([name])[:, 0],
         ),
-        drift=_drift(connection, run, in_force),
-        anew=step.detector.anew,
-        first=_first_run(connection, measured_run, before, held) if step.baseline is None else None,
+        drift=_drift(connection, run, baseline_id),
+        anew=observed.detector.anew,
+        first=first,
     )
     if reading.habit is not None:
         names = dict(zip(inputs.watched.keys, (inputs.canaries[place].key for place in panel.watched), strict=True))
         body = {**body, "habit": baselines.habit_body(reading.habit, names)}
-    learned_latency = None if learned is None else latency_of_baseline(connection, run, learned.run_ids)
-    return DetectorStep(
-        before=before,
-        choice=choice,
-        refusals=refusals,
-        row=DetectionRow(
-            run_id=run_id,
-            check_id=check_id,
-            baseline_id=in_force,
-            evidence=reading.evidence,
-            lost=reading.lost,
-            worse=reading.worse,
-            open=reading.open,
-            since_run=since_run,
-            learns=well is not None,
-            body=body,
-            baseline_latency=learned_latency if step.pinned is not None else usual,
-        ),
-        regressed=panel.watched[[one.position for one in reading.culprits if reading.open and one.fails]],
-        pinned=step.pinned,
-        well=well,
-        otherwise=learn_on(connection, step, measured_run, learnable, eligible=False)[0],
-        means=b"" if learned is None else means_of_runs(connection, run, learned.run_ids),
-        learned_latency=learned_latency,
+    return DetectionRow(
+        run_id=run.id,
+        check_id=run.check_id,
+        baseline_id=baseline_id,
+        evidence=reading.evidence,
+        lost=reading.lost,
+        worse=reading.worse,
+        open=reading.open,
+        since_run=since_run,
+        learns=not reading.is_of_alarm,
+        body=body,
+        baseline_latency=baseline_latency if observed.pinned is None else learned_latency,
     )
 
 
 def _first_run(
-    connection: Connection, measured_run: MeasuredRun, before: DetectorRow | None, held: Detector | None
+    connection: Connection, measured_run: MeasuredRun, stored: DetectorRow | None, previous: Detector | None
 ) -> FirstRun:
     """Run that a guard compares this one with, which may be itself; no baseline stands."""
     measured = measured_run.observation.lost[measured_run.observation.lost >= 0]
     now = FirstRun(run_id=measured_run.run_id, coverage=float(1 - measured.mean()) if measured.size else None)
-    if before is None or held is None or held.measures != measured_run.measures:
+    if stored is None or previous is None or previous.measures != measured_run.measures:
         return now
-    last = rows.detections_of(connection, [before.run_id]).get(before.run_id)
-    stored = None if last is None else baselines.first_run_of(last.body)
-    return first_run(stored, now, keys_before=held.follower.state.keys, keys_now=measured_run.members.keys)
+    last = rows.detections_of(connection, [stored.run_id]).get(stored.run_id)
+    first = None if last is None else baselines.first_run_of(last.body)
+    return first_run(first, now, keys_before=previous.follower.state.keys, keys_now=measured_run.members.keys)
 
 
 def _refused(connection: Connection, check_id: int) -> frozenset[str]:
