@@ -26,7 +26,7 @@ from app.annotation.views import (
     TaskDetail,
     TaskView,
 )
-from app.base.api.bodies import Content, OptionalContent, answers, answers_with, read_json, refusals
+from app.base.api.bodies import Content, OptionalContent, answers_with, read_json, refusals, text_answers
 from app.base.api.deps import StoreDep, needs, refuse_unknown_parameters, wake
 from app.base.api.requests import expensive
 from app.base.api.schemas import After, Limit, Page, TextFiles, body_schema
@@ -147,7 +147,7 @@ def adopt_task(store: StoreDep, slug: str, *, dry_run: bool = False) -> Adoption
     return results.adopt(store, slug, now=datetime.now(UTC), dry_run=dry_run)
 
 
-@router.get("/tasks/{slug}/annotations", response_class=Response, responses=answers(200, types=(_CSV,)))
+@router.get("/tasks/{slug}/annotations", response_class=Response, responses=text_answers(200, types=(_CSV,)))
 @expensive
 def get_annotations(store: StoreDep, slug: str, *, judge: Judge = False) -> Response:
     """Export the annotations of people as CSV, or of judges: canary, chunk_id, document, text, annotator, grade."""

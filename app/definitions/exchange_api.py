@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import StringConstraints
 
-from app.base.api.bodies import Content, YamlResponse, answers
+from app.base.api.bodies import Content, YamlResponse, text_answers
 from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters, wake
 from app.base.api.requests import expensive
 from app.base.api.schemas import SuiteFiles, json_body, reference
@@ -107,7 +107,7 @@ def _notes_on_hooks(request: Request, documents: Documents) -> list[str]:
     return [f"hook {slug}: {note}" for slug, note in found]
 
 
-@router.get("/export", response_model=ExportedFiles, responses=answers(200, types=(YamlResponse.media_type,)))
+@router.get("/export", response_model=ExportedFiles, responses=text_answers(200, types=(YamlResponse.media_type,)))
 @expensive
 def export_documents(
     store: StoreDep, request: Request, *, form: Annotated[Form, Query(alias="format")] = "coalmine", suite: Named = None

@@ -9,7 +9,7 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from app.base.api.bodies import Content, answers
+from app.base.api.bodies import Content, text_answers
 from app.base.api.deps import StoreDep, refuse_unknown_parameters
 from app.base.api.requests import expensive
 from app.base.api.schemas import Before, Limit, Page, ReanchorRequest, body_schema
@@ -90,7 +90,7 @@ REPORTS = CapacityLimiter(1)
 
 
 @quality_router.get(
-    "/checks/{slug}/quality", responses=answers(200, types=("text/markdown",)), response_model=QualityReport
+    "/checks/{slug}/quality", responses=text_answers(200, types=("text/markdown",)), response_model=QualityReport
 )
 @expensive
 async def get_quality(

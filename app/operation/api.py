@@ -16,22 +16,22 @@ from pydantic.json_schema import models_json_schema
 from app.alerts import api as alerts
 from app.alerts.silences import api as silences
 from app.annotation import api as annotation
-from app.answers import api as generated
-from app.base.api.bodies import PROBLEM_TYPE, ProblemView, answers, as_problem, problem, with_example
+from app.answers import api as answers
+from app.base.api.bodies import PROBLEM_TYPE, ProblemView, as_problem, problem, text_answers, with_example
 from app.base.api.deps import EXEMPT, SESSION_COOKIE, csrf_token, may_read
 from app.base.api.requests import sub_path
 from app.base.api.schemas import COMPONENTS, DOCUMENTS, plain_names, plain_parameter, renamed, titled
 from app.base.errors import StoreUnavailableError
-from app.comparison import api as comparisons
-from app.definitions import api as catalog
+from app.comparison import api as comparison
+from app.definitions import api as definitions
 from app.definitions import exchange_api
 from app.definitions.api import response_schemas, with_references
-from app.detection import api as baselines
-from app.diagnosis import api as diagnoses
+from app.detection import api as detection
+from app.diagnosis import api as diagnosis
 from app.experiments import api as experiments
 from app.hooks import api as hooks
 from app.operation.service.self_monitor import Issue, find_read_error
-from app.reports import api as history
+from app.reports import api as reports
 from app.reports import metrics
 from app.retrievers import api as retrievers
 from app.runs import api as runs
@@ -80,7 +80,7 @@ async def readyz(request: Request) -> Response:
     return PlainTextResponse("\n".join(lines) + "\n")
 
 
-@probes.get("/metrics", response_class=Response, responses=answers(200, types=_EXPOSITIONS))
+@probes.get("/metrics", response_class=Response, responses=text_answers(200, types=_EXPOSITIONS))
 async def scrape(request: Request) -> Response:
     """Return the metrics without reading the store; OpenMetrics, with run ids as exemplars, if accepted."""
     exposition: metrics.Exposition = request.app.state.exposition
@@ -218,21 +218,21 @@ def _statuses(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[
 ROUTERS = (
     probes,
     router,
-    catalog.router,
+    definitions.router,
     exchange_api.router,
-    history.router,
+    reports.router,
     alerts.router,
     hooks.router,
     runs.router,
-    comparisons.router,
-    baselines.router,
-    diagnoses.quality_router,
+    comparison.router,
+    detection.router,
+    diagnosis.quality_router,
     retrievers.router,
     retrievers.findings_router,
     silences.router,
     annotation.router,
     traffic.router,
-    diagnoses.router,
-    generated.router,
+    diagnosis.router,
+    answers.router,
     experiments.router,
 )

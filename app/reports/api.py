@@ -8,7 +8,7 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
-from app.base.api.bodies import OptionalContent, answers, answers_with, refusals
+from app.base.api.bodies import OptionalContent, answers_with, refusals, text_answers
 from app.base.api.deps import StoreDep, refuse_unknown_parameters, wake
 from app.base.api.requests import expensive
 from app.base.api.schemas import (
@@ -134,7 +134,7 @@ def list_results(  # noqa: PLR0913 - a parameter for each
 
 
 @router.get(
-    "/runs/{run_id}/report", response_model=ReportView, responses=answers(200, types=REPORT_TYPES) | refusals(409)
+    "/runs/{run_id}/report", response_model=ReportView, responses=text_answers(200, types=REPORT_TYPES) | refusals(409)
 )
 @expensive
 def get_report(

@@ -249,7 +249,7 @@ def refusals(*statuses: int) -> Answers:
     return {status: {"description": ""} for status in statuses}
 
 
-def answers(*statuses: int, types: tuple[str, ...]) -> Answers:
+def text_answers(*statuses: int, types: tuple[str, ...]) -> Answers:
     """Return the description of text responses of these media types with these statuses."""
     content = {kind: {"schema": {"type": "string"}} for kind in types}
     return {status: {"description": _MEANINGS[status], "content": content} for status in statuses}
