@@ -11,8 +11,8 @@ import yaml
 from app.alerts.service.views import Links, filled_links
 from app.alerts.store import AlertRow
 from app.base.values import RuleKind
-from tests.operation.test_metrics import PROCESS, STATE
 from tests.operation.test_prometheus_rules import ALERTS, NAMES, RULE_FILES, RUNBOOKS, rules
+from tests.reports.test_metrics import PROCESS, STATE
 from tests.support.api_service import api
 
 ROOT = Path(__file__).parents[2]

@@ -28,7 +28,7 @@ from app.scoring import runs as run_outcomes
 from app.scoring.evaluation import Panel, Yardstick, judge
 from app.scoring.matching import Match
 from app.scoring.rankings import round_ranking
-from tests.runs.test_store_recording import any_rankings
+from tests.records.test_store_recording import any_rankings
 from tests.support.fakes import answered, failed, hits
 from tests.support.world import CHECK, RETRIEVER, World, canary, page
 
