@@ -15,9 +15,9 @@ from app.base.api.schemas import TryRequest, body_schema
 from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document
 from app.base.errors import ForbiddenError
-from app.retrievers import service
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.probes import EmbedderView, TrialView
+from app.retrievers.service import findings, trials
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -30,11 +30,11 @@ async def try_retriever(store: StoreDep, vault: VaultDep, request: Request, slug
     Changing more than how the answer is read takes scope admin, as defining retrievers does.
     """
     trial = parse_document(TryRequest, body)
-    if service.changes_request(trial.retriever) and not request.state.identity.scope.includes(Scope.ADMIN):
+    if trials.changes_request(trial.retriever) and not request.state.identity.scope.includes(Scope.ADMIN):
         raise ForbiddenError("changing whom a retriever asks, or what, needs a key with scope admin")
 
     def attempt() -> TrialView:
-        document = service.stored_retriever(store, vault, slug, trial.retriever)
+        document = trials.stored_retriever(store, vault, slug, trial.retriever)
         return run_trial(request, document, trial)
 
     return await anyio.to_thread.run_sync(attempt, limiter=PROBE_LIMITER if trial.answer is None else PARSE_LIMITER)
@@ -43,9 +43,9 @@ async def try_retriever(store: StoreDep, vault: VaultDep, request: Request, slug
 def run_trial(request: Request, document: RetrieverDocument, trial: TryRequest) -> TrialView:
     """Send the query, or read the pasted response. Takes as long as the retriever's time-outs allow."""
     if trial.answer is not None:
-        read: service.ReadAnswer = request.app.state.read
-        return service.try_answer(read, document, trial.answer, trial.query, k=trial.k, suggests=trial.suggest)
-    return service.try_retriever(
+        read: trials.ReadAnswer = request.app.state.read
+        return trials.try_answer(read, document, trial.answer, trial.query, k=trial.k, suggests=trial.suggest)
+    return trials.try_retriever(
         request.app.state.probe, document, trial.query, k=trial.k, run_id=f"try-{uuid4().hex}", suggests=trial.suggest
     )
 
@@ -56,11 +56,11 @@ findings_router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depend
 @findings_router.get("/retrievers/{slug}/embedding")
 def get_embedding(store: StoreDep, slug: str) -> EmbedderView:
     """Show what runs found of a retriever's embedder: its reference, the last finding and since when it holds."""
-    return service.embedder_view(store, slug)
+    return findings.embedder_view(store, slug)
 
 
 @findings_router.delete("/retrievers/{slug}/embedding", status_code=204)
 @needs(Scope.WRITE)
 def delete_embedding(store: StoreDep, slug: str) -> None:
     """Accept the embedder as it is now: the next run learns its reference anew."""
-    service.reset_reference(store, slug)
+    findings.reset_reference(store, slug)

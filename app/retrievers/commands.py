@@ -21,10 +21,10 @@ from app.base.values import Outcome
 from app.config import load_settings
 from app.definitions.commands.canary_files import read_files
 from app.definitions.commands.resources import connect_server
-from app.retrievers import service
 from app.retrievers.client.probe import RetrieverProbe, read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Scale, ScorerKind
+from app.retrievers.service import trials
 
 NOT_MEASURED = 3
 _SHOWN_LINES, _SHOWN_TEXT, _WIDEST = 30, 160, 400
@@ -79,10 +79,10 @@ def try_(  # noqa: PLR0913 - options of a command
         document = _file_retriever(paths, retriever)
         document = document if url is None else document.at(url)
         if body is not None:
-            trial = service.try_answer(read_pasted, document, body, query, k=k, suggests=suggest)
+            trial = trials.try_answer(read_pasted, document, body, query, k=k, suggests=suggest)
         else:
             probe = RetrieverProbe(load_settings(os.environ).retriever_addresses, USER_AGENT)
-            trial = service.try_retriever(probe, document, query, k=k, run_id=f"try-{uuid4().hex}", suggests=suggest)
+            trial = trials.try_retriever(probe, document, query, k=k, run_id=f"try-{uuid4().hex}", suggests=suggest)
     if form is Format.JSON:
         typer.echo(_json_text(trial))
     else:

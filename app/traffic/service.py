@@ -49,7 +49,7 @@ from app.retrievers.domain.retrievers import (
     ScorerKind,
     score_relevance,
 )
-from app.retrievers.service import stored_retriever
+from app.retrievers.service.trials import stored_retriever
 from app.scoring.evaluation import RELEVANCE
 from app.scoring.matching import Match
 from app.traffic import domain as estimates

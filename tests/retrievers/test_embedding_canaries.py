@@ -14,9 +14,9 @@ from app.base.errors import NotFoundError
 from app.operation.service import retention
 from app.records.service.plans import NotExecutableError, Planner
 from app.reports.metrics import Exposition
-from app.retrievers import service as retriever_service
 from app.retrievers.client.credentials import EndpointClient, Keyring
 from app.retrievers.client.probe import Embeddings, RetrieverProbe
+from app.retrievers.service import findings
 from app.runs.service import runs
 from app.runs.service.finalising import EndedRun
 from tests.support.embedders import FakeModel, constant, rounded
@@ -172,7 +172,7 @@ def test_an_alert_about_the_embedder_closes_when_the_new_one_is_accepted(watch: 
     watch.found()
     watch.model.model = "two"
     watch.found()
-    retriever_service.reset_reference(watch.world.store, SLUG)
+    findings.reset_reference(watch.world.store, SLUG)
     assert watch.embedding_alerts() == [("embedding", "firing", "critical")]
     assert watch.found()["kind"] == "same"
     assert watch.embedding_alerts() == [("embedding", "resolved", "critical")]
@@ -207,10 +207,10 @@ def test_an_unreachable_embedder_is_its_own_outcome(watch: Watch, answer: Reply,
 def test_an_embedder_that_fails_at_first_is_learned_when_it_answers(watch: Watch) -> None:
     watch.model.answer = lambda _: reply(b"", 503)
     assert watch.found()["outcome"] == "refused"
-    assert retriever_service.embedder_view(watch.world.store, SLUG).reference is None
+    assert findings.embedder_view(watch.world.store, SLUG).reference is None
     watch.model.answer = lambda _: None
     assert watch.found()["kind"] == "same"
-    assert present(retriever_service.embedder_view(watch.world.store, SLUG).reference).texts == 9
+    assert present(findings.embedder_view(watch.world.store, SLUG).reference).texts == 9
 
 
 def test_a_changed_embedder_is_said_also_of_a_run_that_measured_nothing(watch: Watch) -> None:
@@ -288,11 +288,11 @@ def test_a_retriever_without_an_embedder_has_nothing_to_find(store: Store) -> No
     world.apply(page([canary("a")]))
     assert world.shown(world.run())["embedder"] is None
     assert world.run().embedder is None
-    retriever_service.reset_reference(store, SLUG)
-    shown = retriever_service.embedder_view(store, SLUG)
+    findings.reset_reference(store, SLUG)
+    shown = findings.embedder_view(store, SLUG)
     assert {name for name, value in asdict(shown).items() if value is not None} == {"retriever"}
     with pytest.raises(NotFoundError, match="there is no retriever 'nothing'"):
-        retriever_service.embedder_view(store, "nothing")
+        findings.embedder_view(store, "nothing")
 
 
 def test_an_alert_closes_when_the_retriever_no_longer_has_an_embedder(watch: Watch) -> None:
@@ -308,7 +308,7 @@ def test_what_is_known_of_an_embedder_is_shown_with_since_when(watch: Watch) -> 
     first, second = watch.world.run(), watch.world.run()
     watch.model.model = "two"
     third, fourth = watch.world.run(), watch.world.run()
-    shown = retriever_service.embedder_view(watch.world.store, SLUG)
+    shown = findings.embedder_view(watch.world.store, SLUG)
     assert (shown.retriever, shown.model) == (SLUG, "m")
     assert (present(shown.reference).run, present(shown.reference).dimensions) == (str(first.id), 64)
     assert (shown.run, shown.since_run) == (str(fourth.id), str(third.id))

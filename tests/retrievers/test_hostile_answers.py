@@ -10,12 +10,12 @@ import pytest
 
 from app.base.documents.parsing import parse_document
 from app.base.documents.texts import parse_cut
-from app.retrievers import service as retriever_service
 from app.retrievers.client.probe import read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.field_guesses import Field, guess_fields
 from app.retrievers.domain.mapping_suggestions import suggest_mappings
 from app.retrievers.domain.retrievers import KEPT_CHARACTERS
+from app.retrievers.service import trials
 from tests.support.present import present
 
 LENGTH = 200_000
@@ -151,5 +151,5 @@ def test_of_a_pasted_answer_no_more_is_suggested_from_than_of_one_that_came() ->
     filler = "1," * (KEPT_CHARACTERS // 2)
     body = f'{{"filler": [{filler}1], "data": [{{"id": "a", "text": "{PROSE}"}}, {{"id": "b", "text": "{PROSE}"}}]}}'
     assert suggest_mappings(json.loads(body)) != []
-    trial = retriever_service.try_answer(read_pasted, document, body, "logs", k=5)
+    trial = trials.try_answer(read_pasted, document, body, "logs", k=5)
     assert (trial["suggestions"], present(trial["response"])["bytes"]) == ([], len(body))

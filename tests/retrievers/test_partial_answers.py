@@ -17,7 +17,7 @@ from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.mapping_suggestions import suggest_signs
 from app.retrievers.domain.probes import summarize_failures
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
-from app.retrievers.service import suggestion_views, try_answer
+from app.retrievers.service.trials import suggestion_views, try_answer
 from tests.support.http_servers import Reply, peer, reply
 
 MAPPING = ResponseMapping(hits="results", id="id")

@@ -11,7 +11,7 @@ from app.base.documents.parsing import parse_document
 from app.retrievers.client.sql import SUPERUSER, SqlProbe
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.probes import TrialView
-from app.retrievers.service import try_retriever
+from app.retrievers.service.trials import try_retriever
 from tests.support.databases import Database, database
 from tests.support.doc_pages import blocks
 

@@ -9,7 +9,7 @@ import pytest
 from app.base.values import Outcome
 from app.retrievers.client.probe import read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.service import suggestion_views, try_answer
+from app.retrievers.service.trials import suggestion_views, try_answer
 from tests.retrievers.test_preset_shapes import SHAPES
 
 QUERY = "How long are logs kept?"

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from app.base.documents.parsing import parse_document
 from app.cli import app as cli
-from app.retrievers import service as retriever_service
 from app.retrievers.client.probe import read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument
+from app.retrievers.service import trials
 from tests.support.http_servers import peer, reply
 
 QUERY = "How long are logs kept?"
@@ -102,9 +102,7 @@ def test_command_says_what_is_missing(files: Path, arguments: tuple[str, ...], s
 
 def test_command_tries_a_retriever_of_a_service() -> None:
     document = parse_document(RetrieverDocument, {"slug": "search", "url": "http://127.0.0.1:1"})
-    trial: dict[str, Any] = {
-        **retriever_service.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)
-    }
+    trial: dict[str, Any] = {**trials.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)}
     with peer(reply(json.dumps(trial).encode())) as server:
         code, out, _ = run("--server", server.url, "--retriever", "search", "--k", "3", QUERY)
         assert server.seen[0].target == "/v1/retrievers/search/try"
@@ -119,9 +117,7 @@ def test_command_tries_a_retriever_of_a_service() -> None:
 
 def test_a_hostile_service_moves_no_cursor_and_paints_nothing() -> None:
     document = parse_document(RetrieverDocument, {"slug": "search", "url": "http://127.0.0.1:1"})
-    trial: dict[str, Any] = {
-        **retriever_service.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)
-    }
+    trial: dict[str, Any] = {**trials.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)}
     evil = "\x1b[2J\x9b31m\u202e\x7fevil"
     trial |= {"retriever": evil, "outcome": evil, "detail": evil, "unscored": evil, "index_version": evil}
     trial["remarks"] = [evil]
@@ -166,7 +162,7 @@ def test_a_hostile_service_moves_no_cursor_and_paints_nothing() -> None:
 )
 def test_a_service_that_answers_otherwise_than_coalmine_does_is_told_so(wrong: Any) -> None:
     document = parse_document(RetrieverDocument, {"slug": "search", "url": "http://127.0.0.1:1"})
-    trial = retriever_service.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)
+    trial = trials.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)
     with peer(reply(json.dumps({**trial, **wrong} if wrong else wrong).encode())) as server:
         code, out, err = run("--server", server.url, "--retriever", "search", QUERY)
     assert (code, out) == (2, "")
@@ -175,9 +171,7 @@ def test_a_service_that_answers_otherwise_than_coalmine_does_is_told_so(wrong: A
 
 def test_a_service_of_a_release_before_is_understood() -> None:
     document = parse_document(RetrieverDocument, {"slug": "search", "url": "http://127.0.0.1:1"})
-    trial: dict[str, Any] = {
-        **retriever_service.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)
-    }
+    trial: dict[str, Any] = {**trials.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)}
     del trial["remarks"]
     with peer(reply(json.dumps(trial).encode())) as server:
         code, out, _ = run("--server", server.url, "--retriever", "search", QUERY)

@@ -18,10 +18,10 @@ from app.base.values import Answer, Exchange, Outcome
 from app.catalog.documents.canary_files import read_canary_files
 from app.config import Settings
 from app.main import Service, create_app, open_service
-from app.retrievers import service as retriever_service
 from app.retrievers.client.probe import read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.probes import TrialView
+from app.retrievers.service import trials
 from tests.support.api_service import BASE, Mailbox, bearer
 from tests.support.asgi_client import TestClient
 from tests.support.fakes import START, FakeProbe, answered, failed, hits
@@ -54,7 +54,7 @@ def document(**more: Any) -> RetrieverDocument:
 def tried(answer: Any, *, suggests: bool = False, **more: Any) -> TrialView:
     """Read a pasted answer, given as a value or as text."""
     body = answer if isinstance(answer, str) else json.dumps(answer)
-    return retriever_service.try_answer(read_pasted, document(**more), body, QUERY, k=10, suggests=suggests)
+    return trials.try_answer(read_pasted, document(**more), body, QUERY, k=10, suggests=suggests)
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def test_what_is_suggested_works_when_it_is_pasted() -> None:
     (suggested,) = tried(answer)["suggestions"]
     file = "retrievers:\n  - slug: search\n    url: http://127.0.0.1:1\n" + indent(suggested["yaml"], "    ")
     (pasted,) = read_canary_files([("pasted.yaml", file)], {}, read_secret).retrievers
-    trial = retriever_service.try_answer(read_pasted, pasted, json.dumps(answer), QUERY, k=10)
+    trial = trials.try_answer(read_pasted, pasted, json.dumps(answer), QUERY, k=10)
     assert [hit["text"] for hit in trial["hits"]] == [PROSE] * 3
 
 
@@ -204,7 +204,7 @@ def test_suggestions_are_made_where_they_are_asked_for() -> None:
 
 
 def test_a_suggestion_takes_out_what_the_preset_would_fill_in() -> None:
-    trial = retriever_service.try_answer(
+    trial = trials.try_answer(
         read_pasted,
         parse_document(
             RetrieverDocument,
@@ -232,13 +232,13 @@ def test_any_pasted_text_is_a_trial(body: str) -> None:
 def test_a_long_answer_is_cut_but_still_suggested_from() -> None:
     trial = tried({"data": [{"id": str(at), "text": PROSE} for at in range(1_000)]})
     assert present(trial["response"])["cut"]
-    assert len(present(trial["response"])["body"]) == retriever_service.SHOWN_CHARACTERS
+    assert len(present(trial["response"])["body"]) == trials.SHOWN_CHARACTERS
     assert trial["suggestions"][0]["response"] == {"hits": "data", "id": "id", "text": "text"}
     whole = json.dumps({"data": [{"id": str(at), "text": PROSE} for at in range(100)], "vector": [0.5] * 1000})
     exchange = Exchange(method="POST", url="http://x", response_body=whole[:5_000], response_bytes=len(whole))
     cut = Answer(outcome=Outcome.MALFORMED, latency_seconds=0.1, exchange=exchange)
     probe = FakeProbe(otherwise=lambda _: cut)
-    found = retriever_service.try_retriever(probe, document(), QUERY, k=5, run_id="try-1")["suggestions"]
+    found = trials.try_retriever(probe, document(), QUERY, k=5, run_id="try-1")["suggestions"]
     assert found[0]["response"] == {"hits": "data", "id": "id", "text": "text"}
 
 
@@ -265,7 +265,7 @@ def test_of_cut_json_stays_what_came_whole(text: str, value: Any) -> None:
 
 def test_a_probe_is_asked_once_with_everything_shown() -> None:
     probe = FakeProbe(otherwise=lambda _: answered(hits("a", "b")))
-    trial = retriever_service.try_retriever(probe, document(retries=3), QUERY, k=7, run_id="try-1")
+    trial = trials.try_retriever(probe, document(retries=3), QUERY, k=7, run_id="try-1")
     (asking,) = probe.askings
     assert (asking.shows, asking.k, asking.run_id, asking.retriever.retries) == (True, 7, "try-1", 0)
     assert probe.asked == [("try-1", QUERY)]
@@ -275,14 +275,14 @@ def test_a_probe_is_asked_once_with_everything_shown() -> None:
 
 def test_a_failed_probe_is_a_trial_without_hits() -> None:
     probe = FakeProbe(otherwise=lambda _: failed(Outcome.TIMEOUT, detail="no answer within 10 s"))
-    trial = retriever_service.try_retriever(probe, document(), QUERY, k=5, run_id="try-1")
+    trial = trials.try_retriever(probe, document(), QUERY, k=5, run_id="try-1")
     assert (trial["outcome"], trial["detail"], trial["hits"]) == ("timeout", "no answer within 10 s", [])
     assert (trial["returned"], trial["top_score"], trial["suggestions"]) == (None, None, [])
 
 
 def test_a_probe_that_says_nothing_is_a_trial_too() -> None:
     nothing: list[list[tuple[int, Answer]]] = [[], []]
-    trial = retriever_service.try_retriever(
+    trial = trials.try_retriever(
         lambda _asking, _asks: (batch for batch in nothing), document(), QUERY, k=5, run_id="try-1"
     )
     assert trial["outcome"] == "skipped"
@@ -302,7 +302,7 @@ def test_a_probe_that_says_nothing_is_a_trial_too() -> None:
     ],
 )
 def test_reading_otherwise_is_told_from_asking_otherwise(overrides: dict[str, Any], otherwise: bool) -> None:  # noqa: FBT001 - a parameter
-    assert retriever_service.changes_request(overrides) is otherwise
+    assert trials.changes_request(overrides) is otherwise
 
 
 # --- over the API --------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from app.base.values import Answer, EmbedderChange, Outcome, Ranking, Step
 from app.catalog.documents.documents import build_inputs
 from app.records.service import runs
 from app.records.service.plans import SHARD
-from app.retrievers import service as retriever_service
 from app.retrievers.documents.retrievers import RetrieverDocument
+from app.retrievers.service import trials
 from app.runs.service import rescoring
 from app.runs.service.gate import choose_targets, measure
 from app.runs.service.runs import try_canary
@@ -330,7 +330,7 @@ def _check_trials(world: World, case: Case, told: Mapping[str, Any]) -> None:
         trial = try_canary(world.probe, world.store, world.vault, CHECK, key, run_id="trial", clock=world.clock)
         mine = {name.removeprefix(f"{key} "): value for name, value in told.items() if name.startswith(f"{key} ")}
         assert not _differences(_result(trial.result), mine)
-        tried = retriever_service.try_retriever(world.probe, document, described["query"], k=10, run_id="try")
+        tried = trials.try_retriever(world.probe, document, described["query"], k=10, run_id="try")
         assert tried["outcome"] == mine["outcome"]
         assert [hit["id"] for hit in tried["hits"]] == [hit["id"] for hit in mine["ranking"]]
         if case.scorer["kind"] != "judged":  # which only judgments tell

@@ -65,7 +65,7 @@ from app.catalog import store as catalog
 from app.experiments import store as shadow_rows
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, outcome_text
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
-from app.retrievers.service import stored_retriever
+from app.retrievers.service.trials import stored_retriever
 
 
 def put_task(

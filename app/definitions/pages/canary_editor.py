@@ -44,8 +44,8 @@ from app.catalog.service import references, suites
 from app.catalog.service.references import FILE, refuse_file_managed_canary
 from app.catalog.store import CanaryRow
 from app.definitions.service import definitions
-from app.retrievers import service as retriever_service
 from app.retrievers.domain.probes import TrialView
+from app.retrievers.service import trials
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -217,12 +217,10 @@ def _try_query(request: Request, store: Store, vault: Vault, typed: Form) -> Tri
     if problems:
         raise InvalidInputError(problems)
     try:
-        document = retriever_service.stored_retriever(store, vault, slug, {})
+        document = trials.stored_retriever(store, vault, slug, {})
     except NotFoundError as error:
         raise InvalidInputError([Problem(path="retriever", message=str(error))]) from None
-    return retriever_service.try_retriever(
-        request.app.state.probe, document, query, k=_TRIAL_HITS, run_id=f"try-{uuid4().hex}"
-    )
+    return trials.try_retriever(request.app.state.probe, document, query, k=_TRIAL_HITS, run_id=f"try-{uuid4().hex}")
 
 
 def _add_ticked_hits(typed: Form) -> Form:

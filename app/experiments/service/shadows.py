@@ -42,7 +42,7 @@ from app.experiments.tables import shadow_parts
 from app.experiments.views import ComparisonView, DifferentPair, ReceivedPairs, ShadowDetail, ShadowFigures, ShadowView
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
-from app.retrievers.service import stored_retriever
+from app.retrievers.service.trials import stored_retriever
 from app.traffic.service import name_part
 
 MOST_HOURS: Final = 720

@@ -24,7 +24,6 @@ from app.catalog.documents.documents import secret_names, short_name
 from app.catalog.service import references
 from app.definitions.pages.suites import list_setup_steps
 from app.definitions.service import definitions
-from app.retrievers import service
 from app.retrievers.api import run_trial
 from app.retrievers.documents.retrievers import mapping_yaml, response_fields
 from app.retrievers.domain.mapping_suggestions import WHOLE_FIELDS
@@ -32,6 +31,7 @@ from app.retrievers.domain.probes import TrialRequest, TrialResponse, TrialView
 from app.retrievers.domain.retrievers import Scale
 from app.retrievers.pages.wizard import MAPPING_FIELDS, SCALES, with_form_labels
 from app.retrievers.presets import PRESETS
+from app.retrievers.service import findings, trials
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -41,7 +41,7 @@ def show_retrievers(request: Request, store: StoreDep) -> HTMLResponse:
     """Show every retriever with its checks and their last probe outcomes."""
     retrievers = references.load_definitions(store, "retriever")
     return render(
-        request, "retrievers/retrievers.html", retrievers=retrievers, checks=service.checks_by_retriever(store)
+        request, "retrievers/retrievers.html", retrievers=retrievers, checks=findings.checks_by_retriever(store)
     )
 
 
@@ -68,7 +68,7 @@ def _page(
 ) -> HTMLResponse:
     definition = references.load_definition(store, "retriever", slug)
     body = definition.body
-    asked_by = service.checks_by_retriever(store).get(slug, [])
+    asked_by = findings.checks_by_retriever(store).get(slug, [])
     secrets = [short_name(name) for name in secret_names(body)] if definition.secrets else []
     return render(
         request,
@@ -139,7 +139,7 @@ def _run(request: Request, store: Store, vault: Vault, slug: str, form: Form) ->
     stored = references.load_definition(store, "retriever", slug).body
     try:
         request_body = parse_document(TryRequest, _request(form, stored))
-        document = service.stored_retriever(store, vault, slug, request_body.retriever)
+        document = trials.stored_retriever(store, vault, slug, request_body.retriever)
         trial = run_trial(request, document, request_body)
         trial["remarks"] = [with_form_labels(one) for one in trial["remarks"]]
     except InvalidInputError as error:
@@ -207,4 +207,4 @@ def _request(form: Form, stored: Mapping[str, Any]) -> dict[str, object]:
 def _readable_body(exchange: TrialRequest | TrialResponse | None) -> str:
     if not exchange or exchange["body"] is None:
         return ""
-    return shown_json(exchange["body"])[: 2 * service.SHOWN_CHARACTERS]
+    return shown_json(exchange["body"])[: 2 * trials.SHOWN_CHARACTERS]

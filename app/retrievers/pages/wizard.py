@@ -57,7 +57,6 @@ from app.catalog.service import references
 from app.catalog.service.references import FILE, refuse_file_managed
 from app.catalog.store import Definition
 from app.definitions.service import definitions
-from app.retrievers import service
 from app.retrievers.documents.requests import apply_preset
 from app.retrievers.documents.retrievers import GENERIC, RetrieverDocument, mapping_yaml, response_fields
 from app.retrievers.domain.mapping_suggestions import (
@@ -71,7 +70,8 @@ from app.retrievers.domain.mapping_suggestions import (
 from app.retrievers.domain.probes import MappingPreview, MappingSuggestion, TrialView
 from app.retrievers.domain.retrievers import KEPT_CHARACTERS, Dialect, Scale, ScorerKind
 from app.retrievers.presets import PRESETS, Option, Preset
-from app.retrievers.service import LOWER_MINIMUM, ReadAnswer, suggestion_views
+from app.retrievers.service import trials
+from app.retrievers.service.trials import LOWER_MINIMUM, ReadAnswer, suggestion_views
 
 DEFAULT_K = "10"
 SCALES: Mapping[str, str] = {
@@ -140,7 +140,7 @@ def update_state(read: ReadAnswer, store: Store, state: WizardState) -> None:
     text = state.form.get("answer")
     if not text.strip():
         return
-    state.answer = service.parse_answer(text)
+    state.answer = trials.parse_answer(text)
     state.is_unreadable = state.answer is None
     if state.is_unreadable:
         return
@@ -162,7 +162,7 @@ def _read_preview(read: ReadAnswer, store: Store, state: WizardState) -> None:
     if document is not None:
         query, canary = state.form.stripped("query"), selected_canary(store, state)
         answer, outside = state.form.get("answer"), _EXTERNAL.get(_effective_scorer(state).get("kind"))
-        state.preview = service.preview(
+        state.preview = trials.preview(
             read,
             document,
             answer,
@@ -180,7 +180,7 @@ def _choose_scale(state: WizardState) -> bool:
     pointed_at_score = state.form.get("point") and state.changed_field == "score"
     if not pointed_at_score or state.preview is None or state.form.get("scorer") != NO_CHOICE:
         return False
-    scale, fits = service.suggested_scale(state.paths["score"], state.preview["hits"])
+    scale, fits = trials.suggested_scale(state.paths["score"], state.preview["hits"])
     if not scale:
         return False
     state.fill({"scorer": scale if fits else str(ScorerKind.JUDGED)})
@@ -269,7 +269,7 @@ def selected_canary(store: Store, state: WizardState) -> CanaryDocument | None:
     if not key:
         return None
     try:
-        return service.load_canary(store, suite, key)
+        return trials.load_canary(store, suite, key)
     except NotFoundError as error:
         raise InvalidInputError([Problem(path="canary", message=str(error))]) from None
 
@@ -357,7 +357,7 @@ def _send_query(request: Request, store: Store, vault: Vault, state: WizardState
         )
     state.fill({"query": query})
     document = _draft_retriever(request, store, vault, state)
-    trial = service.try_retriever(
+    trial = trials.try_retriever(
         request.app.state.probe,
         document,
         query,
@@ -379,9 +379,9 @@ def _draft_retriever(request: Request, store: Store, vault: Vault, state: Wizard
     stored = state.definition.body
     body = document_body(state.form, stored) if not state.is_file_managed else _with_new_mapping(state, stored)
     changed = {name: value for name, value in _with_any_mapping(body).items() if value != stored.get(name)}
-    if service.changes_request(changed) and not has_scope(request, Scope.ADMIN):
+    if trials.changes_request(changed) and not has_scope(request, Scope.ADMIN):
         raise ForbiddenError("changing whom a retriever asks, or what, needs a key with scope admin")
-    return service.stored_retriever(store, vault, state.definition.slug, changed)
+    return trials.stored_retriever(store, vault, state.definition.slug, changed)
 
 
 def _with_any_mapping(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -399,7 +399,7 @@ def _with_new_mapping(state: WizardState, stored: Mapping[str, Any]) -> dict[str
 
 def _complete_json(body: str) -> str:
     """JSON of what came whole of a response that was cut off."""
-    parsed = service.parse_answer(body)
+    parsed = trials.parse_answer(body)
     if parsed is None:
         return body
     text = json.dumps(parsed, ensure_ascii=False)
@@ -456,7 +456,7 @@ def _page(request: Request, store: Store, state: WizardState, *, status: int = 2
         scales=SCALES,
         on_no_scale=ON_NO_SCALE,
         unbounded=str(Scale.UNBOUNDED),
-        choices=service.canary_choices(store),
+        choices=trials.canary_choices(store),
         tree=build_outline(state.answer) if state.answer is not None else None,
         marks=fields_by_node(state.answer, state.paths) if state.answer is not None else {},
         is_request_wrong=any(path.startswith("request") for path in wrong),

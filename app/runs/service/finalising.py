@@ -52,10 +52,10 @@ from app.records.store import queue, recording, results
 from app.records.store.queue import ClaimedRun, ShardBody
 from app.records.store.recording import NewState
 from app.records.views import probe_summary, run_body
-from app.retrievers import service as retriever_service
 from app.retrievers.domain.probes import latency_summary
 from app.retrievers.domain.retrievers import ScorerKind
-from app.retrievers.service import EmbedderRecord
+from app.retrievers.service import findings
+from app.retrievers.service.findings import EmbedderRecord
 from app.runs.service.staging import Gathered, gather, with_names
 from app.scoring.evaluation import MISSING
 from app.scoring.measures import Measure
@@ -203,7 +203,7 @@ def _end(
         if gathered.index_version is not None:
             recording.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
         recording.save_latest(connection, check_id, run_id, body)
-        retriever_service.save_record(connection, run_id, embedder)
+        findings.save_record(connection, run_id, embedder)
         if cause is not None:
             diagnoses.save_run_cause(connection, run_id, cause.as_json)
         baseline_id = detector_step.save_detection(connection, detection, now=now)

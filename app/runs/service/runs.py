@@ -28,10 +28,11 @@ from app.records.domain import ResultView
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
 from app.records.store import queue
 from app.records.store.queue import ClaimedRun, ShardBody
-from app.retrievers import service as retriever_service
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
 from app.retrievers.domain.retrievers import Embed, Lane, Probe
-from app.retrievers.service import SHARD_PATIENCE_SECONDS, EmbedderRecord, reserve_rate
+from app.retrievers.service import findings, trials
+from app.retrievers.service.findings import EmbedderRecord
+from app.retrievers.service.limits import SHARD_PATIENCE_SECONDS, reserve_rate
 from app.retrievers.store import hold_lane
 from app.runs.service.finalising import EndedRun as EndedRun  # noqa: PLC0414 - what carrying out a run gives
 from app.runs.service.finalising import fail, finalise
@@ -81,7 +82,7 @@ def check_embedder(store: Store, embed: Embed | None, plan: Plan, *, now: dateti
     """Send the embedder of a run's retriever its known texts; None = it has none, or it is not watched."""
     if embed is None:
         return None
-    return retriever_service.check_embedder(store, embed, plan.inputs.retriever, run_id=plan.run.id, now=now)
+    return findings.check_embedder(store, embed, plan.inputs.retriever, run_id=plan.run.id, now=now)
 
 
 def _ask(
@@ -334,7 +335,7 @@ def try_canary(
         row = next(iter(catalog.list_canaries(connection, suite.id, keys=[key])), None)
     if row is None:
         raise ConflictError(f"canary '{key}' is archived: nobody asks it any more")
-    retriever = retriever_service.stored_retriever(store, vault, str(check.body["retriever"]), {})
+    retriever = trials.stored_retriever(store, vault, str(check.body["retriever"]), {})
     target = Target(
         check=parse_document(CheckDocument, check.body),
         suite=SuiteDocument(slug=suite_slug, canaries=(parse_document(CanaryDocument, row.body),)),

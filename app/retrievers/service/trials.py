@@ -1,24 +1,17 @@
-"""Trials of a retriever, its limits over all replicas, the watch over its embedder, and the questions of diagnoses.
+"""Trials of a retriever: one query with everything between request and hits, and how a canary fares.
 
-A trial is one query with everything between request and hits, suggested mappings, and how a canary fares; nothing is
-stored. Every run compares the vectors that the embedder gives for known texts with those of its reference.
+Beside it suggested mappings, pasted responses read as if received, and warnings. Nothing is stored.
 """
 
 import json
-import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timedelta
-from functools import partial
-from hashlib import blake2b
+from dataclasses import replace
 from http import HTTPStatus
-from itertools import count, groupby
-from typing import Any, Final, cast
-from urllib.parse import urlsplit
+from typing import Any, Final
 
-from app.base.db.engine import Connection, Store, from_us, to_us
+from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.base.documents.texts import parse_cut, parse_json_text
 from app.base.errors import InvalidInputError, Problem
@@ -27,72 +20,46 @@ from app.base.values import (
     DEFAULT_MIN_RELEVANCE,
     Answer,
     Canary,
-    EmbedderChange,
     Exchange,
-    LatencyView,
     Outcome,
     Ranking,
-    ReportProgress,
     Step,
 )
 from app.base.vault import Vault
 from app.base.views import time_text
-from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.documents import join_secrets, secret_names
 from app.catalog.service import references
-from app.catalog.service.references import load_definition, refuse_moving, require
-from app.diagnosis.domain import Question
-from app.records.domain import RunDetails
-from app.records.store import results
-from app.records.views import finding_shape, judgment_shape
-from app.retrievers import store as retriever_rows
+from app.catalog.service.references import load_definition, refuse_moving
+from app.records.views import judgment_shape
 from app.retrievers.documents.retrievers import RetrieverDocument, suggestion_view
 from app.retrievers.domain.field_guesses import are_ranks, score_order
 from app.retrievers.domain.mapping_suggestions import likely_scale, suggest_mappings, usable_scale
 from app.retrievers.domain.probes import (
     CanaryMatches,
-    CircuitBreaker,
-    EmbedderReference,
-    EmbedderView,
     ExpectedMatch,
     MappingPreview,
     MappingSuggestion,
-    StoredFinding,
-    StoredPair,
     TrialHit,
     TrialRequest,
     TrialResponse,
     TrialView,
-    fan_out,
-    lane_count,
 )
 from app.retrievers.domain.retrievers import (
     KEPT_CHARACTERS,
-    Embed,
-    Embedder,
-    EmbedderFinding,
-    EmbeddingResult,
-    Lane,
     Probe,
     ProbeContext,
     ProbeQuery,
-    ReferenceVectors,
     Retriever,
     Scale,
     Scorer,
     ScorerKind,
-    compare_embedder,
-    distinct_texts,
-    embedding_canaries,
     is_external,
     missing_fields,
     missing_resource,
     present_fields,
     score_relevance,
-    watched_embedder,
 )
-from app.retrievers.store import EmbedderRow, hold_lane
 from app.scoring.evaluation import Panel, Yardstick
 from app.scoring.matching import LEVELS, match, missing_judgments
 from app.scoring.runs import RunInputs, build_responses, evaluate
@@ -112,7 +79,6 @@ _READING_PARTS: Mapping[str, frozenset[str] | None] = {
     "score_precision": None,
 }
 """Parts that may be changed in a trial without scope admin: how responses are read, not what is sent where."""
-
 ReadAnswer = Callable[[Retriever, int, bytes], Answer]
 """Reads a response body by a retriever's mapping; the second argument is k."""
 
@@ -479,297 +445,3 @@ def _match_canary(canary: CanaryDocument, ranking: Ranking) -> CanaryMatches:
         "missing": len(missing_judgments(prepared, result)),
         "matched_ranks": [rank for rank, grade in enumerate(result.grade, 1) if grade],
     }
-
-
-logger = logging.getLogger("coalmine.probing")
-
-PATIENCE_SECONDS: Final = 30.0
-"""Longest wait for a lane. Whoever holds it for longer is frozen, or slower than anybody should wait for."""
-SHARD_PATIENCE_SECONDS: Final = 5.0
-"""Longest wait of a shard of a run: whoever holds a lane, or waits for it, may be frozen."""
-ROUNDS: Final = 4
-"""Queries, for each request at a time, that are asked before others get the lane."""
-
-
-def share_limits(store: Store, probe: Probe) -> Probe:
-    """Return a probe whose limits hold over all processes of this database; on SQLite there is one."""
-    return SharedProbe(store, probe) if store.dialect == "postgresql" else probe
-
-
-class SharedProbe:
-    """Asks in the lane of a context, and where it has none, in one of the retriever's."""
-
-    def __init__(self, store: Store, probe: Probe, *, patience: float = PATIENCE_SECONDS) -> None:
-        self._store = store
-        self._probe = probe
-        self._patience = patience
-        self._turns = count()
-        """Spread over the lanes."""
-
-    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
-        """Send every query; see `Probe`. Raises StoreUnavailableError where no lane can be held."""
-        if context.lane is not None:
-            return self._probe(context, queries)
-        self._probe(context, ())  # raises at once where the retriever cannot be asked; asks nobody
-        return self._ask_in_a_lane(context, queries)
-
-    def _ask_in_a_lane(
-        self, context: ProbeContext, queries: Sequence[ProbeQuery]
-    ) -> Iterator[Sequence[tuple[int, Answer]]]:
-        retriever = context.retriever
-        number = next(self._turns) % lane_count(retriever)
-        reserve = partial(reserve_rate, self._store, retriever.slug)
-        lane = Lane(number=number, concurrency=fan_out(retriever, number), reserve=reserve)
-        in_lane = replace(context, lane=lane)
-        size = ROUNDS * lane.concurrency
-        for start in range(0, len(queries), size):
-            block = queries[start : start + size]
-            with hold_lane(self._store, retriever.slug, number, alone=True, at_most=self._patience) as is_held:
-                if not is_held:
-                    logger.warning("lane_not_held", extra={"retriever": retriever.slug, "seconds": self._patience})
-                with closing(self._probe(in_lane, block)) as batches:  # type: ignore[type-var] # a generator
-                    yield from batches
-
-
-def reserve_rate(store: Store, retriever: str, count: int, interval: float) -> float:
-    """Reserve requests in the rate that all processes have in common; gives the seconds until the first."""
-    with store.write() as connection:
-        width = round(count * interval * 1_000_000)
-        return retriever_rows.reserve(connection, retriever, microseconds=width) / 1_000_000
-
-
-_DIGITS = 3  # of cosines: the arithmetic of models repeats itself no better, and equal findings are stored once
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedderRecord:
-    """Finding of a run about its retriever's embedder."""
-
-    embedder_id: int
-    outcome: Outcome
-    body: StoredFinding
-
-
-def check_embedder(
-    store: Store, embed: Embed, retriever: Retriever, *, run_id: int, now: datetime
-) -> EmbedderRecord | None:
-    """Embed the known texts and compare; None where the retriever has no embedder.
-
-    The first answer of an embedder becomes its reference. Raises InvalidInputError for one that cannot be asked at
-    all; its failures are findings.
-    """
-    embedder = watched_embedder(retriever)
-    if embedder is None:
-        return None
-    pairs = embedding_canaries(embedder)
-    embedded = embed(embedder, distinct_texts(pairs), refresh=True)
-    row = _load_or_learn(store, run_id, embedder, embedded, now=now)
-    host = urlsplit(embedder.endpoint.url).netloc.rpartition("@")[2]  # path and query may hold secrets
-    if embedded.outcome is not Outcome.OK or row.vectors is None:
-        body: StoredFinding = {
-            "outcome": embedded.outcome,
-            "http_status": embedded.http_status,
-            "kind": None,
-            "reason": f"the embedder at {host} does not answer: {embedded.detail}",
-            "dimensions": None,
-            "pairs": [],
-        }
-    else:
-        finding = compare_embedder(ReferenceVectors(pairs=pairs, vectors=row.vectors), embedded.vectors, where=host)
-        if row.learned_run == run_id and finding.kind is EmbedderChange.SAME:
-            finding = replace(finding, reason=f"the embedder at {host} was learned by {len(row.vectors)} texts")
-        body = _finding_body(finding)
-    return EmbedderRecord(embedder_id=row.id, outcome=embedded.outcome, body=body)
-
-
-def save_record(connection: Connection, run_id: int, finding: EmbedderRecord | None) -> None:
-    """Save the finding of a run, inside the transaction that ends it."""
-    if finding is not None:
-        retriever_rows.save_finding(connection, run_id, finding.embedder_id, finding.body)
-
-
-def embedder_view(store: Store, slug: str) -> EmbedderView:
-    """Return the last finding about a retriever's embedder, nulls where there is none. Raises NotFoundError."""
-    with store.read() as connection:
-        retriever = require(catalog.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
-        row = retriever_rows.newest_embedder(connection, retriever.id) or _NO_EMBEDDER
-        times = results.run_times(connection, [run for run in (row.seen_run, row.since_run) if run is not None])
-    return EmbedderView(
-        retriever=slug,
-        model=row.model or None,
-        reference=None
-        if row.vectors is None
-        else EmbedderReference(
-            run=_run_id(row.learned_run),
-            at=time_text(row.learned_at),
-            dimensions=len(next(iter(row.vectors.values()))),
-            texts=len(row.vectors),
-        ),
-        finding=finding_shape(row.finding),
-        run=_run_id(row.seen_run),
-        at=time_text(times.get(row.seen_run or 0)),
-        since_run=_run_id(row.since_run),
-        since=time_text(times.get(row.since_run or 0)),
-    )
-
-
-_NO_EMBEDDER = EmbedderRow(
-    id=0, model="", vectors=None, learned_at=None, learned_run=None, finding=None, seen_run=None, since_run=None
-)
-
-
-def reset_reference(store: Store, slug: str) -> None:
-    """Let the next run learn a new reference. Raises NotFoundError where there is no such retriever."""
-    with store.write() as connection:
-        retriever = require(catalog.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
-        retriever_rows.forget(connection, retriever.id)
-
-
-def _load_or_learn(
-    store: Store, run_id: int, embedder: Embedder, embedded: EmbeddingResult, *, now: datetime
-) -> EmbedderRow:
-    """Return the row of an embedder; these vectors become its reference where it has none."""
-    digest = _digest(embedder)
-    with store.read() as connection:
-        retriever_id = retriever_rows.retriever_of(connection, run_id)
-        row = retriever_rows.find_embedder(connection, retriever_id, digest)
-    learns = embedded.outcome is Outcome.OK and (row is None or row.vectors is None)
-    if row is not None and not learns:
-        return row
-    with store.write() as connection:
-        row = retriever_rows.save_embedder(connection, retriever_id, digest, embedder.model)
-        if learns:
-            retriever_rows.learn(connection, row.id, embedded.vectors, run_id=run_id, at=to_us(now))
-        return retriever_rows.find_embedder(connection, retriever_id, digest) or row
-
-
-def _digest(embedder: Embedder) -> bytes:
-    """Return 16 bytes that name an embedder by what its reference depends on."""
-    pairs = [(pair.key, pair.texts, pair.similar) for pair in embedding_canaries(embedder)]
-    parts = [embedder.endpoint.url, embedder.model, embedder.dimensions, pairs]
-    return blake2b(json.dumps(parts).encode(), digest_size=16).digest()
-
-
-def _finding_body(finding: EmbedderFinding) -> StoredFinding:
-    return {
-        "outcome": Outcome.OK,
-        "http_status": None,
-        "kind": finding.kind,
-        "reason": finding.reason,
-        "dimensions": finding.dimensions,
-        "pairs": [
-            cast(
-                "StoredPair",
-                {
-                    name: round(one, _DIGITS) + 0.0 if isinstance(one, float) else one
-                    for name, one in asdict(pair).items()
-                },
-            )
-            for pair in finding.pairs
-        ],
-    }
-
-
-def _run_id(run: int | None) -> str | None:
-    return None if run is None else str(run)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeBudget:
-    """Time limit for queries."""
-
-    clock: Callable[[], datetime]
-    until: datetime
-    stopping: Callable[[], bool] = lambda: False
-
-    @classmethod
-    def of(
-        cls, seconds: float, clock: Callable[[], datetime], stopping: Callable[[], bool] = lambda: False
-    ) -> "TimeBudget":
-        """Budget that begins now."""
-        return cls(clock=clock, until=clock() + timedelta(seconds=seconds), stopping=stopping)
-
-    def is_spent(self) -> bool:
-        """Whether no more queries may be sent."""
-        return self.stopping() or self.clock() >= self.until
-
-
-def ask_questions(
-    probe: Probe,
-    retriever: Retriever,
-    questions_by_canary: Sequence[tuple[str, Sequence[Question]]],
-    budget: TimeBudget,
-    *,
-    run_id: str,
-    progress: ReportProgress = lambda _answered, _of: None,
-) -> list[list[Answer | None]]:
-    """Return the answers to every canary's questions, given with its key; None = not asked in time.
-
-    The first question of every canary comes before the second of any, so that a short time yields the most telling
-    answers. The retriever's own concurrency, rate and circuit breaker hold.
-    """
-    answers: list[list[Answer | None]] = [[None] * len(questions) for _, questions in questions_by_canary]
-    breaker = CircuitBreaker(limit=retriever.breaker)
-    if is_external(retriever.scorer):  # diagnoses need ranks and own scores alone
-        retriever = replace(retriever, scorer=Scorer(kind=ScorerKind.JUDGED))
-    queue = [
-        (subject, place, ProbeQuery(position=0, query=questions[place].query, key=key), questions[place].k)
-        for place in range(max((len(questions) for _, questions in questions_by_canary), default=0))
-        for subject, (key, questions) in enumerate(questions_by_canary)
-        if place < len(questions)
-    ]
-    answer_count = 0
-    progress(answer_count, len(queue))
-    for k, queued in groupby(queue, key=lambda one: one[3]):  # a probe requests one number of hits
-        if budget.is_spent() or breaker.is_open:
-            break
-        block = list(queued)
-        asking = ProbeContext(retriever=retriever, k=k, run_id=run_id)
-        asks = [replace(ask, position=number) for number, (_, _, ask, _) in enumerate(block)]
-        with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
-            for batch in batches:
-                for position, answer in batch:
-                    subject, place, _, _ = block[position]
-                    answers[subject][place] = answer
-                answer_count += len(batch)
-                progress(answer_count, len(queue))
-                breaker = breaker.after(answer for _, answer in batch)
-                if budget.is_spent() or breaker.is_open:
-                    break
-    return answers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetrieverCheck:
-    """A check that uses a retriever, with its last ended run."""
-
-    check: str
-    suite: str
-    run_id: str | None
-    """None before the first."""
-    ended_at: datetime | None
-    outcomes: Mapping[str, int]
-    """Number of probes by outcome; empty where the run could not be executed."""
-    latency: LatencyView | None
-
-
-def checks_by_retriever(store: Store) -> dict[str, list[RetrieverCheck]]:
-    """Return the checks in force by the slug of their retriever."""
-    checks: dict[str, list[RetrieverCheck]] = {}
-    with store.read() as connection:
-        newest = results.latest_bodies(connection)
-        times = results.run_times(connection, [run_id for run_id, _ in newest.values()])
-        for check in catalog.list_definitions(connection, "check"):
-            run_id, body = newest.get(check.id, (None, RunDetails()))
-            at = None if run_id is None else times.get(run_id)
-            checks.setdefault(str(check.body["retriever"]), []).append(
-                RetrieverCheck(
-                    check=check.slug,
-                    suite=str(check.body["suite"]),
-                    run_id=_run_id(run_id),
-                    ended_at=None if at is None else from_us(at),
-                    outcomes=body.get("probes", {}),
-                    latency=body.get("latency_seconds"),
-                )
-            )
-    return checks
