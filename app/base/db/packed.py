@@ -1,16 +1,16 @@
 """Packed forms of what every run adds: its numbers, its latencies, what the detector says of it.
 
-Whatever was ever written stays readable: where a form may be followed by another, the first byte of a value says which
-it is, and a dictionary that texts or numbers are compressed with is never changed. What came later than the column it
-stands in for has a column of its own, so that a release that does not know it finds nothing measured there in place of
-numbers it would misread:
+Whatever was ever written stays readable: figures, latencies and words begin with a byte that says their form, rollups
+are told by the sign of `seconds`, and a dictionary that texts or numbers are compressed with is never changed, only
+followed by another form. All stand where a release that does not know them finds nothing measured, in place of numbers
+it would misread:
 
 - `runs.figures`: the vector of `runs.aggregates`, exact, and the run's percentiles of latency (`pack_figures`).
 - `run_probes.paces`: the latencies of `run_probes.latencies`, each within 1 % (`pack_latencies`).
 - `detections.words`: the parts of `detections.body` that nothing is decided by (`pack_words`).
 - `rollups.body`, where `seconds` is below zero: sum, count, min and max, exact (`pack_numbers`).
 
-Without another form, a bit each: the positions of `run_probes.unscored` (`packed_positions`).
+The positions of `run_probes.unscored` are a bit each, in the one form they ever had (`packed_positions`).
 """
 
 import json
