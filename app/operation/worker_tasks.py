@@ -67,7 +67,10 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """What a worker works with; the two seams are `probe` and `send`."""
+    """What a worker works with; the two seams are `probe` and `send`.
+
+    A service passes what its settings say: the defaults here are for a worker on its own, as in tests.
+    """
 
     store: Store
     vault: Vault
