@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from app.detection.domain import NO_HABITS, Change, Episode, Habit, Habits, Key, Observation, Reading, Settings
+from app.detection.domain import NO_HABITS, NO_HITS, Change, Episode, Habit, Habits, Key, Observation, Reading, Settings
 from app.detection.domain.habits import (
     LONGEST,
     MOST_ANSWERS,
     MOST_CANARIES,
     MOST_HABITS,
-    NO_HITS,
     bound_of,
     habit_id,
     is_learned,

@@ -9,6 +9,7 @@ detector from run to run.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -330,3 +331,13 @@ class Reading:
     def is_of_alarm(self) -> bool:
         """Whether this run is part of an alarm or of a habit: neither it nor those since are learned of."""
         return self.open or self.change is Change.CLOSED or self.habit is not None
+
+
+def answer_fingerprint(ids: Sequence[str]) -> int:
+    """Return what identifies an answer: its chunks in their order, without their scores, in 63 bits."""
+    text = "\x1f".join(ids)
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+NO_HITS: Final = answer_fingerprint(())
+"""Of an answer without a hit, which is the same whatever broke."""

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from app.base.texts import counted, percent_text
 from app.base.values import Severity
 from app.detection.domain import (
+    NO_HITS,
     SIGNALS,
     UNMEASURED,
     Baseline,
@@ -59,10 +60,12 @@ class Why(Enum):
 
 
 RESTLESS: Final = 3
-"""Canaries named by this many closed alarms with a young baseline are restless: unknown until a baseline has 300 runs,
-since 20 identical runs may come from one replica among several. An alarm that named more than half of them is a fault
-that somebody repaired, and makes nobody restless. After this many alarms, strikes count where they exceed any streak
-that ended by itself; they also watch the restless, calm or not, so that a fault that stays is never silent."""
+"""Canaries named by this many closed alarms with a young baseline that each came back, with the answers of before, are
+restless: unknown until a baseline has 300 runs, since 20 identical runs may come from one replica among several. An
+alarm that named more than half of them is a fault that somebody repaired, and makes nobody restless; nor is anybody in
+a run in which more than half fail, or whose answer is empty, as for habits. After this many alarms, strikes count where
+they exceed any streak that ended by itself; they also watch the restless, calm or not, so that a fault that stays is
+never silent."""
 
 _MOST: Final = 0.5
 _SIGNAL_OF: Final = {LOST: Signal.LOST, WORSE: Signal.WORSE}
@@ -116,7 +119,7 @@ def step(
     alarm is open and the baseline has no `failures`.
     """
     _expect_fitting(state, baseline, members, observation)
-    baseline = _without_restless(state, baseline)
+    baseline = _without_restless(state, baseline, observation)
     evidence = weigh(state, baseline, members, observation)
     decided = _while_open(evidence, baseline, settings) if state.open else _while_closed(evidence, baseline, settings)
     return decided.state, _reading(evidence, decided, baseline, members, settings)
@@ -237,11 +240,14 @@ def _most_fail(group: NDArray[np.bool_]) -> bool:
     return len(group) > 0 and 2 * int(group.sum()) >= len(group)
 
 
-def _without_restless(state: State, baseline: Baseline | None) -> Baseline | None:
+def _without_restless(state: State, baseline: Baseline | None, observation: Observation) -> Baseline | None:
     """Return the baseline with restless canaries as unknown, see `RESTLESS`."""
-    restless = _is_restless(state)
-    if baseline is None or not restless.any():
+    restless, failing = _is_restless(state), observation.lost == 1
+    if baseline is None or not restless.any() or failing.mean() > _MOST:
         return baseline
+    doubtful = np.flatnonzero(restless & failing)
+    empty = [answer == NO_HITS for answer in observation.fingerprints(doubtful.tolist())]
+    restless[doubtful[empty]] = False
     return replace(baseline, known=baseline.known & ~restless)
 
 

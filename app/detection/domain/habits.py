@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from app.base.texts import counted
 from app.detection.domain import (
+    NO_HITS,
     UNMEASURED,
     Baseline,
     Change,
@@ -98,16 +99,6 @@ def habit_id(answers: Mapping[Key, Sequence[int]]) -> str:
     """Return the identity of a habit by its first episode: 16 hexadecimal digits."""
     text = repr(sorted((str(key), sorted(some)) for key, some in answers.items()))
     return blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def answer_fingerprint(ids: Sequence[str]) -> int:
-    """Return what identifies an answer: its chunks in their order, without their scores, in 63 bits."""
-    text = "\x1f".join(ids)
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
-
-
-NO_HITS: Final = answer_fingerprint(())
-"""Of an answer without a hit, which is the same whatever broke."""
 
 
 def is_learned(habit: Habit) -> bool:

@@ -82,9 +82,16 @@ def observe(
         state = realign(state, members)
     if baseline is not None and baseline.keys != members.keys:
         baseline = realign_baseline(baseline, members.keys)
-    state, reading = step(state, baseline, members, observation, settings)
-    habits, reading = heed_habits(follower.habits, state, baseline, observation, reading, settings)
-    return Follower(state=state, baseline=baseline, habits=habits), reading
+    after, reading = step(state, baseline, members, observation, settings)
+    habits, reading = heed_habits(follower.habits, after, baseline, observation, reading, settings)
+    if after.closings > state.closings and not _came_back(follower.habits, habits):
+        after = replace(after, closings=state.closings, named=state.named)
+    return Follower(state=after, baseline=baseline, habits=habits), reading
+
+
+def _came_back(before: Habits, after: Habits) -> bool:
+    """Whether the alarm that ended was like an earlier one: only those that come back make canaries restless."""
+    return after.known != before.known and after.known[-1].times > 1
 
 
 def learn_when_due(follower: Follower, past: Past, settings: Settings, *, eligible: bool) -> Follower:

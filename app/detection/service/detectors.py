@@ -23,10 +23,9 @@ from app.base.values import Percentile, Rule, RuleKind
 from app.catalog.service.references import find_check
 from app.catalog.service.snapshots import load_inputs
 from app.detection import store as detectors
-from app.detection.domain import Baseline, Habits, Members, Observation, Reading, Settings
+from app.detection.domain import Baseline, Habits, Members, Observation, Reading, Settings, answer_fingerprint
 from app.detection.domain.decision import OVERLAP_DEPTH, score_drift, top_overlap
 from app.detection.domain.evidence import realign
-from app.detection.domain.habits import answer_fingerprint
 from app.detection.domain.learning import FULL_RUNS, IDENTICAL_RUNS, learn
 from app.detection.domain.tracker import (
     Follower,
