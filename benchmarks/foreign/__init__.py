@@ -1,0 +1,1 @@
+"""The cause, right on systems we did not make: retrievers of others, faults whose truth is known, and a receiver."""
