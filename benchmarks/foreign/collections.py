@@ -177,7 +177,9 @@ def _chunks(texts: Texts) -> Iterable[Chunk]:
         else:
             document = f"{name}/section-{seen[name] // _SECTION:03}"
         seen[name] += 1
-        yield Chunk(id=f"{document}#{numbers[document]}", document=document, text=text or name, updated=_day(document))
+        yield Chunk(
+            id=f"{document}#{numbers[document]}", document=document, text=text.strip() or name, updated=_day(document)
+        )
         numbers[document] += 1
 
 

@@ -6,8 +6,6 @@ from an OpenAI-compatible endpoint of the benchmark.
 """
 
 import json
-import os
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +29,8 @@ from benchmarks.foreign.systems import (
     System,
     Turns,
     free_port,
-    serve,
+    running_program,
+    served,
     wait_for,
 )
 from benchmarks.foreign.vectors import DIMENSIONS, Floats, coarse
@@ -168,11 +167,11 @@ class FullText(PostgresqlSystem):
         )
 
     def document(self) -> dict[str, Any]:
-        """Write a statement of our own under the preset; ranks are no cosines."""
+        """Write a statement of our own under the preset; ranks are no cosines, and have no bound."""
         return self.retriever(
             options={"table": "search_chunks"},
             request={"sql": "SELECT id, text, source AS document, score FROM search_chunks(:query, :k)"},
-            scorer={"kind": "judged"},
+            scorer={"kind": "score", "scale": "unbounded", "anchor": 1},
         )
 
 
@@ -194,11 +193,9 @@ class VectorDatabase(System):
     @contextmanager
     def embedding(self) -> Iterator[None]:
         """Serve the endpoint."""
-        server = serve(self._embed)
-        self.embedder_url = f"http://127.0.0.1:{server.server_port}/v1"
-        yield
-        server.shutdown()
-        server.server_close()
+        with served(self._embed) as port:
+            self.embedder_url = f"http://127.0.0.1:{port}/v1"
+            yield
 
     @property
     def embedding_document(self) -> dict[str, Any]:
@@ -355,20 +352,11 @@ class Chroma(VectorDatabase):
         """Run Chroma, the proxy and the embedder."""
         port = free_port()
         self._server = f"http://127.0.0.1:{port}"
-        command = [SERVERS / "chroma", "run", "--path", folder / "chroma", "--host", "127.0.0.1", "--port", str(port)]
-        environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "ANONYMIZED_TELEMETRY": "False"}
-        with (
-            (folder / "chroma.log").open("wb") as log,
-            subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, env=environment) as process,  # noqa: S603 - of our lock
-            self.embedding(),
-        ):
-            wait_for(f"{self._server}/api/v2/heartbeat", folder / "chroma.log")
-            proxy = serve(self._forward)
-            self._proxy_port = proxy.server_port
-            yield
-            proxy.shutdown()
-            proxy.server_close()
-            process.terminate()
+        command = [SERVERS / "chroma", "run", "--path", folder / "chroma", "--host", "127.0.0.1", "--port", port]
+        with running_program(command, folder, ANONYMIZED_TELEMETRY="False"), self.embedding():
+            wait_for(f"{self._server}/api/v2/heartbeat", folder)
+            with served(self._forward) as self._proxy_port:
+                yield
 
     def build(self, build: Build) -> Index:
         """Make a collection."""

@@ -6,6 +6,7 @@ between an index and the caller. What a system cannot have is in `lacks`, with a
 """
 
 import json
+import os
 import sqlite3
 import subprocess
 import threading
@@ -35,6 +36,7 @@ MODEL: Final = "lsi-150"
 _RRF: Final = 60
 _FRESH_SINCE: Final = "2025-01-01"
 _SLOWEST_START_SECONDS: Final = 60
+_LOG: Final = "program.log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,11 +190,8 @@ class ServedSystem(System):
     def serving(self, folder: Path) -> Iterator[None]:
         """Serve the endpoint."""
         del folder
-        server = serve(self._respond)
-        self.port = server.server_port
-        yield
-        server.shutdown()
-        server.server_close()
+        with served(self._respond) as self.port:
+            yield
 
     def publish(self) -> None:
         """Forget the answers of indexes that are gone, whose ids may be given again; the healthy one stays."""
@@ -463,22 +462,12 @@ class Haystack(ServedSystem):
     @contextmanager
     def serving(self, folder: Path) -> Iterator[None]:
         """Run Haystack in a process of its own environment."""
-        program = Path(__file__).parent / "haystack_process.py"
+        command = [SERVERS / "python", "-P", Path(__file__).parent / "haystack_process.py"]
         with (
-            (folder / "haystack.log").open("w") as log,
-            subprocess.Popen(  # noqa: S603 - of our lock
-                [SERVERS / "python", "-P", program],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env={"HOME": str(folder), "HAYSTACK_TELEMETRY_ENABLED": "False"},
-            ) as process,
+            running_program(command, folder, piped=True, HAYSTACK_TELEMETRY_ENABLED="False") as self._process,
             super().serving(folder),
         ):
-            self._process = process
             yield
-            process.terminate()
 
     def build(self, build: Build) -> Index:
         """Write the documents; another scoring is another BM25 with other k1 and b."""
@@ -559,18 +548,11 @@ class McpTool(ServedSystem):
         """Run the MCP server, whose tool asks the endpoint."""
         self._mcp_port = free_port()
         program = Path(__file__).parent / "mcp_process.py"
-        with super().serving(folder), (folder / "mcp.log").open("wb") as log:
-            command = [
-                str(SERVERS / "python"),
-                "-P",
-                str(program),
-                str(self._mcp_port),
-                f"http://127.0.0.1:{self.port}/search",
-            ]
-            with subprocess.Popen(command, stdout=log, stderr=log, env={"HOME": str(folder)}) as process:  # noqa: S603 - of our lock
-                wait_for(f"http://127.0.0.1:{self._mcp_port}/mcp", folder / "mcp.log")
+        with super().serving(folder):
+            command = [SERVERS / "python", "-P", program, self._mcp_port, f"http://127.0.0.1:{self.port}/search"]
+            with running_program(command, folder):
+                wait_for(f"http://127.0.0.1:{self._mcp_port}/mcp", folder)
                 yield
-                process.terminate()
 
     def build(self, build: Build) -> Index:
         """Make both indexes; another scoring is another weight of the vectors."""
@@ -619,8 +601,9 @@ class _Server(ThreadingHTTPServer):
         """Pass over connections that were cut."""
 
 
-def serve(respond: Callable[[BaseHTTPRequestHandler, bytes], tuple[int, bytes]]) -> ThreadingHTTPServer:
-    """Serve JSON on a free port of 127.0.0.1."""
+@contextmanager
+def served(respond: Callable[[BaseHTTPRequestHandler, bytes], tuple[int, bytes]], port: int = 0) -> Iterator[int]:
+    """Serve JSON on a port of 127.0.0.1, a free one where none is given, and yield it."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -640,9 +623,13 @@ def serve(respond: Callable[[BaseHTTPRequestHandler, bytes], tuple[int, bytes]])
         def log_message(self, *_: object) -> None:
             pass
 
-    server = _Server(("127.0.0.1", 0), Handler)
+    server = _Server(("127.0.0.1", port), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+    try:
+        yield int(server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def free_port() -> int:
@@ -651,12 +638,33 @@ def free_port() -> int:
         return server.server_port
 
 
-def wait_for(url: str, log: Path) -> None:
-    """Wait until a server answers, whatever it says."""
+@contextmanager
+def running_program(
+    command: Sequence[object], folder: Path, *, piped: bool = False, **environment: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a program of others, its home and its `program.log` in a folder; it is ended whatever happens."""
+    with (folder / _LOG).open("w") as log:
+        process = subprocess.Popen(  # noqa: S603 - of our lock
+            list(map(str, command)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE if piped else log,
+            stderr=log,
+            text=True,
+            env={"PATH": os.environ["PATH"], "HOME": str(folder), **environment},
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(_SLOWEST_START_SECONDS)
+
+
+def wait_for(url: str, folder: Path) -> None:
+    """Wait until a program answers, whatever it says."""
     until = time.monotonic() + _SLOWEST_START_SECONDS
     while time.monotonic() < until:
         with suppress(httpx2.TransportError):
             httpx2.get(url, trust_env=False, timeout=5)
             return
         time.sleep(0.1)
-    raise SystemExit(f"{url} does not answer; see {log}")
+    raise SystemExit(f"{url} does not answer: {(folder / _LOG).read_text(encoding='utf-8')[-2000:]}")
