@@ -10,7 +10,7 @@ those that are there. A pair of system and collection takes three to six minutes
 import argparse
 from pathlib import Path
 
-from benchmarks.foreign.collections import DATA, NAMES, read
+from benchmarks.foreign.collections import DATA, DEMO, NAMES, read
 from benchmarks.foreign.databases import Chroma, FullText, Pgvector
 from benchmarks.foreign.faults import faults
 from benchmarks.foreign.systems import Fts5, Haystack, Lsi, McpTool, System
@@ -25,7 +25,7 @@ def main() -> None:
     names = [one.name for one in SYSTEMS]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.foreign")
     parser.add_argument("--system", nargs="+", choices=names, default=names)
-    parser.add_argument("--collection", nargs="+", choices=NAMES, default=NAMES)
+    parser.add_argument("--collection", nargs="+", choices=(*NAMES, DEMO), default=NAMES)
     parser.add_argument("--fault", nargs="+", default=[""])
     parser.add_argument("--healthy", type=int, default=24)
     parser.add_argument("--out", type=Path, default=Path("foreign.jsonl"))

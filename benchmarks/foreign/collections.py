@@ -17,11 +17,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from app.demo.corpus import cut
+import yaml
+
+from app.demo.corpus import cut, read_corpus
 from benchmarks.text_indexes import CHUNK_CHARACTERS, read_collection
 from benchmarks.text_indexes import Collection as Texts
 
 DATA: Final = Path("../shared/data")
+DEMO: Final = "demo"
+"""The shipped corpus and canaries, for a small cut of a trial; the others are in `DATA`."""
+_DEMO_CANARIES: Final = Path(__file__).parent.parent.parent / "canaries/dataforge.yaml"
 NAMES: Final = ("xquad_en", "chunkeval", "cranfield")
 CANARIES: Final = 120
 K: Final = 5
@@ -139,6 +144,8 @@ def suite_for(collection: Collection, ids_of: Callable[[str], Sequence[str]]) ->
 
 def read(name: str, data: Path = DATA) -> Collection:
     """Read a collection from the folder of all."""
+    if name == DEMO:
+        return _demo()
     texts = read_collection(data / name)
     parts = [texts, read_collection(data / "chunkeval")] if name == "xquad_en" else [texts]
     chunks = [chunk for part in parts for chunk in _chunks(part)]
@@ -163,6 +170,22 @@ def read(name: str, data: Path = DATA) -> Collection:
         reserve=tuple(chunk for chunk in chunks if chunk.document in reserved),
         questions=tuple(questions),
     )
+
+
+def _demo() -> Collection:
+    chunks = [
+        Chunk(id=one.id, document=f"{one.topic}/{one.document}", text=one.text, updated=_day(one.document))
+        for one in sorted(read_corpus(), key=lambda one: (one.topic, one.document))
+    ]
+    ids = {chunk.id for chunk in chunks}
+    canaries = yaml.safe_load(_DEMO_CANARIES.read_text(encoding="utf-8"))["canaries"]
+    wanted = [(one["key"], one["query"], one.get("expected_chunks", [])) for one in canaries]
+    questions = [
+        Question(key=key, text=query, expected=tuple(expected))
+        for key, query, expected in wanted
+        if expected and all(isinstance(one, str) and one in ids for one in expected)
+    ]
+    return Collection(name=DEMO, chunks=tuple(chunks), reserve=(), questions=tuple(questions))
 
 
 def _chunks(texts: Texts) -> Iterable[Chunk]:

@@ -137,7 +137,7 @@ class FullText(PostgresqlSystem):
     """PostgreSQL's full text search in a function of the database."""
 
     name = "postgresql"
-    lacks: ClassVar = {"vectors": "words", "ef_search": "exact", "kept": "none"}
+    lacks: ClassVar = {"vectors": "words", "ef_search": "exact", "kept": "none", "endpoint": "none"}
 
     def build(self, build: Build) -> Index:
         """Make a table."""
@@ -214,6 +214,8 @@ class VectorDatabase(System):
 
     def _embed(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, bytes]:
         del request
+        if self.front.embedder_fails:
+            return 500, b'{"error": {"message": "CUDA out of memory"}}'
         texts = json.loads(body)["input"]
         data = [
             {"object": "embedding", "index": place, "embedding": self._vector(text).tolist()}

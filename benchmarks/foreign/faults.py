@@ -1,4 +1,4 @@
-"""What goes wrong, how it is made, what may be told of it: 35 faults, ten of them twice: statistics refitted and kept.
+"""What goes wrong, how it is made, what may be told of it: 36 faults, ten of them twice: statistics refitted and kept.
 
 A fault has the causes that are right, those that may stand beside one, and whether it must page at all. `CAUSES` are
 the words by which a sentence names a cause; `told` reads them in their order. Who is truly hurt is computed from the
@@ -269,18 +269,18 @@ def _index(
 
 
 def _losses() -> Iterator[Fault]:
-    scores = ("scores",)
+    aside = ("scores", "outranked")  # where statistics are refitted, some of the others move
     yield from _both(
         "5 % of the documents lost",
         lambda one: _without(one, one.collection.some_documents(0.05, "lost")),
         causes=("missing",),
-        beside=("scores", "filter"),
+        beside=(*aside, "filter"),
     )
     yield from _both(
         "stale copy, 15 % missing",
         lambda one: _stale(one, 0.15),
         causes=("missing",),
-        beside=("scores", "texts"),
+        beside=(*aside, "texts"),
         adds=True,
     )
     filtered = ("missing", "filter")
@@ -288,23 +288,23 @@ def _losses() -> Iterator[Fault]:
         "one group filtered away",
         lambda one: _without_groups(one, _groups(one)[:1]),
         causes=filtered,
-        beside=scores,
+        beside=aside,
         group=lambda one: _groups(one)[0],
     )
     yield from _both(
         "three groups filtered away",
         lambda one: _without_groups(one, _groups(one)[:3]),
         causes=filtered,
-        beside=scores,
+        beside=aside,
     )
     yield from _both(
         "all after a date gone",
         lambda one: [chunk for chunk in one.collection.chunks if chunk.updated < _GONE_SINCE],
         causes=filtered,
-        beside=scores,
+        beside=aside,
     )
     yield from _both(
-        "half of the shards lost", lambda one: one.collection.chunks[::2], causes=("missing",), beside=scores
+        "half of the shards lost", lambda one: one.collection.chunks[::2], causes=("missing",), beside=aside
     )
 
 
@@ -431,6 +431,13 @@ def _answers() -> Iterator[Fault]:
         name="half of the answers HTTP 500",
         make=lambda one: one.break_front(Front(fail_every=2)),
         causes=("error",),
+        names_canaries=False,
+    )
+    yield Fault(
+        name="embedder HTTP 500",
+        make=lambda one: one.break_front(Front(embedder_fails=True)),
+        causes=("error",),
+        needs=("endpoint",),
         names_canaries=False,
     )
     yield Fault(

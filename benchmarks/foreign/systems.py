@@ -87,6 +87,7 @@ class Front:
     characters: int | None = None
     scale: float = 1.0
     seconds: float = 0.0
+    embedder_fails: bool = False
 
     def change(self, hits: Sequence[Hit]) -> list[Hit]:
         """Return the hits as they arrive, but for those answers that fail or are empty now and then."""
@@ -265,7 +266,7 @@ class Fts5(ServedSystem):
     """SQLite FTS5 behind a small endpoint that is asked by GET."""
 
     name = "fts5"
-    lacks: ClassVar = {"vectors": "words", "ef_search": "exact", "adding": "refits"}
+    lacks: ClassVar = {"vectors": "words", "ef_search": "exact", "adding": "refits", "endpoint": "none"}
 
     def build(self, build: Build) -> Index:
         """Make a table; without a refit, rows that are gone are filtered out at each query."""
@@ -375,7 +376,7 @@ class Lsi(ServedSystem):
     """LSI vectors behind an endpoint."""
 
     name = "lsi"
-    lacks: ClassVar = {"scoring": "cosine", "ef_search": "exact"}
+    lacks: ClassVar = {"scoring": "cosine", "ef_search": "exact", "endpoint": "none"}
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         super().__init__(chunks)
@@ -451,7 +452,13 @@ class Haystack(ServedSystem):
     """BM25 of Haystack's InMemoryDocumentStore, served as Hayhooks serves a pipeline."""
 
     name = "haystack"
-    lacks: ClassVar = {"vectors": "words", "ef_search": "exact", "kept": "refits", "analyzer": "one"}
+    lacks: ClassVar = {
+        "vectors": "words",
+        "ef_search": "exact",
+        "kept": "refits",
+        "analyzer": "one",
+        "endpoint": "none",
+    }
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         super().__init__(chunks)
@@ -536,7 +543,7 @@ class McpTool(ServedSystem):
     """A tool of a real MCP server over a hybrid search, FTS5 beside LSI."""
 
     name = "mcp"
-    lacks: ClassVar = {"ef_search": "exact"}
+    lacks: ClassVar = {"ef_search": "exact", "endpoint": "none"}
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         super().__init__(chunks)

@@ -21,7 +21,7 @@ from typing import Any, Final
 import httpx2
 
 from benchmarks.foreign.collections import Collection, suite_for
-from benchmarks.foreign.faults import FETCHED, Bench, Fault, Hurt, hurt
+from benchmarks.foreign.faults import FETCHED, Bench, Fault, Hurt, faults, hurt
 from benchmarks.foreign.systems import ROOT, System, free_port, served
 
 CHECK: Final = "trial"
@@ -255,6 +255,10 @@ def read_rows(out: Path) -> list[Row]:
     if not out.exists():
         return []
     rows = [Row(**json.loads(line)) for line in out.read_text(encoding="utf-8").splitlines()]
+    by_name = {fault.name: fault for fault in faults()}
+    for row in rows:  # by the words of today
+        if row.fault in by_name and row.summary:
+            row.verdict, row.told = by_name[row.fault].verdict(row.summary, [row.causes, *row.reasons])
     return list({(row.system, row.collection, row.fault): row for row in rows}.values())
 
 
