@@ -101,6 +101,7 @@ class Trial:
             run = self._run()
         self._wait_for_deliveries()
         row = self._row(f"{runs} healthy runs", wanted=False)
+        row.noticeable = False
         row.pages = row.false_pages = len(self._receiver.since(0, "alert.opened"))
         row.summary = f"coverage {run['coverage']} of {run['canaries']['total']} canaries, {run['verdict']}"
         row.reasons = tuple(map(str, run["reasons"]))
@@ -125,6 +126,8 @@ class Trial:
                 self._judge(row, run, fault, truth, start)
             if after >= RUNS_AFTER:
                 break
+        if row.noticed is None:
+            row.reasons = (f"coverage {run['coverage']}, {run['verdict']}", *map(str, run["reasons"]))
         before_heal = len(self._receiver.messages)
         if last := [one["data"]["summary"] for one in self._receiver.since(start) if one["data"]["summary"]]:
             row.last_verdict, _ = fault.verdict(last[-1], row.reasons)
@@ -257,6 +260,8 @@ def read_rows(out: Path) -> list[Row]:
     rows = [Row(**json.loads(line)) for line in out.read_text(encoding="utf-8").splitlines()]
     by_name = {fault.name: fault for fault in faults()}
     for row in rows:  # by the words of today
+        if row.noticeable and not row.pages_wanted and row.worse:
+            row.false_pages = 0  # a harmless change that did harm, such as a basis learned anew
         if row.fault in by_name and row.summary:
             row.verdict, row.told = by_name[row.fault].verdict(row.summary, [row.causes, *row.reasons])
     return list({(row.system, row.collection, row.fault): row for row in rows}.values())
