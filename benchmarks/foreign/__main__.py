@@ -1,10 +1,11 @@
 """Whether the cause is right on systems we did not make: tries faults on them and prints a table.
 
     python -m benchmarks.foreign [--system NAME ...] [--collection NAME ...] [--fault TEXT ...] [--healthy N]
-        [--out FILE] [--data FOLDER] [--table]
+        [--fresh FAULTS] [--out FILE] [--data FOLDER] [--table]
 
 Rows are kept as JSON lines, so that a trial that was broken off goes on where it was; `--table` prints the table of
-those that are there. A pair of system and collection takes three to six minutes. A part of a fault's name names it.
+those that are there. All faults of a pair of system and collection share a service and a database, unless `--fresh`
+makes them anew after so many faults. A pair takes three to eight minutes. A part of a fault's name names it.
 """
 
 import argparse
@@ -30,11 +31,12 @@ def main() -> None:
     parser.add_argument("--healthy", type=int, default=24)
     parser.add_argument("--out", type=Path, default=Path("foreign.jsonl"))
     parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--fresh", type=int, metavar="FAULTS")
     parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
     chosen = [one for one in faults() if any(part in one.name for part in asked.fault)]
     if not asked.table:
-        plan = Plan(faults=chosen, healthy_runs=asked.healthy, out=asked.out)
+        plan = Plan(faults=chosen, healthy_runs=asked.healthy, out=asked.out, fresh=asked.fresh)
         for name in asked.collection:
             collection = read(name, asked.data)
             for system in SYSTEMS:

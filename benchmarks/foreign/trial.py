@@ -218,6 +218,8 @@ class Plan:
     faults: Sequence[Fault]
     healthy_runs: int
     out: Path
+    fresh: int | None = None
+    """A new service and database after so many faults; None = one for all."""
 
 
 def try_pair(system_class: type[System], collection: Collection, plan: Plan) -> None:
@@ -232,12 +234,16 @@ def try_pair(system_class: type[System], collection: Collection, plan: Plan) -> 
         suite = suite_for(collection, lambda query: [hit.chunk.id for hit in system.rankings(query, FETCHED)[0]])
         healthy = {question.key: system.rankings(question.text, FETCHED)[0] for question in suite.questions}
         bench = Bench(system=system, collection=collection, suite=suite, healthy=healthy)
-        write_file(Path(home) / "canaries.yaml", bench, receiver)
-        with service(Path(home)) as client:
-            trial = Trial(bench, client, receiver)
-            keep(trial.watch_healthy(plan.healthy_runs), plan.out)
-            for fault in left:
-                keep(trial.try_fault(fault), plan.out)
+        for start in range(0, len(left), plan.fresh or len(left)):
+            receiver.messages.clear()
+            folder = Path(home) / f"service-{start}"
+            folder.mkdir()
+            write_file(folder / "canaries.yaml", bench, receiver)
+            with service(folder) as client:
+                trial = Trial(bench, client, receiver)
+                keep(trial.watch_healthy(plan.healthy_runs), plan.out)
+                for fault in left[start : start + (plan.fresh or len(left))]:
+                    keep(trial.try_fault(fault), plan.out)
 
 
 def keep(row: Row, out: Path) -> None:
