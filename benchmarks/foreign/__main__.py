@@ -9,6 +9,8 @@ makes them anew after so many faults. A pair takes three to eight minutes. A par
 """
 
 import argparse
+import signal
+import sys
 from pathlib import Path
 
 from benchmarks.foreign.collections import DATA, DEMO, NAMES, read
@@ -34,6 +36,7 @@ def main() -> None:
     parser.add_argument("--fresh", type=int, metavar="FAULTS")
     parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is ended
     chosen = [one for one in faults() if any(part in one.name for part in asked.fault)]
     if not asked.table:
         plan = Plan(faults=chosen, healthy_runs=asked.healthy, out=asked.out, fresh=asked.fresh)
