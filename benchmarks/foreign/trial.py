@@ -266,6 +266,8 @@ def read_rows(out: Path) -> list[Row]:
     rows = [Row(**json.loads(line)) for line in out.read_text(encoding="utf-8").splitlines()]
     by_name = {fault.name: fault for fault in faults()}
     for row in rows:  # by the words of today
+        if row.fault in by_name and by_name[row.fault].may_be_quiet:
+            row.noticeable = row.noticed is not None
         if row.noticeable and not row.pages_wanted and row.worse:
             row.false_pages = 0  # a harmless change that did harm, such as a basis learned anew
         if row.fault in by_name and row.summary:
