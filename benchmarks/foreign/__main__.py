@@ -15,8 +15,9 @@ from pathlib import Path
 
 from benchmarks.foreign.collections import DATA, DEMO, NAMES, read
 from benchmarks.foreign.databases import Chroma, FullText, Pgvector
+from benchmarks.foreign.endpoints import Fts5, Haystack, Lsi, McpTool
 from benchmarks.foreign.faults import faults
-from benchmarks.foreign.systems import Fts5, Haystack, Lsi, McpTool, System
+from benchmarks.foreign.systems import System
 from benchmarks.foreign.table import markdown
 from benchmarks.foreign.trial import Plan, read_rows, try_pair
 

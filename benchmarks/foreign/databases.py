@@ -25,7 +25,6 @@ from benchmarks.foreign.systems import (
     Front,
     Hit,
     Index,
-    Models,
     System,
     Turns,
     free_port,
@@ -33,7 +32,7 @@ from benchmarks.foreign.systems import (
     served,
     wait_for,
 )
-from benchmarks.foreign.vectors import DIMENSIONS, Floats, coarse
+from benchmarks.foreign.vectors import DIMENSIONS, Floats, Models, coarse
 from tests.support.databases import PASSWORD, READER, Database, database
 
 _TENANT: Final = "/api/v2/tenants/default_tenant/databases/default_database"

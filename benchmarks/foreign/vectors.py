@@ -7,12 +7,17 @@ randomised one (Halko et al. 2011), seeded, so that a refit takes a second and t
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+
+from app.demo.corpus import terms as stems
+from benchmarks.foreign.collections import Chunk
+from benchmarks.foreign.systems import Build
 
 DIMENSIONS: Final = 150
 _OVERSAMPLED: Final = 20
@@ -80,3 +85,30 @@ def coarse(vectors: Floats, dimensions: int | None, *, one_bit: bool = False) ->
     if one_bit:
         changed = np.where(changed >= 0, 1.0, -1.0)
     return unit(changed)
+
+
+class Models:
+    """The embedders of a system: the usual one and another, learned from the healthy chunks, and refitted ones."""
+
+    def __init__(self, healthy: Sequence[Chunk]) -> None:
+        self._texts = [chunk.text for chunk in healthy]
+
+    @cached_property
+    def usual(self) -> Embedder:
+        """LSI over words."""
+        return Embedder(self._texts)
+
+    @cached_property
+    def other(self) -> Embedder:
+        """LSI over character 4-grams."""
+        return Embedder(self._texts, terms=grams)
+
+    def of(self, build: Build, *, fixed: bool) -> tuple[Embedder, Embedder]:
+        """Return the embedder of the chunks and that of the queries. `fixed`: a model is not learned from the index."""
+        usual = self.usual
+        if build.other_analyzer or (
+            build.refit and not fixed and [chunk.text for chunk in build.chunks] != self._texts
+        ):
+            usual = Embedder([chunk.text for chunk in build.chunks], terms=stems if build.other_analyzer else words)
+        documents = self.other if build.other_index_model else usual
+        return documents, self.other if build.other_query_model else usual

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.foreign.collections import DEMO, read
+from benchmarks.foreign.endpoints import Fts5
 from benchmarks.foreign.faults import Fault, faults, told
-from benchmarks.foreign.systems import Fts5
 from benchmarks.foreign.trial import Plan, read_rows, try_pair
 
 FAULTS = {fault.name: fault for fault in faults()}
