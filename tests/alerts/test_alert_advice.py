@@ -9,7 +9,8 @@ from app.alerts.domain import ChangedCanaries, Degradation, all_lost_text, chunk
 from app.alerts.domain.state import TransitionType
 from app.alerts.domain.summaries import CAUSE_ADVICE, EMBEDDER_ADVICE, AlertFacts, alert_advice
 from app.base.values import Cause, Judgment, Outcome, Reason, RuleKind, Step
-from app.diagnosis.domain.run_causes import RunCause, RunCauseKind
+from app.diagnosis.domain.run_causes import RunCause
+from app.diagnosis.domain.run_changes import RunCauseKind
 from app.retrievers.domain.probes import FailureSummary
 
 CHANGED = ChangedCanaries(count=3, of=9, reasons=[(Reason.MISSING,)] * 3)

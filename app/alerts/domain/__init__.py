@@ -155,7 +155,24 @@ class RuleEvidence(EvidenceFields, total=False):
 class RunCauseView(TypedDict):
     """The one cause that explains a whole run; shares and recalls are in [0, 1]."""
 
-    kind: Literal["rechunked", "reindexed", "renamed_documents", "embedder_changed", "scores_changed"]
+    kind: Literal[
+        "rechunked",
+        "reindexed",
+        "renamed_documents",
+        "embedder_changed",
+        "texts_changed",
+        "scores_changed",
+        "empty_answers",
+        "limited",
+        "score_threshold",
+        "missing",
+        "replicas_differ",
+        "search_misses",
+        "near_copies",
+        "new_chunks",
+        "other_vectors",
+        "ranking_changed",
+    ]
     since_run: int
     before_run: int
     canaries: int
@@ -169,6 +186,14 @@ class RunCauseView(TypedDict):
     score_change: float | None
     detail: str | None
     quiet_runs: int
+    shape: str | None
+    """What the changed answers have in common, of causes told by that."""
+    evidence: str | None
+    """What is seen of it, in numbers."""
+    against: str | None
+    """What it does not explain."""
+    beside: str | None
+    """A second cause, of other answers."""
     phrase: str
     reason: str
 

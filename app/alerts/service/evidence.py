@@ -178,7 +178,7 @@ def _overruled_by(row: DiagnosisRow, cause: RunCause) -> DiagnosisRow:
     """Diagnosis of a canary by the run's cause, where its own contradicts that."""
     if not cause.overrules(Cause(row.cause)):
         return row
-    return replace(row, cause=Cause.SCORE_DRIFT, reason=f"Explained by the run's cause: {cause.phrase}")
+    return replace(row, cause=cause.cause or Cause.SCORE_DRIFT, reason=f"Explained by the run's cause: {cause.phrase}")
 
 
 def _member(

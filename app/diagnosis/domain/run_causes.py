@@ -1,8 +1,9 @@
 """What canaries of a run have in common: one cause that the whole run shares, and the headline of those degraded.
 
-A run's cause is that chunks were re-cut or re-indexed, documents renamed, scores or the embedder changed;
-`runs.service.finalising` looks for it. Headlines are made of counts, causes and the names that people gave to canaries,
-categories, tags and documents; they hold no retrieved text. Causes of single canaries are in `chunk_causes`.
+`find_run_cause` lets causes compete: what shape the changed answers have (`run_changes`), whether their chunks are
+there under other ids, whether their scores moved; `runs.service.finalising` asks it. Headlines are made of counts,
+causes and the names that people gave to canaries, categories, tags and documents; they hold no retrieved text. Causes
+of single canaries are in `chunk_causes`.
 """
 
 from collections import Counter
@@ -21,31 +22,18 @@ from app.base.values import Canary, Cause, Ranking
 from app.diagnosis.domain import Case
 from app.diagnosis.domain.chunk_causes import by_content, change_of, limit_of
 from app.diagnosis.domain.chunks import MOSTLY, Search, SearchedChunk, containment, overlap, reanchor, search_for
+from app.diagnosis.domain.run_changes import FEWEST, Answers, Change, RunCauseKind, explain
 from app.retrievers.domain.retrievers import Scale
+from app.scoring.matching import match, prepare
 from app.scoring.suites import Group, GroupKind
 
 HALF = 0.5
 
 
-class RunCauseKind(StrEnum):
-    """Kind of change of the whole index or encoder."""
-
-    RECHUNKED = "rechunked"
-    """The same texts, cut differently, under other ids."""
-    REINDEXED = "reindexed"
-    """The same chunks, under other ids."""
-    RENAMED_DOCUMENTS = "renamed_documents"
-    """The same chunks, of documents by other names."""
-    EMBEDDER_CHANGED = "embedder_changed"
-    """The embedder returns other vectors for the reference texts."""
-    TEXTS_CHANGED = "texts_changed"
-    """The same chunks, under the same ids, have other texts: cut, emptied, rewritten."""
-    SCORES_CHANGED = "scores_changed"
-    """The same chunks have other scores: the encoder or the scoring changed."""
-
-
 RENAMING = frozenset({RunCauseKind.RECHUNKED, RunCauseKind.REINDEXED, RunCauseKind.RENAMED_DOCUMENTS})
 """Kinds after which judgments are to be re-anchored."""
+SHORTER = frozenset({RunCauseKind.EMPTY_ANSWERS, RunCauseKind.LIMITED, RunCauseKind.SCORE_THRESHOLD})
+"""Kinds of which answers have fewer hits: what is not there says nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +65,20 @@ class RunCause:
     """Further details, a sentence without its full stop."""
     quiet_runs: int = 0
     """Number of runs in a row, up to now, that have it without any loss."""
+    shape: str | None = None
+    """The phrase of a cause that `run_changes` told, with its figures."""
+    evidence: str | None = None
+    """What is seen of it, in numbers; a sentence without its full stop."""
+    against: str | None = None
+    """What it does not explain, as a clause; None = there is nothing."""
+    beside: str | None = None
+    """The phrase of a second cause, of other answers."""
 
     @property
     def is_harmful(self) -> bool:
         """Whether it loses something: expected chunks by their names, or scores and vectors that no longer fit."""
+        if self.shape is not None:  # told of any change; the detector says whether it does harm
+            return False
         return self.affected > 0 or self.kind not in {*RENAMING, RunCauseKind.TEXTS_CHANGED}
 
     def is_reportable(self, run_id: int) -> bool:
@@ -90,6 +88,8 @@ class RunCause:
     @property
     def phrase(self) -> str:
         """Its name with figures, for the first line of an alert: `chunks re-cut under other ids (...)`."""
+        if self.shape is not None:
+            return " and ".join(one for one in (self.shape, self.beside) if one)
         texts = self.detail if self.kind is RunCauseKind.TEXTS_CHANGED else None
         figures = texts or self._recall or self._score or self._unseen
         return f"{self._name} ({figures})" if figures else self._name
@@ -97,27 +97,29 @@ class RunCause:
     @property
     def reason(self) -> str:
         """A sentence without its full stop, for the run's page."""
-        text = f"{self._name[0].upper()}{self._name[1:]} since run {self.since_run}"
-        parts = [one for one in (self._recall, self._unseen, self._split, self._score, self.detail) if one]
+        name = self.phrase if self.shape is not None else self._name
+        text = f"{name[0].upper()}{name[1:]} since run {self.since_run}"
+        figures = (self._recall, self._unseen, self._split, self._score, self.evidence, self.against, self.detail)
+        parts = [one for one in figures if one]
         return f"{text}: {'; '.join(parts)}" if parts else text
 
     @property
     def advice(self) -> str:
         """What to do about it."""
-        return EMBEDDER_ADVICE if self.cause is None else CAUSE_ADVICE[self.cause]
+        return _ADVICE.get(self.kind) or (EMBEDDER_ADVICE if self.cause is None else CAUSE_ADVICE[self.cause])
 
     @property
     def cause(self) -> Cause | None:
         """The cause of the single canaries that it explains; None = they keep their own."""
-        if self.kind in RENAMING:
-            return Cause.RECHUNKED
-        if self.kind is RunCauseKind.TEXTS_CHANGED:
-            return Cause.TEXTS_CHANGED
-        return Cause.SCORE_DRIFT if self.kind is RunCauseKind.SCORES_CHANGED else None
+        return _CAUSES.get(self.kind)
 
     def overrules(self, cause: Cause) -> bool:
         """Whether it replaces the cause of a single canary: another model makes chunks look missing."""
-        return self.kind is RunCauseKind.EMBEDDER_CHANGED and cause not in {Cause.SCORE_DRIFT, Cause.RETRIEVER_ERROR}
+        if self.kind is RunCauseKind.MISSING:  # scores move with a collection; what else is found stands
+            return cause in {Cause.SCORE_DRIFT, Cause.UNSTABLE}
+        if self.kind is RunCauseKind.EMBEDDER_CHANGED:
+            return cause not in {Cause.SCORE_DRIFT, Cause.RETRIEVER_ERROR}
+        return self.shape is not None and cause not in {self.cause, Cause.RETRIEVER_ERROR}
 
     @property
     def as_json(self) -> RunCauseView:
@@ -185,8 +187,43 @@ _PHRASES = {
 }
 
 
-FEWEST = 3
-"""Canaries or judgments; fewer have causes of their own."""
+_CAUSES = {
+    RunCauseKind.RECHUNKED: Cause.RECHUNKED,
+    RunCauseKind.REINDEXED: Cause.RECHUNKED,
+    RunCauseKind.RENAMED_DOCUMENTS: Cause.RECHUNKED,
+    RunCauseKind.TEXTS_CHANGED: Cause.TEXTS_CHANGED,
+    RunCauseKind.SCORES_CHANGED: Cause.SCORE_DRIFT,
+    RunCauseKind.EMPTY_ANSWERS: Cause.TRUNCATED,
+    RunCauseKind.LIMITED: Cause.TRUNCATED,
+    RunCauseKind.SCORE_THRESHOLD: Cause.TRUNCATED,
+    RunCauseKind.MISSING: Cause.MISSING,
+    RunCauseKind.REPLICAS_DIFFER: Cause.UNSTABLE,
+    RunCauseKind.SEARCH_MISSES: Cause.UNSTABLE,
+    RunCauseKind.NEAR_COPIES: Cause.DUPLICATES,
+    RunCauseKind.NEW_CHUNKS: Cause.OUTRANKED,
+    RunCauseKind.OTHER_VECTORS: Cause.SCORE_DRIFT,
+    RunCauseKind.RANKING_CHANGED: Cause.SCORE_DRIFT,
+}
+_ADVICE = {
+    RunCauseKind.EMPTY_ANSWERS: "Check that the index or collection has its documents, and that its name, alias, "
+    "tenant and filters are right; where only some answers are empty, look for time limits and failing shards.",
+    RunCauseKind.LIMITED: "Look for a lower limit (k, size, limit) in the retriever or in what calls it.",
+    RunCauseKind.SCORE_THRESHOLD: "Look for a new or higher score threshold in the retriever or in what calls it.",
+    RunCauseKind.MISSING: "Find out whether these documents were deleted, are filtered away or were left out when the "
+    "index was copied or built. Bring them back, or retire the canaries if that was on purpose.",
+    RunCauseKind.REPLICAS_DIFFER: "Compare the replicas or versions behind the address, their numbers of documents and "
+    "their models, and take the one that differs out of service.",
+    RunCauseKind.SEARCH_MISSES: "Raise the search effort of the vector index (ef_search, nprobe, num_candidates), or "
+    "rebuild the index.",
+    RunCauseKind.NEW_CHUNKS: "Look at what was added: it may answer as well, and then the canary may expect it; if "
+    "not, take it out.",
+    RunCauseKind.OTHER_VECTORS: "Make queries and index use the same embedding model: bring the former one back, or "
+    "embed the whole index with the new one.",
+    RunCauseKind.RANKING_CHANGED: "Find out which model, analyzer or scoring was changed. Compare the runs for what "
+    "got better and worse, and accept the present as normal if it is meant.",
+}
+
+
 SHARE = 0.1
 """Least share of the judgments found by name before that must be lost for a cause of the whole run."""
 
@@ -203,6 +240,8 @@ class Pair:
     canary: Canary
     before: Ranking
     now: Ranking
+    earlier: Ranking | None = None
+    """Of the run before this one, where that was not healthy either."""
 
 
 def find_run_cause(
@@ -210,11 +249,75 @@ def find_run_cause(
 ) -> RunCause | None:
     """Return the cause that the canaries of a run share; None where there is none.
 
-    Chunks were renamed where a tenth of the judgments found by name before are not any more (three at least), or half
-    of the hits of the top k, and at least half of these are found by their texts, in chunks that no canary retrieved
-    before. Scores changed where those of the same chunks moved for half of the canaries, by more than new or deleted
-    documents explain.
+    Answers that became shorter come first. Chunks were renamed where a tenth of the judgments found by name before are
+    not any more (three at least), or half of the hits of the top k, and at least half of these are found by their
+    texts, in chunks that no canary retrieved before. Then counts what `run_changes` tells of whole answers. Scores
+    changed where those of the same chunks moved for half of the canaries, by more than new or deleted documents
+    explain.
     """
+    figures = RunCause(
+        kind=RunCauseKind.SCORES_CHANGED, since_run=since_run, before_run=before_run, canaries=len(pairs)
+    )
+    answers = Answers(
+        before=[pair.before for pair in pairs],
+        now=[pair.now for pair in pairs],
+        earlier=[pair.earlier for pair in pairs],
+    )
+    changes = explain(answers)
+    if changes and changes[0].kind in SHORTER:
+        return _of_changes(figures, changes, pairs, k, scale)
+    return (
+        _renamed(figures, pairs[:: -(-len(pairs) // _MOST_TEXTS) or 1], k)
+        or _of_changes(figures, changes, pairs, k, scale)
+        or _other_scores(figures, pairs, scale)
+    )
+
+
+_MOST_TEXTS = 200
+"""Canaries whose texts are compared; a sample of more would say the same."""
+
+
+def _of_changes(
+    figures: RunCause, changes: Sequence[Change], pairs: Sequence[Pair], k: int, scale: Scale | None
+) -> RunCause | None:
+    if not changes:
+        return None
+    first, *others = changes
+    if first.kind in {RunCauseKind.RANKING_CHANGED, RunCauseKind.OTHER_VECTORS}:
+        first = replace(first, evidence=f"{first.evidence}; {_moves(pairs, k)}")
+        if scale is Scale.UNBOUNDED:  # a sum of word weights has no vectors
+            first = replace(first, kind=RunCauseKind.RANKING_CHANGED, phrase="another analyzer or another scoring")
+    return replace(
+        figures,
+        kind=first.kind,
+        affected=int(first.affected.sum()),
+        shape=first.phrase,
+        evidence=first.evidence,
+        against=first.against or None,
+        beside=others[0].phrase if others else None,
+    )
+
+
+def _moves(pairs: Sequence[Pair], k: int) -> str:
+    """How many canaries rank their first expected chunk better, lower, and outside the top k where it was inside."""
+    better = lower = lost = 0
+    for pair in pairs:
+        if pair.before.ids != pair.now.ids and pair.canary.expects:
+            prepared = prepare(pair.canary.judgments)
+            was, stands = (
+                min((rank for rank in match(prepared, one).first if rank is not None), default=_NOWHERE)
+                for one in (pair.before, pair.now)
+            )
+            better += stands < was
+            lost += was <= k < stands
+            lower += was < stands and not was <= k < stands
+    return f"{better:,} canaries rank what they expect better, {lower:,} lower, and {lost:,} lost it"
+
+
+_NOWHERE = 1_000_000
+
+
+def _renamed(figures: RunCause, pairs: Sequence[Pair], k: int) -> RunCause | None:
     hits_before = {hit for pair in pairs for hit in zip(pair.before.ids, pair.before.texts, strict=True)}
     before_ids = {chunk for chunk, _ in hits_before}
     moved = [pair for pair in pairs if not _is_settled(pair)]
@@ -222,21 +325,22 @@ def find_run_cause(
     could_be_renamed = sum(one.lost for one in _names(moved, k, hits_before)) >= FEWEST
     kinds = _renamed_judgments(all_names()) if could_be_renamed else Counter()
     kinds = kinds or _renamed_hits(pairs, k, hits_before)
-    figures = RunCause(
-        kind=RunCauseKind.SCORES_CHANGED, since_run=since_run, before_run=before_run, canaries=len(pairs)
+    if not kinds:
+        return None
+    return replace(
+        figures,
+        kind=max(_ORDER, key=lambda kind: kinds[kind]),
+        affected=len({one.pair for one in all_names() if one.lost}),
+        recall_by_id_before=_share(one.by_name_before for one in all_names() if one.named),
+        recall_by_id_now=_share(one.by_name_now for one in all_names() if one.named),
+        recall_by_passage_before=_share(one.is_found_before for one in all_names()),
+        recall_by_passage_now=_share(one.is_found_now for one in all_names()),
+        unseen_ids=_share(chunk not in before_ids for pair in pairs for chunk in pair.now.ids),
+        split=sum(one.renaming.split for one in all_names() if one.renaming is not None),
     )
-    if kinds:
-        return replace(
-            figures,
-            kind=max(_ORDER, key=lambda kind: kinds[kind]),
-            affected=len({one.pair for one in all_names() if one.lost}),
-            recall_by_id_before=_share(one.by_name_before for one in all_names() if one.named),
-            recall_by_id_now=_share(one.by_name_now for one in all_names() if one.named),
-            recall_by_passage_before=_share(one.is_found_before for one in all_names()),
-            recall_by_passage_now=_share(one.is_found_now for one in all_names()),
-            unseen_ids=_share(chunk not in before_ids for pair in pairs for chunk in pair.now.ids),
-            split=sum(one.renaming.split for one in all_names() if one.renaming is not None),
-        )
+
+
+def _other_scores(figures: RunCause, pairs: Sequence[Pair], scale: Scale | None) -> RunCause | None:
     changes = [change for pair in pairs if (change := change_of(pair.before, [pair.now])) is not None]
     far = [one.median for one in changes if one.median > limit_of(scale) and not by_content(scale, one)]
     if len(far) >= max(FEWEST, HALF * len(pairs)):

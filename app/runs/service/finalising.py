@@ -34,16 +34,15 @@ from app.detection.service.detectors import EndingRun
 from app.detection.store import DetectionRow
 from app.diagnosis import store as diagnoses
 from app.diagnosis.domain.run_causes import (
-    FEWEST,
     HALF,
     RENAMING,
     SHARE,
     Pair,
     RunCause,
-    RunCauseKind,
     find_run_cause,
     read_run_cause,
 )
+from app.diagnosis.domain.run_changes import FEWEST, RunCauseKind
 from app.diagnosis.service.reanchoring import outdate_returned
 from app.records.domain import RunCounts
 from app.records.service.figures import embedder_finding
@@ -420,7 +419,7 @@ def _references(store: Store, plan: Plan, places: Sequence[int]) -> dict[int, in
     return references
 
 
-MOST_COMPARED: Final = 200
+MOST_COMPARED: Final = 1_000
 """Canaries; of larger suites that many are compared, spread evenly."""
 QUIET_RUNS: Final = 20
 """After so many runs a cause that did no harm is how things are."""
@@ -437,9 +436,10 @@ def find_cause(
 ) -> RunCause | None:
     """Recognise the cause of a run that is about to end; None where nothing explains all of it, or it is unknown.
 
-    A run is compared with the one before and, once a cause stands, with the run before that cause: it stands until
-    things are as they were, people accept them, or nothing fell for `QUIET_RUNS` runs. An index cut anew explains
-    more than its chunks' texts do.
+    A run is compared with the last healthy one, before the alarm that is open, else with the one before and, once a
+    cause stands, with the run before that cause: it stands until things are as they were, people accept them, or
+    nothing fell for `QUIET_RUNS` runs. What is known of the embedder explains more than other vectors do; an index cut
+    anew more than its chunks' texts, and texts that were all cut more than anything.
     """
     changed = scores.results
     if detection is None:
@@ -450,17 +450,23 @@ def find_cause(
     standing = _standing(connection, plan, before_run)
     if standing is not None and standing.kind not in {RunCauseKind.EMBEDDER_CHANGED, RunCauseKind.TEXTS_CHANGED}:
         compared = _compared(connection, plan, gathered, standing) if changed else standing
+    elif changed and detection.row.open:
+        compared = _since_alarm(connection, plan, gathered, detection.row)
     elif _is_worth_comparing(plan, changed):
         compared = _compared(connection, plan, gathered, before_run)
-    elif changed:
-        compared = _since_alarm(connection, plan, gathered, detection.row)
     else:
         compared = None
-    cause = compared or _embedder_cause(facts, standing, plan.run.id, before_run)
+    of_embedder = _embedder_cause(facts, standing, plan.run.id, before_run)
+    cause = of_embedder if compared is None or compared.kind in _OF_MODELS else compared
+    cause = cause or compared
     of_texts = _texts_cause(plan, scores, standing, before_run)
     if of_texts is not None and (cause is None or _explains_more(of_texts, scores.texts, cause)):
         cause = of_texts
     return None if cause is None else _counted_on(cause, detection.row)
+
+
+_NEARLY_ALL: Final = 0.8
+_OF_MODELS: Final = {RunCauseKind.OTHER_VECTORS, RunCauseKind.RANKING_CHANGED, RunCauseKind.SCORES_CHANGED}
 
 
 def _standing(connection: Connection, plan: Plan, before_run: int) -> RunCause | None:
@@ -515,9 +521,7 @@ def _fallen(plan: Plan, changed: ScoredRankings, places: Sequence[int]) -> int:
 
 def _since_alarm(connection: Connection, plan: Plan, gathered: Gathered, row: DetectionRow) -> RunCause | None:
     """Compare with the run before the alarm that stands: an index may be made anew over several runs."""
-    if not row.open or row.since_run is None:
-        return None
-    if row.body.get("culprits", {}).get("total", 0) < FEWEST:
+    if row.since_run is None:
         return None
     before_run = results.newest_known_id(connection, plan.run.check_id, before=row.since_run)
     return None if before_run is None else _compared(connection, plan, gathered, before_run)
@@ -537,9 +541,21 @@ def _compared(connection: Connection, plan: Plan, gathered: Gathered, before: Ru
     )
     both = {place: then[plan.inputs.canary_ids[place]][0] for place in places if plan.inputs.canary_ids[place] in then}
     now = {place: one for place in both if (one := gathered.ranking_ids[place]) is not None}
-    rankings = _rankings(connection, plan, {*both.values(), *now.values()})
+    newest = results.newest_known_id(connection, plan.run.check_id)
+    earlier: Mapping[int, int] = {}
+    if newest is not None and newest > before_run:
+        held = results.rankings_at(
+            connection, plan.run.check_id, newest, [plan.inputs.canary_ids[place] for place in now]
+        )
+        earlier = {place: held[one][0] for place in now if (one := plan.inputs.canary_ids[place]) in held}
+    rankings = _rankings(connection, plan, {*both.values(), *now.values(), *earlier.values()})
     pairs = [
-        Pair(canary=plan.inputs.canaries[place], before=rankings[both[place]], now=rankings[now[place]])
+        Pair(
+            canary=plan.inputs.canaries[place],
+            before=rankings[both[place]],
+            now=rankings[now[place]],
+            earlier=rankings[earlier[place]] if place in earlier else None,
+        )
         for place in now
     ]
     scorer = plan.inputs.retriever.scorer
@@ -573,9 +589,15 @@ def _texts_cause(plan: Plan, scores: RunScores, standing: RunCause | None, befor
 
 
 def _explains_more(of_texts: RunCause, texts: ChangedTexts, cause: RunCause) -> bool:
-    """Whether lost texts explain a run better: not an index cut anew, in which texts are under ids never seen."""
+    """Whether lost texts explain a run better: not an index cut anew, in which texts are under ids never seen.
+
+    Such an index has other pieces under the same ids, too; where nearly all are but parts of what they were, texts were
+    cut.
+    """
     if not of_texts.affected or cause.kind is RunCauseKind.EMBEDDER_CHANGED:
         return False
+    if texts.damaged >= _NEARLY_ALL:
+        return True
     is_recut = cause.kind in RENAMING and (cause.unseen_ids or 0.0) >= SHARE
     return not is_recut and (not texts.compared or texts.damaged >= HALF)
 

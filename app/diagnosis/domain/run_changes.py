@@ -1,0 +1,610 @@
+"""What the answers of a whole run say about why they changed, from stored rankings alone.
+
+Answers are compared with those of a healthy run, hit by hit, for all canaries, also those that did not change: each
+cause predicts what is lost and gained, and where. A deletion takes its chunks out of every answer, and what is left
+closes up in its order; new chunks push others down and take nothing away; another model does both alike; replicas that
+differ leave some answers as they were. `weigh` counts, `explain` tells the causes that fit, the one that explains most
+first. Chunks that are re-cut or renamed are told by their texts, in `run_causes`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.base.texts import counted, percent_text, short_name
+from app.base.values import Ranking
+from app.diagnosis.domain.chunks import LIKE, containment
+
+Ints = NDArray[np.intp]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+class RunCauseKind(StrEnum):
+    """Kind of change of a whole run."""
+
+    RECHUNKED = "rechunked"
+    """The same texts, cut differently, under other ids."""
+    REINDEXED = "reindexed"
+    """The same chunks, under other ids."""
+    RENAMED_DOCUMENTS = "renamed_documents"
+    """The same chunks, of documents by other names."""
+    EMBEDDER_CHANGED = "embedder_changed"
+    """The embedder returns other vectors for the reference texts."""
+    TEXTS_CHANGED = "texts_changed"
+    """The same chunks, under the same ids, have other texts: cut, emptied, rewritten."""
+    SCORES_CHANGED = "scores_changed"
+    """The same chunks have other scores: the encoder or the scoring changed."""
+    EMPTY_ANSWERS = "empty_answers"
+    """Answers that had hits have none."""
+    LIMITED = "limited"
+    """No answer has more than a few hits, those that were the first."""
+    SCORE_THRESHOLD = "score_threshold"
+    """Hits below a score are not returned any more."""
+    MISSING = "missing"
+    """Chunks are in no answer any more, and the others closed up."""
+    REPLICAS_DIFFER = "replicas_differ"
+    """Some answers are as they were, the others come from another index."""
+    SEARCH_MISSES = "search_misses"
+    """Chunks are missed here and there, in no pattern: an approximate search."""
+    NEAR_COPIES = "near_copies"
+    """Near copies of what was found rank above it."""
+    NEW_CHUNKS = "new_chunks"
+    """Other new chunks do."""
+    OTHER_VECTORS = "other_vectors"
+    """Hardly an answer has a hit in common with before."""
+    RANKING_CHANGED = "ranking_changed"
+    """The same chunks in another order, everywhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """The answers of canaries to compare, as parallel lists."""
+
+    before: Sequence[Ranking]
+    """Of the last healthy run."""
+    now: Sequence[Ranking]
+    earlier: Sequence[Ranking | None]
+    """Of the run before this one, where it was not healthy either; None = there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hits:
+    """The hits of answers, flat: (hits,), by canary and rank."""
+
+    canary: Ints
+    rank: Ints
+    code: Ints
+    """Of the chunk, the same in both runs."""
+    other: Ints
+    """The chunk's rank in the other answer of the canary; -1 = it is not in it."""
+
+    @property
+    def alone(self) -> Bools:
+        """Hits that the canary's other answer does not have."""
+        return self.other < 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What changed, counted; arrays are (n,), by canary, but for hits."""
+
+    answers: Answers
+    before: Hits
+    now: Hits
+    sizes_before: Ints
+    sizes_now: Ints
+    absent: Bools
+    """(codes,): chunks of the healthy run that no answer has any more."""
+    unseen: Bools
+    """(codes,): chunks that no answer of the healthy run had."""
+    kept: Ints
+    in_order: NDArray[np.float64]
+    """Share of the neighbours among the kept hits that kept their order; 1 where there are none."""
+    dropped: Bools
+    """Hits of before that are gone although one that ranked lower was kept."""
+    pushing: Bools
+    """Hits of now that are new and rank above one that was kept."""
+
+    @property
+    def same(self) -> Bools:
+        """Canaries whose answer is as it was."""
+        whole = (self.kept == self.sizes_before) & (self.kept == self.sizes_now)
+        return np.asarray(whole & (self.in_order == 1))
+
+
+def weigh(answers: Answers) -> Counts:
+    """Count what changed."""
+    listed = [list(chain.from_iterable(one.ids for one in some)) for some in (answers.before, answers.now)]
+    codes = {chunk: code for code, chunk in enumerate(dict.fromkeys(chain(*listed)))}
+    sizes = [np.array([len(one.ids) for one in some], np.intp) for some in (answers.before, answers.now)]
+    before, now = (_flat(*one, codes) for one in zip(listed, sizes, strict=True))
+    count, known = len(answers.before), len(codes)
+    before_key, now_key = before[0] * known + before[2], now[0] * known + now[2]
+    was = Hits(canary=before[0], rank=before[1], code=before[2], other=_ranks_of(before_key, now_key, now[1]))
+    is_ = Hits(canary=now[0], rank=now[1], code=now[2], other=_ranks_of(now_key, before_key, before[1]))
+    in_before, in_now = np.zeros(known, np.bool_), np.zeros(known, np.bool_)
+    in_before[was.code], in_now[is_.code] = True, True
+    kept_was, kept_now = ~was.alone, ~is_.alone
+    last_before, last_now = np.full(count, -1), np.full(count, -1)
+    np.maximum.at(last_before, was.canary[kept_was], was.rank[kept_was])
+    np.maximum.at(last_now, is_.canary[kept_now], is_.rank[kept_now])
+    return Counts(
+        answers=answers,
+        before=was,
+        now=is_,
+        sizes_before=sizes[0],
+        sizes_now=sizes[1],
+        absent=in_before & ~in_now,
+        unseen=in_now & ~in_before,
+        kept=np.bincount(was.canary[kept_was], minlength=count),
+        in_order=_in_order(was.canary[kept_was], was.other[kept_was], count),
+        dropped=was.alone & (was.rank < last_before[was.canary]),
+        pushing=is_.alone & (is_.rank < last_now[is_.canary]),
+    )
+
+
+def scores_moved(counts: Counts) -> float:
+    """Return by how much the scores of kept hits changed, in the median, relative to what they were; 0 without any."""
+    before, now = (
+        np.array(list(chain.from_iterable(one.scores for one in some)), np.float64)  # None is NaN
+        for some in (counts.answers.before, counts.answers.now)
+    )
+    starts = np.cumsum(counts.sizes_now) - counts.sizes_now
+    kept = ~counts.before.alone
+    was = before[kept]
+    stands = now[starts[counts.before.canary[kept]] + counts.before.other[kept]]
+    known = np.isfinite(was) & np.isfinite(stands) & (was != 0)
+    return float(np.median(np.abs(stands - was)[known] / np.abs(was)[known])) if known.any() else 0.0
+
+
+def _flat(chunks: Sequence[str], sizes: Ints, codes: Mapping[str, int]) -> tuple[Ints, Ints, Ints]:
+    code = np.fromiter(map(codes.__getitem__, chunks), np.intp, len(chunks))
+    starts = np.cumsum(sizes) - sizes
+    return np.repeat(np.arange(len(sizes)), sizes), np.arange(len(code)) - np.repeat(starts, sizes), code
+
+
+def _ranks_of(keys: Ints, among: Ints, ranks: Ints) -> Ints:
+    if not len(among):
+        return np.full(len(keys), -1)
+    order = np.argsort(among)
+    places = np.minimum(np.searchsorted(among, keys, sorter=order), len(among) - 1)
+    found = order[places]
+    return np.where(among[found] == keys, ranks[found], -1)
+
+
+def _in_order(canary: Ints, rank: Ints, count: int) -> NDArray[np.float64]:
+    neighbours = canary[1:] == canary[:-1]
+    total = np.bincount(canary[1:][neighbours], minlength=count)
+    rising = np.bincount(canary[1:][neighbours & (rank[1:] > rank[:-1])], minlength=count)
+    return np.where(total > 0, rising / np.maximum(total, 1), 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A cause that fits what changed."""
+
+    kind: RunCauseKind
+    affected: Bools
+    """(n,): the canaries whose answers it explains."""
+    phrase: str
+    """For a headline, with its figures."""
+    evidence: str
+    """What is seen, in numbers; a sentence without its full stop."""
+    against: str = ""
+    """What it does not explain; a clause, empty where there is nothing."""
+
+
+FEWEST: Final = 3
+"""Answers; what fewer have in common may be chance."""
+_MOST: Final = 0.9
+_NEARLY_ALL: Final = 0.95
+_HALF: Final = 0.5
+
+
+def explain(answers: Answers) -> list[Change]:
+    """Return the causes that fit, the one that explains most first: two at most, empty where none does.
+
+    Answers that are shorter than they were are explained first, since nothing else can be said of what is not there.
+    """
+    counts = weigh(answers)
+    changes = [one for rule in (_above_threshold, _empty, _limited) if (one := rule(counts)) is not None][:1]
+    left = ~counts.same if not changes else ~counts.same & ~changes[0].affected
+    if left.sum() < FEWEST or (changes and left.sum() < (1 - _MOST) * len(left)):
+        return changes
+    for rule in _OF_WHOLE_ANSWERS:
+        found = rule(counts)
+        if found is not None:
+            return [*changes, found]
+    return changes
+
+
+# --- shorter answers -----------------------------------------------------------------------------------------
+
+
+def _empty(counts: Counts) -> Change | None:
+    had = counts.sizes_before > 0
+    empty = had & (counts.sizes_now == 0)
+    number, of = int(empty.sum()), int(had.sum())
+    if number < min(FEWEST, of) or not number:
+        return None
+    if number >= _NEARLY_ALL * of:
+        return Change(
+            kind=RunCauseKind.EMPTY_ANSWERS,
+            affected=empty,
+            phrase="every answer is empty" if number == of else f"{number:,} of {of:,} answers are empty",
+            evidence=f"{number:,} of {counted(of, 'answer')} that had hits have none, and no error is told",
+        )
+    rest = had & ~empty
+    same = int((rest & counts.same).sum())
+    return Change(
+        kind=RunCauseKind.EMPTY_ANSWERS,
+        affected=empty,
+        phrase=f"{number:,} of {of:,} answers are empty",
+        evidence=f"{number:,} of {counted(of, 'answer')} that had hits have none; of the others {same:,} are as before",
+    )
+
+
+def _limited(counts: Counts) -> Change | None:
+    answered = counts.sizes_now > 0
+    if not answered.any():
+        return None
+    limit = int(counts.sizes_now.max())
+    longer = answered & (counts.sizes_before > limit)
+    cut = longer & (counts.sizes_now == limit) & (counts.kept == limit)
+    if cut.sum() < max(FEWEST, _MOST * longer.sum()) or longer.sum() < _HALF * answered.sum():
+        return None
+    before = int(np.median(counts.sizes_before[longer]))
+    return Change(
+        kind=RunCauseKind.LIMITED,
+        affected=cut,
+        phrase=f"at most {counted(limit, 'hit')} returned",
+        evidence=f"{int(cut.sum()):,} of {counted(int(longer.sum()), 'answer')} that had {before} hits have {limit}",
+    )
+
+
+def _above_threshold(counts: Counts) -> Change | None:
+    """Find that hits are gone from the ends of answers, all below the score of those that are left."""
+    shorter = (counts.sizes_now < counts.sizes_before) & (counts.sizes_before > 0)
+    ends = shorter & (counts.kept == counts.sizes_now) & (counts.in_order == 1)
+    if (ends & (counts.sizes_now > 0)).sum() < FEWEST or ends.sum() < max(_MOST * shorter.sum(), _HALF * len(ends)):
+        return None
+    if len(np.unique(counts.sizes_now[ends])) == 1:
+        return None
+    least = [min(scores) for one in counts.answers.now if (scores := [s for s in one.scores if s is not None])]
+    gone = [
+        score
+        for before, now, is_cut in zip(counts.answers.before, counts.answers.now, ends.tolist(), strict=True)
+        if is_cut
+        for score in before.scores[len(now.ids) :]
+        if score is not None
+    ]
+    if not least or not gone or np.mean(np.array(gone) < min(least)) < _MOST:
+        return None
+    return Change(
+        kind=RunCauseKind.SCORE_THRESHOLD,
+        affected=ends,
+        phrase=f"hits below a score of {min(least):.3g} are not returned",
+        evidence=f"{int(ends.sum()):,} answers end earlier, at different lengths: no hit scores below "
+        f"{min(least):.3g}, and {len(gone):,} of before did",
+    )
+
+
+# --- whole answers -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """How well it explains lost hits that some chunks are gone altogether.
+
+    Each chunk is gone with a chance `share`; one that is not is missed by each answer with a chance that depends on its
+    rank alone, `missed`. Both are fitted by expectation and maximisation (Dempster, Laird and Rubin, 1977).
+    """
+
+    share: float
+    missed: Floats
+    """(10,), by rank."""
+    gain: float
+    """By how much it is likelier than that none is gone, as a natural logarithm."""
+    chance: Floats
+    """(codes,): that a chunk is gone."""
+
+
+def fit_deletion(counts: Counts, of: Bools) -> Deletion:
+    """Fit it to the answers of some canaries."""
+    mine = of[counts.before.canary]
+    code, gone = counts.before.code[mine], counts.before.alone[mine]
+    rank = np.minimum(counts.before.rank[mine], _RANKS - 1)
+    known = len(counts.absent)
+    there = np.bincount(code, minlength=known) > 0
+    absent = there & (np.bincount(code[~gone], minlength=known) == 0)
+
+    def missed_by_rank(weight: Floats) -> Floats:
+        lost = np.bincount(rank, weights=gone * weight, minlength=_RANKS)
+        return (lost + 0.5) / (np.bincount(rank, weights=weight, minlength=_RANKS) + 1)
+
+    def likelihood(share: float, missed: Floats) -> tuple[float, Floats]:
+        pays = np.where(gone, np.log(missed)[rank], np.log1p(-missed)[rank])
+        whole = (1 - share) * np.exp(np.bincount(code, weights=pays, minlength=known)) + share * absent
+        whole = np.where(there, np.maximum(whole, _TINY), 1.0)
+        return float(np.log(whole).sum()), np.where(absent, share / whole, 0.0)
+
+    missed = missed_by_rank(np.ones(len(rank)))
+    none, _ = likelihood(0.0, missed)
+    share, missed = _FIRST_SHARE, missed / 2
+    for _ in range(_STEPS):
+        fitted, chance = likelihood(share, missed)
+        before, share = share, float(chance.sum() / max(there.sum(), 1))
+        missed = missed_by_rank(1 - chance[code])
+        if abs(share - before) < _SETTLED * before:
+            break
+    return Deletion(share=share, missed=missed, gain=fitted - none, chance=chance)
+
+
+_RANKS: Final = 10
+_TINY: Final = 1e-300
+_FIRST_SHARE: Final = 0.05
+_STEPS: Final = 25
+_SETTLED: Final = 0.003
+_GAIN: Final = 10.0
+"""A deletion is told where it is e^10 times likelier: the largest gain without one was 9.8, of another model."""
+_GAIN_WITH_OTHER_SCORES: Final = 50.0
+_MISSED_FIRST: Final = 0.08
+_MISSED_FIFTH: Final = 0.45
+"""Largest share of the first and fifth hits that answers miss by themselves while chunks are told as gone: refitted
+statistics move the lower ranks, another model or analyzer the first ones too."""
+_SURE: Final = 0.5
+
+
+MOVED_BY_CONTENT: Final = 0.1
+"""Scores of the same chunks move up to this in the median where others come or go and statistics are learned anew: .07
+at most where half of a collection was lost; .14 at least where the model was another."""
+
+
+def _is_deletion(one: Deletion, moved: float) -> bool:
+    fits = one.missed[0] <= _MISSED_FIRST and one.missed[4] <= _MISSED_FIFTH
+    return fits and one.gain >= _GAIN and (moved <= MOVED_BY_CONTENT or one.gain >= _GAIN_WITH_OTHER_SCORES)
+
+
+def _alternating(counts: Counts) -> Change | None:
+    """Find that answers which had changed in the run before are as they were, and others changed in their place."""
+    pairs = list(zip(counts.answers.earlier, counts.answers.before, strict=True))
+    known = np.array([earlier is not None for earlier, _ in pairs])
+    then = np.array([earlier is not None and earlier.ids != before.ids for earlier, before in pairs])
+    came, went = int((then & counts.same).sum()), int((known & ~then & ~counts.same).sum())
+    if min(came, went) < max(FEWEST, _FEWEST_OF_A_STATE * max(came, went)):
+        return None
+    return Change(
+        kind=RunCauseKind.REPLICAS_DIFFER,
+        affected=~counts.same,
+        phrase=_TWO_STATES,
+        evidence=f"{came:,} answers that had changed in the run before are as they were, to the last hit, and {went:,} "
+        "others changed in their place",
+    )
+
+
+def _replicas(counts: Counts) -> Change | None:
+    """Find that chunks are gone from the answers that changed, and there in those that did not."""
+    same, changed = counts.same & (counts.sizes_before > 0), ~counts.same
+    if min(same.sum(), changed.sum()) < max(FEWEST, _FEWEST_OF_A_STATE * len(same)):
+        return None
+    equally = min(same.sum(), changed.sum()) >= _FEWEST_HELD * len(same)
+    common = counts.kept[changed].sum() / max(int(counts.sizes_before[changed].sum()), 1)
+    if common <= _HARDLY and equally:
+        return Change(
+            kind=RunCauseKind.REPLICAS_DIFFER,
+            affected=changed,
+            phrase=_TWO_STATES,
+            evidence=f"{int(same.sum()):,} answers are as before, to the last hit, and the {int(changed.sum()):,} "
+            f"others still have {percent_text(common)} of their hits",
+        )
+    part = fit_deletion(counts, changed)
+    gone = part.chance > _SURE
+    in_changed = counts.before.alone & changed[counts.before.canary] & gone[counts.before.code]
+    held = same[counts.before.canary] & gone[counts.before.code]
+    if not _is_deletion(part, scores_moved(counts)) or held.sum() < max(FEWEST, _FEWEST_HELD * in_changed.sum()):
+        return None
+    return Change(
+        kind=RunCauseKind.REPLICAS_DIFFER,
+        affected=changed,
+        phrase=_TWO_STATES,
+        evidence=f"{counted(int(gone.sum()), 'chunk')} are gone from the {int(changed.sum()):,} answers that changed, "
+        f"and stand {int(held.sum()):,} times in the {int(same.sum()):,} that are as before, to the last hit",
+    )
+
+
+_TWO_STATES: Final = "answers come from two states of the index in turn: replicas differ"
+_FEWEST_OF_A_STATE: Final = 0.15
+_FEWEST_HELD: Final = 0.25
+"""Of a chunk that a replica lacks, as many hits are left as the others answer; a quarter of those that are lost."""
+
+
+def _missing(counts: Counts) -> Change | None:
+    everyone = np.ones(len(counts.kept), np.bool_)
+    whole = fit_deletion(counts, everyone)
+    gone = whole.chance > _SURE
+    if not _is_deletion(whole, scores_moved(counts)) or not gone.any():
+        return None
+    hits = counts.before.alone & gone[counts.before.code]
+    affected = _canaries(counts.before.canary[hits], counts)
+    where = _place_of(counts, gone)
+    moved = counts.in_order[~counts.same].mean() < _MOST
+    return Change(
+        kind=RunCauseKind.MISSING,
+        affected=affected,
+        phrase=f"chunks missing from the index{f', {where}' if where else ''}",
+        evidence=f"{counted(int(gone.sum()), 'chunk')} that {counted(int(affected.sum()), 'answer')} had are in no "
+        f"answer any more, about {percent_text(whole.share)} of all; what is left "
+        f"{'moved, as it does where statistics are learned anew' if moved else 'kept its order'}",
+        against=_unexplained(counts, affected),
+    )
+
+
+def _misses(counts: Counts) -> Change | None:
+    """Find hits that are lost here and there while all others keep their order and nothing new rises."""
+    dropped, pushing = int(counts.dropped.sum()), int(counts.pushing.sum())
+    changed = ~counts.same
+    ordered = counts.in_order[changed].mean()
+    if dropped < max(FEWEST, _MOST * (dropped + pushing)) or ordered < _NEARLY_ALL:
+        return None
+    missed = np.unique(counts.before.code[counts.dropped])
+    found = int((~counts.absent[missed]).sum())
+    if found < max(FEWEST, _FEWEST_HELD * len(missed)):
+        return None  # they may as well be gone from the index
+    return Change(
+        kind=RunCauseKind.SEARCH_MISSES,
+        affected=changed,
+        phrase="the vector search misses chunks here and there",
+        evidence=f"{dropped:,} hits are gone from the middle of {int(changed.sum()):,} answers, and what is left kept "
+        f"its order; {found:,} of {counted(len(missed), 'chunk')} are still in other answers",
+    )
+
+
+def _near_copies(counts: Counts) -> Change | None:
+    """Find that near copies of what was found, which no answer had before, push it down."""
+    new = _new_above(counts)
+    if new is None or (alike := _copied(counts, new)) < _HALF:
+        return None
+    affected = _canaries(counts.now.canary[new], counts)
+    return Change(
+        kind=RunCauseKind.NEAR_COPIES,
+        affected=affected,
+        phrase="crowded out by near copies",
+        evidence=f"{int(new.sum()):,} hits that no answer had before rank above known ones in {int(affected.sum()):,} "
+        f"answers; {percent_text(alike)} of them are near copies of hits of before",
+    )
+
+
+def _new_chunks(counts: Counts) -> Change | None:
+    """Find that other chunks which no answer had before do, while the known ones keep their order or their scores."""
+    new = _new_above(counts)
+    if new is None:
+        return None
+    pushing, dropped, moved = int(counts.pushing.sum()), int(counts.dropped.sum()), scores_moved(counts)
+    closed_up = pushing - dropped >= _HALF * pushing
+    if not closed_up and not 0 < moved <= MOVED_BY_CONTENT:
+        return None
+    affected = _canaries(counts.now.canary[new], counts)
+    rest = "which else kept their order" if closed_up else f"while scores moved by {percent_text(moved)} in the median"
+    return Change(
+        kind=RunCauseKind.NEW_CHUNKS,
+        affected=affected,
+        phrase="outranked by new chunks",
+        evidence=f"{int(new.sum()):,} hits that no answer had before rank above known ones in {int(affected.sum()):,} "
+        f"answers, {rest}",
+    )
+
+
+def _new_above(counts: Counts) -> Bools | None:
+    """Hits that no answer had before and that rank above known ones; None where most that rose are known."""
+    new = counts.pushing & counts.unseen[counts.now.code]
+    return new if new.sum() >= max(FEWEST, _MOSTLY_UNSEEN * counts.pushing.sum()) else None
+
+
+def _canaries(of: Ints, counts: Counts) -> Bools:
+    return np.bincount(of, minlength=len(counts.kept)) > 0
+
+
+_MOSTLY_UNSEEN: Final = 0.7
+_MOST_TEXTS: Final = 60
+
+
+def _copied(counts: Counts, new: Bools) -> float:
+    """Share of new hits whose text is mostly that of a hit of before, of the same canary; of some of them."""
+    places = np.flatnonzero(new)
+    places = places[:: -(-len(places) // _MOST_TEXTS)]
+    judged = alike = 0
+    for canary, rank in zip(counts.now.canary[places].tolist(), counts.now.rank[places].tolist(), strict=True):
+        text = counts.answers.now[canary].texts[rank]
+        olds = [one for one in counts.answers.before[canary].texts if one]
+        if text and olds:
+            judged += 1
+            alike += any(min(containment(text, old), 1.0) > LIKE for old in olds)
+    return alike / judged if judged else 0.0
+
+
+def _other_vectors(counts: Counts) -> Change | None:
+    """Find that hardly an answer has anything in common with before."""
+    both = (counts.sizes_before > 0) & (counts.sizes_now > 0)
+    common = counts.kept[both].sum() / max(int(counts.sizes_before[both].sum()), 1)
+    if (both & ~counts.same).sum() < max(FEWEST, _HALF * both.sum()) or common > _HARDLY:
+        return None
+    return Change(
+        kind=RunCauseKind.OTHER_VECTORS,
+        affected=both & ~counts.same,
+        phrase="hardly a hit in common with before: another embedding model for the queries or for the index",
+        evidence=f"{percent_text(common)} of the hits of before are still found, in {int(both.sum()):,} answers",
+    )
+
+
+def _reordered(counts: Counts) -> Change | None:
+    """Find that answers changed everywhere, in what they have and in what order."""
+    both = (counts.sizes_before > 0) & (counts.sizes_now > 0)
+    changed = both & ~counts.same
+    disturbed = changed & ((counts.in_order < 1) | _canaries(counts.now.canary[counts.pushing], counts))
+    if disturbed.sum() < max(FEWEST, _HALF * both.sum()):
+        return None
+    common = counts.kept[both].sum() / counts.sizes_before[both].sum()
+    return Change(
+        kind=RunCauseKind.RANKING_CHANGED,
+        affected=changed,
+        phrase="another encoder or another scoring",
+        evidence=f"{int(changed.sum()):,} of {int(both.sum()):,} answers have another order or other hits; "
+        f"{percent_text(common)} of the hits of before are still found",
+    )
+
+
+_HARDLY: Final = 0.15
+
+_OF_WHOLE_ANSWERS: Final[Sequence[Callable[[Counts], Change | None]]] = (
+    _alternating,
+    _missing,
+    _replicas,
+    _misses,
+    _near_copies,
+    _other_vectors,
+    _new_chunks,
+    _reordered,
+)
+
+
+def _unexplained(counts: Counts, affected: Bools) -> str:
+    others = ~counts.same & ~affected
+    return f"{int(others.sum()):,} other answers changed without one of these chunks" if others.any() else ""
+
+
+def _place_of(counts: Counts, gone: Bools) -> str:
+    """Say what the documents of the chunks that are gone have in common, where others do not have it."""
+    codes, first = np.unique(counts.before.code, return_index=True)
+    of = counts.answers.before
+
+    def stems(chosen: Bools) -> Counter[str]:
+        places = first[chosen]
+        hits = zip(counts.before.canary[places].tolist(), counts.before.rank[places].tolist(), strict=True)
+        return Counter(_stem(of[canary].documents[rank] or of[canary].ids[rank]) for canary, rank in hits)
+
+    lost = stems(gone[codes])
+    largest = lost.most_common(_MOST_GROUPS)
+    if sum(number for _, number in largest) < _MOST * lost.total():
+        return ""
+    left = stems(~gone[codes])
+    groups = [name for name, number in largest if number >= max(FEWEST, left[name])]
+    if sum(lost[name] for name in groups) < _MOST * lost.total():
+        return ""
+    named = " and ".join(map(short_name, groups))
+    return f"all in documents of {named}" if len(lost) == len(groups) else f"mostly in documents of {named}"
+
+
+def _stem(name: str) -> str:
+    """Return the first part of a document's name: what stands before the first slash, else before a number."""
+    head, slash, _ = name.partition("/")
+    return head if slash else name.rstrip("0123456789").rstrip("-_#. :") or name
+
+
+_MOST_GROUPS: Final = 3

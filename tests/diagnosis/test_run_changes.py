@@ -1,0 +1,194 @@
+"""Each cause that is told by the shape of changed answers, beside the one that looks most like it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.base.values import Ranking
+from app.diagnosis.domain.run_changes import Answers, Change, RunCauseKind, explain
+
+CANARIES, CHUNKS, DEPTH = 60, 160, 10
+SEEDS = range(4)
+
+
+@dataclass
+class Index:
+    """An index of made-up chunks; `scores` are of each canary for each chunk."""
+
+    scores: Any
+    ids: list[str]
+    texts: list[str]
+
+    @classmethod
+    def of(cls, seed: int) -> "Index":
+        """Make one: eight documents of two products, scores from 0 to 1."""
+        rng = np.random.default_rng(seed)
+        ids = [f"product-{'ab'[number % 2]}/doc-{number % 8}#{number}" for number in range(CHUNKS)]
+        texts = [" ".join(f"w{number}x{place}" for place in range(20)) for number in range(CHUNKS)]
+        return cls(scores=rng.random((CANARIES, CHUNKS)), ids=ids, texts=texts)
+
+    def without(self, gone: Callable[[int], bool]) -> "Index":
+        """Delete chunks, by their numbers."""
+        left = [number for number in range(len(self.ids)) if not gone(number)]
+        return Index(self.scores[:, left], [self.ids[one] for one in left], [self.texts[one] for one in left])
+
+    def moved(self, by: float, seed: int) -> "Index":
+        """Move all scores at random, as statistics that are learned anew do."""
+        noise = np.random.default_rng(seed).normal(0, by, self.scores.shape)
+        return replace(self, scores=self.scores + noise)
+
+    def with_new(self, texts: Sequence[str], scores: Any) -> "Index":
+        """Add chunks under new ids."""
+        ids = [f"import-{number}" for number in range(len(texts))]
+        return Index(np.hstack([self.scores, scores]), [*self.ids, *ids], [*self.texts, *texts])
+
+    def answers(self, depth: int = DEPTH) -> list[Ranking]:
+        """Answer all canaries."""
+        return [self._ranking(row, depth) for row in self.scores]
+
+    def _ranking(self, row: Any, depth: int) -> Ranking:
+        best = np.argsort(-row, kind="stable")[:depth].tolist()
+        return Ranking(
+            ids=tuple(self.ids[one] for one in best),
+            documents=tuple(self.ids[one].partition("#")[0] for one in best),
+            texts=tuple(self.texts[one] for one in best),
+            scores=tuple(float(row[one]) for one in best),
+            returned=len(best),
+        )
+
+
+def cut(ranking: Ranking, hits: Sequence[int]) -> Ranking:
+    """Keep some hits of an answer."""
+    columns: dict[str, Any] = {
+        name: tuple(getattr(ranking, name)[one] for one in hits) for name in ("ids", "documents", "texts", "scores")
+    }
+    return replace(ranking, **columns, returned=len(hits))
+
+
+def told(
+    before: Sequence[Ranking], now: Sequence[Ranking], earlier: Sequence[Ranking | None] | None = None
+) -> list[Change]:
+    return explain(Answers(before=before, now=now, earlier=earlier or [None] * len(now)))
+
+
+def kinds(before: Sequence[Ranking], now: Sequence[Ranking]) -> list[RunCauseKind]:
+    return [one.kind for one in told(before, now)]
+
+
+def mixed(seed: int, some: Sequence[Ranking], others: Sequence[Ranking], share: float = 0.5) -> list[Ranking]:
+    """Answer each canary from one of two states by chance."""
+    draws = np.random.default_rng(seed).random(len(some)) < share
+    return [a if drawn else b for a, b, drawn in zip(some, others, draws.tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_as_before_has_no_cause(seed: int) -> None:
+    answers = Index.of(seed).answers()
+    assert kinds(answers, answers) == []
+    assert kinds(answers, [*answers[:58], *reversed(answers[58:])]) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_all_and_some_empty_answers(seed: int) -> None:
+    answers = Index.of(seed).answers()
+    none = [cut(one, []) for one in answers]
+    (whole,) = told(answers, none)
+    assert (whole.kind, whole.phrase) == (RunCauseKind.EMPTY_ANSWERS, "every answer is empty")
+    (part,) = told(answers, [*none[:12], *answers[12:]])
+    assert (part.kind, part.phrase) == (RunCauseKind.EMPTY_ANSWERS, "12 of 60 answers are empty")
+    assert "of the others 48 are as before" in part.evidence
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_limit_and_a_threshold_are_told_apart(seed: int) -> None:
+    index = Index.of(seed)
+    answers = index.answers()
+    (limited,) = told(answers, index.answers(3))
+    assert (limited.kind, limited.phrase) == (RunCauseKind.LIMITED, "at most 3 hits returned")
+    least = float(np.median([one.scores[0] for one in answers]))
+    above = [cut(one, [place for place, score in enumerate(one.scores) if (score or 0) >= least]) for one in answers]
+    (threshold,) = told(answers, above)
+    assert threshold.kind is RunCauseKind.SCORE_THRESHOLD
+    assert threshold.phrase.startswith("hits below a score of 0.9")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("moved", [0.0, 0.01])
+def test_missing_chunks_whether_or_not_scores_moved_with_them(seed: int, moved: float) -> None:
+    index = Index.of(seed)
+    (found,) = told(index.answers(), index.without(lambda number: number % 10 == 0).moved(moved, seed).answers())
+    assert found.kind is RunCauseKind.MISSING
+    assert ("moved, as it does" in found.evidence) is bool(moved)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_missing_chunks_have_in_common_is_named(seed: int) -> None:
+    index = Index.of(seed)
+    (found,) = told(index.answers(), index.without(lambda number: number % 2 == 1).answers())
+    assert found.phrase == "chunks missing from the index, all in documents of product-b"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_another_model_is_told_from_missing_chunks_and_from_other_vectors(seed: int) -> None:
+    index = Index.of(seed)
+    assert kinds(index.answers(), index.moved(0.2, seed).answers()) == [RunCauseKind.RANKING_CHANGED]
+    assert kinds(index.answers(), Index.of(seed + 100).answers()) == [RunCauseKind.OTHER_VECTORS]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_replica_that_lacks_chunks_is_told_from_an_index_that_does(seed: int) -> None:
+    index = Index.of(seed)
+    stale = index.without(lambda number: number % 4 == 0).answers()
+    assert kinds(index.answers(), mixed(seed, index.answers(), stale)) == [RunCauseKind.REPLICAS_DIFFER]
+    other = mixed(seed, index.answers(), Index.of(seed + 100).answers())
+    assert kinds(index.answers(), other) == [RunCauseKind.REPLICAS_DIFFER]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_answers_that_alternate_are_told_in_the_second_run(seed: int) -> None:
+    index = Index.of(seed)
+    other = index.moved(0.2, seed).answers()
+    earlier = mixed(seed, index.answers(), other)
+    (found,) = told(index.answers(), mixed(seed + 1, index.answers(), other), earlier)
+    assert found.kind is RunCauseKind.REPLICAS_DIFFER
+    assert "that had changed in the run before are as they were" in found.evidence
+    (stands,) = told(index.answers(), other, other)
+    assert stands.kind is RunCauseKind.RANKING_CHANGED
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_approximate_search_misses_here_and_there_what_others_find(seed: int) -> None:
+    index, chance = Index.of(seed), np.random.default_rng(seed)
+    deep = index.answers(20)
+    now = [cut(one, np.flatnonzero(chance.random(20) > 0.15)[:DEPTH].tolist()) for one in deep]
+    assert kinds(index.answers(), now) == [RunCauseKind.SEARCH_MISSES]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_near_copies_are_told_from_other_new_chunks(seed: int) -> None:
+    index = Index.of(seed)
+    sources = np.random.default_rng(seed).permutation(CHUNKS)[:30].tolist()
+    above = index.scores[:, sources] + 0.001
+    copies = [" ".join(index.texts[one].split()[:-2]) for one in sources]
+    assert kinds(index.answers(), index.with_new(copies, above).answers()) == [RunCauseKind.NEAR_COPIES]
+    others = [f"another {one} text of its own {one}" for one in sources]
+    assert kinds(index.answers(), index.with_new(others, above).answers()) == [RunCauseKind.NEW_CHUNKS]
+
+
+def test_fewer_than_three_changed_answers_have_no_common_cause() -> None:
+    index = Index.of(1)
+    before = index.answers()
+    now = [*index.without(lambda number: number % 2 == 1).answers()[:2], *before[2:]]
+    assert told(before, now) == []
+
+
+@pytest.mark.parametrize("sizes", list(pairwise([0, 1, 2, 5])))
+def test_answers_of_any_size_are_compared(sizes: tuple[int, int]) -> None:
+    index = Index.of(2)
+    told(index.answers(sizes[0]), index.answers(sizes[1]))
+    told(index.answers(sizes[1]), index.answers(sizes[0]))
+    assert told([], []) == []
