@@ -61,7 +61,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "outranked": r"outranked|new (?:documents|chunks)|stand before",
 }
 """How a sentence names each cause. A joint phrase is one of its own: "another encoder or another scoring"."""
-_OPEN: Final = re.compile(r"not diagnosed")
+_OPEN: Final = re.compile(r"not explained")
 
 
 def told(sentence: str) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ class Fault:
     def verdict(self, summary: str, further: Sequence[str]) -> tuple[str, tuple[str, ...]]:
         """Judge what was told: the headline, and where it names no cause the sentences after it.
 
-        `right`: the first cause is, all others fit, two are named at most and nobody is left "not diagnosed".
+        `right`: the first cause is, all others fit, two are named at most and nobody is left "not explained".
         `partly`: a right one is named, among others. `wrong`, or `none`.
         """
         causes = next((found for sentence in (summary, *further) if (found := told(sentence))), ())

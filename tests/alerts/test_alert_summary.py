@@ -203,7 +203,7 @@ def test_a_cause_of_the_whole_run_stands_in_the_place_of_those_of_single_canarie
     [
         ({Cause.MISSING: 7}, "chunks missing from the index"),
         ({Cause.OUTRANKED: 2, Cause.MISSING: 5}, "5 missing from the index, 2 outranked"),
-        ({Cause.MISSING: 3}, "3 missing from the index, 4 not diagnosed"),
+        ({Cause.MISSING: 3}, "3 missing from the index, 4 others not explained yet"),
         ({}, ""),
     ],
 )

@@ -53,7 +53,7 @@ def test_a_baseline_says_how_many_would_have_fallen_by_chance(databases: Databas
     rates = [float(rate) for rate in baseline.rates[0, 0]]  # lost, right after having passed
     assert why is not None
     assert why.fleet_view["expected_by_chance"] == round(sum(rates), 3)
-    assert why.fleet.headline == f"3 of 20: not diagnosed yet; expected at most {sum(rates):.1f} by chance"
+    assert why.fleet.headline == f"3 of 20: not explained yet; expected at most {sum(rates):.1f} by chance"
 
 
 def test_of_a_canary_the_baseline_does_not_know_nothing_is_said_of_chance(
@@ -93,10 +93,10 @@ def test_nothing_fell_on_the_first_run_that_measured_and_an_outage_in_between_ma
     with world.store.read() as connection:
         told = [evidence.explain(connection, run.id) for run in (first, third)]
     assert told[0] is not None
-    assert told[0].fleet.headline == "2 of 4 canaries degraded in the first run: not diagnosed yet"
+    assert told[0].fleet.headline == "2 of 4 canaries degraded in the first run: not explained yet"
     assert told[0].fleet.fallen == 0
     assert told[1] is not None
-    assert told[1].fleet.headline == "1 of 4 (cat): not diagnosed yet"
+    assert told[1].fleet.headline == "1 of 4 (cat): not explained yet"
 
 
 def _baseline_of(store: Store, run_id: int) -> Baseline:

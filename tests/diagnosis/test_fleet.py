@@ -91,8 +91,8 @@ def test_most_of_a_group_points_at_a_part_of_the_index() -> None:
 
 def test_those_not_asked_about_are_said_to_be() -> None:
     told = fleet(suite({1: (Cause.MISSING, None), 60: (None, None), 90: (None, None)}))
-    assert told.headline == "3 of 200: 1 missing, 2 not diagnosed"
-    assert fleet(suite({1: (None, None)})).headline == "1 of 200 (canary-1): not diagnosed yet"
+    assert told.headline == "3 of 200: 1 missing, 2 others not explained yet"
+    assert fleet(suite({1: (None, None)})).headline == "1 of 200 (canary-1): not explained yet"
 
 
 def test_nothing_fell() -> None:
@@ -150,7 +150,7 @@ def test_who_was_well_when_asked_again_is_restless_and_did_not_fall() -> None:
     assert told.headline == "1 of 10 (fallen-1): 1 unstable; 2 of 3 healthy on retry"
     assert (told.shape, told.fallen, told.recovered_on_retry, told.causes) == (Shape.ONE, 1, 2, {Cause.UNSTABLE: 1})
     told = fleet(_asked_again(False, None))
-    assert told.headline == "1 of 9 (fallen-1): not diagnosed yet; 1 of 1 healthy on retry"
+    assert told.headline == "1 of 9 (fallen-1): not explained yet; 1 of 1 healthy on retry"
 
 
 def test_where_all_were_well_when_asked_again_nothing_fell() -> None:

@@ -18,7 +18,7 @@ LOSS = FAULTS["5 % of the documents lost, refitted"]
     [
         ("4 canaries lost their expected chunk: chunks missing from the index", "right"),
         ("4 canaries degraded: 3 missing from the index, 1 with other scores", "right"),
-        ("4 canaries degraded: 3 missing from the index, 9 not diagnosed", "partly"),
+        ("4 canaries degraded: 3 missing from the index, 9 others not explained yet", "partly"),
         ("9 canaries degraded: 7 missing from the index, 6 with other scores, 6 outranked", "partly"),
         ("9 canaries degraded: 7 with other scores, 2 missing from the index", "partly"),
         ("9 canaries degraded: scores of the same chunks changed: another encoder or another scoring", "wrong"),

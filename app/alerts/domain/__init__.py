@@ -272,16 +272,24 @@ def commonest_first(causes: Mapping[Cause, int]) -> list[tuple[Cause, int]]:
 def causes_text(causes: Mapping[Cause, int], count: int) -> str:
     """Causes of `count` canaries: `5 missing from the index, 2 outranked`; empty where none is known.
 
-    A cause that all of them share has no number.
+    A cause that all of them share has no number; two are named at most.
     """
     ordered = commonest_first(causes)
     if len(ordered) == 1 and ordered[0][1] >= count:
         return CAUSE_WORDS[ordered[0][0]].shared
-    parts = [f"{number:,} {CAUSE_WORDS[cause].counted}" for cause, number in ordered]
-    left = count - sum(causes.values())
-    if parts and left > 0:
-        parts.append(f"{left:,} not diagnosed")
-    return ", ".join(parts)
+    parts = [f"{number:,} {CAUSE_WORDS[cause].counted}" for cause, number in ordered[:MOST_NAMED]]
+    return ", ".join([*parts, *rest_text(ordered, count)]) if parts else ""
+
+
+MOST_NAMED: Final = 2
+"""Causes in a headline."""
+
+
+def rest_text(ordered: Sequence[tuple[Cause, int]], count: int) -> list[str]:
+    """Say in a headline how many of `count` canaries have other causes than it names, or none that is known."""
+    others, left = sum(number for _, number in ordered[MOST_NAMED:]), count - sum(number for _, number in ordered)
+    texts = [f"{others:,} of other causes"] if others else []
+    return [*texts, f"{counted(left, 'other')} not explained yet"] if left > 0 else texts
 
 
 def changed_text(changed: ChangedCanaries) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from app.alerts.domain import ChangedCanaries, cause_suffix, changed_text, commonest_first, predicate_text
+from app.alerts.domain import MOST_NAMED, ChangedCanaries, cause_suffix, changed_text, commonest_first, predicate_text
 from app.alerts.domain.rules import SlowerLimits
 from app.alerts.domain.state import TransitionType
 from app.base.texts import LATENCY_NAMES, bound_text, counted, duration_text, ratio_text, seconds_text, short_name
@@ -335,7 +335,6 @@ _REDIRECT: Final = (
 _FIRST_CLIENT_ERROR: Final = 400
 _SERVER_ERROR: Final = "Check the log of {who}."
 _FIRST_SERVER_ERROR: Final = 500
-_MOST_CAUSES: Final = 2
 
 
 def alert_advice(facts: AlertFacts) -> str:
@@ -377,5 +376,5 @@ def _canaries(changed: ChangedCanaries | None) -> str:
         return _UNKNOWN_CAUSE
     if changed.shared_advice:
         return changed.shared_advice
-    causes = [cause for cause, _ in commonest_first(changed.causes)[:_MOST_CAUSES]]
+    causes = [cause for cause, _ in commonest_first(changed.causes)[:MOST_NAMED]]
     return " ".join(CAUSE_ADVICE[cause] for cause in causes) or _UNKNOWN_CAUSE

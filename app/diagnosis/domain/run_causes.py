@@ -15,7 +15,7 @@ from math import exp, lgamma
 from statistics import median
 from typing import Any, cast
 
-from app.alerts.domain import CAUSE_WORDS, RunCauseView, commonest_first
+from app.alerts.domain import CAUSE_WORDS, MOST_NAMED, RunCauseView, commonest_first, rest_text
 from app.alerts.domain.summaries import CAUSE_ADVICE, EMBEDDER_ADVICE
 from app.base.texts import counted, percent_text, plural, short_name
 from app.base.values import Canary, Cause, Ranking
@@ -655,15 +655,10 @@ def _headline(
 
 
 def _causes(fallen: Sequence[Member]) -> str:
-    """Causes, the commonest first: `2 missing, 1 outranked to rank 14, 4 not diagnosed`."""
-    counts = Counter(member.cause for member in fallen if member.cause is not None)
-    undiagnosed = len(fallen) - counts.total()
-    parts = [
-        f"{count:,} {CAUSE_WORDS[cause].headline}{_ranks(cause, fallen)}" for cause, count in commonest_first(counts)
-    ]
-    if undiagnosed:
-        parts.append(f"{undiagnosed:,} not diagnosed" if parts else "not diagnosed yet")
-    return ", ".join(parts)
+    """Causes, the commonest first, two at most: `2 missing, 1 outranked to rank 14, 4 others not explained yet`."""
+    ordered = commonest_first(Counter(member.cause for member in fallen if member.cause is not None))
+    parts = [f"{count:,} {CAUSE_WORDS[cause].headline}{_ranks(cause, fallen)}" for cause, count in ordered[:MOST_NAMED]]
+    return ", ".join([*parts, *rest_text(ordered, len(fallen))]) if parts else "not explained yet"
 
 
 def _ranks(cause: Cause, fallen: Sequence[Member]) -> str:
