@@ -141,7 +141,7 @@ class World:
         return None
 
     def take_over(self, run_id: int, owner: str = "worker") -> ClaimedRun:
-        """Carry on a run whose worker others take for dead."""
+        """Begin a run, whatever else is due, or carry on one whose worker others take for dead."""
         return present(runs.begin(self.store, run_id, owner=owner, now=self.clock()))
 
     def due_runs(self) -> list[int]:
@@ -176,11 +176,7 @@ class World:
     def run(self, slug: str = CHECK, **more: Any) -> EndedRun:
         """Ask for a run and carry it out, a minute after the last."""
         self.clock.advance(60)
-        wished = self.wish(slug, **more)
-        claimed = self.claim()
-        assert claimed is not None
-        assert claimed.id == wished
-        ended = self.execute(claimed)
+        ended = self.execute(self.take_over(self.wish(slug, **more)))
         assert ended is not None
         return ended
 
