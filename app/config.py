@@ -1,6 +1,8 @@
 """Settings: read once from the environment (`COALMINE_` prefix), frozen, each with its description.
 
-A bad value stops the start and says which. Secrets have a `_FILE` twin that names a file holding the value.
+A bad value stops the start and says which. Secrets have a `_FILE` twin that names a file holding the value. Other
+variables read here: `COALMINE_API_KEY`, which commands send with `--server`; those of OpenTelemetry that say where
+traces go; and the service links of Kubernetes, which are passed over.
 """
 
 import re

@@ -1,4 +1,7 @@
-"""The outcome of a run: all numbers, reasons and the verdict, decided in one place; and views of a re-scoring.
+"""A run as it is judged: its inputs, its responses, and its outcome, which is decided in one place; re-scorings' views.
+
+`RunInputs` and `RunResponses` are all that numbers, reasons and verdict are made of; who has answers at hand makes the
+latter by `build_responses`.
 
 Live and resumed runs, the gate, re-scoring, trials and history call `evaluate`. The detector's alarm needs earlier
 runs, so it is passed in as a fact; the detector needs the scores, so `score` can be called first.

@@ -537,7 +537,7 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
         case RuleKind.DROP | RuleKind.REGRESSION | RuleKind.CANARY | RuleKind.LATENCY | RuleKind.SLOWER:
             return _judge_facts(rule, facts, unknown=unknown)
         case RuleKind.NO_DATA:
-            raise ValueError("no_data is not judged by runs; see alert_state.no_data_due.")
+            raise ValueError("no_data is not judged by runs; see alerts.domain.state.no_data_due.")
 
 
 def measure_value(aggregates: Aggregates, measure: str, category: str | None = None) -> float | None:

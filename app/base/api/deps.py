@@ -1,6 +1,7 @@
 """Authentication and authorisation: one dependency for every route, sessions; the injected store, vault and worker.
 
-A route needs scope `read` for GET and `write` for everything else, unless `needs` sets another.
+A route needs scope `read` for GET and `write` for everything else, unless `needs` sets another. A session is an
+encrypted cookie that names a key; it lasts twelve hours, and less where it is ended or its key revoked.
 """
 
 import ipaddress

@@ -1,6 +1,7 @@
-"""API keys and page sessions: creation, identification, revocation. Keys are hashed, and compared in constant time.
+"""API keys: creation, identification, revocation; and the page sessions that were ended before their time.
 
-Rows of keys are never deleted: the API is open until one is created.
+Keys are hashed, and compared in constant time. Their rows are never deleted: the API is open until one is created. A
+session is a cookie, which `base.api.deps` makes and reads; here is whether its key is in force and it was not ended.
 """
 
 import hmac

@@ -1,4 +1,7 @@
-"""Signing in with a key, and out. The browser gets an encrypted cookie, never the key."""
+"""Signing in with a key, and out. The browser gets an encrypted cookie, never the key.
+
+`base.api.deps` makes the cookie, and says for how long it is good.
+"""
 
 from datetime import UTC, datetime
 from urllib.parse import urlencode, urlsplit

@@ -2,7 +2,8 @@
 
 It finds problems within a document and those between documents: unknown references, measures that a check does not
 compute. The caller reads the files and passes texts, environment and a reader of secret files. `canary_export` writes
-them. Notes on thin suites, and on silences that name what does not exist, stand at the end.
+them. Notes on thin suites, and on silences that name what does not exist, stand at the end; `unknown_references` and
+`rule_keys` there are what `alerts.silences` refuses such silences by, wherever they were written.
 """
 
 import re

@@ -60,7 +60,7 @@ def _layouts(inputs: RunInputs) -> Iterator[tuple[Sequence[str], str, str]]:
 
 
 SHARD = 100
-"""Probes per shard: what is staged at once, and sent again at most after a crash."""
+"""Probes per shard. Only what is staged outlives a crash, and only full shards are; see `runs.service.runs`."""
 
 
 MOST_RANKINGS = 5_000

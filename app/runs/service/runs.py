@@ -1,8 +1,9 @@
 """A run, from its beginning to its verdict: ask, stage, judge, and finalise in one transaction.
 
 `execute` is the story where one process does it all; where several share the work it is cut into shards, from
-`begin_in_lanes` on. Scheduling queues runs, alerting decides what a verdict means for people. At the end, the trial of
-one canary as it is stored.
+`begin_in_lanes` on. A run whose process died is carried on by whoever gets its job: what is staged is not asked again,
+and after `RESUME_WITHIN` it ends with what it has. Scheduling queues runs, alerting decides what a verdict means for
+people. At the end, the trial of one canary as it is stored.
 """
 
 import logging
@@ -44,7 +45,7 @@ logger = logging.getLogger("coalmine.runs")
 RESUME_WITHIN: Final = timedelta(minutes=15)
 """After which the answers of a run are too far apart for one."""
 _BEGIN_WITHIN = timedelta(minutes=1)  # without one answer by then it is no hiccup, and nothing measured is lost
-_COMMIT_EVERY = timedelta(milliseconds=250)  # what a crash can cost, beyond the shards not yet full
+_COMMIT_EVERY = timedelta(milliseconds=250)  # what a crash can cost `execute`, beyond the shards not yet full
 
 
 def execute(
@@ -95,7 +96,7 @@ def _ask(
     clock: Callable[[], datetime],
     stopping: Callable[[], bool],
 ) -> bool:
-    """Ask what is not answered yet, committing shard by shard; False where the run was let go of or lost."""
+    """Ask what is not answered yet, and stage full shards now and then; False where the run was let go of or lost."""
     if clock() - plan.started_at > RESUME_WITHIN:
         return True  # answers this far apart are not one run: it ends partial
     if ended_early(answered):
