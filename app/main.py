@@ -47,7 +47,7 @@ from app.reports import metrics
 from app.retrievers.client.probe import RetrieverProbe, read_pasted
 from app.retrievers.domain.retrievers import Probe
 from app.retrievers.service.limits import share_limits
-from app.runs.api import Endings, Streams
+from app.runs.service.change_feed import Endings, Streams
 from app.site import PAGES, Compression, install_pages
 from app.wiring import (
     build_answer_tools,

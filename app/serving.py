@@ -33,7 +33,7 @@ from app.base.net.transfer import Request, raise_descriptor_limit
 from app.base.net.transport import send_one
 from app.base.terminal import Ending
 from app.main import Service
-from app.runs.api import Streams
+from app.runs.service.change_feed import Streams
 
 LOOPBACK_HOST = "127.0.0.1"
 LOOPBACK = "127.0.0.0/8,::1"

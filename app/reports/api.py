@@ -1,136 +1,30 @@
-"""REST routes of runs, results, reports and series, with the request that starts a run, and the history of a canary."""
+"""REST routes of a run's report, of series over runs, and of the history of a canary."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
-import anyio.to_thread
-from anyio import CapacityLimiter
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
-from app.base.api.bodies import OptionalContent, answers_with, refusals, text_answers
-from app.base.api.deps import StoreDep, refuse_unknown_parameters, wake
+from app.base.api.bodies import refusals, text_answers
+from app.base.api.deps import StoreDep, refuse_unknown_parameters
 from app.base.api.requests import expensive
-from app.base.api.schemas import (
-    LARGEST_ID,
-    Before,
-    Limit,
-    Page,
-    RunRequest,
-    Version,
-    body_schema,
-)
+from app.base.api.schemas import Limit, Version
 from app.base.db.engine import to_us
-from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, Problem
-from app.base.values import Category, Outcome, Reason, RunStatus, Trigger, Verdict
+from app.base.values import Category
 from app.detection.domain.views import EvidenceSeries
 from app.detection.service import baselines
-from app.records.domain import CanaryHistory, MeasureSeries, ReportView, ResultView, RunView
-from app.records.service import runs
+from app.records.domain import CanaryHistory, MeasureSeries, ReportView
 from app.reports.rendering import reports
 from app.reports.rendering.reports import page_policy, report_html
 from app.reports.service import charts
 from app.reports.service import reports as run_reports
-from app.reports.service.overview import Kind, Topic
-from app.runs.api import endings_of
-from app.runs.service import due_checks
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 
-
 _FIRST_YEAR, _LAST_YEAR = 1970, 9999
 REPORT_TYPES = ("text/markdown", "application/xml", "text/html")
-
-
-@router.post(
-    "/checks/{slug}/runs",
-    responses=answers_with(RunView, 200, 202),
-    openapi_extra=body_schema(RunRequest, required=False),
-)
-async def post_run(
-    request: Request,
-    store: StoreDep,
-    slug: str,
-    body: OptionalContent,
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
-) -> JSONResponse:
-    """Run a check now: 202, or 200 with the run when it ended within `wait_seconds`.
-
-    While a run of the check is active exactly one follow-up is queued and returned.
-    """
-    body_request = parse_document(RunRequest, {} if body is None else body)
-    limiter: CapacityLimiter = request.app.state.access.waiting
-
-    def queue() -> int:
-        return due_checks.run_now(
-            store,
-            slug,
-            trigger=Trigger(body_request.trigger),
-            index_version=body_request.index_version,
-            idempotency_key=idempotency_key,
-            now=datetime.now(UTC),
-        )[0]
-
-    run_id = await anyio.to_thread.run_sync(queue, limiter=limiter)
-    wake(request)
-    if body_request.wait_seconds:
-        await endings_of(request).wait(Topic(Kind.RUN, run_id), body_request.wait_seconds)
-    run = await anyio.to_thread.run_sync(runs.run, store, str(run_id), limiter=limiter)
-    ended = run["status"] not in {RunStatus.QUEUED, RunStatus.RUNNING}
-    headers = {"location": f"/v1/runs/{run_id}"}
-    return JSONResponse(run, status_code=200 if ended and body_request.wait_seconds else 202, headers=headers)
-
-
-@router.get("/checks/{slug}/health")
-def get_health(store: StoreDep, slug: str, version: Version = None) -> RunView:
-    """Show the newest ended run of a check; of a re-scoring, the newest re-scored run."""
-    return runs.health(store, slug, version=version)
-
-
-@router.get("/checks/{slug}/runs")
-def list_runs(
-    store: StoreDep, slug: str, before: Before = None, limit: Limit = 50, version: Version = None
-) -> Page[RunView]:
-    """List the runs of a check, newest first; of a re-scoring, the re-scored ones."""
-    found = runs.list_runs(store, slug, before=before, limit=limit + 1, version=version)
-    return Page(items=found[:limit], next=found[limit - 1]["id"] if len(found) > limit else None)
-
-
-@router.get("/runs/{run_id}")
-def get_run(store: StoreDep, run_id: str, version: Version = None) -> RunView:
-    """Show a run; while it is active, with its progress."""
-    return runs.run(store, run_id, version=version)
-
-
-@router.get("/runs/{run_id}/results", responses=refusals(409))
-def list_results(  # noqa: PLR0913 - a parameter for each
-    *,
-    store: StoreDep,
-    run_id: str,
-    verdict: Verdict | None = None,
-    category: Category | None = None,
-    tag: Annotated[str | None, Query(max_length=64)] = None,
-    reason: Reason | None = None,
-    outcome: Outcome | None = None,
-    after: Annotated[int, Query(ge=-1, le=LARGEST_ID)] = -1,
-    limit: Limit = 100,
-    version: Version = None,
-) -> Page[ResultView]:
-    """List the results of an ended run with their evidence."""
-    found, following = runs.results(
-        store,
-        run_id,
-        verdict=verdict,
-        category=category,
-        tag=tag,
-        reason=reason,
-        outcome=outcome,
-        after=after,
-        limit=limit,
-        version=version,
-    )
-    return Page(items=found, next=None if following is None else str(following))
 
 
 @router.get(

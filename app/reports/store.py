@@ -1,25 +1,20 @@
-"""Rows that the change feed polls every second (checks, unresolved alerts, active runs), and scheduled reports.
-
-A cache of checks by their versions stands at the end.
-"""
+"""Rows of scheduled reports, and a cache of checks by their versions."""
 
 import json
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.alerts.tables import alerts
-from app.base.db.engine import blocks, insert_one, row_value, sql_literal
+from app.base.db.engine import blocks, insert_one, row_value
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.catalog import store as catalog
 from app.catalog.store import Definition
-from app.catalog.tables import definitions, suite_versions
+from app.catalog.tables import definitions
 from app.detection import store as detection
 from app.detection.store import DetectionRow
 from app.detection.tables import detectors
@@ -27,91 +22,9 @@ from app.hooks.domain import NoticeData
 from app.hooks.tables import attempts, deliveries
 from app.records.domain import RunDetails
 from app.records.store import results
-from app.records.store.queue import ShardBody
 from app.records.store.results import RunRow
-from app.records.tables import latest, runs, shards
+from app.records.tables import latest
 from app.reports.tables import reports
-
-_MEMBER_BYTES = 16  # a canary id and a version id, see suites.freeze_suite
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowedRun:
-    """Progress of a run."""
-
-    id: int
-    check: str
-    status: str
-    verdict: str | None
-    asked: int | None
-    """Number of its canaries; None before it started."""
-    failed: int | None
-    """Number of failed probes; None until it ended."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenAlert:
-    """An unresolved alert, comparable with its earlier state."""
-
-    id: int
-    check: str
-    state: str
-    severity: str
-    acknowledged_at: int | None
-
-
-def newest_runs(connection: Connection) -> dict[str, int]:
-    """Return the newest ended run of every check, by slug."""
-    statement = sa.select(definitions.c.slug, latest.c.run_id).join(latest, latest.c.check_id == definitions.c.id)
-    return {row.slug: row.run_id for row in connection.execute(statement)}
-
-
-def open_alerts(connection: Connection) -> dict[int, OpenAlert]:
-    """Return the unresolved alerts by id."""
-    columns = (alerts.c.id, definitions.c.slug.label("check"), alerts.c.state, alerts.c.severity)
-    statement = (
-        sa.select(*columns, alerts.c.acknowledged_at)
-        .join(definitions, definitions.c.id == alerts.c.check_id)
-        .where(alerts.c.state != sql_literal("resolved"))
-    )
-    return {row.id: row_value(OpenAlert, row) for row in connection.execute(statement)}
-
-
-def followed_run(connection: Connection, run_id: int) -> FollowedRun | None:
-    """Return the progress of a run; None where there is no such run."""
-    statement = (
-        sa.select(
-            runs.c.id,
-            definitions.c.slug.label("check"),
-            runs.c.status,
-            runs.c.verdict,
-            (sa.func.length(suite_versions.c.members) / _MEMBER_BYTES).label("asked"),
-            runs.c.failed,
-        )
-        .join(definitions, definitions.c.id == runs.c.check_id)
-        .outerjoin(suite_versions, suite_versions.c.id == runs.c.suite_version_id)
-        .where(runs.c.id == run_id)
-    )
-    row = connection.execute(statement).one_or_none()
-    if row is None:
-        return None
-    return row_value(FollowedRun, row, asked=None if row.asked is None else int(row.asked))
-
-
-def runs_under_way(connection: Connection, run_ids: Collection[int]) -> set[int]:
-    """Return those of these runs that are queued or running."""
-    active = runs.c.status.in_((sql_literal("queued"), sql_literal("running")))  # ix_runs_active
-    found: set[int] = set()
-    for block in blocks(sorted(run_ids)):
-        found.update(connection.execute(sa.select(runs.c.id).where(runs.c.id.in_(block), active)).scalars())
-    return found
-
-
-def new_shards(connection: Connection, run_id: int, counts: Collection[int]) -> dict[int, int]:
-    """Return the number of failed probes of newly staged shards of a run, by shard; they never change."""
-    mine = sa.and_(shards.c.run_id == run_id, shards.c.number.not_in(counts))
-    rows = connection.execute(sa.select(shards.c.number, shards.c.body).where(mine))
-    return {row.number: len(msgspec.msgpack.decode(row.body, type=ShardBody).failures) for row in rows}
 
 
 class CheckVersion(NamedTuple):

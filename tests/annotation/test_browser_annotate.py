@@ -11,8 +11,8 @@ from app.annotation import store as rows
 from app.base.db.engine import Store
 from app.base.values import Answer
 from app.retrievers.domain.retrievers import ProbeQuery
-from app.runs.api import Streams
 from app.runs.service import rescoring
+from app.runs.service.change_feed import Streams
 from tests.support.annotation_tasks import Desk
 from tests.support.browser import DESKTOP, PHONE, Tab, inaccessible, opened, served, wider_than_the_screen
 from tests.support.fakes import answered

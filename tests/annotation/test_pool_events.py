@@ -5,7 +5,7 @@ import pytest
 from app.annotation.service import tasks
 from app.base.db.engine import Store
 from app.base.errors import NotFoundError
-from app.reports.service.overview import Event, Kind, events, find_topic, poll_changes
+from app.runs.service.change_feed import Event, Kind, events, find_topic, poll_changes
 from tests.support.annotation_tasks import Desk
 
 pytestmark = pytest.mark.databases

@@ -12,7 +12,7 @@ from pydantic.json_schema import models_json_schema
 
 from app.base.api.bodies import MAX_BODY_BYTES
 from app.base.api.schemas import DOCUMENTS
-from app.runs.api import Streams
+from app.runs.service.change_feed import Streams
 from tests.conftest import Databases
 from tests.support.api_service import BASE, CHECK, RETRIEVER, Api, api
 from tests.support.asgi_client import TestClient

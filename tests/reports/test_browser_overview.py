@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from app.base.db.engine import Store
 from app.records.store.queue import ClaimedRun
-from app.runs.api import Streams
+from app.runs.service.change_feed import Streams
 from app.runs.service.finalising import EndedRun
 from tests.support.browser import PHONE, inaccessible, opened, served, wider_than_the_screen
 from tests.support.living import until

@@ -5,8 +5,8 @@ import re
 from playwright.sync_api import Browser, expect
 
 from app.base.db.engine import Store
-from app.runs.api import Streams
 from app.runs.service import rescoring
+from app.runs.service.change_feed import Streams
 from tests.support.browser import opened, served
 from tests.support.pages_service import site
 from tests.support.world import canary, page

@@ -10,8 +10,7 @@ import sqlalchemy as sa
 
 from app.base.db.engine import Store
 from app.records.tables import rescorings, runs
-from app.reports.service.overview import Kind, Topic
-from app.runs.api import Endings
+from app.runs.service.change_feed import Endings, Kind, Topic
 from tests.support import event_loops
 from tests.support.fakes import FakeClock
 from tests.support.world import World, canary, page, statements

@@ -19,11 +19,9 @@ from app.base.db import keys
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.values import Outcome
-from app.reports.service import overview
-from app.reports.service.overview import NEWS, ChangeSnapshot, Kind, Topic, events
-from app.reports.store import FollowedRun, OpenAlert
-from app.runs.api import Streams
-from app.runs.service import rescoring
+from app.runs.service import change_feed, rescoring
+from app.runs.service.change_feed import NEWS, ChangeSnapshot, Kind, Streams, Topic, events
+from app.runs.store import FollowedRun, OpenAlert
 from tests.support.browser import served
 from tests.support.fakes import failed
 from tests.support.living import until
@@ -322,13 +320,13 @@ def test_a_look_sees_the_same_in_either_database(store: Store) -> None:
     claimed = world.claim()
     assert claimed is not None
     assert world.execute(claimed, stopping=_stop_after(world, asked + 50)) is None
-    seen = overview.poll_changes(store, {NEWS, Topic(Kind.RUN, run)})
+    seen = change_feed.poll_changes(store, {NEWS, Topic(Kind.RUN, run)})
     assert seen.newest == {CHECK: first.id}
     assert [alert.state for alert in (seen.alerts or {}).values()] == ["firing"]
     assert seen.runs[run].asked == 130
     assert seen.shards == {run: {1: 1}}
-    assert overview.poll_changes(store, {Topic(Kind.RUN, run)}, seen).shards == seen.shards
+    assert change_feed.poll_changes(store, {Topic(Kind.RUN, run)}, seen).shards == seen.shards
 
 
 def test_a_look_finds_nothing_where_nothing_is_asked(pages: Site) -> None:
-    assert overview.poll_changes(pages.world.store, set()) == ChangeSnapshot()
+    assert change_feed.poll_changes(pages.world.store, set()) == ChangeSnapshot()
