@@ -8,8 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.base.db.engine import Store
 from app.base.values import Ranking
+from app.detection.store import detections_of
 from app.diagnosis.domain.run_changes import Answers, Change, RunCauseKind, explain
+from app.diagnosis.store import causes_of
+from app.runs.service.finalising import EndedRun
+from tests.support.fakes import answered
+from tests.support.world import World, canary, page
 
 CANARIES, CHUNKS, DEPTH = 60, 160, 10
 SEEDS = range(4)
@@ -192,3 +198,28 @@ def test_answers_of_any_size_are_compared(sizes: tuple[int, int]) -> None:
     told(index.answers(sizes[0]), index.answers(sizes[1]))
     told(index.answers(sizes[1]), index.answers(sizes[0]))
     assert told([], []) == []
+
+
+def test_the_cause_is_told_by_the_run_that_opens_the_alarm_though_nothing_changed_in_it(sqlite_store: Store) -> None:
+    """A small loss takes the detector two runs, of which the second brings the answers of the first."""
+    index = Index.of(1)
+    whole, before = index.answers(), [one.ids[0] for one in index.answers()]
+    world = World(store=sqlite_store)
+    world.apply(page([canary(f"q{place}", expected_chunks=[first]) for place, first in enumerate(before)], rules=[]))
+
+    def run(answers: Sequence[Ranking]) -> EndedRun:
+        world.probe.answers = {f"q{place}": answered(one) for place, one in enumerate(answers)}
+        return world.run()
+
+    for _ in range(21):
+        run(whole)
+    others = [chunk for chunk in index.ids if chunk not in before][:5]
+    gone = {before[0], before[1], *others}
+    lacking = index.without(lambda number: index.ids[number] in gone).answers()
+    ended = [run(lacking) for _ in range(3)]
+    with sqlite_store.read() as connection:
+        found = detections_of(connection, [one.id for one in ended])
+        causes = causes_of(connection, [one.id for one in ended])
+    opened = next(run_id for run_id, one in sorted(found.items()) if one.open)
+    assert opened > ended[0].id
+    assert causes[opened].kind is RunCauseKind.MISSING

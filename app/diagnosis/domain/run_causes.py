@@ -311,7 +311,7 @@ def _moves(pairs: Sequence[Pair], k: int) -> str:
             better += stands < was
             lost += was <= k < stands
             lower += was < stands and not was <= k < stands
-    return f"{better:,} canaries rank what they expect better, {lower:,} lower, and {lost:,} lost it"
+    return f"what is expected ranks better for {counted(better, 'canary')}, lower for {lower:,}, and {lost:,} lost it"
 
 
 _NOWHERE = 1_000_000

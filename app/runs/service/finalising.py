@@ -28,6 +28,7 @@ from app.base.jobs.values import JobKind, NewJob
 from app.base.values import EmbedderChange, Outcome, Percentile, Ranking, RunStatus, Verdict
 from app.catalog import store as catalog
 from app.detection import store as detectors
+from app.detection.domain import Change
 from app.detection.service import detector_step
 from app.detection.service.detector_step import DetectorStep, OvertakenError
 from app.detection.service.detectors import EndingRun
@@ -450,8 +451,8 @@ def find_cause(
     standing = _standing(connection, plan, before_run)
     if standing is not None and standing.kind not in {RunCauseKind.EMBEDDER_CHANGED, RunCauseKind.TEXTS_CHANGED}:
         compared = _compared(connection, plan, gathered, standing) if changed else standing
-    elif changed and detection.row.open:
-        compared = _since_alarm(connection, plan, gathered, detection.row)
+    elif detection.row.open and (changed or detection.row.body.get("change") == Change.OPENED):
+        compared = _since_alarm(connection, plan, gathered, detection.row)  # answers may have changed some runs ago
     elif _is_worth_comparing(plan, changed):
         compared = _compared(connection, plan, gathered, before_run)
     else:
