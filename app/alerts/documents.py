@@ -57,7 +57,7 @@ from app.base.documents.fields import (
 )
 from app.base.documents.parsing import escape_dollars, read_yaml
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import counted, percent_text
+from app.base.texts import counted
 from app.base.values import ANSWER_MEASURES, ROUNDING, Bound, Category, Percentile, Rule, RuleKind, Severity
 from app.detection.domain.views import WarmUpView
 from app.scoring.measures import mean_name, parse_measure
@@ -303,7 +303,7 @@ class RuleDocument(Document):
         """Yield what no run ever measures, so that such a rule could never open."""
         if self.measure is None:
             yield ("measure",), f"is missing; a {self.kind} rule watches one"
-        if self.kind is RuleKind.DROP and self.measure in OWN_MEASURES and self.measure != "coverage":
+        if self.kind is RuleKind.DROP and self.measure in OWN_MEASURES and self.measure != COVERAGE:
             yield (
                 ("measure",),
                 "must be coverage or a measure of single canaries, such as NDCG@10: a drop compares pairs",
@@ -450,8 +450,8 @@ def protection_text(rules: Iterable[Rule], warm_up: WarmUpView, *, waits: str | 
 def _coverage_limit(rule: Rule) -> str | None:
     """When coverage of the whole check opens the alert of a rule, after the word coverage; None = it does not."""
     if rule.kind is RuleKind.GUARD:
-        falls = f"falls below {percent_text(GUARD_BOUNDS[-1][1])} of the first run's"
-    elif rule.kind is RuleKind.THRESHOLD and rule.measure == "coverage" and rule.category is None:
+        falls = f"falls below {GUARD_BOUNDS[-1][2]} of the first run's"
+    elif rule.kind is RuleKind.THRESHOLD and rule.measure == COVERAGE and rule.category is None:
         bounds = [bound.below for bound in (rule.warning, rule.critical) if bound is not None and bound.below]
         if not bounds:
             return None
@@ -500,6 +500,11 @@ def _regression(rule: Rule) -> str:
     )
 
 
+_GUARD: Final = (
+    "until a baseline stands: coverage is 0 or "
+    + ", or ".join(f"below {words} ({severity})" for severity, _, words in GUARD_BOUNDS)
+    + ", of the first measured run's"
+)
 _WORDS: Final[Mapping[RuleKind, Callable[[Rule], str]]] = {
     RuleKind.THRESHOLD: _threshold,
     RuleKind.DROP: _drop,
@@ -508,10 +513,7 @@ _WORDS: Final[Mapping[RuleKind, Callable[[Rule], str]]] = {
     RuleKind.LATENCY: _latency,
     RuleKind.PROBE_ERRORS: _probe_errors,
     RuleKind.NO_DATA: lambda _: "nothing has completed by the second scheduled time after the last run (critical)",
-    RuleKind.GUARD: lambda _: (
-        "until a baseline stands: coverage is 0 or below half (critical), or below 80 % (warning), of the first "
-        "measured run's"
-    ),
+    RuleKind.GUARD: lambda _: _GUARD,
     RuleKind.SLOWER: _slower,
     RuleKind.EMBEDDING: lambda _: "the embedder of the retriever answers known texts as another model would (critical)",
 }

@@ -385,6 +385,9 @@ class DeliveryState(StrEnum):
     CANCELLED = "cancelled"
 
 
+FIRST_YEAR: Final = 1971
+LAST_YEAR: Final = 9998
+"""First and last year of times that people write: a year of room at either end for arithmetic and time zones."""
 ROUNDING: Final = 1e-9
 """Tolerance for sums of floats: a mean of exactly 0.9 is not below 0.9."""
 

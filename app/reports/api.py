@@ -12,7 +12,7 @@ from app.base.api.requests import expensive
 from app.base.api.schemas import Limit, Version
 from app.base.db.engine import to_us
 from app.base.errors import InvalidInputError, Problem
-from app.base.values import Category
+from app.base.values import FIRST_YEAR, LAST_YEAR, Category
 from app.detection.domain.views import EvidenceSeries
 from app.detection.service import baselines
 from app.records.domain import CanaryHistory, MeasureSeries, ReportView
@@ -23,7 +23,6 @@ from app.reports.service import reports as run_reports
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 
-_FIRST_YEAR, _LAST_YEAR = 1970, 9999
 REPORT_TYPES = ("text/markdown", "application/xml", "text/html")
 
 
@@ -121,6 +120,6 @@ def _period(start: datetime | None, end: datetime | None) -> tuple[datetime, dat
 def _check_time(time: datetime | None, name: str) -> datetime | None:
     if time is not None and time.tzinfo is None:
         raise InvalidInputError([Problem(path=name, message="needs a time zone, for example 2026-01-31T12:00:00Z")])
-    if time is not None and not _FIRST_YEAR < time.year < _LAST_YEAR:
-        raise InvalidInputError([Problem(path=name, message="must be between 1971 and 9998")])
+    if time is not None and not FIRST_YEAR <= time.year <= LAST_YEAR:
+        raise InvalidInputError([Problem(path=name, message=f"must be between {FIRST_YEAR} and {LAST_YEAR}")])
     return time

@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 
 from app.alerts.domain.rules import (
     ANSWERED_RATIO,
+    COVERAGE,
     DEGRADED_SHARE,
     NO_FACTS,
     RunFacts,
@@ -447,7 +448,7 @@ def _has_reason(reasons: Sequence[str], detail: str | None) -> bool:
     return bool(detail) and any(one.startswith(detail or "") for one in reasons)
 
 
-_OWN: Final = ("health_score", "coverage", DEGRADED_SHARE)
+_OWN: Final = ("health_score", COVERAGE, DEGRADED_SHARE)
 
 
 def vector_names(yardstick: Yardstick, panel: Panel) -> tuple[str, ...]:
@@ -456,7 +457,7 @@ def vector_names(yardstick: Yardstick, panel: Panel) -> tuple[str, ...]:
     A category's number is named `category/measure`.
     """
     names = [*_OWN, *(mean_name(measure) for measure in yardstick.measures)]
-    names += [f"{category}/{name}" for category in panel.categories for name in ("health_score", "coverage")]
+    names += [f"{category}/{name}" for category in panel.categories for name in ("health_score", COVERAGE)]
     if Category.NEGATIVE in panel.categories:
         names.append(f"{Category.NEGATIVE}/{ANSWERED_RATIO}")
     for rule in yardstick.rules:

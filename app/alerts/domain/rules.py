@@ -136,8 +136,8 @@ def _clear(value: float, bound: Bound, margin: float) -> bool:
     return high_enough and (bound.above is None or value <= bound.above - margin + ROUNDING)
 
 
-GUARD_BOUNDS: Final = ((Severity.CRITICAL, 0.5, "half of"), (Severity.WARNING, 0.8, "80 % of"))
-"""Shares of the first run's coverage below which a run is bad, the gravest first.
+GUARD_BOUNDS: Final = ((Severity.CRITICAL, 0.5, "half"), (Severity.WARNING, 0.8, "80 %"))
+"""Shares of the first run's coverage below which a run is bad, each with its words, the gravest first.
 
 The detector learns a canary from ten passes on: without the warning, the loss of a third of an index before that would
 be learned as normal.
@@ -197,10 +197,10 @@ def judge_guard(coverage: float | None, warm_up: WarmUp | None, *, unknown: bool
     compared = f"the first run's {start:.3f} (run {first.run_id}); no baseline yet"
     for severity, share, words in GUARD_BOUNDS:
         if coverage < share * start - ROUNDING:
-            reason = f"coverage {coverage:.3f} is below {words} {compared}"
+            reason = f"coverage {coverage:.3f} is below {words} of {compared}"
             return bad_condition(severity, coverage, share * start, reason)
     _, share, words = GUARD_BOUNDS[-1]
-    return good_condition(coverage, share * start, f"coverage {coverage:.3f} is at least {words} {compared}")
+    return good_condition(coverage, share * start, f"coverage {coverage:.3f} is at least {words} of {compared}")
 
 
 SLOWER_FACTOR: Final = 3.0
@@ -552,7 +552,7 @@ def measure_value(aggregates: Aggregates, measure: str, category: str | None = N
         return None
     if measure == "health_score":
         return part.health_score
-    if measure == "coverage":
+    if measure == COVERAGE:
         return part.coverage
     if measure == DEGRADED_SHARE and isinstance(part, Aggregates):
         return part.degraded / part.measured if part.measured else None

@@ -33,11 +33,10 @@ from app.base.documents.fields import (
     repeated_positions,
 )
 from app.base.schedules import EPOCH, parse_schedule
-from app.base.values import Severity
+from app.base.values import FIRST_YEAR, LAST_YEAR, Severity
 
 _STORED: Final = object()
 """Validation context for stored documents, which were accepted before."""
-_FIRST_YEAR, _LAST_YEAR = 1971, 9998
 
 
 def _moment(value: Any) -> str:
@@ -47,8 +46,8 @@ def _moment(value: Any) -> str:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise field_error("must be a time with a time zone, such as 2026-01-31T22:00:00Z")
-    if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
-        raise field_error(f"must be between {_FIRST_YEAR} and {_LAST_YEAR}")
+    if not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        raise field_error(f"must be between {FIRST_YEAR} and {LAST_YEAR}")
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 

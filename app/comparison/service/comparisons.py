@@ -351,9 +351,7 @@ def _rank(state: StateRow | None) -> int | None:
     return None if state is None else Match.from_bytes(state.matched).first_relevant
 
 
-_BY_DEPTH: Final = ("MRR", "MAP", "duplicate_ratio")
-"""Measures of whole rankings, which depend on how many hits were asked for."""
-_BY_K: Final = ("coverage", "degraded_share")
+_BY_K: Final = (COVERAGE, "degraded_share")
 """Numbers that depend on the k of a check."""
 
 
@@ -435,7 +433,7 @@ def _measures(comparison: Comparison) -> dict[str, MeasureDifference]:
     """
     before, now = comparison.a.row.aggregates, comparison.b.row.aggregates
     old, new = comparison.a.inputs.yardstick, comparison.b.inputs.yardstick
-    unequal = set(_BY_DEPTH if old.fetch_k != new.fetch_k else ()) | set(_BY_K if old.k != new.k else ())
+    unequal = set(_WHOLE if old.fetch_k != new.fetch_k else ()) | set(_BY_K if old.k != new.k else ())
     estimates = {one.estimate.measure: one.estimate for one in comparison.outcome.decisions}
     estimates |= {one.measure: one for one in comparison.outcome.exploratory}
     names = [name for name in dict.fromkeys([*now, *before, *estimates]) if "/" not in name]

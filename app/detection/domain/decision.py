@@ -61,7 +61,7 @@ class Why(Enum):
 
 RESTLESS: Final = 3
 """Canaries named by this many closed alarms with a young baseline that each came back, with the answers of before, are
-restless: unknown until a baseline has 300 runs, since 20 identical runs may come from one replica among several. An
+restless: unknown until a baseline has `FULL_RUNS`, since `IDENTICAL_RUNS` may come from one replica among several. An
 alarm that named more than half of them is a fault that somebody repaired, and makes nobody restless; nor is anybody in
 a run in which more than half fail, or whose answer is empty, as for habits. After this many alarms, strikes count where
 they exceed any streak that ended by itself; they also watch the restless, calm or not, so that a fault that stays is

@@ -159,7 +159,7 @@ def _well(state: State, *, warming_up: bool) -> State:
 
 
 def _first(follower: Follower, past: Past) -> Follower:
-    """Learn the first baseline, from 20 identical runs or else from 300."""
+    """Learn the first baseline, from `IDENTICAL_RUNS` identical runs or else from `FULL_RUNS`."""
     state = follower.state
     if state.identical >= IDENTICAL_RUNS:
         lost, ndcg = past(min(state.identical, FULL_RUNS))
@@ -175,10 +175,10 @@ def _first(follower: Follower, past: Past) -> Follower:
 
 
 def _again(follower: Follower, baseline: Baseline, past: Past) -> Follower:
-    """Learn again after 100 eligible runs, sooner while the baseline is young or canaries are new to it.
+    """Learn again after `RELEARN_RUNS` eligible runs, sooner while the baseline is young or canaries are new to it.
 
-    The first 20 runs have to be identical; the 40 or 80 of the next baseline do not: a retriever that began to flicker
-    without an alarm is described better by all of them than by the 20 that did not.
+    The first `IDENTICAL_RUNS` have to be identical; two and four times as many, of the next baselines, do not: a
+    retriever that began to flicker without an alarm is described better by all of them than by those that did not.
     """
     state = follower.state
     settled = IDENTICAL_RUNS if baseline.deterministic else RELEARN_RUNS
@@ -207,8 +207,8 @@ def replay(
 ) -> Iterator[tuple[Follower, Reading]]:
     """Yield the follower and reading after each run of `after`.
 
-    A baseline is learned from the newest 300 `healthy` runs, or 20 or more identical ones, without alarms; fewer runs
-    are the warm-up. From then on all is as in a live check without other firing alerts.
+    A baseline is learned from the newest `FULL_RUNS` of the `healthy` runs, or `IDENTICAL_RUNS` or more identical ones,
+    without alarms; fewer are the warm-up. From then on all is as in a live check without other firing alerts.
     """
     settings = settings or Settings()
     past = _Past(members=members, settings=settings)
