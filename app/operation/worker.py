@@ -144,7 +144,7 @@ class Worker:
             if self._stopping.is_set():
                 return
             anew = self._times_set != self._now.times_set  # instants were computed by the clock as it was
-            queued, silent = self._due.follow(now, anew=anew)
+            queued, overdue = self._due.follow(now, anew=anew)
             self._times_set = self._now.times_set
         self._note_queued(queued, now)
         self._queue_due()
@@ -153,10 +153,10 @@ class Worker:
         if due_checks.recall_work(store, now=now):
             self._jobs.wake()
         self._synced_at = time.monotonic()
-        if not self._process.monitor.has(Issue.RESOURCES):  # it cannot ask: that is no silence of the check
+        if not self._process.monitor.has(Issue.RESOURCES):  # it cannot ask: that is no missing data of the check
             began = now - self._now.steady_for
-            for check_id in due_checks.without_backlog(store, silent, now):
-                self._look_after(check_id, due_checks.watch_for_silence, store, check_id, started_at=began, now=now)
+            for check_id in due_checks.without_backlog(store, overdue, now):
+                self._look_after(check_id, due_checks.watch_for_no_data, store, check_id, started_at=began, now=now)
         for check_id in sorted(transitions.checks_at_tick(store)):  # a silence is over, a reminder is due
             self._look_after(check_id, transitions.at_tick, store, check_id, now=now)
 

@@ -440,7 +440,7 @@ class AlertMachine(RuleBasedStateMachine):
     def _tick(self) -> None:
         started_at = START - timedelta(hours=1)
         check = references.load_definition(self.store, "check", CHECK)
-        due_checks.watch_for_silence(self.store, check.id, started_at=started_at, now=self.world.clock())
+        due_checks.watch_for_no_data(self.store, check.id, started_at=started_at, now=self.world.clock())
         self.world.tick()
 
     def _apply(self) -> None:

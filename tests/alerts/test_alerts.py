@@ -53,7 +53,7 @@ def _states(world: World) -> list[str]:
 
 def _watch(world: World, now: datetime) -> bool:
     check = references.load_definition(world.store, "check", CHECK)
-    return due_checks.watch_for_silence(world.store, check.id, started_at=START - timedelta(hours=1), now=now)
+    return due_checks.watch_for_no_data(world.store, check.id, started_at=START - timedelta(hours=1), now=now)
 
 
 def _types(alert: Mapping[str, Any]) -> list[str]:

@@ -36,7 +36,7 @@ def _watch(world: World, **more: Any) -> bool:
     """Look at the check as a worker that started long ago does."""
     check = references.load_definition(world.store, "check", CHECK)
     moments = {"started_at": START - timedelta(days=9), "now": world.clock(), **more}
-    return due_checks.watch_for_silence(world.store, check.id, **moments)
+    return due_checks.watch_for_no_data(world.store, check.id, **moments)
 
 
 def _overdue(world: World) -> bool:

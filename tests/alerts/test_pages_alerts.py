@@ -393,7 +393,7 @@ def test_a_check_of_which_nothing_comes_is_told_with_its_deadline(pages: Site) -
     world.clock.advance(1200)
     check = references.load_definition(world.store, "check", "watch")
     started = world.clock() - timedelta(days=1)
-    assert due_checks.watch_for_silence(world.store, check.id, started_at=started, now=world.clock())
+    assert due_checks.watch_for_no_data(world.store, check.id, started_at=started, now=world.clock())
     shown = pages.page("/alerts/1")
     assert "Second scheduled run after that" in _section(shown, "why")
     assert "It resolves when a run completes" in _section(shown, "next")

@@ -54,7 +54,7 @@ def _run_due(world: World) -> bool:
 
 def _watch(world: World, *, after_start: timedelta = timedelta(days=1)) -> bool:
     now = world.clock()
-    return due_checks.watch_for_silence(world.store, _check_id(world), started_at=now - after_start, now=now)
+    return due_checks.watch_for_no_data(world.store, _check_id(world), started_at=now - after_start, now=now)
 
 
 # --- rows from the future ------------------------------------------------------------------------------------

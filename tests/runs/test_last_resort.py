@@ -86,7 +86,7 @@ def test_the_silence_that_follows_is_told(world: World) -> None:
         world.clock.now += timedelta(minutes=16)
         assert _give_up(world, claimed) is not None
     check = references.load_definition(world.store, "check", CHECK)
-    assert due_checks.watch_for_silence(world.store, check.id, started_at=START, now=world.clock())
+    assert due_checks.watch_for_no_data(world.store, check.id, started_at=START, now=world.clock())
 
 
 def test_a_run_given_up_while_alerting_works_is_seen_by_the_rules(world: World) -> None:

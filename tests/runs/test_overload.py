@@ -49,7 +49,7 @@ def _watch_all(world: World) -> int:
     for slug in slugs:
         check = references.load_definition(world.store, "check", slug)
         long_ago = world.clock() - timedelta(days=1)
-        opened += due_checks.watch_for_silence(world.store, check.id, started_at=long_ago, now=world.clock())
+        opened += due_checks.watch_for_no_data(world.store, check.id, started_at=long_ago, now=world.clock())
     return opened
 
 
@@ -87,7 +87,7 @@ def test_a_check_whose_retriever_hangs_is_silent_all_the_same(store: Store) -> N
     assert world.claim() is not None  # and it never ends
     world.clock.advance(900)
     world.queue_due()
-    assert due_checks.watch_for_silence(
+    assert due_checks.watch_for_no_data(
         world.store, check.id, started_at=world.clock() - timedelta(days=1), now=world.clock()
     )
 

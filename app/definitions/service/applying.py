@@ -151,7 +151,7 @@ def diff(store: Store, vault: Vault, documents: Documents, *, managed_by: str, n
         return _Application(connection, vault, documents, plans, managed_by, now=now, writes=False).run()
 
 
-class OvertakenError(ConflictError):
+class DefinitionChangedError(ConflictError):
     """A definition was changed after the documents were completed from it."""
 
 
@@ -169,9 +169,9 @@ def apply(
 
     Raises InvalidInputError, and changes nothing, where a check of any owner would lack something it refers to, would
     not compute a measure that a canary has a floor on, or has a rule about a canary its suite lacks. Raises
-    OvertakenError where a definition has another revision than in `revisions`, by (kind, slug): those the documents
-    were completed from. A change of a hook that leaves incidents open at its receiver says so in its note or, unless
-    `force`, raises UnendedIncidentsError.
+    DefinitionChangedError where a definition has another revision than in `revisions`, by (kind, slug): those the
+    documents were completed from. A change of a hook that leaves incidents open at its receiver says so in its note
+    or, unless `force`, raises UnendedIncidentsError.
     """
     contents = suite_contents(documents, managed_by)
     plan = partial(plan_suites, documents=documents, contents=contents, managed_by=managed_by, refuse=True)
@@ -182,7 +182,7 @@ def apply(
                 catalog.hold_definition(connection, kind, slug)
                 definition = catalog.find_definition(connection, kind, slug)
                 if definition is None or definition.revision != revision:
-                    raise OvertakenError(f"{kind} '{slug}' was changed by somebody else meanwhile; try again")
+                    raise DefinitionChangedError(f"{kind} '{slug}' was changed by somebody else meanwhile; try again")
             changes = _Application(
                 connection, vault, documents, plans, managed_by, now=now, writes=True, force=force
             ).run()

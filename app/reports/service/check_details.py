@@ -34,7 +34,7 @@ from app.records.store.history import degraded_since
 from app.records.store.rescoring import Rescoring
 from app.records.store.results import RunRow
 from app.retrievers.domain.retrievers import measures_relevance
-from app.runs.service.due_checks import silence
+from app.runs.service.due_checks import find_overdue
 from app.scoring.verdicts import is_relevance_judged
 
 SPARK_RUNS = 30
@@ -46,7 +46,7 @@ _UNRESOLVED = ("firing", "recovering", "pending")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndedRun:
+class RunLine:
     """An ended run in one line; None = not measured."""
 
     id: str
@@ -72,7 +72,7 @@ class CheckHead:
     retriever: str
     schedule: str
     enabled: bool
-    newest: EndedRun | None
+    newest: RunLine | None
     """The newest ended run; None before the first."""
     active: str | None
     """`running` while a run is, `queued` while one waits whose time has come."""
@@ -93,7 +93,7 @@ class CheckLine(CheckHead):
     """A check in one line of its own page."""
 
     archived: bool
-    recent: tuple[EndedRun, ...]
+    recent: tuple[RunLine, ...]
     """Up to `SPARK_RUNS` ended runs, oldest first."""
 
 
@@ -244,7 +244,7 @@ def _version(found: Rescoring) -> Version:
 
 
 def _line(connection: Connection, check: Definition, unresolved: Mapping[str, int], now: datetime) -> CheckLine:
-    recent = tuple([ended_run(row) for row in results.ended_runs(connection, check.id, limit=SPARK_RUNS)])
+    recent = tuple([run_line(row) for row in results.ended_runs(connection, check.id, limit=SPARK_RUNS)])
     live = check.archived_at is None and bool(check.body["enabled"])
     return CheckLine(
         slug=check.slug,
@@ -257,7 +257,7 @@ def _line(connection: Connection, check: Definition, unresolved: Mapping[str, in
         recent=recent,
         active=series.under_way(connection, to_us(now)).get(check.id),
         next_run=next_run(check, now) if live else None,
-        overdue=live and silence(connection, check, now) is not None,
+        overdue=live and find_overdue(connection, check, now) is not None,
         alerts=unresolved,
     )
 
@@ -341,10 +341,10 @@ def _degraded_since(connection: Connection, run_id: int, keys: Sequence[str]) ->
     return {key: str(since[canary_id]) for key, canary_id in ids.items() if canary_id in since}
 
 
-def ended_run(row: RunRow) -> EndedRun:
+def run_line(row: RunRow) -> RunLine:
     """Return an ended run in one line."""
     return row_value(
-        EndedRun,
+        RunLine,
         row,
         id=str(row.id),
         health_score=row.aggregates.get("health_score"),

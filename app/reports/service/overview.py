@@ -18,8 +18,8 @@ from app.catalog.service.references import schedule_of
 from app.catalog.store import Definition
 from app.records.store import series
 from app.records.store.series import Newest, Part, RecentRun
-from app.reports.service.check_details import SPARK_RUNS, CheckHead, ended_run, next_run, open_alerts, schedule_text
-from app.runs.service.due_checks import silence
+from app.reports.service.check_details import SPARK_RUNS, CheckHead, next_run, open_alerts, run_line, schedule_text
+from app.runs.service.due_checks import find_overdue
 
 PAGE: Final = 50
 """Number of checks on a page."""
@@ -182,7 +182,7 @@ def _summaries(
             retriever=check.body["retriever"],
             schedule=schedule_text(check.body["schedule"]),
             enabled=bool(check.body["enabled"]),
-            newest=ended_run(ended.run) if (ended := newest.get(check.id)) is not None else None,
+            newest=run_line(ended.run) if (ended := newest.get(check.id)) is not None else None,
             slices=_slices(ended, check_filter),
             active=active.get(check.id),
             overdue=_is_overdue(connection, check, ended, now),
@@ -208,7 +208,7 @@ def _is_overdue(connection: Connection, check: Definition, newest: Newest | None
     last = None
     if newest is not None:
         if newest.run.finished_at is None or newest.run.status == RunStatus.FAILED:
-            return silence(connection, check, now) is not None  # needs the last completed run from the history
+            return find_overdue(connection, check, now) is not None  # needs the last completed run from the history
         last = from_us(newest.run.finished_at)
     schedule, updated = schedule_of(check.body), from_us(check.updated_at)
     if last is not None and now < next_due(schedule, max(last, updated)):

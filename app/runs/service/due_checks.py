@@ -44,7 +44,7 @@ class _Read(Protocol):
 
 
 class DueChecks:
-    """Queues the runs that are due, and says which checks are silent. One thread at a time."""
+    """Queues the runs that are due, and says which checks may be overdue. One thread at a time."""
 
     def __init__(self, store: Store) -> None:
         """Begin with no schedule read."""
@@ -100,7 +100,7 @@ class DueChecks:
         self._expected = {
             row.id: self._expect(row, schedule) for row in rows if (schedule := self._schedules[row.version_id])
         }
-        return queued, [row.id for row in rows if row.id in self._expected and self._may_be_silent(row, now)]
+        return queued, [row.id for row in rows if row.id in self._expected and self._may_be_overdue(row, now)]
 
     def _queue(self, read: "_Read", now: datetime) -> list[datetime]:
         with self._store.read() as connection:
@@ -166,7 +166,7 @@ class DueChecks:
         completed = from_us(row.completed_at) if row.completed_at is not None else None
         return _Expected(of, no_data_expected(schedule, completed, from_us(row.updated_at)).deadline)
 
-    def _may_be_silent(self, row: CheckRow, now: datetime) -> bool:
+    def _may_be_overdue(self, row: CheckRow, now: datetime) -> bool:
         ahead = row.completed_at is not None and from_us(row.completed_at) > now + CLOCK_SKEW  # by a wrong clock
         return ahead or self._expected[row.id].deadline <= now
 
@@ -193,7 +193,7 @@ def _queue_again(connection: Connection, run: NewRun, now: datetime) -> bool:
 
 
 CATCH_UP: Final = timedelta(minutes=2)
-"""How long after its start a worker leaves silence alone."""
+"""How long after its start a worker opens no `no_data` alert."""
 
 
 def run_now(
@@ -233,7 +233,7 @@ def run_now(
         return run_id, True
 
 
-def watch_for_silence(store: Store, check_id: int, *, started_at: datetime, now: datetime) -> bool:
+def watch_for_no_data(store: Store, check_id: int, *, started_at: datetime, now: datetime) -> bool:
     """Open the `no_data` alert of a check that has completed nothing for too long; True where it was opened.
 
     Decided from rows; a worker that started after `now - CATCH_UP`, or whose clock was set since, skips the check. So
@@ -243,18 +243,18 @@ def watch_for_silence(store: Store, check_id: int, *, started_at: datetime, now:
         return False
     with store.read() as connection:
         check = catalog.definition_by_id(connection, check_id)
-        if silence(connection, check, now) is None or not transitions.may_open_no_data(connection, check):
+        if find_overdue(connection, check, now) is None or not transitions.may_open_no_data(connection, check):
             return False
         if queue.waits_for_worker(connection, check_id, to_us(now)):
             return False
     with store.write() as connection:
         catalog.lock_definition(connection, check_id)  # a run may be completing; and see it all anew
-        overdue = silence(connection, catalog.definition_by_id(connection, check_id), now)
+        overdue = find_overdue(connection, catalog.definition_by_id(connection, check_id), now)
         return overdue is not None and transitions.open_no_data(connection, check_id, overdue, now=now)
 
 
 def without_backlog(store: Store, check_ids: Collection[int], now: datetime) -> list[int]:
-    """Leave out the checks with a run that is due and that no worker has begun, see `watch_for_silence`.
+    """Leave out the checks with a run that is due and that no worker has begun, see `watch_for_no_data`.
 
     One query for all: where Coalmine is behind, most checks are overdue, and asking for each makes it later still.
     """
@@ -265,7 +265,7 @@ def without_backlog(store: Store, check_ids: Collection[int], now: datetime) -> 
     return [check_id for check_id in check_ids if check_id not in waiting]
 
 
-def silence(connection: Connection, check: catalog.Definition, now: datetime) -> Overdue | None:
+def find_overdue(connection: Connection, check: catalog.Definition, now: datetime) -> Overdue | None:
     """Say since when a check has completed nothing, where that is too long."""
     schedule = schedule_of(check.body)
     return no_data_due(schedule, last_completed(connection, check, now), now, from_us(check.updated_at))
