@@ -826,6 +826,20 @@ hooks:
         read_canary_files([("a.yaml", elsewhere)], {}, None, sends=False)
 
 
+def test_hooks_on_one_line_each_have_their_own_unset_variable() -> None:
+    text = 'hooks: [{slug: a, kind: webhook, url: "${A}"}, {slug: b, kind: webhook, url: "${B}"}]\n'
+    documents = read_canary_files([("a.yaml", text)], {}, None, sends=False)
+    assert [one.message.split(";")[0] for one in documents.unset] == [
+        "hook 'a': the variable A is not set",
+        "hook 'b': the variable B is not set",
+    ]
+
+
+def test_an_unset_variable_in_the_place_of_a_hook_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="the variable X is not set"):
+        read_canary_files([("a.yaml", 'hooks: ["${X}"]\n')], {}, None, sends=False)
+
+
 def test_whole_seconds_of_a_variable_are_what_they_are_when_written() -> None:
     def read(seconds: str, environment: Mapping[str, str]) -> Documents:
         text = (

@@ -5,7 +5,7 @@ Values are never quoted where a secret could stand.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, TypeVar, get_args
 
@@ -224,8 +224,6 @@ def _nested_models(annotation: Any) -> list[type[BaseModel]]:
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-VARIABLE_UNSET = "is not set"
-"""What is said of a variable without a value."""
 MAX_DEPTH = 50
 MAX_EXPANDED = 100_000
 """How many nodes all aliases of a file may stand for: generous to anchors, deadly to "billion laughs"."""
@@ -243,6 +241,8 @@ class Located:
     lines: dict[Place, int]
     """Of each place: the line of its key or, in a list, where the item begins."""
     broken: set[Place] = field(default_factory=set)
+    unset: list[tuple[Place, Problem]] = field(default_factory=list)
+    """Of `broken`: where a variable without a value stands, and what is said of it."""
 
     def line_of(self, place: Place) -> int:
         """Return the line of the place or, where the file has nothing there, of the nearest thing around it."""
@@ -358,10 +358,12 @@ class _Reader:
                 root = self._node(next(events), events, 0)
                 located = Located(data=None, lines={(): root.line})
                 data = self._value(root, (), located, expanding=False)
-                yield Located(data=data, lines=located.lines, broken=located.broken)
+                yield replace(located, data=data)
 
-    def complain(self, line: int, message: str) -> None:
-        self.problems[Problem(message=message, file=self.file, line=line)] = None
+    def complain(self, line: int, message: str) -> Problem:
+        problem = Problem(message=message, file=self.file, line=line)
+        self.problems[problem] = None
+        return problem
 
     def _node(self, event: Any, events: Iterator[Any], depth: int) -> _Node:
         """Build the node an event begins. An anchor is known once its node is whole, so there are no cycles."""
@@ -451,7 +453,7 @@ class _Reader:
     def _scalar(self, node: _Scalar, place: Place, located: Located) -> Any:
         if "$" not in node.text:
             return parse_scalar(node.text) if node.plain else node.text
-        missing: list[str] = []
+        line = located.line_of(place)
 
         def fill(found: re.Match[str]) -> str:
             if found[0] == "$$":
@@ -459,22 +461,20 @@ class _Reader:
             body = _VARIABLE_BODY.fullmatch(found[1]) if found[2] else None
             if body is None:
                 shown = "this" if _may_hold_secrets(place) else f"'{one_line(found[0])}'"
-                missing.append(f"{shown} is not a variable; {_HOW_TO}")
+                located.broken.add(place)
+                self.complain(line, f"{shown} is not a variable; {_HOW_TO}")
                 return ""
             name, default = body[1], body[2]
             value = self.environment.get(name)
             if default is not None:
                 return value or default
             if value is None:
-                missing.append(f"the variable {name} {VARIABLE_UNSET}; set it, or write ${{{name}:-default}}")
+                problem = self.complain(line, f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
+                located.broken.add(place)
+                located.unset.append((place, problem))
             return value or ""
 
-        filled = _VARIABLE.sub(fill, node.text)
-        for message in missing:
-            self.complain(located.line_of(place), message)
-        if missing:
-            located.broken.add(place)
-        return VariableText(filled)
+        return VariableText(_VARIABLE.sub(fill, node.text))
 
 
 def _may_hold_secrets(place: Place) -> bool:

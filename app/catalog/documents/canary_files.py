@@ -32,7 +32,6 @@ from app.base.documents.fields import (
     one_line,
 )
 from app.base.documents.parsing import (
-    VARIABLE_UNSET,
     Located,
     NodeBudget,
     message_of,
@@ -209,26 +208,25 @@ def _without_unset_hooks(
     located: Sequence[Located], found: Sequence[Problem]
 ) -> tuple[list[Problem], list[Problem], set[str]]:
     """Replace hooks with unset variables by placeholders; return the other problems, theirs, and the slugs."""
-    unset: list[Problem] = []
+    said: dict[Problem, Problem] = {}
     slugs: set[str] = set()
-    remaining = list(found)
     for document in located:
-        places = [place for place in document.broken if place[:1] == ("hooks",) and len(place) > 1]
         hooks = document.data.get("hooks") if isinstance(document.data, dict) else None
         if not isinstance(hooks, list):
             continue
-        owners = {document.line_of(place): str(hooks[int(place[1])].get("slug", "")) for place in places}
-        for problem in list(remaining):
-            if problem.line in owners and VARIABLE_UNSET in problem.message:
-                message = f"hook '{owners[problem.line]}': {problem.message}; 'serve' and 'apply' refuse it"
-                unset.append(replace(problem, message=message))
-                remaining.remove(problem)
-        for at in {place[1] for place in places}:
-            slug = str(hooks[int(at)].get("slug", ""))
-            # A placeholder keeps line numbers and references valid.
-            hooks[int(at)] = {"slug": slug, "kind": "webhook", "url": "https://unset.invalid/"}
+        for position, hook in enumerate(hooks):
+            here: Place = ("hooks", position)
+            if not isinstance(hook, dict) or not any(place[:2] == here for place in document.broken):
+                continue
+            slug = str(hook.get("slug", ""))
             slugs.add(slug)
-    return remaining, unset, slugs
+            for place, problem in document.unset:
+                if place[:2] == here:
+                    message = f"hook '{slug}': {problem.message}; 'serve' and 'apply' refuse it"
+                    said.setdefault(problem, replace(problem, message=message))
+            # A placeholder keeps line numbers and references valid.
+            hooks[position] = {"slug": slug, "kind": "webhook", "url": "https://unset.invalid/"}
+    return [problem for problem in found if problem not in said], list(said.values()), slugs
 
 
 def _resolve_secret_files(page: Page, read_secret: Callable[[str], str] | None) -> Iterator[Problem]:
