@@ -9,7 +9,7 @@ people. At the end, the trial of one canary as it is stored.
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -29,7 +29,7 @@ from app.records.domain import ResultView
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
 from app.records.store import queue
 from app.records.store.queue import ClaimedRun, ShardBody
-from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
+from app.retrievers.domain.probes import ask_in_turn, fan_out, lane_count
 from app.retrievers.domain.retrievers import Embed, Lane, Probe
 from app.retrievers.service import findings, trials
 from app.retrievers.service.findings import EmbedderRecord
@@ -230,36 +230,49 @@ def ask_shard(
     hold: timedelta | None = None,
 ) -> ShardEnd:
     """Ask the next shard of a lane; where it is the last of all, the run ends by it."""
-    store, run_id = planner.store, claimed.id
+    store = planner.store
     try:
         plan = planner.plan_once(claimed, clock())
-        with store.read() as connection:
-            staged = queue.staged_numbers(connection, run_id)
-            newest = queue.newest_shard(connection, run_id)
-        number = _next_shard(plan, lane, staged)
-        ends = newest is not None and newest[1].ended_early is not None
-        silent_since = max(plan.started_at, from_us(newest[0])) if newest is not None else plan.started_at
-        ends = ends or clock() - silent_since > RESUME_WITHIN  # answers this far apart are not one run
-        if number is not None and not ends:
-            breaker = breaker_of(plan.inputs.retriever.breaker, {} if newest is None else {0: newest[1]})
-            answers, breaker = _ask_lane(store, plan, probe, lane, number, breaker, stopping)
-            is_full = len(answers) == len(plan.positions(number))
-            if not is_full and not breaker.is_open:
+        progress = _read_progress(store, plan, clock())
+        number = _next_shard(plan, lane, progress.staged)
+        if number is not None and not progress.is_over:
+            batch = _ask_lane(store, plan, probe, lane, number, progress, stopping)
+            if batch is None:
                 return ShardEnd(is_done=False)
-            is_early = breaker.is_open and not (is_full and len(staged) == plan.shard_count - 1)
-            batch = Batch(shards={number: answers}, breaker=breaker, ended_early=is_early)
-            staged = _stage(store, plan, lane, number, batch, now=to_us(clock()))
-            ends = batch.ended_early
+            staged = _stage(store, plan, lane, batch, now=to_us(clock()))
+            progress = replace(progress, staged=staged, is_over=batch.ended_early)
     except InvalidInputError as error:
         return ShardEnd(ended=fail(store, claimed, OWNER, str(error), clock))
-    if not ends and len(staged) < plan.shard_count:
+    if not progress.is_over and len(progress.staged) < plan.shard_count:
         return ShardEnd()
     with store.read() as connection:
-        answered = queue.staged_shards(connection, run_id)
+        answered = queue.staged_shards(connection, claimed.id)
     embedder = check_embedder(store, embed, plan, now=clock())
     ended = finalise(store, plan, answered, embedder, OWNER, clock, hold=hold)
-    planner.forget(run_id)
+    planner.forget(claimed.id)
     return ShardEnd(ended=ended)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Progress:
+    """What the lanes of a run have staged so far."""
+
+    staged: Collection[int]
+    """Numbers of shards."""
+    newest: ShardBody | None
+    is_over: bool
+    """Whether no more is asked: the breaker ended the run, or the newest answers are too old to be of one run."""
+
+
+def _read_progress(store: Store, plan: Plan, now: datetime) -> _Progress:
+    with store.read() as connection:
+        staged = queue.staged_numbers(connection, plan.run.id)
+        newest = queue.newest_shard(connection, plan.run.id)
+    if newest is None:
+        return _Progress(staged=staged, newest=None, is_over=now - plan.started_at > RESUME_WITHIN)
+    staged_at, shard = max(plan.started_at, from_us(newest[0])), newest[1]
+    is_over = shard.ended_early is not None or now - staged_at > RESUME_WITHIN
+    return _Progress(staged=staged, newest=shard, is_over=is_over)
 
 
 def lane_of(plan: Plan, number: int) -> int:
@@ -283,24 +296,31 @@ def _ask_lane(
     probe: Probe,
     lane: int,
     number: int,
-    breaker: CircuitBreaker,
+    progress: _Progress,
     stopping: Callable[[], bool],
-) -> tuple[dict[int, Answer], CircuitBreaker]:
-    """Ask the canaries of a shard, until the breaker opens or the process stops."""
+) -> Batch | None:
+    """Ask the canaries of a shard, until the breaker opens; None where the process stopped in between."""
     positions, retriever = plan.positions(number), plan.inputs.retriever
+    breaker = breaker_of(retriever.breaker, {} if progress.newest is None else {0: progress.newest})
     asks = [ask for ask in plan.inputs.asks if ask.position in positions]
     reserve = partial(reserve_rate, store, retriever.slug)
     asking = plan.asking(Lane(number=lane, concurrency=fan_out(retriever, lane), reserve=reserve))
     with hold_lane(store, retriever.slug, lane, alone=False, at_most=SHARD_PATIENCE_SECONDS):
-        return ask_in_turn(probe, asking, asks, breaker, stopping=stopping)
+        answers, breaker = ask_in_turn(probe, asking, asks, breaker, stopping=stopping)
+    is_full = len(answers) == len(positions)
+    if not is_full and not breaker.is_open:
+        return None
+    is_last = is_full and len(progress.staged) == plan.shard_count - 1  # then there was nothing left to spare
+    return Batch(shards={number: answers}, breaker=breaker, ended_early=breaker.is_open and not is_last)
 
 
-def _stage(store: Store, plan: Plan, lane: int, number: int, batch: Batch, *, now: int) -> set[int]:
+def _stage(store: Store, plan: Plan, lane: int, batch: Batch, *, now: int) -> set[int]:
     """Stage a shard, and defer the next of its lane; gives the numbers that are staged then."""
     with store.write() as connection:
         if not queue.holds(connection, plan.run.id, OWNER):
             return set()
-        queue.commit_shards(connection, plan.run.id, {number: stage(plan, number, batch, connection)}, now=now)
+        bodies = {number: stage(plan, number, batch, connection) for number in batch.shards}
+        queue.commit_shards(connection, plan.run.id, bodies, now=now)
         staged = queue.staged_numbers(connection, plan.run.id)
         if not batch.ended_early and _next_shard(plan, lane, staged) is not None:
             _defer_shard(connection, plan, lane)
