@@ -51,7 +51,7 @@ CAUSES: Final[Mapping[str, str]] = {
     r"|without their texts",
     "duplicates": r"near cop|duplicate|copies",
     "truncated": r"\bcut off\b|fewer results|fewer hits|at most \d+ (?:hits|results|chunks)|limit of \d",
-    "threshold": r"threshold|minimum score|score (?:bound|floor)|hits? (?:scoring )?below",
+    "threshold": r"threshold|minimum score|score (?:bound|floor)|hits? (?:scoring )?(?:below|beyond a distance)",
     "relevance": r"scored too low",
     "empty": r"every answer is empty|answers? (?:is|are|was|were|came) empty|empty answers?|no hits at all"
     r"|returns? nothing",

@@ -120,6 +120,12 @@ def test_a_limit_and_a_threshold_are_told_apart(seed: int) -> None:
     (threshold,) = told(answers, above)
     assert threshold.kind is RunCauseKind.SCORE_THRESHOLD
     assert threshold.phrase.startswith("hits below a score of 0.9")
+    far, far_above = (
+        [replace(one, scores=tuple(1 - (score or 0) for score in one.scores)) for one in some]
+        for some in (answers, above)
+    )
+    (distance,) = told(far, far_above)
+    assert distance.phrase.startswith("hits beyond a distance of 0.0")
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -234,20 +234,13 @@ def _empty(counts: Counts) -> Change | None:
     number, of = int(empty.sum()), int(had.sum())
     if number < min(FEWEST, of) or not number:
         return None
-    if number >= _NEARLY_ALL * of:
-        return Change(
-            kind=RunCauseKind.EMPTY_ANSWERS,
-            affected=empty,
-            phrase="every answer is empty" if number == of else f"{number:,} of {of:,} answers are empty",
-            evidence=f"{number:,} of {counted(of, 'answer')} that had hits have none, and no error is told",
-        )
-    rest = had & ~empty
-    same = int((rest & counts.same).sum())
+    same = int((had & ~empty & counts.same).sum())
+    rest = f"; of the others {same:,} are as before" if number < of else ", and no error is told"
     return Change(
         kind=RunCauseKind.EMPTY_ANSWERS,
         affected=empty,
-        phrase=f"{number:,} of {of:,} answers are empty",
-        evidence=f"{number:,} of {counted(of, 'answer')} that had hits have none; of the others {same:,} are as before",
+        phrase="every answer is empty" if number == of else f"{number:,} of {of:,} answers are empty",
+        evidence=f"{number:,} of {counted(of, 'answer')} that had hits have none{rest}",
     )
 
 
@@ -277,22 +270,26 @@ def _above_threshold(counts: Counts) -> Change | None:
         return None
     if len(np.unique(counts.sizes_now[ends])) == 1:
         return None
-    least = [min(scores) for one in counts.answers.now if (scores := [s for s in one.scores if s is not None])]
+    scored = [one.scores for one in counts.answers.before if len(one.scores) > 1 and None not in one.scores]
+    falls = sum((scores[0] or 0) >= (scores[-1] or 0) for scores in scored) >= _HALF * len(scored)
+    sign = 1 if falls else -1  # of distances the first hit has the least
+    left = [sign * score for one in counts.answers.now for score in one.scores if score is not None]
     gone = [
-        score
+        sign * score
         for before, now, is_cut in zip(counts.answers.before, counts.answers.now, ends.tolist(), strict=True)
         if is_cut
         for score in before.scores[len(now.ids) :]
         if score is not None
     ]
-    if not least or not gone or np.mean(np.array(gone) < min(least)) < _MOST:
+    if not left or not gone or np.mean(np.array(gone) < min(left)) < _MOST:
         return None
+    bound = f"{sign * min(left):.3g}"
     return Change(
         kind=RunCauseKind.SCORE_THRESHOLD,
         affected=ends,
-        phrase=f"hits below a score of {min(least):.3g} are not returned",
-        evidence=f"{int(ends.sum()):,} answers end earlier, at different lengths: no hit scores below "
-        f"{min(least):.3g}, and {len(gone):,} of before did",
+        phrase=f"hits {'below a score' if falls else 'beyond a distance'} of {bound} are not returned",
+        evidence=f"{int(ends.sum()):,} answers end earlier, at different lengths: no hit is "
+        f"{'below' if falls else 'beyond'} {bound}, and {len(gone):,} of before were",
     )
 
 
