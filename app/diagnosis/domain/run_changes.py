@@ -548,6 +548,8 @@ def _reordered(counts: Counts) -> Change | None:
     if disturbed.sum() < max(FEWEST, _HALF * both.sum()):
         return None
     common = counts.kept[both].sum() / counts.sizes_before[both].sum()
+    if common > _MOST and counts.in_order[changed].mean() > _NEARLY_ALL:
+        return None  # a few hits came and went
     return Change(
         kind=RunCauseKind.RANKING_CHANGED,
         affected=changed,

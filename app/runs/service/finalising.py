@@ -445,22 +445,27 @@ def find_cause(
     changed = scores.results
     if detection is None:
         return None
-    before_run = results.newest_known_id(connection, plan.run.check_id)
-    if before_run is None:
+    newest = results.newest_known_id(connection, plan.run.check_id)
+    if newest is None:
         return None
-    standing = _standing(connection, plan, before_run)
+    standing = _standing(connection, plan, newest)
+    compare = partial(_compared, connection, plan, gathered, newest)
+    compared = None
     if standing is not None and standing.kind not in {RunCauseKind.EMBEDDER_CHANGED, RunCauseKind.TEXTS_CHANGED}:
-        compared = _compared(connection, plan, gathered, standing) if changed else standing
+        compared = compare(standing.before_run, since_run=standing.since_run) if changed else standing
+        compared = compared and replace(compared, quiet_runs=standing.quiet_runs)
     elif detection.row.open and (changed or detection.row.body.get("change") == Change.OPENED):
-        compared = _since_alarm(connection, plan, gathered, detection.row)  # answers may have changed some runs ago
-    elif _is_worth_comparing(plan, changed):
-        compared = _compared(connection, plan, gathered, before_run)
-    else:
-        compared = None
-    of_embedder = _embedder_cause(facts, standing, plan.run.id, before_run)
+        since_run = detection.row.since_run or plan.run.id  # answers may have changed some runs ago
+        before_run = results.newest_known_id(connection, plan.run.check_id, before=since_run)
+        compared = None if before_run is None else compare(before_run, since_run=since_run)
+    elif changed and ((fell := _fell(plan, changed)) or _mostly_changed(plan, changed)):
+        compared = compare(newest, since_run=plan.run.id)
+        if compared is not None and compared.shape is not None and not fell:
+            compared = None  # answers of another shape that lose nothing are no news
+    of_embedder = _embedder_cause(facts, standing, plan.run.id, newest)
     cause = of_embedder if compared is None or compared.kind in _OF_MODELS else compared
     cause = cause or compared
-    of_texts = _texts_cause(plan, scores, standing, before_run)
+    of_texts = _texts_cause(plan, scores, standing, newest)
     if of_texts is not None and (cause is None or _explains_more(of_texts, scores.texts, cause)):
         cause = of_texts
     return None if cause is None else _counted_on(cause, detection.row)
@@ -487,15 +492,22 @@ def _counted_on(cause: RunCause, detection: DetectionRow) -> RunCause | None:
     return None if quiet > QUIET_RUNS else replace(cause, quiet_runs=quiet)
 
 
-def _is_worth_comparing(plan: Plan, changed: ScoredRankings) -> bool:
-    """Whether a tenth of the canaries find less than they did, or half of them find something else."""
-    expecting = [
+def _mostly_changed(plan: Plan, changed: ScoredRankings) -> bool:
+    """Whether half of the canaries find something else than they did."""
+    return len(_expecting(plan, changed)) >= max(FEWEST, HALF * int(plan.inputs.panel.expects.sum()))
+
+
+def _fell(plan: Plan, changed: ScoredRankings) -> bool:
+    """Whether a tenth of the canaries find less than they did."""
+    expecting = _expecting(plan, changed)
+    return _fallen(plan, changed, expecting) >= max(FEWEST, SHARE * int(plan.inputs.panel.expects.sum()))
+
+
+def _expecting(plan: Plan, changed: ScoredRankings) -> list[int]:
+    """Return the places of the changed canaries that expect something and had an answer before."""
+    return [
         place for place in changed if plan.inputs.panel.expects[place] and plan.inputs.canary_ids[place] in plan.held
     ]
-    total = int(plan.inputs.panel.expects.sum())
-    if len(expecting) < FEWEST:
-        return False
-    return len(expecting) >= HALF * total or _fallen(plan, changed, expecting) >= max(FEWEST, SHARE * total)
 
 
 def _fallen(plan: Plan, changed: ScoredRankings, places: Sequence[int]) -> int:
@@ -520,17 +532,10 @@ def _fallen(plan: Plan, changed: ScoredRankings, places: Sequence[int]) -> int:
     return fell
 
 
-def _since_alarm(connection: Connection, plan: Plan, gathered: Gathered, row: DetectionRow) -> RunCause | None:
-    """Compare with the run before the alarm that stands: an index may be made anew over several runs."""
-    if row.since_run is None:
-        return None
-    before_run = results.newest_known_id(connection, plan.run.check_id, before=row.since_run)
-    return None if before_run is None else _compared(connection, plan, gathered, before_run)
-
-
-def _compared(connection: Connection, plan: Plan, gathered: Gathered, before: RunCause | int) -> RunCause | None:
-    """Compare what canaries retrieve with what they retrieved in a run, or in the one before a cause that stands."""
-    before_run, since_run = (before, plan.run.id) if isinstance(before, int) else (before.before_run, before.since_run)
+def _compared(
+    connection: Connection, plan: Plan, gathered: Gathered, newest: int, before_run: int, *, since_run: int
+) -> RunCause | None:
+    """Compare what canaries retrieve with what they retrieved in a run, and in the newest one where that is later."""
     places = [
         place
         for place, ranking_id in enumerate(gathered.ranking_ids)
@@ -542,9 +547,8 @@ def _compared(connection: Connection, plan: Plan, gathered: Gathered, before: Ru
     )
     both = {place: then[plan.inputs.canary_ids[place]][0] for place in places if plan.inputs.canary_ids[place] in then}
     now = {place: one for place in both if (one := gathered.ranking_ids[place]) is not None}
-    newest = results.newest_known_id(connection, plan.run.check_id)
     earlier: Mapping[int, int] = {}
-    if newest is not None and newest > before_run:
+    if newest > before_run:
         held = results.rankings_at(
             connection, plan.run.check_id, newest, [plan.inputs.canary_ids[place] for place in now]
         )
@@ -561,9 +565,7 @@ def _compared(connection: Connection, plan: Plan, gathered: Gathered, before: Ru
     ]
     scorer = plan.inputs.retriever.scorer
     scale = scorer.scale if scorer.kind is ScorerKind.SCORE else None
-    cause = find_run_cause(pairs, k=plan.inputs.yardstick.k, scale=scale, since_run=since_run, before_run=before_run)
-    quiet = 0 if isinstance(before, int) else before.quiet_runs
-    return None if cause is None else replace(cause, quiet_runs=quiet)
+    return find_run_cause(pairs, k=plan.inputs.yardstick.k, scale=scale, since_run=since_run, before_run=before_run)
 
 
 def _rankings(connection: Connection, plan: Plan, ranking_ids: Iterable[int]) -> Mapping[int, Ranking]:
