@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.api_service import Api, api
 
-PRIVATE = "my card 4929 was charged twice, ada lovelace"
+PRIVATE = "my card visa4929 was charged twice, ada lovelace"
 HOSTILE = ("<script>alert(1)</script>", "=cmd()", "{{ 7 * 7 }}", "'; drop table traffic_queries; --")
 
 
@@ -105,5 +105,5 @@ def test_queries_of_users_are_in_no_metric_log_export_or_page_address(
     assert any("httpx" in record.name or "request" in record.getMessage() for record in caplog.records), "logs are read"
     assert all(answer.is_success for answer in shown)
     for text in (*(answer.text for answer in shown), *told):
-        assert "4929" not in text
+        assert "visa4929" not in text
         assert "lovelace" not in text
