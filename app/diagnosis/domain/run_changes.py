@@ -522,7 +522,7 @@ def _copied(counts: Counts, new: Bools) -> float:
         olds = [one for one in counts.answers.before[canary].texts if one]
         if text and olds:
             judged += 1
-            alike += any(min(containment(text, old), 1.0) > LIKE for old in olds)
+            alike += any(containment(text, old) > LIKE for old in olds)
     return alike / judged if judged else 0.0
 
 
