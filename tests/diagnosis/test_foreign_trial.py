@@ -52,5 +52,6 @@ def test_small_cut_of_the_trial_is_noticed_named_and_healed(tmp_path: Path) -> N
     healthy, cut, rescaled, *others = read_rows(out)
     assert (healthy.false_pages, rescaled.false_pages) == (0, 0)
     assert (cut.right, cut.wrong, cut.missing) == (10, 0, 0)
+    assert [row.noticed for row in (cut, *others[:-1])] == [1, 1, 1]  # which run asks the lagging replica is chance
     for row in (cut, *others):
         assert (row.verdict, row.pages, row.resolves) == ("right", 1, 1), (row.fault, row.summary)
