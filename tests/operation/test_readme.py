@@ -116,10 +116,9 @@ NOT_IN_THE_REPOSITORY = {"deploy/compose/secrets/canaries.env"}
 def test_every_file_named_exists() -> None:
     """But for commands of an earlier commit, which is named behind them."""
     named = re.findall(r"`((?:\.ci|app|benchmarks|deploy|docs|migrations|tests)/[\w./-]+)`", TEXT)
-    named += [
-        f"{module.replace('.', '/')}.py"
-        for module in re.findall(r"python -m ([\w.]+)(?![^`\n]*` at [0-9a-f]{8})", TEXT)
-    ]
+    modules = re.findall(r"python -m ([\w.]+)(?![^`\n]*` at [0-9a-f]{8})", TEXT)
+    paths = [module.replace(".", "/") for module in modules]
+    named += [f"{path}/__main__.py" if (ROOT / path).is_dir() else f"{path}.py" for path in paths]
     named += re.findall(r"python (\w+/[\w/]+\.py)", TEXT)
     assert "app/runs/service/runs.py" in named
     assert [path for path in sorted({*named} - NOT_IN_THE_REPOSITORY) if not (ROOT / path).exists()] == []
