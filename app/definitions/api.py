@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import TypeAdapter, WithJsonSchema
 
 from app.alerts.silences.documents import SilenceDocument
-from app.alerts.silences.domain import SilenceState
+from app.alerts.silences.service import SilenceState
 from app.answers.documents import JudgeDocument
 from app.base.api.bodies import Content, answers_with
 from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters, wake

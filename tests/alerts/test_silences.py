@@ -13,16 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from app.alerts.domain.state import AlertState, Member
 from app.alerts.service import explanations, notifications
 from app.alerts.service import views as alert_views
 from app.alerts.silences import service
-from app.alerts.silences.documents import SilenceDocument
-from app.alerts.silences.domain import Silence, Subject, Window, active_until, find_silences, matches, next_change
+from app.alerts.silences.documents import SilenceDocument, WindowDocument
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
-from app.base.schedules import Schedule, parse_schedule
-from app.base.values import Severity
+from app.base.values import RuleKind, Severity
 from app.catalog.documents.canary_files import Documents, read_canary_files, silence_notes
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import references
@@ -43,7 +42,13 @@ pytestmark = pytest.mark.databases
 AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
 KEYS = tuple("abcdefghij")
 PAGE = page([canary(key) for key in KEYS], rules=[AT_ONCE])
-SUBJECT = Subject(check=CHECK, suite="suite", retriever="search", rule="threshold-coverage", severity=Severity.WARNING)
+WARNING = Member(
+    alert_id=1,
+    rule="threshold-coverage",
+    kind=RuleKind.THRESHOLD,
+    severity=Severity.WARNING,
+    state=AlertState.FIRING,
+)
 DECLINED = Receipt(ok=False, http_status=404, error="http_4xx", untaken=True)
 
 
@@ -102,33 +107,42 @@ def changes(world: World) -> list[tuple[str, str | None, str | None]]:
 # --- when a silence is on ------------------------------------------------------------------------------------
 
 
+def once(*, slug: str = "s", starts: str | None = None, ends: str = "2026-03-02", **about: Any) -> SilenceDocument:
+    matchers = about or {"all": True}
+    times = {"starts": starts and f"{starts}T00:00:00Z", "ends": f"{ends}T00:00:00Z"}
+    return parse_document(SilenceDocument, {"slug": slug, **times, **matchers})
+
+
+def recurring(cron: str, duration: str, timezone: str = "UTC") -> SilenceDocument:
+    window = {"cron": cron, "timezone": timezone, "duration": duration}
+    return SilenceDocument.stored({"slug": "s", "all": True, "window": window})
+
+
 def test_a_silence_is_on_from_its_start_up_to_its_end() -> None:
-    one = Silence(slug="s", starts=at("2026-03-01"), ends=at("2026-03-02"))
-    assert active_until(one, at("2026-02-28T23:59:59")) is None
-    assert active_until(one, at("2026-03-01")) == at("2026-03-02")
-    assert active_until(one, at("2026-03-02") - timedelta(microseconds=1)) == at("2026-03-02")
-    assert active_until(one, at("2026-03-02")) is None
+    one = once(starts="2026-03-01")
+    assert one.active_until(at("2026-02-28T23:59:59")) is None
+    assert one.active_until(at("2026-03-01")) == at("2026-03-02")
+    assert one.active_until(at("2026-03-02") - timedelta(microseconds=1)) == at("2026-03-02")
+    assert one.active_until(at("2026-03-02")) is None
 
 
 def test_a_silence_says_when_it_changes_next() -> None:
-    one = Silence(slug="s", starts=at("2026-03-01"), ends=at("2026-03-02"))
-    assert next_change(one, at("2026-02-01")) == at("2026-03-01")
-    assert next_change(one, at("2026-03-01T12:00")) == at("2026-03-02")
-    assert next_change(one, at("2026-03-02")) is None
+    one = once(starts="2026-03-01")
+    assert one.next_change(at("2026-02-01")) == at("2026-03-01")
+    assert one.next_change(at("2026-03-01T12:00")) == at("2026-03-02")
+    assert one.next_change(at("2026-03-02")) is None
 
 
 def test_a_maintenance_window_comes_back_on_its_wall_clock() -> None:
-    window = Window(schedule=parse_schedule(cron="0 2 * * 6", timezone="Europe/Berlin"), duration=timedelta(hours=2))
-    one = Silence(slug="s", window=window)
-    assert active_until(one, at("2026-03-21T01:30")) == at("2026-03-21T03:00")  # 2 o'clock is 1 in UTC, in winter
-    assert active_until(one, at("2026-03-21T03:00")) is None
-    assert next_change(one, at("2026-03-21T03:00")) == at("2026-03-28T01:00")
-    assert active_until(one, at("2026-04-04T00:30")) == at("2026-04-04T02:00")  # and midnight in summer
+    one = recurring("0 2 * * 6", "2h", "Europe/Berlin")
+    assert one.active_until(at("2026-03-21T01:30")) == at("2026-03-21T03:00")  # 2 o'clock is 1 in UTC, in winter
+    assert one.active_until(at("2026-03-21T03:00")) is None
+    assert one.next_change(at("2026-03-21T03:00")) == at("2026-03-28T01:00")
+    assert one.active_until(at("2026-04-04T00:30")) == at("2026-04-04T02:00")  # and midnight in summer
 
 
 def test_windows_that_run_into_each_other_are_one() -> None:
-    window = Window(schedule=parse_schedule(cron="0 1-4 * * *"), duration=timedelta(minutes=90))
-    assert active_until(Silence(slug="s", window=window), at("2026-03-02T01:10")) == at("2026-03-02T05:30")
+    assert recurring("0 1-4 * * *", "90m").active_until(at("2026-03-02T01:10")) == at("2026-03-02T05:30")
 
 
 @given(minute=st.integers(0, 7 * 24 * 60), length=st.integers(1, 600), hour=st.integers(0, 23))
@@ -136,58 +150,57 @@ def test_a_window_is_on_exactly_where_an_instant_is_not_longer_ago_than_it_lasts
     minute: int, length: int, hour: int
 ) -> None:
     now, duration = START + timedelta(minutes=minute), timedelta(minutes=length)
-    one = Silence(slug="s", window=Window(schedule=parse_schedule(cron=f"0 {hour} * * *"), duration=duration))
+    one = recurring(f"0 {hour} * * *", f"{length}m")
     begun = now.replace(hour=hour, minute=0)
     begun -= timedelta(days=1) if begun > now else timedelta(0)
-    assert active_until(one, now) == (begun + duration if now < begun + duration else None)
-    change = next_change(one, now)
+    assert one.active_until(now) == (begun + duration if now < begun + duration else None)
+    change = one.next_change(now)
     assert change is not None
     assert change > now
-    assert (active_until(one, change) is None) == (active_until(one, now) is not None)
+    assert (one.active_until(change) is None) == (one.active_until(now) is not None)
 
 
 @pytest.mark.parametrize(
     ("matchers", "expected"),
     [
         ({}, True),
-        ({"checks": (CHECK,)}, True),
-        ({"checks": ("other", CHECK), "rules": ("threshold-coverage",)}, True),
-        ({"checks": (CHECK,), "rules": ("no_data",)}, False),
-        ({"severities": (Severity.CRITICAL,)}, False),
-        ({"suites": ("suite",), "retrievers": ("search",), "severities": (Severity.WARNING,)}, True),
-        ({"retrievers": ("elsewhere",)}, False),
+        ({"checks": [CHECK]}, True),
+        ({"checks": ["other", CHECK], "rules": ["threshold-coverage"]}, True),
+        ({"checks": [CHECK], "rules": ["no_data"]}, False),
+        ({"severities": ["critical"]}, False),
+        ({"suites": ["suite"], "retrievers": ["search"], "severities": ["warning"]}, True),
+        ({"retrievers": ["elsewhere"]}, False),
     ],
 )
 def test_every_list_that_is_not_empty_has_to_name_the_alert(matchers: Mapping[str, Any], *, expected: bool) -> None:
-    assert matches(Silence(slug="s", ends=at("2026-03-02"), **matchers), SUBJECT) is expected
+    one = once(**matchers)
+    matched = one.is_about(CHECK, "suite", "search") and one.matches(WARNING.rule, WARNING.severity)
+    assert matched is expected
 
 
 def test_of_several_silences_the_one_that_lasts_longest_is_named() -> None:
-    short, long = (Silence(slug=name, ends=at(f"2026-03-{day}")) for name, day in (("short", "05"), ("long", "06")))
-    (found,) = find_silences([long, short], [SUBJECT], at("2026-03-02"))
-    assert found is not None
-    assert found.slug == "long"
+    short, long = (once(slug=name, ends=f"2026-03-{day}") for name, day in (("short", "05"), ("long", "06")))
+    assert service.find_silences([long, short], [WARNING], at("2026-03-02")) == {1: "long"}
 
 
 def test_of_several_alerts_each_has_the_longest_silence_that_names_it() -> None:
-    ends = at("2026-03-05")
     silences = [
-        Silence(slug="all", ends=ends),
-        Silence(slug="loud", severities=(Severity.CRITICAL,), ends=ends + timedelta(days=1)),
-        Silence(slug="over", ends=at("2026-03-01")),
+        once(slug="all", ends="2026-03-05"),
+        once(slug="loud", severities=["critical"], ends="2026-03-06"),
+        once(slug="over", ends="2026-03-01"),
     ]
-    critical = replace(SUBJECT, severity=Severity.CRITICAL)
-    found = find_silences(silences, [SUBJECT, critical], at("2026-03-02"))
-    assert [one and one.slug for one in found] == ["all", "loud"]
-    assert find_silences(silences[2:], [SUBJECT], at("2026-03-02")) == [None]
+    critical = replace(WARNING, alert_id=2, severity=Severity.CRITICAL)
+    assert service.find_silences(silences, [WARNING, critical], at("2026-03-02")) == {1: "all", 2: "loud"}
+    assert service.find_silences(silences[2:], [WARNING], at("2026-03-02")) == {}
 
 
 def test_whether_a_silence_of_something_else_is_on_is_not_worked_out() -> None:
-    broken = Window(schedule=Schedule(cron="no cron at all"), duration=timedelta(hours=1))
-    other = Silence(slug="other", checks=("elsewhere",), window=broken)
-    assert find_silences([other], [SUBJECT], at("2026-03-02")) == [None]
+    window = WindowDocument.model_construct(cron="no cron at all", timezone="UTC", duration="1h")
+    broken = once().model_copy(update={"ends": None, "window": window})
+    other = broken.model_copy(update={"rules": ("another",)})
+    assert service.find_silences([other], [WARNING], at("2026-03-02")) == {}
     with pytest.raises(ValueError, match="cron"):
-        find_silences([replace(other, checks=())], [SUBJECT], at("2026-03-02"))
+        service.find_silences([broken], [WARNING], at("2026-03-02"))
 
 
 # --- documents -----------------------------------------------------------------------------------------------
@@ -361,11 +374,12 @@ def test_a_silence_that_is_over_keeps_nothing_from_being_taken_away(world: World
 def test_a_stored_silence_is_read_once_a_version_and_not_judged_again(world: World) -> None:
     silence(world)
     with world.store.read() as connection:
-        (first,), (again,) = service.in_force(connection), service.in_force(connection)
+        check = references.find_check(connection, CHECK)
+        (first,), (again,) = service.silences_of(connection, check), service.silences_of(connection, check)
     assert again is first
     silence(world, rules=["no_data"])
     with world.store.read() as connection:
-        (changed,) = service.in_force(connection)
+        (changed,) = service.silences_of(connection, check)
     assert changed.rules == ("no_data",)
     endless = {"slug": "quiet", "all": True, "window": {"cron": "*/5 * * * *", "duration": "5m"}}
     assert SilenceDocument.stored(endless).window is not None  # accepted once, by other words than today's

@@ -6,7 +6,7 @@ one user in three asks an edge case, a code or a rare name, where hybrid's words
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from app.annotation.domain import hash_share
@@ -87,8 +87,8 @@ def _expose(store: Store, world: World) -> None:
         experiments.receive_outcomes(store, NAME, outcomes, now=at + timedelta(days=1))
 
 
-def _spread(at: Any, unit: str) -> str:
-    return str((at + timedelta(hours=24 * hash_share(f"hour:{unit}"))).isoformat())
+def _spread(at: datetime, unit: str) -> datetime:
+    return at + timedelta(hours=24 * hash_share(f"hour:{unit}"))
 
 
 def _is_satisfied(unit: str) -> bool:

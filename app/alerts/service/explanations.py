@@ -38,8 +38,8 @@ from app.alerts.service.evidence import TransitionEvidence, explain, list_change
 from app.alerts.service.notifications import Context, load_context, member_of
 from app.alerts.service.transitions import scope_of, with_confirmed
 from app.alerts.service.views import Links, explained_by_alert, filled_links, recovery_summary, standing_facts
-from app.alerts.silences import service as silencing
-from app.alerts.silences.domain import Silence, SilenceOutlook, active_until, matches, next_change
+from app.alerts.silences.documents import SilenceDocument
+from app.alerts.silences.service import silences_of
 from app.alerts.store import AlertRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us
 from app.base.values import Bound, Percentile, Rule, RuleKind, Severity, TimeText, Verdict
@@ -62,6 +62,15 @@ UNKNOWN: Final = "unknown"
 """The state of a rule that was never measured on a run."""
 _NO_ALERT: Final = dict.fromkeys(("severity", "opened_at", "acknowledged_at", "acknowledged_by"))
 _SUPPRESSED: Final = "A silence suppresses it; what still fires at its end is notified then."
+
+
+class SilenceOutlook(TypedDict):
+    """A silence that matches a rule, now or later."""
+
+    slug: str
+    active: bool
+    until: TimeText | None
+    next_change: TimeText | None
 
 
 class RuleExplanation(TypedDict):
@@ -133,7 +142,7 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
             facts=facts,
             evidence=TransitionEvidence(connection, check, newest.id if newest is not None else None),
             context=load_context(connection, check, members, now=now, hold=False),
-            silences=silencing.in_force(connection),
+            silences=silences_of(connection, check),
             last_completed=last_completed(connection, check, now),
             now=now,
         )
@@ -165,7 +174,7 @@ class _Situation:
     facts: alert_transitions.Facts
     evidence: TransitionEvidence
     context: Context
-    silences: Sequence[Silence]
+    silences: Sequence[SilenceDocument]
     last_completed: datetime | None
     now: datetime
 
@@ -204,7 +213,7 @@ def _explain_rule(rule: Rule, known: _Situation) -> RuleExplanation:
         deadline=time_text(overdue.deadline) if overdue is not None and ahead.to_open else None,
         held_back=str(Suppression.SILENCED) if is_silenced else None,
         held_back_reason=_SUPPRESSED if is_silenced else None,
-        silences=_matching(known.silences, known.check, rule, severity, known.now),
+        silences=_matching(known.silences, rule, severity, known.now),
         next_reminder_at=time_text(due),
     )
 
@@ -225,20 +234,19 @@ def _reason_without_runs(rule: Rule, *, has_data: bool) -> str:
 
 
 def _matching(
-    silences: Sequence[Silence], check: Definition, rule: Rule, severity: Severity | None, now: datetime
+    silences: Sequence[SilenceDocument], rule: Rule, severity: Severity | None, now: datetime
 ) -> list[SilenceOutlook]:
     """Silences, on now or later, that match an alert of a rule; of any severity where that is not known."""
-    subjects = [silencing.subject_of(check, rule.key, one) for one in ([severity] if severity else list(Severity))]
     return [
         {
             "slug": silence.slug,
-            "active": (until := active_until(silence, now)) is not None,
+            "active": (until := silence.active_until(now)) is not None,
             "until": time_text(until),
             "next_change": time_text(change),
         }
         for silence in silences
-        if any(matches(silence, subject) for subject in subjects)
-        and (change := next_change(silence, now)) is not None  # a silence that is on goes off
+        if any(silence.matches(rule.key, one) for one in ([severity] if severity else Severity))
+        and (change := silence.next_change(now)) is not None  # a silence that is on goes off
     ]
 
 

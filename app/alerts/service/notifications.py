@@ -25,7 +25,7 @@ from app.alerts.domain.state import (
     class_of,
     dedupe_keys,
 )
-from app.alerts.silences import service as silencing
+from app.alerts.silences.service import find_silences, silences_of
 from app.alerts.store import AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
@@ -114,16 +114,11 @@ def load_context(
     own = {hook.id: hook for hook in (_require_hook(connection, slug) for slug in check.body["hooks"])}
     others = {row.hook_id for deliveries in past.values() for row in deliveries} - own.keys()
     hooks = {**own, **{hook_id: catalog.definition_by_id(connection, hook_id) for hook_id in others}}
-    subjects = [(one.alert_id, one.rule, one.severity) for one in in_progress.values()]
-    silenced = silencing.silenced(connection, check, subjects, now)
+    silenced = find_silences(silences_of(connection, check), in_progress.values(), now)
     return Context(
         check=check,
         members=[
-            replace(
-                one,
-                suppression=_suppression(transitions[number]),
-                silence=silenced[number].slug if number in silenced else None,
-            )
+            replace(one, suppression=_suppression(transitions[number]), silence=silenced.get(number))
             for number, one in in_progress.items()
         ],
         transitions=transitions,

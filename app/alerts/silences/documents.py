@@ -1,12 +1,18 @@
-"""Silence documents as users write them: which alerts, and when; once or as a recurring maintenance window."""
+"""Silences: which alerts are not delivered, and when; once, or with a cron as a recurring maintenance window.
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+They suppress delivery, never evaluation. The document that users write is the value that decides: it knows which alerts
+it matches and when it is on.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Annotated, Any, Final, Self
 
 from pydantic import (
     BeforeValidator,
     Field,
+    PlainSerializer,
     StringConstraints,
     ValidationInfo,
     WithJsonSchema,
@@ -14,7 +20,6 @@ from pydantic import (
     model_validator,
 )
 
-from app.alerts.silences.domain import Silence, Window, ever_ends
 from app.base.documents.fields import (
     Control,
     Cron,
@@ -27,31 +32,42 @@ from app.base.documents.fields import (
     Widget,
     WindowLength,
     Zone,
+    did_you_mean,
     duration_of,
     field_error,
     field_errors,
     repeated_positions,
 )
-from app.base.schedules import EPOCH, parse_schedule
+from app.base.errors import Problem
+from app.base.schedules import EPOCH, Schedule, last_due, next_due, parse_schedule
 from app.base.values import FIRST_YEAR, LAST_YEAR, Severity
 
 _STORED: Final = object()
 """Validation context for stored documents, which were accepted before."""
+RULE: Final = "rule"
+"""Pseudo-kind for the keys of rules."""
+LONGEST_CHAIN: Final = 400
+"""Windows that run into each other are one; after so many it is taken to have no end."""
 
 
-def _moment(value: Any) -> str:
+def _moment(value: Any) -> datetime:
     try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:
         moment = None
-    if moment is None or moment.tzinfo is None:
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
         raise field_error("must be a time with a time zone, such as 2026-01-31T22:00:00Z")
     if not FIRST_YEAR <= moment.year <= LAST_YEAR:
         raise field_error(f"must be between {FIRST_YEAR} and {LAST_YEAR}")
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return moment.astimezone(UTC)
 
 
-Moment = Annotated[str, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
+Moment = Annotated[
+    datetime,
+    BeforeValidator(_moment),
+    PlainSerializer(lambda moment: moment.isoformat().replace("+00:00", "Z"), return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
 
 _TICKS: Final = Widget(control=Control.CHECKBOXES)
 
@@ -84,14 +100,38 @@ class WindowDocument(Document):
     @model_validator(mode="after")
     def _is_over_now_and_then(self, info: ValidationInfo) -> Self:
         # Computed from a fixed moment, so that the result never changes; expensive, so not for stored ones.
-        if info.context is not _STORED and not ever_ends(self.to_domain(), EPOCH):
+        if info.context is not _STORED:
+            begun = next_due(self.schedule, EPOCH)
+            for _ in range(LONGEST_CHAIN):
+                following = next_due(self.schedule, begun)
+                if following > begun + self.length:
+                    return self
+                begun = following
             raise field_error(f"never ends: the cron comes again before {self.duration} are over")
         return self
 
-    def to_domain(self) -> Window:
-        """Return the value the domain works with."""
-        schedule = parse_schedule(cron=self.cron, timezone=self.timezone)
-        return Window(schedule=schedule, duration=duration_of(self.duration))
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The instants at which it begins."""
+        return parse_schedule(cron=self.cron, timezone=self.timezone)
+
+    @cached_property
+    def length(self) -> timedelta:
+        """How long it lasts each time."""
+        return duration_of(self.duration)
+
+    def active_until(self, now: datetime) -> datetime | None:
+        """End of the windows that are on now, each begun before the one before was over; None = none is."""
+        begun = last_due(self.schedule, now, now - self.length)
+        if begun is None:
+            return None
+        end = begun + self.length
+        for _ in range(LONGEST_CHAIN):
+            following = next_due(self.schedule, begun)
+            if following > end:
+                return end
+            begun, end = following, following + self.length
+        return end
 
 
 class SilenceDocument(Document):
@@ -157,23 +197,46 @@ class SilenceDocument(Document):
             wrong.append(((), "must end: give 'ends', or a 'window' that comes back"))
         if self.window is not None and (self.starts or self.ends):
             wrong.append((("window",), "comes back by itself; leave out 'starts' and 'ends'"))
-        starts, ends = (one and datetime.fromisoformat(one) for one in (self.starts, self.ends))
-        if starts and ends and ends <= starts:
+        if self.starts and self.ends and self.ends <= self.starts:
             wrong.append((("ends",), "must be after 'starts'"))
         if wrong:
             raise field_errors(wrong)
         return self
 
-    def to_domain(self) -> Silence:
-        """Return the value the domain works with."""
-        return Silence(
-            slug=self.slug,
-            checks=self.checks,
-            suites=self.suites,
-            retrievers=self.retrievers,
-            rules=self.rules,
-            severities=self.severities,
-            starts=datetime.fromisoformat(self.starts) if self.starts is not None else None,
-            ends=datetime.fromisoformat(self.ends) if self.ends is not None else None,
-            window=self.window.to_domain() if self.window is not None else None,
-        )
+    def unknown_references(self, present: Callable[[str], Collection[str]]) -> Iterator[tuple[str, str, Problem]]:
+        """Yield (kind, name, problem) of names that are not among the slugs (or keys of rules) there are of a kind."""
+        slugs = {"check": self.checks, "suite": self.suites, "retriever": self.retrievers, RULE: self.rules}
+        for kind, names in slugs.items():
+            defined = present(kind) if names else ()
+            for place, name in enumerate(names):
+                if name not in defined:
+                    message = f"there is no {kind} '{name}'{did_you_mean(name, sorted(defined))}"
+                    yield kind, name, Problem(path=f"{kind}s[{place}]", message=message)
+
+    def is_about(self, check: str, suite: str, retriever: str) -> bool:
+        """Whether it is about a check, whatever rules and severities it names."""
+        pairs = ((self.checks, check), (self.suites, suite), (self.retrievers, retriever))
+        return all(not names or name in names for names, name in pairs)
+
+    def matches(self, rule: str, severity: Severity) -> bool:
+        """Whether it is about an alert of a check it `is_about`, whenever it is on."""
+        return (not self.rules or rule in self.rules) and (not self.severities or severity in self.severities)
+
+    def active_until(self, now: datetime) -> datetime | None:
+        """When it ends, if it is on now: from its start up to, but not at, its end; None = it is not on."""
+        if self.window is not None:
+            return self.window.active_until(now)
+        started = self.starts is None or self.starts <= now
+        return self.ends if started and self.ends is not None and now < self.ends else None
+
+    def is_over(self, now: datetime) -> bool:
+        """Whether it will never be on again."""
+        return self.ends is not None and self.ends <= now
+
+    def next_change(self, now: datetime) -> datetime | None:
+        """When it will next go on or off; None = never again."""
+        if (until := self.active_until(now)) is not None:
+            return until
+        if self.window is not None:
+            return next_due(self.window.schedule, now)
+        return self.starts if self.starts is not None and now < self.starts else None

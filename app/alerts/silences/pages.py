@@ -14,8 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.silences import service as silencing
 from app.alerts.silences.documents import SilenceDocument, WindowDocument
-from app.alerts.silences.domain import SilenceState
-from app.alerts.silences.service import Preview
+from app.alerts.silences.service import Preview, SilenceState
 from app.base.api.deps import StoreDep, VaultDep, wake
 from app.base.api.requests import takes_form
 from app.base.db.engine import Store
@@ -102,7 +101,7 @@ def silence_document(form: Form, slug: str, now: datetime) -> dict[str, Any]:
     if form.get("when") == WINDOW:
         return values | {"window": _window(form)}
     starts, ends = _times(form, now)
-    return values | {"starts": _written(starts) if starts is not None else None, "ends": _written(ends)}
+    return values | {"starts": starts and _whole_seconds(starts), "ends": _whole_seconds(ends)}
 
 
 def matchers_text(body: Mapping[str, Any]) -> str:
@@ -159,9 +158,9 @@ def _moment(form: Form, name: str, zone: ZoneInfo) -> datetime | None:
     return moment
 
 
-def _written(moment: datetime) -> str:
-    # Whole seconds, as the page shows them.
-    return (moment + timedelta(microseconds=999_999)).replace(microsecond=0).isoformat()
+def _whole_seconds(moment: datetime) -> datetime:
+    # Rounded up, as the page shows no fractions.
+    return (moment + timedelta(microseconds=999_999)).replace(microsecond=0)
 
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)

@@ -1,4 +1,4 @@
-"""Silences in force: which alerts they match, their states, a preview of one, and names in them that do not exist."""
+"""Silences in force: the alerts they silence, their states, a preview of one, and names in them that do not exist."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,46 +6,68 @@ from datetime import datetime
 from functools import cache, lru_cache, partial
 from typing import Any, Final
 
+from typing_extensions import TypedDict
+
 from app.alerts import store as alerts
 from app.alerts.documents import rules_in_force
-from app.alerts.domain.state import OPEN
-from app.alerts.silences.documents import SilenceDocument
-from app.alerts.silences.domain import (
-    MOST_IN_FORCE,
-    Silence,
-    SilencedAlert,
-    SilenceState,
-    Subject,
-    active_until,
-    find_silences,
-    is_over,
-    matches,
-    matches_check,
-    next_change_after,
-)
+from app.alerts.domain.state import OPEN, AlertState, Member
+from app.alerts.silences.documents import RULE, SilenceDocument
 from app.alerts.store import AlertFilter
 from app.base.db.engine import Connection, Store
 from app.base.errors import InvalidInputError, Problem
 from app.base.schedules import next_due
-from app.base.values import Severity
+from app.base.values import Severity, TimeText
 from app.base.views import time_text, view_of
 from app.catalog import store as catalog
-from app.catalog.documents.canary_files import RULE, rule_keys, unknown_references
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.references import checks_in_force
 from app.catalog.store import Definition
 
-KIND = "silence"
+KIND: Final = "silence"
+MOST_IN_FORCE: Final = 200
+"""Each one is evaluated for every run and every few seconds while an alert is open."""
 
 
-def in_force(connection: Connection) -> list[Silence]:
-    """Every silence, whether or not it is on now."""
-    return [parse_stored(row) for row in catalog.list_definitions(connection, KIND)]
+def silences_of(connection: Connection, check: Definition) -> list[SilenceDocument]:
+    """Return the silences that are about a check, whether or not they are on now."""
+    rows = catalog.list_definitions(connection, KIND)
+    return [silence for silence in map(parse_stored, rows) if _is_about(silence, check)]
 
 
-def parse_stored(row: Definition) -> Silence:
-    """Return the value of a stored silence, cached by its version."""
+def find_silences(silences: Iterable[SilenceDocument], members: Collection[Member], now: datetime) -> dict[int, str]:
+    """Return the slugs of the silences of a check that are on, by the id of the alert; of several that ends last.
+
+    Whether a silence is on is computed once, and only for those that match an alert.
+    """
+    on: list[tuple[datetime, str, list[int]]] = []
+    for silence in silences:
+        ids = [one.alert_id for one in members if silence.matches(one.rule, one.severity)]
+        if ids and (until := silence.active_until(now)) is not None:
+            on.append((until, silence.slug, ids))
+    return {alert_id: slug for _, slug, ids in sorted(on) for alert_id in ids}
+
+
+def _is_about(silence: SilenceDocument, check: Definition) -> bool:
+    return silence.is_about(check.slug, check.body["suite"], check.body["retriever"])
+
+
+def parse_stored(row: Definition) -> SilenceDocument:
+    """Return a stored silence, cached by its version."""
     return _parsed(_Stored(version_id=row.version_id, hash=row.hash, body=row.body))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """A version of a silence: its id and, across stores, its hash are the cache key."""
+
+    version_id: int
+    hash: str
+    body: Mapping[str, Any] = field(compare=False)
+
+
+@lru_cache(maxsize=4 * MOST_IN_FORCE)
+def _parsed(stored: _Stored) -> SilenceDocument:
+    return SilenceDocument.stored(stored.body)
 
 
 def refuse_too_many(count: int) -> None:
@@ -60,35 +82,39 @@ def refuse_one_too_many(connection: Connection) -> None:
     refuse_too_many(len(catalog.list_definitions(connection, KIND, limit=MOST_IN_FORCE + 1)))
 
 
-def silenced(
-    connection: Connection, check: Definition, subjects: Iterable[tuple[int, str, Severity]], now: datetime
-) -> dict[int, Silence]:
-    """Active silences of the alerts of a check, given as (alert id, rule key, severity), by alert id."""
-    listed = list(subjects)
-    silences = in_force(connection) if listed else []
-    if not silences:
-        return {}
-    found = find_silences(silences, [subject_of(check, rule, severity) for _, rule, severity in listed], now)
-    return {alert_id: one for (alert_id, *_), one in zip(listed, found, strict=True) if one is not None}
-
-
-def subject_of(check: Definition, rule: str, severity: Severity) -> Subject:
-    """Fields of an alert of a check that silences match."""
-    return Subject(
-        check=check.slug,
-        suite=check.body["suite"],
-        retriever=check.body["retriever"],
-        rule=rule,
-        severity=severity,
-    )
-
-
 def refuse_unknown_references(store: Store, document: SilenceDocument) -> None:
     """Raise InvalidInputError where a silence names what does not exist."""
     with store.read() as connection:
-        found = unknown_references(document, partial(_names_present, connection))
+        found = [problem for *_, problem in document.unknown_references(partial(_names_present, connection))]
     if found:
-        raise InvalidInputError([one.problem for one in found])
+        raise InvalidInputError(found)
+
+
+def _names_present(connection: Connection, kind: str) -> set[str]:
+    """Names a silence may use of a kind: slugs in force or, for rules, the keys of all rules of all checks."""
+    if kind == RULE:
+        return {key for check in checks_in_force(connection) for key in check.rule_keys}
+    return {row.slug for row in catalog.list_definitions(connection, kind)}
+
+
+class SilencedAlert(TypedDict):
+    """An open alert that a silence matches."""
+
+    id: str
+    check: str
+    rule: str
+    severity: Severity
+    state: AlertState
+
+
+class SilenceState(TypedDict):
+    """State of a silence."""
+
+    active: bool
+    until: TimeText | None
+    next_change: TimeText | None
+    holds_back: list[SilencedAlert]
+    """The open alerts it silences now."""
 
 
 def states(store: Store, rows: Sequence[Definition], now: datetime) -> dict[int, SilenceState]:
@@ -98,50 +124,27 @@ def states(store: Store, rows: Sequence[Definition], now: datetime) -> dict[int,
     return {row.id: shape for row, shape in zip(rows, found, strict=True)}
 
 
-def _names_present(connection: Connection, kind: str) -> set[str]:
-    """Names a silence may use of a kind: slugs in force or, for rules, the keys of all rules of all checks."""
-    if kind == RULE:
-        return {key for check in checks_in_force(connection) for key in rule_keys(check)}
-    return {row.slug for row in catalog.list_definitions(connection, kind)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stored:
-    """A version of a silence: its id and, across stores, its hash are the cache key."""
-
-    version_id: int
-    hash: str
-    body: Mapping[str, Any] = field(compare=False)
-
-
-@lru_cache(maxsize=4 * MOST_IN_FORCE)
-def _parsed(stored: _Stored) -> Silence:
-    return SilenceDocument.stored(stored.body).to_domain()
-
-
-def _states(connection: Connection, silences: Sequence[Silence], now: datetime) -> list[SilenceState]:
-    untils = [active_until(silence, now) for silence in silences]
-    firing = _list_open_alerts(connection) if any(untils) else []
+def _states(connection: Connection, silences: Sequence[SilenceDocument], now: datetime) -> list[SilenceState]:
+    untils = [silence.active_until(now) for silence in silences]
+    firing: list[tuple[Definition, SilencedAlert]] = []
+    if any(untils):
+        rows = alerts.list_alerts(connection, AlertFilter(states=[str(state) for state in OPEN]), limit=500)
+        checks = {one: catalog.definition_by_id(connection, one) for one in {row.check_id for row in rows}}
+        firing = [
+            (checks[row.check_id], view_of(SilencedAlert, row, id=str(row.id), rule=row.rule_key)) for row in rows
+        ]
     return [
         {
             "active": until is not None,
             "until": time_text(until),
-            "next_change": time_text(next_change_after(silence, now, until)),
-            "holds_back": [shape for subject, shape in firing if until is not None and matches(silence, subject)],
+            "next_change": time_text(silence.next_change(now)),
+            "holds_back": [
+                alert
+                for check, alert in firing
+                if until is not None and _is_about(silence, check) and silence.matches(alert["rule"], alert["severity"])
+            ],
         }
         for silence, until in zip(silences, untils, strict=True)
-    ]
-
-
-def _list_open_alerts(connection: Connection) -> list[tuple[Subject, SilencedAlert]]:
-    rows = alerts.list_alerts(connection, AlertFilter(states=[str(state) for state in OPEN]), limit=500)
-    checks = {check_id: catalog.definition_by_id(connection, check_id) for check_id in {row.check_id for row in rows}}
-    return [
-        (
-            subject_of(checks[row.check_id], row.rule_key, Severity(row.severity)),
-            view_of(SilencedAlert, row, id=str(row.id), rule=row.rule_key),
-        )
-        for row in rows
     ]
 
 
@@ -166,22 +169,21 @@ class Preview:
 
 def preview(store: Store, document: SilenceDocument, now: datetime) -> Preview:
     """Preview of a silence; nothing is stored."""
-    silence = document.to_domain()
     with store.read() as connection:
         checks = catalog.list_definitions(connection, "check")
-        unknown = unknown_references(document, partial(_names_present, connection))
+        unknown = document.unknown_references(partial(_names_present, connection))
         return Preview(
-            checks=list(_affected_checks(silence, checks)),
+            checks=list(_affected_checks(document, checks)),
             of=len(checks),
-            silenced_alerts=_states(connection, [silence], now)[0]["holds_back"],
-            unknown_references=[f"{one.kind} '{one.slug}'" for one in unknown],
-            occurrences=list(_occurrences(silence, now)),
+            silenced_alerts=_states(connection, [document], now)[0]["holds_back"],
+            unknown_references=[f"{kind} '{name}'" for kind, name, _ in unknown],
+            occurrences=list(_occurrences(document, now)),
         )
 
 
-def _occurrences(silence: Silence, now: datetime) -> Iterator[tuple[datetime | None, datetime]]:
+def _occurrences(silence: SilenceDocument, now: datetime) -> Iterator[tuple[datetime | None, datetime]]:
     """Time spans a silence is on, from now; overlapping windows are one."""
-    until = active_until(silence, now)
+    until = silence.active_until(now)
     if silence.window is None:
         if silence.ends is not None and silence.ends > now:
             yield silence.starts, silence.ends
@@ -190,19 +192,19 @@ def _occurrences(silence: Silence, now: datetime) -> Iterator[tuple[datetime | N
         yield None, until
     for _ in range(_OCCURRENCES - (until is not None)):
         begins = next_due(silence.window.schedule, until or now)
-        until = active_until(silence, begins)
+        until = silence.active_until(begins)
         if until is None:
             return
         yield begins, until
 
 
-def _affected_checks(silence: Silence, checks: Sequence[Definition]) -> Iterator[dict[str, Any]]:
+def _affected_checks(silence: SilenceDocument, checks: Sequence[Definition]) -> Iterator[dict[str, Any]]:
     for check in checks:
+        if not _is_about(silence, check):
+            continue
         document = CheckDocument.model_validate(check.body)
         rules = [rule.key for rule in rules_in_force(document.rules)]
-        meant = [
-            rule for rule in rules if any(matches(silence, subject_of(check, rule, severity)) for severity in Severity)
-        ]
+        meant = [rule for rule in rules if any(silence.matches(rule, severity) for severity in Severity)]
         if meant:
             all_rules = len(meant) == len(rules)
             yield {"check": check.slug, "rules": meant, "all_rules": all_rules, "enabled": document.enabled}
@@ -214,7 +216,7 @@ CheckRules = tuple[CheckDocument, Collection[str]]
 
 def rules_of(checks: Iterable[CheckDocument]) -> list[CheckRules]:
     """Return checks with the keys of their rules."""
-    return [(check, rule_keys(check)) for check in checks]
+    return [(check, check.rule_keys) for check in checks]
 
 
 def silence_problems(
@@ -241,28 +243,26 @@ def silence_problems(
 
     removed = {**archived, RULE: _keys(before)}
     for silence in silences:
-        value = silence.to_domain()
-        if is_over(value, now):
+        if silence.is_over(now):
             continue
-        unknown = unknown_references(silence, names)
-        for reference in unknown:
-            if reference.slug in removed.get(reference.kind, ()):
-                message = f"{reference.kind} '{reference.slug}' is removed; remove it from this silence too"
-                yield silence, replace(reference.problem, message=message)
-            elif ("silence", silence.slug) in changed:
-                yield silence, reference.problem
-        lost = _keys(before, value) - _keys(after, value) if silence.rules and not unknown else ()
+        unknown = list(silence.unknown_references(names))
+        for kind, name, problem in unknown:
+            if name in removed.get(kind, ()):
+                yield silence, replace(problem, message=f"{kind} '{name}' is removed; remove it from this silence too")
+            elif (KIND, silence.slug) in changed:
+                yield silence, problem
+        lost = _keys(before, silence) - _keys(after, silence) if silence.rules and not unknown else ()
         for place, rule in enumerate(silence.rules):
             if rule in lost:  # checks outside this silence still have a rule of that key
                 message = f"rule '{rule}' is removed from the checks of this silence; remove it here too"
                 yield silence, Problem(path=f"rules[{place}]", message=message)
 
 
-def _keys(rules: Iterable[CheckRules], silence: Silence | None = None) -> set[str]:
+def _keys(rules: Iterable[CheckRules], silence: SilenceDocument | None = None) -> set[str]:
     """Return the keys of the rules of all checks, or of those that a silence is about."""
     return {
         key
         for check, keys in rules
-        if silence is None or matches_check(silence, check.slug, check.suite, check.retriever)
+        if silence is None or silence.is_about(check.slug, check.suite, check.retriever)
         for key in keys
     }

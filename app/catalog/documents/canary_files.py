@@ -2,8 +2,7 @@
 
 It finds problems within a document and those between documents: unknown references, measures that a check does not
 compute. The caller reads the files and passes texts, environment and a reader of secret files. `canary_export` writes
-them. Notes on thin suites, and on silences that name what does not exist, stand at the end; `unknown_references` and
-`rule_keys` there are what `alerts.silences` refuses such silences by, wherever they were written.
+them. Notes on thin suites, and on silences that name what does not exist, stand at the end.
 """
 
 import re
@@ -17,9 +16,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ValidationError, model_validator
 
-from app.alerts.documents import rules_in_force
-from app.alerts.silences.documents import SilenceDocument
-from app.alerts.silences.domain import is_over
+from app.alerts.silences.documents import RULE, SilenceDocument
 from app.answers.documents import JudgeDocument
 from app.base.documents.fields import (
     MOST_PROBLEMS,
@@ -495,47 +492,12 @@ def silence_notes(documents: Documents, now: datetime) -> list[str]:
         "check": {check.slug for check in documents.checks},
         "suite": {suite.slug for suite in documents.suites},
         "retriever": {retriever.slug for retriever in documents.retrievers},
-        RULE: {key for check in documents.checks for key in rule_keys(check)},
+        RULE: {key for check in documents.checks for key in check.rule_keys},
     }
     return [
-        f"silence '{silence.slug}': {reference.problem.path}: {reference.problem.message} in these files, so it is "
+        f"silence '{silence.slug}': {problem.path}: {problem.message} in these files, so it is "
         f"refused unless the service has one"
         for silence in documents.silences
-        if not is_over(silence.to_domain(), now)
-        for reference in unknown_references(silence, defined.__getitem__)
+        if not silence.is_over(now)
+        for _, _, problem in silence.unknown_references(defined.__getitem__)
     ]
-
-
-RULE = "rule"
-"""Pseudo-kind for the keys of rules."""
-
-
-def rule_keys(check: CheckDocument) -> set[str]:
-    """Return the keys of a check's rules, including default and disabled ones."""
-    return {*(str(rule.key) for rule in check.rules), *(rule.key for rule in rules_in_force(check.rules))}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownReference:
-    """A name in a silence that does not exist."""
-
-    kind: str
-    slug: str
-    problem: Problem
-    """The same in words, with the field and the nearest existing name."""
-
-
-def unknown_references(document: SilenceDocument, present: Callable[[str], Collection[str]]) -> list[UnknownReference]:
-    """Return the names in a silence that are not among the slugs (or keys of rules) that exist of their kind."""
-    slugs = {"check": document.checks, "suite": document.suites, "retriever": document.retrievers}
-    slugs[RULE] = document.rules
-    unknown = []
-    for kind, names in slugs.items():
-        defined = present(kind) if names else ()
-        for place, name in enumerate(names):
-            if name not in defined:
-                message = f"there is no {kind} '{name}'{did_you_mean(name, sorted(defined))}"
-                unknown.append(
-                    UnknownReference(kind=kind, slug=name, problem=Problem(path=f"{kind}s[{place}]", message=message))
-                )
-    return unknown

@@ -196,6 +196,11 @@ class CheckDocument(Document):
         return duration_of(self.remind) if self.remind is not None else None
 
     @property
+    def rule_keys(self) -> set[str]:
+        """Keys of its rules, including default and disabled ones."""
+        return {*(str(rule.key) for rule in self.rules), *(rule.key for rule in rules_in_force(self.rules))}
+
+    @property
     def guide(self) -> MeasureGuide:
         """The measure to read first for the check's use."""
         return measure_guide(self.use, k=self.k, fetch_k=self.fetch_k, cutoffs=self.cutoffs)

@@ -229,9 +229,9 @@ def unit_hasher(salt: bytes) -> Callable[[str], int]:
     return digest
 
 
-def _moment(at: str | None, latest: int) -> int:
+def _moment(at: datetime | None, latest: int) -> int:
     """Return a time in microseconds; a later one than now is now."""
-    return latest if at is None else min(to_us(datetime.fromisoformat(at)), latest)
+    return latest if at is None else min(to_us(at), latest)
 
 
 MOST_LOOKS: Final = 200
