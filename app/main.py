@@ -30,7 +30,7 @@ from app.base.documents.texts import canary_paths, canary_texts, read_secret
 from app.base.errors import CoalmineError, ConfigurationError, StoreUnavailableError
 from app.base.vault import Vault
 from app.catalog.documents.canary_files import Documents, read_canary_files
-from app.catalog.service.references import FILE
+from app.catalog.service.edits import FILE
 from app.catalog.service.vault import open_vault
 from app.config import Settings
 from app.definitions.service import applying

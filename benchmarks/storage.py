@@ -35,7 +35,7 @@ from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import references
-from app.catalog.service.references import API
+from app.catalog.service.edits import API
 from app.config import Settings
 from app.definitions.service import applying
 from app.detection.service import detector_step

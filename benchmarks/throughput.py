@@ -42,7 +42,7 @@ from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service.references import API
+from app.catalog.service.edits import API
 from app.definitions.service import applying
 from app.records.service.plans import Planner
 from app.retrievers.client.probe import RetrieverProbe

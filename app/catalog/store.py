@@ -547,17 +547,8 @@ def _unpacked(packed: bytes) -> list[tuple[int, int]]:
     return [(canary, version) for canary, version in np.frombuffer(packed, "<i8").reshape(-1, 2).tolist()]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedCanary:
-    """A canary to be saved."""
-
-    key: str
-    hash: str
-    body: str | None
-    """Body as JSON; None = the version of this hash exists already."""
-    source: str | None
-    is_new: bool
-    """Whether the suite never had a canary of this key."""
+CanaryToSave = tuple[str, str, str | None, str | None]
+"""Key, hash, body as JSON (None = the version of this hash exists already) and source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -576,14 +567,16 @@ class StagedCanaries:
 _COLUMNS = {name: sa.Text() for name in ("key", "hash", "body", "source")}
 
 
-def stage_canaries(saved: Sequence[SavedCanary], *, number: int = 0) -> StagedCanaries:
-    """Return canaries of a suite staged for `save_canaries`; suites of one transaction have different numbers."""
-    rows: dict[bool, list[tuple[str | None, ...]]] = {True: [], False: []}
-    for one in saved:
-        rows[one.is_new].append((one.key, one.hash, one.body, one.source))
+def stage_canaries(
+    created: Sequence[CanaryToSave], changed: Sequence[CanaryToSave], *, number: int = 0
+) -> StagedCanaries:
+    """Return canaries of a suite staged for `save_canaries`: those that it never had, and others.
+
+    Suites of one transaction have different numbers.
+    """
     return StagedCanaries(
-        created=StagedRows(name=f"created_canaries_{number}", columns=_COLUMNS, rows=rows[True]),
-        changed=StagedRows(name=f"changed_canaries_{number}", columns=_COLUMNS, rows=rows[False]),
+        created=StagedRows(name=f"created_canaries_{number}", columns=_COLUMNS, rows=created),
+        changed=StagedRows(name=f"changed_canaries_{number}", columns=_COLUMNS, rows=changed),
     )
 
 

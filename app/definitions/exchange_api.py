@@ -29,7 +29,7 @@ from app.catalog.exchange.csv import parse_columns
 from app.catalog.exchange.suite_builder import Limits, SuiteBuilder, parse_grades
 from app.catalog.service import references
 from app.catalog.service import suites as suite_plans
-from app.catalog.service.references import API
+from app.catalog.service.edits import API
 from app.definitions.api import only_reads
 from app.definitions.service import applying, definitions
 from app.hooks.service.hooks import notes_on_hooks

@@ -32,11 +32,10 @@ from app.base.vault import Vault
 from app.base.views import rounded, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
-from app.catalog.service import suites
+from app.catalog.service import edits, suites
 from app.catalog.service.references import load_canaries, require
 from app.catalog.service.snapshots import load_suite
 from app.catalog.store import Definition
-from app.definitions.service import definitions as suite_definitions
 from app.records.store import results
 from app.records.store.results import RunRow
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, outcome_text
@@ -407,7 +406,7 @@ def open_task(
     known = {row.key for row in load_canaries(store, suite)}
     fresh = [one for one in documents if one.key not in known]
     if fresh:
-        suite_definitions.put_canaries(store, suite, fresh, now=now)
+        edits.put_canaries(store, suite, fresh, now=now)
     tasks.request_pool(store, task, now=now)
     return tasks.load_task(store, task)
 

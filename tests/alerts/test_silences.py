@@ -25,7 +25,7 @@ from app.base.values import RuleKind, Severity
 from app.catalog.documents.canary_files import Documents, read_canary_files, silence_notes
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import references
-from app.catalog.service.references import API, FILE
+from app.catalog.service.edits import API, FILE
 from app.definitions.service import applying, definitions
 from app.hooks.domain import Receipt
 from app.hooks.service import hooks

@@ -19,7 +19,7 @@ from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocum
 from app.catalog.documents.canary_files import read_canary_files
 from app.catalog.documents.documents import CheckDocument, read_body
 from app.catalog.service import references
-from app.catalog.service.references import FILE
+from app.catalog.service.edits import FILE
 from app.config import Settings
 from app.definitions.service import applying
 from app.main import Service, create_app, open_service

@@ -15,9 +15,8 @@ from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.service import references
-from app.catalog.service import suites as suite_plans
-from app.catalog.service.references import API
+from app.catalog.service import edits, references
+from app.catalog.service.edits import API, ATTEMPTS
 from app.definitions.exchange_api import from_files
 from app.definitions.service import applying, definitions
 from app.hooks.documents import HookDocument
@@ -91,13 +90,13 @@ def test_a_suite_is_hashed_once_for_each_revision_and_never_while_it_is_written(
     for query in ("ant", "bee"):
         wanted = parse_document(SuiteDocument, {"slug": "suite", "canaries": [canary("ant", query=query)]})
         with written(store) as writing:
-            saved, _ = definitions.put_suite(store, wanted, now=START)
+            saved, _ = edits.put_suite(store, wanted, now=START)
         assert not set(writing) & set(statements)
         assert len(statements) == 1
-        assert [one.hash for one in definitions.list_suites(store)] == [saved.hash]
+        assert [one.hash for one in edits.list_suites(store)] == [saved.hash]
         assert len(statements) == 1
         statements.clear()
-    assert len({one.hash for one in definitions.list_suites(store)}) == 1
+    assert len({one.hash for one in edits.list_suites(store)}) == 1
 
 
 def test_a_secret_that_is_replaced_while_a_check_keeps_it_stays_replaced(store: Store) -> None:
@@ -137,13 +136,13 @@ def overtaken(store: Store, *acts: Callable[[Store], object]) -> Iterator[None]:
 def _put(*keys: str, **more: Any) -> Callable[[Store], object]:
     """Give what puts these canaries into the suite, beside those it has."""
     given = [parse_document(CanaryDocument, canary(key, **more)) for key in keys]
-    return lambda store: definitions.put_canaries(store, "suite", given, now=START, with_suite=True)
+    return lambda store: edits.put_canaries(store, "suite", given, now=START, with_suite=True)
 
 
 def _replace(*keys: str) -> Callable[[Store], object]:
     """Give what makes these the canaries of the suite."""
     wanted = parse_document(SuiteDocument, {"slug": "suite", "canaries": [canary(key) for key in keys]})
-    return lambda store: definitions.put_suite(store, wanted, now=START)
+    return lambda store: edits.put_suite(store, wanted, now=START)
 
 
 def _keys(store: Store) -> list[str]:
@@ -205,10 +204,10 @@ def test_imports_at_once_both_end_and_one_of_them_is_in_force(store: Store) -> N
 
 def test_whoever_is_overtaken_again_and_again_gets_an_error_and_changes_nothing(store: Store) -> None:
     _put("ant")(store)
-    others = [_put(f"bee-{number}") for number in range(suite_plans.ATTEMPTS)]
+    others = [_put(f"bee-{number}") for number in range(ATTEMPTS)]
     with pytest.raises(ConflictError, match="repeatedly; try again"), overtaken(store, *others):
         _replace("cat")(store)
-    assert _keys(store) == ["ant", *(f"bee-{number}" for number in range(suite_plans.ATTEMPTS))]
+    assert _keys(store) == ["ant", *(f"bee-{number}" for number in range(ATTEMPTS))]
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["of a suite", "of a new suite"])

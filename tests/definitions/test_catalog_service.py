@@ -14,8 +14,8 @@ from app.base.values import RunStatus
 from app.catalog.documents import canary_export
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service import references
-from app.catalog.service.references import API, FILE, Change
+from app.catalog.service import edits, references
+from app.catalog.service.edits import API, FILE, Change
 from app.catalog.service.snapshots import freeze_suite, load_suite
 from app.catalog.tables import definition_versions
 from app.definitions.service import applying, definitions
@@ -151,11 +151,11 @@ def test_what_a_file_owns_is_refused_elsewhere_naming_its_place(world: World) ->
     with pytest.raises(FileManagedError, match=place):
         definitions.archive(store, "check", CHECK, now=START)
     with pytest.raises(FileManagedError, match=place):
-        definitions.put_canaries(store, "suite", [parse_document(CanaryDocument, canary("ant"))], now=START)
+        edits.put_canaries(store, "suite", [parse_document(CanaryDocument, canary("ant"))], now=START)
     with pytest.raises(FileManagedError, match=place):
-        definitions.archive_canary(store, "suite", "ant", now=START)
+        edits.archive_canary(store, "suite", "ant", now=START)
     with pytest.raises(FileManagedError, match=place):
-        definitions.put_suite(store, SuiteDocument(slug="suite"), now=START)
+        edits.put_suite(store, SuiteDocument(slug="suite"), now=START)
     for changed in (page([canary("ant", query="something else")]), page([], k=7)):
         with pytest.raises(FileManagedError, match=place):
             applying.apply(store, vault, documents(changed), managed_by=API, now=START)
@@ -170,12 +170,12 @@ def test_a_set_that_says_what_the_files_say_changes_nothing_whoever_sends_it(wor
 
 def test_canaries_of_the_api_live_in_a_file_managed_suite_and_survive_its_files(world: World) -> None:
     added = parse_document(CanaryDocument, canary("extra"))
-    assert definitions.put_canaries(world.store, "suite", [added], now=START).changed == 1
-    assert definitions.put_canaries(world.store, "suite", [added], now=START).changed == 0
+    assert edits.put_canaries(world.store, "suite", [added], now=START).saved == 1
+    assert edits.put_canaries(world.store, "suite", [added], now=START).saved == 0
     world.apply(page([canary("ant")]))
     assert [row.key for row in references.load_canaries(world.store, "suite")] == ["ant", "extra"]
     assert set(world.results(world.run())) == {"ant", "extra"}
-    definitions.put_suite(world.store, SuiteDocument(slug="suite", canaries=()), now=START)
+    edits.put_suite(world.store, SuiteDocument(slug="suite", canaries=()), now=START)
     assert [row.key for row in references.load_canaries(world.store, "suite")] == ["ant"]
 
 
@@ -269,7 +269,7 @@ def test_threads_that_freeze_at_once_freeze_the_same(world: World) -> None:
     def freeze(number: int) -> tuple[str, list[str]] | None:
         if number == 0:
             added = [parse_document(CanaryDocument, canary(f"extra-{n}")) for n in range(5)]
-            definitions.put_canaries(world.store, "suite", added, now=START)
+            edits.put_canaries(world.store, "suite", added, now=START)
             return None
         frozen = freeze_suite(world.store, suite, START)
         with world.store.read() as connection:

@@ -11,7 +11,7 @@ from app.base.errors import ConflictError, InvalidInputError
 from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.service import references
-from app.catalog.service.references import API, definition_content
+from app.catalog.service.edits import API, definition_content
 from app.definitions.service import definitions
 from app.retrievers.documents.retrievers import RetrieverDocument
 from tests.support.blocking import overtaken

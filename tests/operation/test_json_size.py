@@ -22,7 +22,7 @@ from app.catalog.documents.documents import content_hash
 from app.catalog.exchange import FORMATS
 from app.catalog.exchange.suite_builder import Limits, SuiteBuilder
 from app.catalog.service import suites
-from app.catalog.service.references import API
+from app.catalog.service.edits import API
 from app.definitions.service import applying
 from tests.support.api_service import api
 from tests.support.fakes import START

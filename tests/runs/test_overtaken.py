@@ -12,9 +12,15 @@ from app.base.errors import ConflictError
 from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.service import references
-from app.catalog.service.references import API, definition_content, suite_definition
-from app.catalog.service.suites import plan_suite, suite_content, write_suite_plan
+from app.catalog.service import edits, references
+from app.catalog.service.edits import (
+    API,
+    definition_content,
+    plan_suite,
+    suite_content,
+    suite_definition,
+    write_suite_plan,
+)
 from app.definitions.service import definitions
 from app.hooks.documents import HookDocument
 from tests.retrievers.test_pages_wizard import ANSWER, fields_of
@@ -207,16 +213,16 @@ def test_of_two_that_make_a_suite_at_once_the_second_hears_of_the_first(postgres
         overtaken(
             store,
             make,
-            lambda: definitions.put_suite(store, SuiteDocument(slug="mine"), now=START, only_new=True),
+            lambda: edits.put_suite(store, SuiteDocument(slug="mine"), now=START, only_new=True),
         )
 
 
 @pytest.mark.parametrize("there", ["new", "known"])
 def test_of_two_that_write_a_canary_at_once_the_second_hears_of_the_first(postgresql_store: Store, there: str) -> None:
     store = postgresql_store
-    definitions.put_suite(store, SuiteDocument(slug="mine"), now=START)
+    edits.put_suite(store, SuiteDocument(slug="mine"), now=START)
     if there == "known":
-        definitions.put_canary(store, "mine", asking("Before?"), now=START, over=None)
+        edits.put_canary(store, "mine", asking("Before?"), now=START, over=None)
     over = None if there == "new" else references.load_canary(store, "mine", "what").version_id
 
     def write(connection: Connection) -> None:
@@ -224,5 +230,5 @@ def test_of_two_that_write_a_canary_at_once_the_second_hears_of_the_first(postgr
         write_suite_plan(connection, plan, managed_by=API, now=to_us(START))
 
     with pytest.raises(ConflictError):
-        overtaken(store, write, lambda: definitions.put_canary(store, "mine", asking("Second?"), now=START, over=over))
+        overtaken(store, write, lambda: edits.put_canary(store, "mine", asking("Second?"), now=START, over=over))
     assert references.load_canary(store, "mine", "what").body["query"] == "First?"

@@ -23,7 +23,7 @@ from app.base.documents.parsing import parse_document
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service.references import API
+from app.catalog.service.edits import API
 from app.cli import app as command_line
 from app.definitions.service import applying
 from app.demo.corpus import Chunk

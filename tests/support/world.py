@@ -19,7 +19,7 @@ from app.base.values import Trigger
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import CanaryFile, Documents, Source
-from app.catalog.service.references import FILE, Change
+from app.catalog.service.edits import FILE, Change
 from app.definitions.service import applying
 from app.hooks import store as outbox
 from app.hooks.domain import Send

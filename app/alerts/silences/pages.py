@@ -38,7 +38,7 @@ from app.base.web.forms import (
 )
 from app.base.web.rendering import render
 from app.catalog.service import references
-from app.catalog.service.references import FILE
+from app.catalog.service.edits import FILE
 from app.catalog.store import Definition
 from app.definitions.service import definitions
 

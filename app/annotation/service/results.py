@@ -46,9 +46,10 @@ from app.base.views import rounded_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.domain import task_source
-from app.catalog.service.references import checks_in_force, is_file_managed
+from app.catalog.service import edits
+from app.catalog.service.edits import is_file_managed
+from app.catalog.service.references import checks_in_force
 from app.catalog.store import CanaryRow
-from app.definitions.service import definitions
 from app.diagnosis.service.reanchoring import FileCanary, patch_files
 from app.records.domain import PooledRecallView
 
@@ -343,7 +344,7 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
     in_files = [one for one in adopted if is_file_managed(one[0].canary)]
     if here and not dry_run:
         documents = [parse_document(CanaryDocument, canary.body) for canary, _ in here]
-        definitions.put_canaries(store, task.suite, documents, now=now)
+        edits.put_canaries(store, task.suite, documents, now=now)
     return {
         "adopted": [view for _, view in here],
         "to_commit": [view for _, view in in_files],

@@ -39,6 +39,7 @@ from app.base.documents.fields import (
     each_once,
     field_error,
     field_errors,
+    hash_content,
 )
 from app.base.documents.http_fields import AUTH_SECRETS, TLS_TEXTS, origin_of
 from app.base.rate_control import run_patience
@@ -297,6 +298,8 @@ def _complete_canary(body: dict[str, Any]) -> dict[str, Any]:
 ENDPOINTS = ("", "embedding", "scorer", "answer")
 """The endpoints of a retriever that may have secrets; "" is the retriever itself."""
 
+WITH_SECRETS: Final = (RetrieverDocument, HookDocument, JudgeDocument)
+"""The kinds of definitions that may have secrets."""
 _PLACEHOLDERS = {
     "secret": "whsec_" + 32 * "A",
     "url": "https://hidden.invalid/",
@@ -498,26 +501,17 @@ def _restrict_to(outline: Any, whole: Any) -> Any:
     return whole
 
 
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-
-
 def content_hash(document: Document) -> str:
-    """Return the SHA-256 (64 hex digits) of a document, independent of defaults and the order of keys and sets.
+    """Return the hash of a document, see `Document.content_hash`.
 
     Secrets enter by name only, so that the public hash cannot confirm a guessed value; changes of values are detected
     by comparing the secrets themselves.
     """
-    # Without defaults: a new field in a later release must not change every hash.
-    public = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    secrets: dict[str, str] = {}
-    if not isinstance(document, CanaryDocument):  # there are thousands, without secrets
-        whole, secrets = split_secrets(document)
-        public = _restrict_to(public, whole)
-    for name in ("tags", "hooks"):
-        if isinstance(public.get(name), list):
-            public[name] = sorted(public[name])
-    meaning = _canonical([type(document).__name__, public, sorted(secrets)])
-    return hashlib.sha256(meaning.encode()).hexdigest()
+    if not isinstance(document, WITH_SECRETS):
+        return document.content_hash()
+    whole, secrets = split_secrets(document)
+    lean = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return hash_content(document, _restrict_to(lean, whole), secrets)
 
 
 def build_inputs(suite: SuiteSnapshot, check: CheckDocument, retriever: Retriever, *, config_hash: str) -> RunInputs:

@@ -32,7 +32,7 @@ from app.catalog.exchange import FORMATS, archived_note
 from app.catalog.exchange.csv import COLUMNS, IGNORED, parse_columns
 from app.catalog.exchange.suite_builder import ImportedSuite, SuiteBuilder, parse_grades
 from app.catalog.service import suites
-from app.catalog.service.references import API, FILE
+from app.catalog.service.edits import API, FILE
 from app.catalog.service.vault import KEY_FILE, open_vault, rotate_key_file
 from app.catalog.service.vault import rotate as rotate_store
 from app.config import Settings, load_settings, read_api_key

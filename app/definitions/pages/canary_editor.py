@@ -40,10 +40,9 @@ from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.domain import retriever_source
-from app.catalog.service import references, suites
-from app.catalog.service.references import FILE, refuse_file_managed_canary
+from app.catalog.service import edits, references, suites
+from app.catalog.service.edits import FILE, refuse_file_managed_canary
 from app.catalog.store import CanaryRow
-from app.definitions.service import definitions
 from app.retrievers.domain.probes import TrialView
 from app.retrievers.service import trials
 
@@ -123,7 +122,7 @@ def archive_canary(request: Request, store: StoreDep, suite: str, key: str) -> R
     """Archive a canary; its history stays."""
     row = references.load_canary(store, suite, key)
     try:
-        definitions.archive_canary(store, suite, key, now=datetime.now(UTC))
+        edits.archive_canary(store, suite, key, now=datetime.now(UTC))
     except ConflictError as error:
         typed = _form_of(row)
         typed = replace(typed, texts={**typed.texts, "do": "archive"})
@@ -175,7 +174,7 @@ def _save(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> str:
         refuse_file_managed_canary(row, suite)
     document = _document(store, suite, row, typed)
     over = read_revision(typed) if row is not None else None
-    definitions.put_canary(store, suite, document, now=datetime.now(UTC), over=over)
+    edits.put_canary(store, suite, document, now=datetime.now(UTC), over=over)
     return document.key
 
 

@@ -41,7 +41,7 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import blind_to_recall_reason
 from app.catalog.service import references
-from app.catalog.service.references import FILE, refuse_file_managed
+from app.catalog.service.edits import FILE, refuse_file_managed
 from app.catalog.store import Definition
 from app.definitions.service import definitions
 from app.records.service import runs

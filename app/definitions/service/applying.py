@@ -27,40 +27,40 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import read_inline_check
 from app.catalog.service import suites
-from app.catalog.service.references import (
+from app.catalog.service.edits import (
     API,
     FILE,
-    Change,
-    answer_problems,
-    archived_change,
-    checks_in_force,
-    definition_change,
-    definition_content,
-    gives_answers,
-    hook_kinds,
-    is_file_managed,
-    load_definition,
-    missing_references,
-    references_of,
-    refuse_file_managed,
-    refuse_unended,
-    refused_change,
-    unended_incidents,
-    write_archive,
-)
-from app.catalog.service.snapshots import SuiteOvertakenError
-from app.catalog.service.suites import (
     NO_FLOORS,
+    Change,
     SuiteContent,
     SuitePlan,
+    archived_change,
+    definition_change,
+    definition_content,
     floors_in_force,
     hold_suite,
+    is_file_managed,
     plan_and_write,
     plan_archive,
     plan_suite,
+    refuse_file_managed,
+    refuse_unended,
+    refused_change,
     suite_content,
+    unended_incidents,
+    write_archive,
     write_suite_plan,
 )
+from app.catalog.service.references import (
+    answer_problems,
+    checks_in_force,
+    gives_answers,
+    hook_kinds,
+    load_definition,
+    missing_references,
+    references_of,
+)
+from app.catalog.service.snapshots import SuiteOvertakenError
 from app.catalog.store import Content, Definition
 from app.definitions.service import definitions
 from app.hooks.documents import HookDocument

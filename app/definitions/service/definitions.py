@@ -1,12 +1,10 @@
-"""Definitions one at a time, such as a retriever, a suite or a canary: put, archived, found, listed, exported.
+"""Definitions one at a time, such as a retriever, a check or a silence: put, archived, completed, exported.
 
-One transaction a function. `applying` saves whole sets of documents; `catalog.service.suites` plans the changes of a
-suite. A suggested rule is added to its check here.
+One transaction a function. `applying` saves whole sets of documents, `catalog.service.edits` suites and their canaries.
+A suggested rule is added to its check here.
 """
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -19,44 +17,32 @@ from app.answers.documents import JudgeDocument
 from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.fields import Document
 from app.base.documents.parsing import AnyDocument, parse_document
-from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.base.errors import InvalidInputError, NotFoundError, Problem
 from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument, join_secrets, secret_names, with_placeholders
-from app.catalog.service.references import (
+from app.catalog.service.edits import (
     API,
     definition_change,
     definition_content,
-    find_check,
-    key_taken_error,
-    load_suite_of,
+    overtaken,
+    plan_and_write,
     refuse_file_managed,
-    refuse_file_managed_canary,
     refuse_moving,
-    refuse_named,
     refuse_unended,
-    refuse_used,
-    require,
-    require_canary,
-    require_floors,
-    require_references,
-    require_suite,
     slug_taken_error,
-    suite_definition,
     unended_incidents,
     write_archive,
 )
-from app.catalog.service.snapshots import SuiteOvertakenError
-from app.catalog.service.suites import (
-    SuitePlan,
-    hold_suite,
-    plan_and_write,
-    plan_suite,
-    suite_content,
-    write_suite_plan,
+from app.catalog.service.references import (
+    find_check,
+    load_suite_of,
+    refuse_used,
+    require,
+    require_references,
 )
 from app.catalog.store import Content, Definition
 from app.hooks import store as outbox
@@ -223,141 +209,6 @@ def _find(store: Store, kind: str, slug: str) -> Definition | None:
 
 def _decrypt(vault: Vault, before: Definition | None) -> dict[str, str]:
     return vault.decrypt(before.secrets) if before is not None and before.managed_by == API else {}
-
-
-def overtaken(name: str) -> ConflictError:
-    """Return the error of a definition that was changed since it was read."""
-    return ConflictError(f"{name} was changed by somebody else meanwhile; reload it and try again")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedCanaries:
-    """Number of canaries a request created, and changed including new ones."""
-
-    created: int
-    changed: int
-
-
-def put_suite(
-    store: Store, document: SuiteDocument, *, now: datetime, only_new: bool = False
-) -> tuple[Definition, bool]:
-    """Create or replace an API-managed suite; canaries in the document replace its API-managed ones.
-
-    A file-managed suite accepts only canaries. With `only_new` an existing suite raises ConflictError.
-    """
-    slug = document.slug
-    content = suite_content(slug, document.canaries or ())
-
-    def plan(connection: Connection) -> SuitePlan:
-        refuse(connection, catalog.find_definition(connection, "suite", slug))
-        return plan_suite(connection, content, replace=document.canaries is not None)
-
-    def refuse(connection: Connection, before: Definition | None) -> None:
-        if only_new and before is not None and before.archived_at is None:
-            raise slug_taken_error(connection, "suite", slug)
-        if document.canaries is None:
-            refuse_file_managed(before)
-
-    def write(planned: SuitePlan) -> bool:
-        with store.write(planned.staged.tables) as connection:
-            before = hold_suite(connection, slug, planned.revision)
-            refuse(connection, before)
-            _put_suite(connection, slug, before, now=now)
-            if document.canaries is not None:
-                _put_canaries(connection, planned, now=now)
-        return before is None or before.archived_at is not None
-
-    is_new = plan_and_write(store, plan, write)
-    return find_suite(store, slug), is_new
-
-
-def put_canaries(
-    store: Store, suite: str, documents: Sequence[CanaryDocument], *, now: datetime, with_suite: bool = False
-) -> SavedCanaries:
-    """Create or replace API-managed canaries of a suite; `with_suite` creates a missing suite, else NotFoundError."""
-    content = suite_content(suite, documents)
-
-    def plan(connection: Connection) -> SuitePlan:
-        if not with_suite:
-            require_suite(connection, suite)
-        return plan_suite(connection, content, replace=False)
-
-    def write(planned: SuitePlan) -> SavedCanaries:
-        with store.write(planned.staged.tables) as connection:
-            before = hold_suite(connection, suite, planned.revision)
-            if with_suite:
-                _put_suite(connection, suite, before, now=now)
-            _put_canaries(connection, planned, now=now)
-        return SavedCanaries(created=planned.created, changed=planned.saved)
-
-    return plan_and_write(store, plan, write)
-
-
-def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datetime, over: int | None) -> None:
-    """Create an API-managed canary, or replace the version `over` (the id of its row).
-
-    Raises ConflictError where it has another version by now, or exists although `over` is None.
-    """
-    content = suite_content(suite, [document])
-
-    def plan(connection: Connection) -> SuitePlan:
-        owner = require_suite(connection, suite)
-        before = next(iter(catalog.list_canary_heads(connection, owner.id, keys=[document.key])), None)
-        if over is None and before is not None:
-            raise key_taken_error(connection, owner.id, document.key)
-        if over is not None and (before is None or before.version_id != over):
-            raise overtaken(f"canary '{suite}/{document.key}'")
-        return plan_suite(connection, content, replace=False)
-
-    def write(planned: SuitePlan) -> None:
-        with store.write(planned.staged.tables) as connection:
-            hold_suite(connection, suite, planned.revision)
-            _put_canaries(connection, planned, now=now)
-
-    plan_and_write(store, plan, write)
-
-
-def archive_canary(store: Store, suite: str, key: str, *, now: datetime) -> None:
-    """Archive an API-managed canary; its history stays. Raises ConflictError while a rule is about it."""
-    with store.write() as connection:
-        owner = require_suite(connection, suite)
-        found = require_canary(catalog.list_canary_heads(connection, owner.id, keys=[key]), suite, key)
-        refuse_file_managed_canary(found, suite)
-        refuse_named(connection, suite, {key})
-        catalog.touch_definition(connection, owner.id, to_us(now))
-        catalog.archive_canaries(connection, [found.id], to_us(now))
-
-
-def list_suites(store: Store, *, after: str = "", limit: int | None = None) -> list[Definition]:
-    """Return the suites by slug; the hash of each is that of its canaries, as in runs."""
-    with store.read() as connection:
-        return _hashed(connection, catalog.list_definitions(connection, "suite", after=after, limit=limit))
-
-
-def find_suite(store: Store, slug: str) -> Definition:
-    """Return a suite with the hash of its canaries. Raises NotFoundError."""
-    with store.read() as connection:
-        return _hashed(connection, [require_suite(connection, slug)])[0]
-
-
-def _hashed(connection: Connection, found: Sequence[Definition]) -> list[Definition]:
-    hashes = catalog.current_hashes(connection, {suite.id: suite.revision for suite in found})
-    return [dataclasses.replace(suite, hash=hashes[suite.id]) for suite in found]
-
-
-def _put_suite(connection: Connection, slug: str, before: Definition | None, *, now: datetime) -> None:
-    """Create a suite of the API if there is none. Raises SuiteOvertakenError if another process has just created it."""
-    if before is None or before.archived_at is not None:
-        content = suite_definition(slug)
-        catalog.save_definition(connection, "suite", slug, content, managed_by=API, source=None, now=to_us(now))
-        if before is None and require_suite(connection, slug).revision != 1:
-            raise SuiteOvertakenError  # as in `put`
-
-
-def _put_canaries(connection: Connection, plan: SuitePlan, *, now: datetime) -> None:
-    write_suite_plan(connection, plan, managed_by=API, now=to_us(now))
-    refuse_named(connection, plan.slug, {row.key for row in plan.archived})
-    require_floors(connection, plan.slug, plan.saved_floors)
 
 
 _PAGE: Final = 1_000

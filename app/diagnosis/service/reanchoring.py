@@ -20,16 +20,18 @@ from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
-from app.catalog.service.references import API, find_check, is_file_managed, require
-from app.catalog.service.snapshots import SuiteOvertakenError
-from app.catalog.service.suites import (
+from app.catalog.service.edits import (
+    API,
     SuitePlan,
     hold_suite,
+    is_file_managed,
     plan_and_write,
     plan_suite,
     suite_content,
     write_suite_plan,
 )
+from app.catalog.service.references import find_check, require
+from app.catalog.service.snapshots import SuiteOvertakenError
 from app.catalog.store import CanaryRow
 from app.diagnosis import store as diagnoses
 from app.diagnosis.documents import Replacement, judgment_name, patch_text, replace_judgments

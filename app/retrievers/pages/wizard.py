@@ -54,7 +54,7 @@ from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import secret_names, with_placeholders
 from app.catalog.service import references
-from app.catalog.service.references import FILE, refuse_file_managed
+from app.catalog.service.edits import FILE, refuse_file_managed
 from app.catalog.store import Definition
 from app.definitions.service import definitions
 from app.retrievers.documents.requests import apply_preset

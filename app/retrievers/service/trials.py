@@ -30,7 +30,8 @@ from app.base.views import time_text
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.documents import join_secrets, secret_names
 from app.catalog.service import references
-from app.catalog.service.references import load_definition, refuse_moving
+from app.catalog.service.edits import refuse_moving
+from app.catalog.service.references import load_definition
 from app.records.views import judgment_shape
 from app.retrievers.documents.retrievers import RetrieverDocument, suggestion_view
 from app.retrievers.domain.field_guesses import are_ranks, score_order

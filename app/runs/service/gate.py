@@ -133,9 +133,9 @@ def _inputs(target: Target, before: Mapping[str, Any] | None) -> tuple[RunInputs
     canaries = target.suite.canaries or ()
     suite = SuiteSnapshot.from_canaries(
         [canary.to_domain() for canary in canaries],
-        suite_hash([(canary.key, content_hash(canary)) for canary in canaries]),
+        suite_hash([(canary.key, canary.content_hash()) for canary in canaries]),
     )
-    configured = config_hash(content_hash(target.check), content_hash(target.retriever))
+    configured = config_hash(target.check.content_hash(), content_hash(target.retriever))
     inputs = build_inputs(suite, target.check, target.retriever.to_domain(), config_hash=configured)
     rules, note = gate_rules(target.check.rules, compared=_is_comparable(inputs, before))
     return replace(inputs, yardstick=replace(inputs.yardstick, rules=rules)), note
