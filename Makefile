@@ -129,7 +129,7 @@ $(NPM)/node_modules/.installed: $(NPM)/package-lock.json | packages-test
 		else echo "No npm here: the tests that need its packages will skip."; fi
 
 packages-test:
-	@./.ci/system-packages git chromium node npm
+	@./.ci/system-packages git chromium-headless-shell node npm
 
 packages-test-systems: packages-test
 	@./.ci/system-packages promtool prometheus-alertmanager nginx

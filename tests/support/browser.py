@@ -28,10 +28,10 @@ expect.set_options(timeout=30_000)  # the machine may be busy; time is no claim 
 
 @contextmanager
 def running_chromium() -> Iterator[Browser]:
-    """Run Debian's Chromium without a screen."""
-    program = shutil.which("chromium")
+    """Run Debian's Chromium without a screen: the program made for that, which takes half of the other's time."""
+    program = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if program is None:
-        pytest.skip("needs chromium, which make test installs where it may (root and apt-get)")
+        pytest.skip("needs chromium-headless-shell, which make test installs where it may (root and apt-get)")
     sandboxed = os.geteuid() != 0  # as root there is no sandbox to be had
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=_FLAGS, chromium_sandbox=sandboxed)
