@@ -26,7 +26,7 @@ from app.base.api.bodies import Gate, install_problems
 from app.base.api.requests import SubPath, path_of, require_free, take_turn
 from app.base.db import keys
 from app.base.db.engine import Store
-from app.base.documents.texts import canary_paths, canary_texts, read_secret
+from app.base.documents.parsing import canary_paths, canary_texts, read_secret
 from app.base.errors import CoalmineError, ConfigurationError, StoreUnavailableError
 from app.base.vault import Vault
 from app.catalog.documents.canary_files import Documents, read_canary_files

@@ -33,8 +33,8 @@ from app.base.api.schemas import After, Limit, Page, TextFiles, body_schema
 from app.base.db.keys import Identity, Scope
 from app.base.documents.fields import SLUG
 from app.base.documents.parsing import parse_document
-from app.base.documents.texts import Source
 from app.base.errors import InvalidInputError, Problem, UnsupportedError
+from app.base.texts import Source
 from app.definitions.api import sent_document
 
 Judge = Annotated[bool, Query(description="those of a machine, such as an LLM, in place of people's")]

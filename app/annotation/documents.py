@@ -25,8 +25,8 @@ from app.base.documents.fields import (
     field_errors,
     one_line,
 )
-from app.base.documents.texts import Source
 from app.base.errors import InvalidInputError, Problem
+from app.base.texts import Source
 from app.base.values import MAX_GRADE
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument
 from app.catalog.exchange.csv import escape_formula, rows

@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from app.base.documents.texts import UTF_16_MARKS, Source, Table, not_utf_8, plain
 from app.base.errors import CoalmineError, InvalidInputError, Problem
+from app.base.texts import UTF_16_MARKS, Source, Table, not_utf_8, plain
 
 _PIPED_WIDTH = 160  # where there is no terminal to ask, wide enough for a log or a pager
 

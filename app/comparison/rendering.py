@@ -7,8 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.base.documents.texts import UNDEFINED, Table, number, plain, prose, shorten, table_markdown
-from app.base.texts import change_text, counted, percent_text, ratio_text
+from app.base.texts import (
+    UNDEFINED,
+    Table,
+    change_text,
+    counted,
+    number,
+    percent_text,
+    plain,
+    prose,
+    ratio_text,
+    shorten,
+    table_markdown,
+)
 from app.base.values import Verdict
 from app.catalog.domain import labelled
 from app.comparison.domain import (

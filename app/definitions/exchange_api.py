@@ -19,8 +19,8 @@ from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.fields import one_line
 from app.base.documents.parsing import parse_document
-from app.base.documents.texts import Source
 from app.base.errors import InvalidInputError, Problem
+from app.base.texts import Source
 from app.catalog.documents.canary_files import CanaryFile, Documents, join_pages, read_canary_files
 from app.catalog.documents.warnings import find_warnings
 from app.catalog.domain import ExportedFiles, ImportOutcome

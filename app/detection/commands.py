@@ -10,9 +10,8 @@ import typer
 
 from app.base import terminal
 from app.base.commands import DataDir, examples
-from app.base.documents.texts import Table, plain, shorten
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import counted
+from app.base.texts import Table, counted, plain, shorten
 from app.definitions.commands.resources import open_database
 from app.detection.documents import Trace, TraceFile
 from app.detection.domain import Change, Key, Members, Reading, grouped

@@ -19,8 +19,8 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.documents.texts import plain
 from app.base.errors import InvalidInputError, Problem
+from app.base.texts import plain
 
 MOST_CANARIES: Final = 100_000
 MOST_RUNS: Final = 100_000

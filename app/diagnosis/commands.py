@@ -8,9 +8,8 @@ import typer
 
 from app.base import terminal
 from app.base.commands import DataDir, ServerUrl, examples, now
-from app.base.documents.texts import Table, plain, shorten
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import counted, percent_text
+from app.base.texts import Table, counted, percent_text, plain, shorten
 from app.definitions.commands.resources import connect_server, open_database
 from app.diagnosis.documents import quality_markdown
 from app.diagnosis.domain import ReanchorDecision, ReanchorState, ReanchorView

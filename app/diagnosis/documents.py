@@ -17,8 +17,7 @@ import yaml
 
 from app.base.documents.fields import parse_scalar
 from app.base.documents.parsing import escape_dollars
-from app.base.documents.texts import UNDEFINED, Table, plain, shorten, table_markdown
-from app.base.texts import counted, outcome_word, percent_text
+from app.base.texts import UNDEFINED, Table, counted, outcome_word, percent_text, plain, shorten, table_markdown
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument
 from app.diagnosis.domain import DiagnosisEvidence, Kind, Mark, QualityReport, QualitySection
 

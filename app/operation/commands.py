@@ -7,7 +7,7 @@ import typer
 from app.base import terminal
 from app.base.commands import Commands, DataDir, examples, now
 from app.base.db import keys
-from app.base.documents.texts import Table, plain
+from app.base.texts import Table, plain
 from app.definitions.commands.resources import format_time, open_database
 
 app = typer.Typer(cls=Commands, help="Create, list and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)

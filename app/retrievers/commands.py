@@ -14,9 +14,8 @@ from app import USER_AGENT
 from app.base import terminal
 from app.base.commands import ServerUrl, examples
 from app.base.documents.fields import did_you_mean
-from app.base.documents.texts import Table, plain, shorten, shown_json
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import counted, outcome_word, plural
+from app.base.texts import Table, counted, outcome_word, plain, plural, shorten, shown_json
 from app.base.values import Outcome
 from app.config import load_settings
 from app.definitions.commands.canary_files import read_files

@@ -20,10 +20,9 @@ from app.annotation.views import TaskState
 from app.base import terminal
 from app.base.commands import DataDir, ServerUrl, examples, now
 from app.base.db.engine import Store
-from app.base.documents.texts import Source, Table, plain
 from app.base.errors import CoalmineError, ConflictError, NotFoundError
 from app.base.terminal import file_source
-from app.base.texts import counted
+from app.base.texts import Source, Table, counted, plain
 from app.catalog import store as catalog
 from app.catalog.service import references
 from app.definitions.client import Server

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final
 from pydantic import Field, StringConstraints
 
 from app.base.documents.fields import Document, Slug, Text, Whole, did_you_mean, one_line
-from app.base.documents.texts import Source
 from app.base.errors import InvalidInputError, Problem
+from app.base.texts import Source
 from app.catalog.exchange.csv import rows
 from app.catalog.exchange.datasets import records
 from app.catalog.exchange.suite_builder import SuiteBuilder

@@ -22,11 +22,10 @@ from app.annotation.service import tasks
 from app.annotation.views import TaskDetail
 from app.base.db.engine import Connection, ReceivedPart, Store, answer_before, blocks, cached, from_us, to_us
 from app.base.documents.parsing import parse_document
-from app.base.documents.texts import Source
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
-from app.base.texts import counted
+from app.base.texts import Source, counted
 from app.base.values import Answer, Category, Outcome
 from app.base.vault import Vault
 from app.base.views import rounded, view_of

@@ -14,8 +14,8 @@ from app.annotation.documents import GradedItem, adopt_judgments
 from app.annotation.domain import text_key
 from app.annotation.service import results, tasks
 from app.base.db.engine import Store
-from app.base.documents.texts import Source
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
+from app.base.texts import Source
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.service import edits, references
 from app.catalog.service.edits import FILE

@@ -13,7 +13,7 @@ from app.annotation import store as rows
 from app.annotation.documents import TaskDocument, read_annotations
 from app.annotation.service import results, tasks
 from app.base.db.engine import Store
-from app.base.documents.texts import Source
+from app.base.texts import Source
 from app.base.values import Answer, Outcome, Ranking
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.demo.corpus import read_corpus

@@ -11,10 +11,10 @@ from app.answers import store as rows
 from app.answers.domain.judges import JudgeOutcome
 from app.answers.service import answering, labels
 from app.base.db.engine import Store
-from app.base.documents.texts import Source
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.jobs import at_hand
 from app.base.jobs.values import JobKind
+from app.base.texts import Source
 from app.reports.metrics import state_families
 from app.reports.service.metrics_snapshot import read_state
 from tests.support.answered_world import JUDGE, answered_world, answers_page

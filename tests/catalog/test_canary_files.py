@@ -12,7 +12,7 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.base.documents import texts as files
+from app.base.documents import parsing
 from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
@@ -398,7 +398,7 @@ retrievers:
 """
     where = f"(a path is relative to the working directory, so this is {tmp_path / 'pw.txt'})"
     told = f"the file 'pw.txt' cannot be read: No such file or directory {where}"
-    assert problems(text, read_secret=files.read_secret) == [f"a.yaml:4: retrievers[0].auth.password_file: {told}"]
+    assert problems(text, read_secret=parsing.read_secret) == [f"a.yaml:4: retrievers[0].auth.password_file: {told}"]
 
 
 def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -406,16 +406,16 @@ def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path: Path, monkeypat
     tmp_path.chmod(0o711)
     folder = Path("canaries")
     folder.mkdir()
-    assert files.canary_paths(folder) == []
+    assert parsing.canary_paths(folder) == []
     (folder / "a.yaml").touch()
-    assert files.canary_paths(folder) == [folder / "a.yaml"]
+    assert parsing.canary_paths(folder) == [folder / "a.yaml"]
     user = os.geteuid()
     folder.chmod(0)
     if user == 0:  # whom no mode keeps out
         os.seteuid(NOBODY)
     try:
         with pytest.raises(InvalidInputError, match="cannot be read: Permission denied"):
-            files.canary_paths(folder)
+            parsing.canary_paths(folder)
     finally:
         os.seteuid(user)
         folder.chmod(0o700)

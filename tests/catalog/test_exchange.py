@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.base.documents.texts import Source
 from app.base.errors import InvalidInputError
+from app.base.texts import Source
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.exchange import FORMATS
 from app.catalog.exchange.csv import parse_columns

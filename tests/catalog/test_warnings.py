@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from app.base.documents.texts import Source
 from app.base.errors import InvalidInputError
+from app.base.texts import Source
 from app.catalog.documents.canary_files import read_canary_files
 from app.catalog.documents.warnings import find_warnings
 from app.catalog.exchange import FORMATS

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.base.db.engine import Store
-from app.base.documents import texts
+from app.base.documents import fields
 from app.base.documents.parsing import NodeBudget, parse_document
-from app.base.documents.texts import Source
 from app.base.errors import InvalidInputError, StoreUnavailableError
-from app.base.texts import REQUEST_LIMITS, JsonLimits, excess_of
+from app.base.texts import REQUEST_LIMITS, JsonLimits, Source, excess_of
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents, read_canary_files
@@ -134,7 +133,7 @@ def test_a_list_validated_in_blocks_has_the_problems_it_has_as_a_whole(monkeypat
         "canaries[7].expected_chunks[0].grade",
         "canaries[7].colour",
     }
-    monkeypatch.setattr(texts, "_BLOCK", 2)
+    monkeypatch.setattr(fields, "_BLOCK", 2)
     assert problems_of(suite) == whole
     canaries[3:8] = canaries[:1]
     assert problems_of(suite) == [("canaries[3].key", "the key 'k0' is used twice")]
@@ -142,14 +141,14 @@ def test_a_list_validated_in_blocks_has_the_problems_it_has_as_a_whole(monkeypat
 
 def test_a_long_list_that_is_all_wrong_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[int] = []
-    adapter = texts._adapter(CanaryDocument)
+    adapter = fields._adapter(CanaryDocument)
 
     class Counting:
         def validate_python(self, block: list[Any]) -> Any:
             checked.append(len(block))
             return adapter.validate_python(block)
 
-    monkeypatch.setattr(texts, "_adapter", lambda _model: Counting())
+    monkeypatch.setattr(fields, "_adapter", lambda _model: Counting())
     assert len(problems_of({"slug": "s", "canaries": [{}] * 50_000})) == 101
     assert checked == [500]
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 from typer.testing import CliRunner
 
 from app.base.db.engine import Store
-from app.base.documents.texts import UNDEFINED
+from app.base.texts import UNDEFINED
 from app.base.values import Outcome
 from app.cli import app as command
 from app.records.service import runs

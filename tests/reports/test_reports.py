@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from app.base.documents.texts import UNDEFINED, plain
+from app.base.texts import UNDEFINED, plain
 from app.reports.rendering.report_measures import category_table, cutoff_table, whole_table
 from app.reports.rendering.reports import (
     counts_line,

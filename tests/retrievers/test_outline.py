@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.base.documents.texts import parse_cut
+from app.base.texts import parse_cut
 from app.retrievers.domain.mapping_suggestions import (
     MAX_NODES,
     Node,

@@ -10,7 +10,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
-from app.base.documents.texts import read_secret
+from app.base.documents.parsing import read_secret
 from app.base.values import Answer, Exchange, Outcome
 from app.base.web.rendering import STATIC
 from app.catalog.documents.canary_files import read_canary_files

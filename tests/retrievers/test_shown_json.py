@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from app.base.documents.texts import shown_json
+from app.base.texts import shown_json
 
 NUMBERS = [0.123456, -0.031, *[0.5] * 382]
 

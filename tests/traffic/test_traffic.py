@@ -13,8 +13,8 @@ import pytest
 from app.annotation import store as task_rows
 from app.base.db.engine import RECEIVED_BEFORE, Store, to_us
 from app.base.documents.parsing import parse_document
-from app.base.documents.texts import Source
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
+from app.base.texts import Source
 from app.base.values import Answer, Outcome, Ranking
 from app.base.vault import Vault
 from app.catalog import store as catalog

@@ -54,10 +54,10 @@ from app.annotation.views import (
 )
 from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.fields import MOST_PROBLEMS, one_line
-from app.base.documents.texts import Source
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, require_found
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
+from app.base.texts import Source
 from app.base.values import Answer, Outcome, Ranking
 from app.base.vault import Vault
 from app.base.views import view_of

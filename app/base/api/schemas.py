@@ -14,7 +14,7 @@ from fastapi import Query
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from app.base.documents.fields import Document, Flag, Number, Text, Whole, field_error
-from app.base.documents.texts import Source
+from app.base.texts import Source
 
 LARGEST_ID: Final = 2**63 - 1
 Limit = Annotated[int, Query(ge=1, le=500)]

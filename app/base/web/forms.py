@@ -20,8 +20,8 @@ from starlette.datastructures import FormData
 from app.base.api.requests import CSRF_FIELD, read_form_data
 from app.base.db.keys import Scope
 from app.base.documents.fields import Control, Document, Widget, format_duration, parse_seconds, widgets_of
-from app.base.documents.texts import parse_json_text
 from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.texts import parse_json_text
 from app.base.values import Category, Outcome, Reason, Verdict
 
 _MAX_ID_DIGITS = 18

@@ -21,8 +21,7 @@ from app import __version__
 from app.base.api.deps import csrf_token
 from app.base.api.requests import below, route_path, sub_path
 from app.base.db.keys import Identity, Scope
-from app.base.documents.texts import shown_json
-from app.base.texts import counted
+from app.base.texts import counted, shown_json
 from app.base.values import Category, marked_name
 
 _HERE = Path(__file__).parent

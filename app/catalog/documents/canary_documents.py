@@ -41,8 +41,8 @@ from app.base.documents.fields import (
     each_once,
     field_error,
     field_errors,
+    in_blocks,
 )
-from app.base.documents.texts import in_blocks
 from app.base.values import (
     DEFAULT_CATEGORY,
     DEFAULT_MIN_RELEVANCE,

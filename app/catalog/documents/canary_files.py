@@ -26,6 +26,7 @@ from app.base.documents.fields import (
     VariableText,
     did_you_mean,
     field_errors,
+    in_blocks,
     one_line,
 )
 from app.base.documents.parsing import (
@@ -37,7 +38,6 @@ from app.base.documents.parsing import (
     place_of,
     read_yaml,
 )
-from app.base.documents.texts import in_blocks
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
-from app.base.documents.texts import Source
-from app.base.texts import counted
+from app.base.texts import Source, counted
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.exchange import csv, datasets, workbenches
 from app.catalog.exchange.suite_builder import Limits, SuiteBuilder, SuiteFiles

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 from app.base.documents.fields import did_you_mean, one_line
-from app.base.documents.texts import Source, parse_json_text
 from app.base.errors import InvalidInputError, Problem
+from app.base.texts import Source, parse_json_text
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.exchange.suite_builder import SuiteBuilder, SuiteFiles, is_left_out
 

@@ -20,8 +20,8 @@ from json import JSONDecoder
 from typing import Any
 
 from app.base.documents.fields import MOST_PROBLEMS, one_line
-from app.base.documents.texts import Source, parse_json_text
 from app.base.errors import InvalidInputError, Problem
+from app.base.texts import Source, parse_json_text
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.exchange.csv import list_of
 from app.catalog.exchange.suite_builder import (

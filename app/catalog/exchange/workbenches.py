@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app.base.documents.fields import one_line
-from app.base.documents.texts import Source
+from app.base.texts import Source
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.exchange.csv import escape_formula, excel_number, header_of, plain_name, rows
 from app.catalog.exchange.datasets import text_of

@@ -15,10 +15,10 @@ from rich.text import Text
 
 from app.base import terminal
 from app.base.commands import Paths, examples
-from app.base.documents.texts import canary_texts, plain, read_secret
+from app.base.documents.parsing import canary_texts, read_secret
 from app.base.errors import Problem
 from app.base.terminal import note, open_console
-from app.base.texts import counted
+from app.base.texts import counted, plain
 from app.catalog.documents.canary_files import Documents, read_canary_files, silence_notes, suite_notes
 from app.catalog.documents.warnings import find_warnings, text_of
 

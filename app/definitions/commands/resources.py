@@ -19,10 +19,9 @@ from app.base.commands import Commands, DataDir, Paths, ServerUrl, examples, now
 from app.base.db.engine import Store, from_us
 from app.base.db.files import lock_for_new_key, revisions
 from app.base.db.files import migrate as migrate_store
-from app.base.documents.texts import plain
 from app.base.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
 from app.base.terminal import file_source
-from app.base.texts import counted
+from app.base.texts import counted, plain
 from app.base.vault import Vault
 from app.base.views import time_text
 from app.catalog.documents.canary_export import import_pages, write_canary_file

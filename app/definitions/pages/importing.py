@@ -20,8 +20,8 @@ from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.fields import one_line
 from app.base.documents.parsing import parse_document
-from app.base.documents.texts import Source, decode_text, not_utf_8
 from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.texts import Source, decode_text, not_utf_8
 from app.base.vault import Vault
 from app.base.web.forms import Form, form_texts, label_problems, problems_by_field, refuse_other
 from app.base.web.rendering import render

@@ -8,8 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from app.base.documents.texts import Table, number, plain
-from app.base.texts import counted
+from app.base.texts import Table, counted, number, plain
 from app.base.values import ROUNDING, marked_name
 from app.catalog.domain import labelled, self_judged_lines
 from app.scoring.measures import RECALL_BY

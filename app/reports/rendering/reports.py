@@ -19,10 +19,9 @@ from xml.etree import ElementTree as ET
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from app.base.documents import texts
-from app.base.documents.texts import UNDEFINED, Table, number, plain, prose, shorten, table_markdown
+from app.base import texts
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import counted, outcome_word
+from app.base.texts import UNDEFINED, Table, counted, number, outcome_word, plain, prose, shorten, table_markdown
 from app.base.values import Category, Outcome, Reason, Verdict
 from app.comparison.domain import Change, Claim, Side
 from app.comparison.rendering import BEFORE_AND_NOW, claim_text, difference_text, interval_text, rank_text

@@ -15,8 +15,8 @@ from app.base.api.schemas import TryRequest
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document
-from app.base.documents.texts import shown_json
 from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.texts import shown_json
 from app.base.vault import Vault
 from app.base.web.forms import Form, field_labels, label_problems, parse_number, read_form
 from app.base.web.rendering import render

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
-from app.base.documents.texts import parse_cut, parse_json_text
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import ANSWER_LIMITS, counted
+from app.base.texts import ANSWER_LIMITS, counted, parse_cut, parse_json_text
 from app.base.values import (
     DEFAULT_MIN_RELEVANCE,
     Answer,

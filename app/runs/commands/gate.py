@@ -16,8 +16,8 @@ from app import USER_AGENT
 from app.alerts.domain.rules import rule_without_history
 from app.base import terminal
 from app.base.commands import Paths, examples, now
-from app.base.documents.texts import plain, table_markdown
 from app.base.terminal import draw, file_source, note, open_console, stopped_by_signals
+from app.base.texts import plain, table_markdown
 from app.base.values import Verdict
 from app.catalog.exchange.datasets import read_run, run_lines
 from app.comparison.service.decisions import decide_reports

@@ -13,9 +13,8 @@ from app.base import terminal
 from app.base.commands import DataDir, ServerUrl, examples, now
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_duration
-from app.base.documents.texts import Table, number, plain
 from app.base.errors import CoalmineError
-from app.base.texts import counted
+from app.base.texts import Table, counted, number, plain
 from app.base.views import time_text
 from app.definitions.commands.resources import connect_server, open_database
 from app.runs.service import rescoring
