@@ -29,7 +29,7 @@ from app.base.db.engine import Store
 from app.base.documents.parsing import canary_paths, canary_texts, read_secret
 from app.base.errors import CoalmineError, ConfigurationError, StoreUnavailableError
 from app.base.vault import Vault
-from app.catalog.documents.canary_files import Documents, read_canary_files
+from app.catalog.documents.canary_files import Documents, config_hash, read_canary_files
 from app.catalog.service.edits import FILE
 from app.catalog.service.vault import open_vault
 from app.config import Settings
@@ -42,7 +42,6 @@ from app.operation.api import ROUTERS, install_openapi, probes
 from app.operation.service.self_monitor import report_store
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine, untraced
-from app.records.service.plans import config_hash
 from app.reports import metrics
 from app.retrievers.client.probe import RetrieverProbe, read_pasted
 from app.retrievers.domain.retrievers import Probe

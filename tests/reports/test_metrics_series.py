@@ -15,12 +15,11 @@ from app.base.db.engine import Store
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, JobsWaiting, NewJob
 from app.base.values import Category, Outcome, Severity, Verdict
-from app.catalog.documents.canary_files import read_canary_files
+from app.catalog.documents.canary_files import config_hash, read_canary_files
 from app.catalog.documents.documents import MOST_CANARY_METRICS
 from app.hooks.client.receiver_answers import HookError
 from app.hooks.domain import Receipt
 from app.hooks.service.deliveries import BUG, SentDelivery
-from app.records.service.plans import config_hash
 from app.reports.metrics import Exposition, state_families
 from app.reports.service import metrics_snapshot
 from app.reports.service.metrics_snapshot import CheckState, HookState, State

@@ -45,7 +45,7 @@ from app.detection.service.detectors import run_latencies
 from app.detection.store import DetectionRow
 from app.diagnosis.domain.run_causes import Fleet, Member, RunCause, fleet
 from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, marks_before
-from app.records.service.figures import without_relevance
+from app.records.service.plans import without_relevance
 from app.records.store import history, results, series
 from app.records.store.history import DegradedRow
 from app.records.store.results import RunRow, StateRow

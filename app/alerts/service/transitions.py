@@ -64,7 +64,7 @@ from app.detection.domain import Change
 from app.detection.service import baselines
 from app.detection.service.detectors import run_latencies
 from app.detection.store import DetectionRow
-from app.records.service.figures import stored_aggregates
+from app.records.service.plans import stored_aggregates
 from app.records.store import history, results
 from app.records.store.results import RunRow
 from app.retrievers.domain.probes import FailedProbe, summarize_failures

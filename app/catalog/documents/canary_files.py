@@ -5,6 +5,8 @@ compute. The caller reads the files and passes texts, environment and a reader o
 them. Notes on thin suites, and on silences that name what does not exist, stand at the end.
 """
 
+import hashlib
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -41,7 +43,7 @@ from app.base.documents.parsing import (
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.documents.documents import CheckDocument, header_places, key_places
+from app.catalog.documents.documents import CheckDocument, content_hash, header_places, key_places
 from app.hooks.documents import HOOK_TEXTS, HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.scoring.suites import coverage_note, power_of
@@ -501,3 +503,29 @@ def silence_notes(documents: Documents, now: datetime) -> list[str]:
         if not silence.is_over(now)
         for _, _, problem in silence.unknown_references(defined.__getitem__)
     ]
+
+
+_DIGITS = 12
+_Named = SuiteDocument | RetrieverDocument | HookDocument | CheckDocument | SilenceDocument | JudgeDocument
+
+
+def config_hash(documents: Documents | None, settings: Mapping[str, object]) -> str:
+    """Name a configuration by 12 hex digits: the same where the same applies, whatever the order of the files.
+
+    Secrets enter by name alone, as in the hashes of documents: a name that is shown must be no help in guessing them.
+    None = no canary files are applied.
+    """
+    named = None
+    if documents is not None:
+        by_kind: dict[str, tuple[_Named, ...]] = {
+            "suite": documents.suites,
+            "retriever": documents.retrievers,
+            "check": documents.checks,
+            "hook": documents.hooks,
+            "silence": documents.silences,
+        }
+        if documents.judges:  # without any it stays what it was
+            by_kind["judge"] = documents.judges
+        named = {kind: {one.slug: content_hash(one) for one in documents} for kind, documents in by_kind.items()}
+    text = json.dumps([named, dict(settings)], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

@@ -55,8 +55,8 @@ from app.comparison.views import (
     SideResult,
     Sides,
 )
-from app.records.service import figures
-from app.records.service.figures import stored_aggregates
+from app.records.service import plans
+from app.records.service.plans import stored_aggregates
 from app.records.store import results
 from app.records.store.queue import Failure
 from app.records.store.results import RunRow, StateRow
@@ -135,9 +135,9 @@ def read_run(connection: Connection, run_id: str, version: str | None = None) ->
         raise ConflictError(f"run '{row.id}' has not ended yet")
     if not row.aggregates:
         raise ConflictError(f"run '{row.id}' was never carried out; there is nothing to compare")
-    row, anew = figures.load_version(connection, row, version)
-    inputs = figures.inputs_of_run(connection, row, anew)
-    by_canary = figures.states_of(connection, row, inputs, anew)
+    row, anew = plans.load_version(connection, row, version)
+    inputs = plans.inputs_of_run(connection, row, anew)
+    by_canary = plans.states_of(connection, row, inputs, anew)
     _, failures = results.probes_of(connection, row.id)
     assert row.check_version_id is not None  # noqa: S101 - it has inputs
     check = catalog.version_body(connection, row.check_version_id).body

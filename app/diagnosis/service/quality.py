@@ -26,7 +26,7 @@ from app.diagnosis.domain.quality import (
     suite_power,
 )
 from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, vocabulary
-from app.records.service import figures
+from app.records.service import plans
 from app.records.store import results, series
 from app.records.store.recording import DAY
 from app.records.store.results import RunRow, StateRow
@@ -116,7 +116,7 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, 
     row = results.newest_ended(connection, check.id)
     if row is None or row.suite_version_id is None:
         raise NotFoundError(f"check '{slug}' has no ended run yet that asked anything")
-    inputs = figures.inputs_of_run(connection, row)
+    inputs = plans.inputs_of_run(connection, row)
     states = results.states_at(connection, check.id, row.id)
     measured = [
         (canary, state)

@@ -36,9 +36,8 @@ from app.records.domain import (
     RunView,
     SliceView,
 )
-from app.records.service import figures
-from app.records.service.figures import stored_aggregates, stored_probes
-from app.records.service.plans import asked_in
+from app.records.service import plans
+from app.records.service.plans import asked_in, stored_aggregates, stored_probes
 from app.records.store import queue, rescoring
 from app.records.store import results as result_rows
 from app.records.store.queue import Failure
@@ -60,7 +59,7 @@ def health(store: Store, slug: str, *, version: str | None = None) -> RunView:
     """
     with store.read() as connection:
         check = find_check(connection, slug)
-        rescored = figures.find_rescoring(connection, check.id, version)
+        rescored = plans.find_rescoring(connection, check.id, version)
         if rescored is not None:
             rescored_run = rescoring.newest_run(connection, rescored.id)
             if rescored_run is None:
@@ -83,13 +82,13 @@ def run(store: Store, run_id: str, *, version: str | None = None) -> RunView:
 
 def full_run(connection: Connection, row: RunRow, version: str | None = None) -> RunView:
     """Return a run in full; the details are stored for the newest run and computed for older ones."""
-    row, rescored = figures.load_version(connection, row, version)
+    row, rescored = plans.load_version(connection, row, version)
     newest = result_rows.latest_bodies(connection, [row.check_id]).get(row.check_id)
     if rescored is None and newest is not None and newest[0] == row.id:
         body = newest[1]
     elif row.aggregates:
-        inputs = figures.inputs_of_run(connection, row, rescored)
-        body = _recompute_body(connection, row, inputs, figures.states_of(connection, row, inputs, rescored))
+        inputs = plans.inputs_of_run(connection, row, rescored)
+        body = _recompute_body(connection, row, inputs, plans.states_of(connection, row, inputs, rescored))
         row = row if rescored is None else replace(row, suite_hash=inputs.suite.hash)
     else:
         body = {}
@@ -115,9 +114,9 @@ def list_runs(
     """
     with store.read() as connection:
         check = find_check(connection, slug)
-        rescored = figures.find_rescoring(connection, check.id, version)
+        rescored = plans.find_rescoring(connection, check.id, version)
         if rescored is not None:
-            rows = figures.runs_in_version(connection, rescored, before=before, limit=limit)
+            rows = plans.runs_in_version(connection, rescored, before=before, limit=limit)
         else:
             rows = result_rows.list_runs(connection, check.id, before=before, limit=limit)
         degraded = [row.suite_version_id or 0 for row in rows if row.degraded_positions] if with_queries else []
@@ -515,12 +514,12 @@ def _load_results(
     connection: Connection, row: RunRow, version: str | None, *, with_verdicts: bool, only_degraded: bool = False
 ) -> _LoadedRun:
     """Load a run; with verdicts of all canaries, or with `only_degraded` of those alone: others are unknown."""
-    row, rescored = figures.load_version(connection, row, version)
-    inputs = figures.inputs_of_run(connection, row, rescored)
+    row, rescored = plans.load_version(connection, row, version)
+    inputs = plans.inputs_of_run(connection, row, rescored)
     latencies, failures = result_rows.probes_of(connection, row.id)
     states, reasons_by_canary = None, None
     if rescored is not None:
-        states = figures.states_of(connection, row, inputs, rescored)
+        states = plans.states_of(connection, row, inputs, rescored)
         reasons_by_canary = {canary_id: state.reasons for canary_id, state in states.items()}
     elif with_verdicts:
         reasons_by_canary = result_rows.all_reasons_at(connection, row.check_id, row.id, only_degraded=only_degraded)
@@ -544,7 +543,7 @@ def _states(connection: Connection, judged: _LoadedRun, positions: Sequence[int]
     states = result_rows.states_of(connection, row.check_id, row.id, [member.canary_id for member in members])
     found = [states.get(member.canary_id) for member in members]
     return [
-        figures.without_relevance(state) if state is not None and position in judged.unscored else state
+        plans.without_relevance(state) if state is not None and position in judged.unscored else state
         for position, state in zip(positions, found, strict=True)
     ]
 

@@ -20,7 +20,7 @@ from app.catalog.service.references import find_check
 from app.catalog.service.snapshots import load_yardstick
 from app.catalog.store import CanaryRow, Definition
 from app.records.domain import CanaryState, HitView, JudgmentView
-from app.records.service import figures
+from app.records.service import plans
 from app.records.store import results
 from app.records.store.history import degraded_since
 from app.records.store.queue import Failure
@@ -151,7 +151,7 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         states_by_side = {name: state for name, state in (("now", now), ("well", well)) if state is not None}
         newest = probed[-1].id if probed else 0
         if now is not None and places.get(newest) in results.unscored_at(connection, newest):
-            states_by_side["now"] = figures.without_relevance(now)
+            states_by_side["now"] = plans.without_relevance(now)
         rankings = results.load_rankings(connection, [state.ranking_id for state in states_by_side.values()])
         evidence = {
             name: _StateEvidence(

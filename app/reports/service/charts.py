@@ -25,7 +25,7 @@ from app.records.domain import (
     find_gaps,
 )
 from app.records.service import runs
-from app.records.service.figures import find_rescoring
+from app.records.service.plans import find_rescoring
 from app.records.store import results
 from app.records.store import series as series_rows
 from app.scoring.evaluation import unpack_reasons

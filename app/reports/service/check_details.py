@@ -27,7 +27,7 @@ from app.catalog.store import Definition
 from app.diagnosis.domain.chunk_causes import is_overcome
 from app.diagnosis.store import DiagnosisRow
 from app.records.domain import ResultView, RunView
-from app.records.service import figures
+from app.records.service import plans
 from app.records.service import runs as run_views
 from app.records.store import rescoring, results, series
 from app.records.store.history import degraded_since
@@ -214,10 +214,10 @@ def keys_judged_by_relevance(
 ) -> frozenset[str]:
     """Return those of these canaries of a run that the relevance of their first hit can degrade."""
     with store.read() as connection:
-        row, rescored = figures.load_version(connection, references.find_run(connection, run_id), version)
+        row, rescored = plans.load_version(connection, references.find_run(connection, run_id), version)
         if row.versions is None:
             return frozenset()
-        inputs = figures.inputs_of_run(connection, row, rescored)
+        inputs = plans.inputs_of_run(connection, row, rescored)
     measured = measures_relevance(inputs.yardstick.scorer)
     by_key = inputs.suite.by_key
     return frozenset(key for key in keys if is_relevance_judged(by_key[key], scorer_measures_relevance=measured))

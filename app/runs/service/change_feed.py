@@ -25,8 +25,7 @@ from app.base.db.engine import Connection, Store
 from app.base.errors import BusyError, NotFoundError, StoreUnavailableError
 from app.base.values import RunStatus
 from app.base.views import id_number
-from app.records.service.figures import rescoring_shape
-from app.records.service.plans import asked_in
+from app.records.service.plans import asked_in, rescoring_shape
 from app.records.store import rescoring
 from app.runs import store as run_rows
 from app.runs.store import FollowedRun, OpenAlert

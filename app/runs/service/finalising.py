@@ -46,8 +46,7 @@ from app.diagnosis.domain.run_causes import (
 from app.diagnosis.domain.run_changes import FEWEST, RunCauseKind
 from app.diagnosis.service.reanchoring import outdate_returned
 from app.records.domain import RunCounts
-from app.records.service.figures import embedder_finding
-from app.records.service.plans import Plan
+from app.records.service.plans import Plan, embedder_finding
 from app.records.store import queue, recording, results
 from app.records.store.queue import ClaimedRun, ShardBody
 from app.records.store.recording import NewState

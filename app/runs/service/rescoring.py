@@ -21,8 +21,7 @@ from app.catalog import store as catalog
 from app.catalog.service.references import find_check
 from app.catalog.service.snapshots import UnusableDefinitionError, freeze_suite, load_inputs
 from app.detection import store as detectors
-from app.records.service.figures import embedder_finding, rescoring_shape
-from app.records.service.plans import save_layouts
+from app.records.service.plans import embedder_finding, rescoring_shape, save_layouts
 from app.records.store import recording, rescoring, results
 from app.records.store.queue import Failure
 from app.records.store.rescoring import BegunState, PendingRun, RescoredRun, Rescoring
