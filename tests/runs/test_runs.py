@@ -23,7 +23,7 @@ from app.records.tables import layouts
 from app.reports.rendering.reports import compare_reports
 from app.reports.service import charts
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.runs.service import finalising, staging
+from app.runs.service import finalising
 from app.scoring import runs as run_outcomes
 from app.scoring.evaluation import Panel, Yardstick, judge
 from app.scoring.matching import Match
@@ -390,7 +390,7 @@ def test_a_report_holds_every_result_with_the_worst_first(world: World) -> None:
 def test_a_run_that_keeps_few_rankings_reads_the_others_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = world.shown(world.run())
     monkeypatch.setattr(plans, "MOST_RANKINGS", 1)
-    monkeypatch.setattr(staging, "_READ_AT_ONCE", 2)
+    monkeypatch.setattr(finalising, "_READ_AT_ONCE", 2)
     monkeypatch.setattr(run_outcomes, "_JUDGED_AT_ONCE", 2)
     monkeypatch.setattr(finalising, "_SAVED_AT_ONCE", 2)
     for key in KEYS:

@@ -1,11 +1,11 @@
-"""The end of a run: its verdict, and everything that follows from it, written in one transaction.
+"""The end of a run: its shards put together, its verdict, and what follows from it, written in one transaction.
 
-Beside it: which states a run changes, which chunks lost their text, and the one cause that explains a whole run.
+Beside it: which states a run changes, and which chunks lost their text.
 """
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -25,50 +25,40 @@ from app.base.db.engine import Connection, Store, blocks, to_us
 from app.base.db.packed import pack_figures
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
-from app.base.values import EmbedderChange, Outcome, Percentile, Ranking, RunStatus, Verdict
+from app.base.values import Outcome, Percentile, Ranking, RunStatus, Verdict
 from app.catalog import store as catalog
-from app.detection import store as detectors
-from app.detection.domain import Change
 from app.detection.service import detector_step
 from app.detection.service.detector_step import DetectorStep, OvertakenError
 from app.detection.service.detectors import EndingRun
-from app.detection.store import DetectionRow
 from app.diagnosis import store as diagnoses
-from app.diagnosis.domain.run_causes import (
-    HALF,
-    RENAMING,
-    SHARE,
-    Pair,
-    RunCause,
-    find_run_cause,
-    read_run_cause,
-)
-from app.diagnosis.domain.run_changes import FEWEST, RunCauseKind
+from app.diagnosis.domain.run_causes import RENAMING, RunCause
 from app.diagnosis.service.reanchoring import outdate_returned
+from app.diagnosis.service.run_causes import find_cause
 from app.records.domain import RunCounts
 from app.records.service.plans import Plan, embedder_finding
 from app.records.store import queue, recording, results
-from app.records.store.queue import ClaimedRun, ShardBody
-from app.records.store.recording import NewState
+from app.records.store.queue import ClaimedRun, Failure, ShardBody
+from app.records.store.recording import NewState, OpenState
 from app.records.views import probe_summary, run_body
-from app.retrievers.domain.probes import latency_summary
-from app.retrievers.domain.retrievers import ScorerKind
+from app.retrievers.domain.probes import ENDED_FIRST, latency_summary
+from app.retrievers.domain.retrievers import missing_fields
 from app.retrievers.service import findings
 from app.retrievers.service.findings import EmbedderRecord
-from app.runs.service.staging import Gathered, gather, with_names
-from app.scoring.evaluation import MISSING
-from app.scoring.measures import Measure
-from app.scoring.rankings import ScoredRankings
+from app.scoring.evaluation import MISSING, named_by
 from app.scoring.runs import (
     HistoryFacts,
     RunInputs,
     RunOutcome,
+    RunResponses,
     RunScores,
     evaluate,
     finds_nothing,
+    missing_relevance,
     score,
+    slowing_remarks,
 )
 from app.scoring.text_changes import UNCHANGED, ChangedTexts, TextComparison
+from app.scoring.verdicts import cache_remarks
 
 logger = logging.getLogger("coalmine.runs")
 
@@ -76,6 +66,8 @@ _OVERTAKEN: Final = 3
 """How often somebody may choose another baseline while one run ends."""
 _SAVED_AT_ONCE: Final = 1_000
 """Scores: others write in between, and no more rows are in memory."""
+_READ_AT_ONCE: Final = 1_000
+"""Rankings of a run that are read back together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +116,143 @@ def finalise(
     return end()
 
 
+def ended_early(staged: Mapping[int, ShardBody]) -> str | None:
+    """Reason why no more requests are to be sent though answers are missing; None = they may be sent."""
+    return next((body.ended_early for body in staged.values() if body.ended_early is not None), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """A run's answers put together, by position."""
+
+    ranking_ids: Sequence[int | None]
+    """The stored rankings; None = not measured."""
+    responses: RunResponses
+    index_version: str | None
+    complete: bool
+    """Whether every probe was attempted."""
+    generated: Mapping[int, str]
+    """Answers that came with the hits, by position."""
+
+
+def gather(store: Store, plan: Plan, answered: Mapping[int, ShardBody]) -> Gathered:
+    """Put the staged shards together; a probe never sent is `skipped`, what has not changed is not judged again."""
+    size = len(plan.inputs.canaries)
+    ranking_ids: list[int | None] = [None] * size
+    latencies = np.zeros(size, dtype=np.float16)
+    why = ended_early(answered)
+    skipped = Failure(outcome=str(Outcome.SKIPPED), detail=why or ENDED_FIRST)
+    failures: dict[int, Failure] = {}
+    index_version = plan.index_version
+    for number in range(plan.shard_count):
+        positions = plan.positions(number)
+        body = answered.get(number)
+        if body is None:
+            failures.update((position, skipped) for position in positions)
+            continue
+        ranking_ids[positions.start : positions.stop] = body.rankings
+        latencies[positions.start : positions.stop] = np.frombuffer(body.latencies, dtype=np.float16)
+        failures.update(body.failures)
+        index_version = body.index_version or index_version
+    present_fields = {field for body in answered.values() for field in body.present}
+    too_few, remarks = missing_relevance(
+        size,
+        scored=sum(body.scored for body in answered.values()),
+        unscored=sum(body.unscored for body in answered.values()),
+        why=next((body.unscored_detail for body in answered.values() if body.unscored_detail), None),
+        lacking_fields=missing_fields(plan.inputs.retriever.response, present_fields),
+    )
+    remarks += cache_remarks(
+        size - sum(failure.outcome == str(Outcome.SKIPPED) for failure in failures.values()),
+        cached=sum(body.cached for body in answered.values()),
+        sign=next((body.cache_sign for body in answered.values() if body.cache_sign), None),
+    )
+    changed, kept, aged = _sorted_out(plan, ranking_ids)
+    responses = RunResponses(
+        started_at=plan.started_at,
+        rankings=StoredRankings(store, plan, changed),
+        kept=kept,
+        aged=StoredRankings(store, plan, aged),
+        latencies=latencies,
+        failures=dict(sorted(failures.items())),  # whatever came first: of two equally common ones the first is named
+        unscored=sorted(position for body in answered.values() for position in body.unscored_at),
+        too_few_scored=too_few,
+        remarks=(*remarks, *slowing_remarks(body.slowing for body in answered.values())),
+        ended_early=why,
+    )
+    return Gathered(
+        ranking_ids=ranking_ids,
+        responses=responses,
+        index_version=index_version,
+        complete=len(answered) == plan.shard_count and why is None,
+        generated={position: text for body in answered.values() for position, text in body.generated.items()},
+    )
+
+
+def with_names(store: Store, plan: Plan, gathered: Gathered) -> Gathered:
+    """Return the answers with what explains that nothing was found, also of those that are not judged again."""
+    places, canaries = gathered.responses.kept.keys(), plan.inputs.canaries
+    ranking_ids = {place: ranking_id for place in places if (ranking_id := gathered.ranking_ids[place]) is not None}
+    names = {
+        place: named_by(canaries[place], ranking) for place, ranking in StoredRankings(store, plan, ranking_ids).items()
+    }
+    return replace(gathered, responses=replace(gathered.responses, named_by=names))
+
+
+def _sorted_out(
+    plan: Plan, ranking_ids: Sequence[int | None]
+) -> tuple[dict[int, int], dict[int, OpenState], dict[int, int]]:
+    """Return the rankings that changed, the states that still hold and, where age matters, the rankings of those."""
+    changed: dict[int, int] = {}
+    kept: dict[int, OpenState] = {}
+    canary_ids = plan.inputs.canary_ids
+    for position, ranking_id in enumerate(ranking_ids):
+        if ranking_id is None:
+            continue
+        state = plan.held.get(canary_ids[position])
+        if state is not None and plan.still_holds(state, ranking_id, position):
+            kept[position] = state
+        else:
+            changed[position] = ranking_id
+    canaries = plan.inputs.canaries
+    timed = [place for place in plan.inputs.panel.timed if canaries[place].max_age_seconds is not None]
+    return changed, kept, {place: kept[place].ranking_id for place in timed if place in kept}
+
+
+class StoredRankings(Mapping[int, Ranking]):
+    """Rankings of a run by position: those the plan keeps, the others read from the store in blocks when iterated."""
+
+    def __init__(self, store: Store, plan: Plan, ranking_ids: Mapping[int, int]) -> None:
+        """Read nothing yet."""
+        self._store = store
+        self._plan = plan
+        self._ranking_ids = ranking_ids
+        self._block: Mapping[int, Ranking] = {}
+        """Of those last read, by id."""
+
+    def __getitem__(self, position: int) -> Ranking:
+        """Return a ranking, read alone unless it is in memory."""
+        ranking_id = self._ranking_ids[position]
+        kept = self._plan.rankings.get(ranking_id, self._block.get(ranking_id))
+        return self._read([ranking_id])[ranking_id] if kept is None else kept
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterate over the positions; the rankings of those that follow are read beforehand."""
+        for block in blocks(list(self._ranking_ids), _READ_AT_ONCE):
+            unread = [one for place in block if (one := self._ranking_ids[place]) not in self._plan.rankings]
+            self._block = self._read(unread) if unread else {}
+            yield from block
+        self._block = {}
+
+    def __len__(self) -> int:
+        """Count the rankings."""
+        return len(self._ranking_ids)
+
+    def _read(self, ranking_ids: Sequence[int]) -> dict[int, Ranking]:
+        with self._store.read() as connection:
+            return results.load_rankings(connection, ranking_ids)
+
+
 def _save_scores(store: Store, plan: Plan, gathered: Gathered, scores: RunScores) -> None:
     """Write what changed rankings scored, which is true whatever becomes of the run.
 
@@ -161,7 +290,7 @@ def _end(
         detection = _run_detector(connection, plan, gathered, scores)
         repeated = repeated_failures(connection, check_id, run_id, inputs.canaries, responses.failures)
         facts = _facts(detection, embedder, repeated)
-        cause = find_cause(connection, plan, gathered, scores, detection, facts)
+        cause = find_cause(connection, plan, gathered.ranking_ids, scores, detection, facts)
     if cause is not None and cause.is_reportable(run_id):
         facts = replace(facts, cause=cause.reason, cause_detail=cause.detail)
     outcome = evaluate(inputs, responses, facts, scores)
@@ -367,8 +496,6 @@ def changed_states(plan: Plan, gathered: Gathered, outcome: RunOutcome) -> tuple
 _SAID = attrgetter("canary_version_id", "ranking_id", "layout_id", "reasons", "top_score")
 """What a state says of a canary."""
 
-_READ_AT_ONCE = 1_000
-
 
 def find_text_losses(store: Store, plan: Plan, gathered: Gathered, scores: RunScores) -> ChangedTexts:
     """Return how the texts of the same chunks changed; canaries that lose by it become `missing`.
@@ -417,200 +544,3 @@ def _references(store: Store, plan: Plan, places: Sequence[int]) -> dict[int, in
             if version_id == plan.inputs.version_ids[missing[canary_id]]
         }
     return references
-
-
-MOST_COMPARED: Final = 1_000
-"""Canaries; of larger suites that many are compared, spread evenly."""
-QUIET_RUNS: Final = 20
-"""After so many runs a cause that did no harm is how things are."""
-_EMBEDDER = frozenset({EmbedderChange.SWAPPED, EmbedderChange.COLLAPSED, EmbedderChange.TRUNCATED})
-
-
-def find_cause(
-    connection: Connection,
-    plan: Plan,
-    gathered: Gathered,
-    scores: RunScores,
-    detection: DetectorStep | None,
-    facts: HistoryFacts,
-) -> RunCause | None:
-    """Recognise the cause of a run that is about to end; None where nothing explains all of it, or it is unknown.
-
-    A run is compared with the last healthy one, before the alarm that is open, else with the one before and, once a
-    cause stands, with the run before that cause: it stands until things are as they were, people accept them, or
-    nothing fell for `QUIET_RUNS` runs. What is known of the embedder explains more than other vectors do; an index cut
-    anew more than its chunks' texts, and texts that were all cut more than anything.
-    """
-    changed = scores.results
-    if detection is None:
-        return None
-    newest = results.newest_known_id(connection, plan.run.check_id)
-    if newest is None:
-        return None
-    standing = _standing(connection, plan, newest)
-    compare = partial(_compared, connection, plan, gathered, newest)
-    compared = None
-    if standing is not None and standing.kind not in {RunCauseKind.EMBEDDER_CHANGED, RunCauseKind.TEXTS_CHANGED}:
-        compared = compare(standing.before_run, since_run=standing.since_run) if changed else standing
-        compared = compared and replace(compared, quiet_runs=standing.quiet_runs)
-    elif detection.row.open and (changed or detection.row.body.get("change") == Change.OPENED):
-        since_run = detection.row.since_run or plan.run.id  # answers may have changed some runs ago
-        before_run = results.newest_known_id(connection, plan.run.check_id, before=since_run)
-        compared = None if before_run is None else compare(before_run, since_run=since_run)
-    elif changed and ((fell := _fell(plan, changed)) or _mostly_changed(plan, changed)):
-        compared = compare(newest, since_run=plan.run.id)
-        if compared is not None and compared.shape is not None and not fell:
-            compared = None  # answers of another shape that lose nothing are no news
-    of_embedder = _embedder_cause(facts, standing, plan.run.id, newest)
-    cause = of_embedder if compared is None or compared.kind in _OF_MODELS else compared
-    cause = cause or compared
-    of_texts = _texts_cause(plan, scores, standing, newest)
-    if of_texts is not None and (cause is None or _explains_more(of_texts, scores.texts, cause)):
-        cause = of_texts
-    return None if cause is None else _counted_on(cause, detection.row)
-
-
-_NEARLY_ALL: Final = 0.8
-_OF_MODELS: Final = {RunCauseKind.OTHER_VECTORS, RunCauseKind.RANKING_CHANGED, RunCauseKind.SCORES_CHANGED}
-
-
-def _standing(connection: Connection, plan: Plan, before_run: int) -> RunCause | None:
-    """Read the cause that stood at the run before, unless people have accepted things as they are since."""
-    body = diagnoses.run_causes_of(connection, [before_run]).get(before_run)
-    if body is None:
-        return None
-    cause = read_run_cause(body)
-    choice = detectors.newest_choice(connection, plan.run.check_id)
-    return None if choice is not None and choice.after_run >= cause.since_run else cause
-
-
-def _counted_on(cause: RunCause, detection: DetectionRow) -> RunCause | None:
-    """Count a run in which nothing fell; None where it was one too many."""
-    harmful = cause.is_harmful or detection.open
-    quiet = 0 if harmful else cause.quiet_runs + 1
-    return None if quiet > QUIET_RUNS else replace(cause, quiet_runs=quiet)
-
-
-def _mostly_changed(plan: Plan, changed: ScoredRankings) -> bool:
-    """Whether half of the canaries find something else than they did."""
-    return len(_expecting(plan, changed)) >= max(FEWEST, HALF * int(plan.inputs.panel.expects.sum()))
-
-
-def _fell(plan: Plan, changed: ScoredRankings) -> bool:
-    """Whether a tenth of the canaries find less than they did."""
-    expecting = _expecting(plan, changed)
-    return _fallen(plan, changed, expecting) >= max(FEWEST, SHARE * int(plan.inputs.panel.expects.sum()))
-
-
-def _expecting(plan: Plan, changed: ScoredRankings) -> list[int]:
-    """Return the places of the changed canaries that expect something and had an answer before."""
-    return [
-        place for place in changed if plan.inputs.panel.expects[place] and plan.inputs.canary_ids[place] in plan.held
-    ]
-
-
-def _fallen(plan: Plan, changed: ScoredRankings, places: Sequence[int]) -> int:
-    """Count the canaries whose recall, or recall by id, is lower than it was."""
-    deepest = max(
-        measure.k or 0
-        for measure in plan.inputs.yardstick.measures
-        if (measure.k or 0) <= plan.inputs.yardstick.fetch_k
-    )
-    columns = [
-        place
-        for place, measure in enumerate(plan.inputs.yardstick.measures)
-        if measure in {Measure("R", deepest), Measure("R_id", deepest)}
-    ]
-    fell = 0
-    for place in places:
-        held = plan.held[plan.inputs.canary_ids[place]]
-        if held.layout_id != plan.layout_id:
-            continue
-        before, now = np.frombuffer(held.vector)[columns], changed.vector(place)[columns]
-        fell += bool((now < before).any())
-    return fell
-
-
-def _compared(
-    connection: Connection, plan: Plan, gathered: Gathered, newest: int, before_run: int, *, since_run: int
-) -> RunCause | None:
-    """Compare what canaries retrieve with what they retrieved in a run, and in the newest one where that is later."""
-    places = [
-        place
-        for place, ranking_id in enumerate(gathered.ranking_ids)
-        if ranking_id is not None and plan.inputs.panel.expects[place]
-    ]
-    places = places[:: -(-len(places) // MOST_COMPARED) or 1]
-    then = results.rankings_at(
-        connection, plan.run.check_id, before_run, [plan.inputs.canary_ids[place] for place in places]
-    )
-    both = {place: then[plan.inputs.canary_ids[place]][0] for place in places if plan.inputs.canary_ids[place] in then}
-    now = {place: one for place in both if (one := gathered.ranking_ids[place]) is not None}
-    earlier: Mapping[int, int] = {}
-    if newest > before_run:
-        held = results.rankings_at(
-            connection, plan.run.check_id, newest, [plan.inputs.canary_ids[place] for place in now]
-        )
-        earlier = {place: held[one][0] for place in now if (one := plan.inputs.canary_ids[place]) in held}
-    rankings = _rankings(connection, plan, {*both.values(), *now.values(), *earlier.values()})
-    pairs = [
-        Pair(
-            canary=plan.inputs.canaries[place],
-            before=rankings[both[place]],
-            now=rankings[now[place]],
-            earlier=rankings[earlier[place]] if place in earlier else None,
-        )
-        for place in now
-    ]
-    scorer = plan.inputs.retriever.scorer
-    scale = scorer.scale if scorer.kind is ScorerKind.SCORE else None
-    return find_run_cause(pairs, k=plan.inputs.yardstick.k, scale=scale, since_run=since_run, before_run=before_run)
-
-
-def _rankings(connection: Connection, plan: Plan, ranking_ids: Iterable[int]) -> Mapping[int, Ranking]:
-    ids = set(ranking_ids)
-    in_memory = {ranking_id: plan.rankings[ranking_id] for ranking_id in ids if ranking_id in plan.rankings}
-    return in_memory | results.load_rankings(connection, list(ids - in_memory.keys()))
-
-
-def _texts_cause(plan: Plan, scores: RunScores, standing: RunCause | None, before_run: int) -> RunCause | None:
-    """Return that texts changed, in this run or since an earlier one whose loss still stands; else None."""
-    texts = scores.texts
-    lost = int(scores.tally.lost_texts.sum())
-    found = RunCause(
-        kind=RunCauseKind.TEXTS_CHANGED,
-        since_run=plan.run.id,
-        before_run=before_run,
-        canaries=len(plan.inputs.panel.watched),
-        affected=lost,
-        detail=str(texts),
-    )
-    if lost and standing is not None and standing.kind is RunCauseKind.TEXTS_CHANGED and standing.affected:
-        return replace(standing, affected=lost, detail=str(texts) if texts.lost else standing.detail)
-    return found if texts.lost or str(texts) else None
-
-
-def _explains_more(of_texts: RunCause, texts: ChangedTexts, cause: RunCause) -> bool:
-    """Whether lost texts explain a run better: not an index cut anew, in which texts are under ids never seen.
-
-    Such an index has other pieces under the same ids, too; where nearly all are but parts of what they were, texts were
-    cut.
-    """
-    if not of_texts.affected or cause.kind is RunCauseKind.EMBEDDER_CHANGED:
-        return False
-    if texts.damaged >= _NEARLY_ALL:
-        return True
-    is_recut = cause.kind in RENAMING and (cause.unseen_ids or 0.0) >= SHARE
-    return not is_recut and (not texts.compared or texts.damaged >= HALF)
-
-
-def _embedder_cause(facts: HistoryFacts, standing: RunCause | None, run_id: int, before_run: int) -> RunCause | None:
-    if facts.embedder not in _EMBEDDER:
-        return None
-    same = standing is not None and standing.kind is RunCauseKind.EMBEDDER_CHANGED
-    return RunCause(
-        kind=RunCauseKind.EMBEDDER_CHANGED,
-        since_run=standing.since_run if same and standing is not None else run_id,
-        before_run=standing.before_run if same and standing is not None else before_run,
-        detail=facts.embedder_reason,
-    )

@@ -1,9 +1,10 @@
 """A run, from its beginning to its verdict: ask, stage, judge, and finalise in one transaction.
 
-`execute` is the story where one process does it all; where several share the work it is cut into shards, from
-`begin_in_lanes` on. A run whose process died is carried on by whoever gets its job: what is staged is not asked again,
-and after `RESUME_WITHIN` it ends with what it has. Scheduling queues runs, alerting decides what a verdict means for
-people. At the end, the trial of one canary as it is stored.
+`execute` is the story where one process does it all: answers are reduced to shards by `stage`, and `finalising` ends
+the run. Where several share the work it is cut into shards, from `begin_in_lanes` on. A run whose process died is
+carried on by whoever gets its job: what is staged is not asked again, and after `RESUME_WITHIN` it ends with what it
+has. Scheduling queues runs, alerting decides what a verdict means for people. At the end, the trial of one canary as it
+is stored.
 """
 
 import logging
@@ -14,12 +15,15 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.documents.parsing import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
-from app.base.values import Answer
+from app.base.rate_control import merge_slowings
+from app.base.values import Answer, Outcome, Ranking
 from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
@@ -27,18 +31,18 @@ from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.references import find_check, require
 from app.records.domain import ResultView
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
-from app.records.store import queue
-from app.records.store.queue import ClaimedRun, ShardBody
-from app.retrievers.domain.probes import ask_in_turn, fan_out, lane_count
-from app.retrievers.domain.retrievers import Embed, Lane, Probe
+from app.records.store import queue, recording, results
+from app.records.store.queue import ClaimedRun, Failure, ShardBody
+from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
+from app.retrievers.domain.retrievers import Embed, Lane, Probe, present_fields
 from app.retrievers.service import findings, trials
 from app.retrievers.service.findings import EmbedderRecord
 from app.retrievers.service.limits import SHARD_PATIENCE_SECONDS, reserve_rate
 from app.retrievers.store import hold_lane
 from app.runs.service.finalising import EndedRun as EndedRun  # noqa: PLC0414 - what carrying out a run gives
-from app.runs.service.finalising import fail, finalise
+from app.runs.service.finalising import ended_early, fail, finalise
 from app.runs.service.gate import Target, measure
-from app.runs.service.staging import Batch, breaker_of, ended_early, stage
+from app.scoring.rankings import Scores, round_ranking, scores_hold
 
 logger = logging.getLogger("coalmine.runs")
 
@@ -46,6 +50,9 @@ RESUME_WITHIN: Final = timedelta(minutes=15)
 """After which the answers of a run are too far apart for one."""
 _BEGIN_WITHIN = timedelta(minutes=1)  # without one answer by then it is no hiccup, and nothing measured is lost
 _COMMIT_EVERY = timedelta(milliseconds=250)  # what a crash can cost `execute`, beyond the shards not yet full
+_FLAPPING: Final = 0.2
+"""Share of changed answers up to which they are compared with earlier ones too: of an approximate index some flap
+between two orders, while a new index changes most for good."""
 
 
 def execute(
@@ -148,6 +155,16 @@ def _answered_before(store: Store, plan: Plan) -> dict[int, ShardBody]:
         return queue.staged_shards(connection, plan.run.id)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Answers to be staged together, by shard and position, and how the breaker stood when the last of them came."""
+
+    shards: Mapping[int, Mapping[int, Answer]]
+    breaker: CircuitBreaker
+    ended_early: bool = False
+    """These are the last: a shard that is not full will not be filled any more."""
+
+
 def _batches(
     plan: Plan,
     probe: Probe,
@@ -188,6 +205,131 @@ def _batches(
         yield Batch(shards=full | filling, breaker=breaker, ended_early=True)
     elif full:
         yield Batch(shards=full, breaker=breaker)
+
+
+def stage(plan: Plan, number: int, batch: Batch, connection: Connection) -> ShardBody:
+    """Reduce the answers of a shard to what is staged; rankings that are new are stored, the others referred to."""
+    answers, decimals = batch.shards[number], plan.inputs.decimals
+    positions = plan.positions(number)
+    ended_early = batch.breaker.reason if batch.ended_early else None
+    failures = {
+        position: Failure(outcome=str(Outcome.SKIPPED), detail=ended_early)
+        for position in positions
+        if position not in answers
+    }
+    latencies = np.zeros(len(positions), dtype=np.float16)
+    settled: dict[int, Ranking] = {}
+    for position, answer in answers.items():
+        latencies[position - positions.start] = answer.latency_seconds
+        if answer.ranking is None:
+            failures[position] = Failure(
+                outcome=str(answer.outcome),
+                http_status=answer.http_status,
+                detail=answer.detail,
+                step=str(answer.step),
+                address=answer.address,
+            )
+        else:
+            ranking = answer.ranking
+            settled[position] = ranking if ranking.fingerprint else round_ranking(ranking, decimals)
+    unscored = {position: answer.unscored for position, answer in answers.items() if answer.unscored is not None}
+    ranking_ids = _held_rankings(connection, plan, settled, unscored.keys())
+    if len(ranking_ids) < len(settled):
+        new = {position: ranking for position, ranking in settled.items() if position not in ranking_ids}
+        ranking_ids |= _stored_rankings(connection, plan, new)
+    cache_signs = [one.cache_sign for one in answers.values() if one.cache_sign is not None]
+    versions = [answers[position].index_version for position in settled if answers[position].index_version]
+    return ShardBody(
+        first=positions.start,
+        latencies=latencies.tobytes(),
+        rankings=[ranking_ids.get(position) for position in positions],
+        failures=failures,
+        index_version=versions[-1] if versions else None,
+        unscored=len(unscored),
+        unscored_detail=next(iter(unscored.values()), None),
+        arrived=batch.breaker.arrived,
+        row=dict(batch.breaker.failures),
+        ended_early=ended_early,
+        scored=sum(ranking.relevance is not None for ranking in settled.values()),
+        unscored_at=sorted(unscored),
+        present=sorted(present_fields(settled.values())),
+        generated={position: one.generated for position, one in answers.items() if one.generated is not None},
+        cached=len(cache_signs),
+        cache_sign=next(iter(cache_signs), None),
+        slowing=merge_slowings(one.slowing for one in answers.values()),
+    )
+
+
+def _held_rankings(
+    connection: Connection, plan: Plan, settled: Mapping[int, Ranking], unscored: Collection[int]
+) -> dict[int, int]:
+    """Return the stored rankings, by position, of the answers that are what their canary has already, or had lately.
+
+    So is one whose scores alone have moved, by less than the retriever's tolerance: scores jitter. So is one nobody
+    could score: a scorer that is away for a while is not news of every canary; that its relevance is not of this run
+    is noted beside, by position.
+    """
+    held_ids, candidates = _equal_and_similar(connection, plan, settled)
+    known = {ranking_id for ranking_ids in candidates.values() for ranking_id in ranking_ids}
+    before = results.load_scores(connection, known) if known else {}
+    for position, ranking_ids in candidates.items():
+        ranking, held = settled[position], plan.held[plan.inputs.canary_ids[position]]
+        for ranking_id in ranking_ids:
+            content_hash, scores = before[ranking_id]
+            lacks_relevance = position in unscored and plan.still_holds(held, ranking_id, position)
+            now = Scores(of_hits=ranking.scores, relevance=scores.relevance if lacks_relevance else ranking.relevance)
+            is_same = content_hash is not None and content_hash == ranking.content_fingerprint
+            if is_same and scores_hold(scores, now, plan.inputs.retriever.score_tolerance):
+                held_ids[position] = ranking_id
+                break
+    return held_ids
+
+
+def _equal_and_similar(
+    connection: Connection, plan: Plan, settled: Mapping[int, Ranking]
+) -> tuple[dict[int, int], dict[int, Sequence[int]]]:
+    """Return, by position, the stored ranking that an answer equals, and those that it may be but for its scores."""
+    equal: dict[int, int] = {}
+    similar: dict[int, Sequence[int]] = {}
+    others: dict[int, int] = {}
+    unnamed: dict[int, bytes | None] = {}
+    for position, ranking in settled.items():
+        canary_id = plan.inputs.canary_ids[position]
+        held = plan.held.get(canary_id)
+        if held is None:
+            continue
+        if held.ranking_hash == ranking.fingerprint:
+            equal[position] = held.ranking_id
+            if held.content_hash is None:
+                unnamed[held.ranking_id] = ranking.content_fingerprint
+        elif held.content_hash is not None and held.content_hash == ranking.content_fingerprint:
+            similar[position] = (held.ranking_id,)
+        else:
+            others[position] = canary_id
+    if unnamed:
+        recording.save_content_hashes(connection, unnamed)
+    if 0 < len(others) <= _FLAPPING * len(settled):
+        lately = recording.rankings_lately(connection, plan.run.check_id, list(others.values()))
+        similar |= {position: lately.get(canary_id, ()) for position, canary_id in others.items()}
+    return equal, similar
+
+
+def _stored_rankings(connection: Connection, plan: Plan, new: Mapping[int, Ranking]) -> dict[int, int]:
+    """Store rankings, and return their ids by position."""
+    by_hash = {ranking.fingerprint or b"": ranking for ranking in new.values()}
+    ids = recording.save_rankings(connection, plan.inputs.decimals, by_hash)
+    plan.keep_rankings({ids[digest]: ranking for digest, ranking in by_hash.items()})
+    return {position: ids[ranking.fingerprint or b""] for position, ranking in new.items()}
+
+
+def breaker_of(limit: int | None, staged: Mapping[int, ShardBody]) -> CircuitBreaker:
+    """Give the breaker as it stood when the newest of these shards was staged."""
+    newest = max(staged.values(), key=lambda body: body.arrived, default=None)
+    return (
+        CircuitBreaker(limit=limit)
+        if newest is None
+        else CircuitBreaker(limit=limit, arrived=newest.arrived, failures=newest.row)
+    )
 
 
 OWNER: Final = "lanes"

@@ -1,0 +1,237 @@
+"""The one cause that explains a whole run, recognised as the run ends from what it and earlier runs retrieve.
+
+Which cause a comparison shows is decided in `domain.run_causes`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from app.base.db.engine import Connection
+from app.base.values import EmbedderChange, Ranking
+from app.detection import store as detectors
+from app.detection.domain import Change
+from app.detection.service.detector_step import DetectorStep
+from app.detection.store import DetectionRow
+from app.diagnosis import store as diagnoses
+from app.diagnosis.domain.run_causes import HALF, RENAMING, SHARE, Pair, RunCause, find_run_cause, read_run_cause
+from app.diagnosis.domain.run_changes import FEWEST, RunCauseKind
+from app.records.service.plans import Plan
+from app.records.store import results
+from app.retrievers.domain.retrievers import ScorerKind
+from app.scoring.measures import Measure
+from app.scoring.rankings import ScoredRankings
+from app.scoring.runs import HistoryFacts, RunScores
+from app.scoring.text_changes import ChangedTexts
+
+MOST_COMPARED: Final = 1_000
+"""Canaries; of larger suites that many are compared, spread evenly."""
+
+
+QUIET_RUNS: Final = 20
+"""After so many runs a cause that did no harm is how things are."""
+
+
+_EMBEDDER = frozenset({EmbedderChange.SWAPPED, EmbedderChange.COLLAPSED, EmbedderChange.TRUNCATED})
+
+
+def find_cause(
+    connection: Connection,
+    plan: Plan,
+    ranking_ids: Sequence[int | None],
+    scores: RunScores,
+    detection: DetectorStep | None,
+    facts: HistoryFacts,
+) -> RunCause | None:
+    """Recognise the cause of a run that is about to end; None where nothing explains all of it, or it is unknown.
+
+    `ranking_ids`: of what its canaries found, by position; None = not measured.
+    A run is compared with the last healthy one, before the alarm that is open, else with the one before and, once a
+    cause stands, with the run before that cause: it stands until things are as they were, people accept them, or
+    nothing fell for `QUIET_RUNS` runs. What is known of the embedder explains more than other vectors do; an index cut
+    anew more than its chunks' texts, and texts that were all cut more than anything.
+    """
+    changed = scores.results
+    if detection is None:
+        return None
+    newest = results.newest_known_id(connection, plan.run.check_id)
+    if newest is None:
+        return None
+    standing = _standing(connection, plan, newest)
+    compare = partial(_compared, connection, plan, ranking_ids, newest)
+    compared = None
+    if standing is not None and standing.kind not in {RunCauseKind.EMBEDDER_CHANGED, RunCauseKind.TEXTS_CHANGED}:
+        compared = compare(standing.before_run, since_run=standing.since_run) if changed else standing
+        compared = compared and replace(compared, quiet_runs=standing.quiet_runs)
+    elif detection.row.open and (changed or detection.row.body.get("change") == Change.OPENED):
+        since_run = detection.row.since_run or plan.run.id  # answers may have changed some runs ago
+        before_run = results.newest_known_id(connection, plan.run.check_id, before=since_run)
+        compared = None if before_run is None else compare(before_run, since_run=since_run)
+    elif changed and ((fell := _fell(plan, changed)) or _mostly_changed(plan, changed)):
+        compared = compare(newest, since_run=plan.run.id)
+        if compared is not None and compared.shape is not None and not fell:
+            compared = None  # answers of another shape that lose nothing are no news
+    of_embedder = _embedder_cause(facts, standing, plan.run.id, newest)
+    cause = of_embedder if compared is None or compared.kind in _OF_MODELS else compared
+    cause = cause or compared
+    of_texts = _texts_cause(plan, scores, standing, newest)
+    if of_texts is not None and (cause is None or _explains_more(of_texts, scores.texts, cause)):
+        cause = of_texts
+    return None if cause is None else _counted_on(cause, detection.row)
+
+
+_NEARLY_ALL: Final = 0.8
+
+
+_OF_MODELS: Final = {RunCauseKind.OTHER_VECTORS, RunCauseKind.RANKING_CHANGED, RunCauseKind.SCORES_CHANGED}
+
+
+def _standing(connection: Connection, plan: Plan, before_run: int) -> RunCause | None:
+    """Read the cause that stood at the run before, unless people have accepted things as they are since."""
+    body = diagnoses.run_causes_of(connection, [before_run]).get(before_run)
+    if body is None:
+        return None
+    cause = read_run_cause(body)
+    choice = detectors.newest_choice(connection, plan.run.check_id)
+    return None if choice is not None and choice.after_run >= cause.since_run else cause
+
+
+def _counted_on(cause: RunCause, detection: DetectionRow) -> RunCause | None:
+    """Count a run in which nothing fell; None where it was one too many."""
+    harmful = cause.is_harmful or detection.open
+    quiet = 0 if harmful else cause.quiet_runs + 1
+    return None if quiet > QUIET_RUNS else replace(cause, quiet_runs=quiet)
+
+
+def _mostly_changed(plan: Plan, changed: ScoredRankings) -> bool:
+    """Whether half of the canaries find something else than they did."""
+    return len(_expecting(plan, changed)) >= max(FEWEST, HALF * int(plan.inputs.panel.expects.sum()))
+
+
+def _fell(plan: Plan, changed: ScoredRankings) -> bool:
+    """Whether a tenth of the canaries find less than they did."""
+    expecting = _expecting(plan, changed)
+    return _fallen(plan, changed, expecting) >= max(FEWEST, SHARE * int(plan.inputs.panel.expects.sum()))
+
+
+def _expecting(plan: Plan, changed: ScoredRankings) -> list[int]:
+    """Return the places of the changed canaries that expect something and had an answer before."""
+    return [
+        place for place in changed if plan.inputs.panel.expects[place] and plan.inputs.canary_ids[place] in plan.held
+    ]
+
+
+def _fallen(plan: Plan, changed: ScoredRankings, places: Sequence[int]) -> int:
+    """Count the canaries whose recall, or recall by id, is lower than it was."""
+    deepest = max(
+        measure.k or 0
+        for measure in plan.inputs.yardstick.measures
+        if (measure.k or 0) <= plan.inputs.yardstick.fetch_k
+    )
+    columns = [
+        place
+        for place, measure in enumerate(plan.inputs.yardstick.measures)
+        if measure in {Measure("R", deepest), Measure("R_id", deepest)}
+    ]
+    fell = 0
+    for place in places:
+        held = plan.held[plan.inputs.canary_ids[place]]
+        if held.layout_id != plan.layout_id:
+            continue
+        before, now = np.frombuffer(held.vector)[columns], changed.vector(place)[columns]
+        fell += bool((now < before).any())
+    return fell
+
+
+def _compared(
+    connection: Connection,
+    plan: Plan,
+    ranking_ids: Sequence[int | None],
+    newest: int,
+    before_run: int,
+    *,
+    since_run: int,
+) -> RunCause | None:
+    """Compare what canaries retrieve with what they retrieved in a run, and in the newest one where that is later."""
+    places = [
+        place
+        for place, ranking_id in enumerate(ranking_ids)
+        if ranking_id is not None and plan.inputs.panel.expects[place]
+    ]
+    places = places[:: -(-len(places) // MOST_COMPARED) or 1]
+    then = results.rankings_at(
+        connection, plan.run.check_id, before_run, [plan.inputs.canary_ids[place] for place in places]
+    )
+    both = {place: then[plan.inputs.canary_ids[place]][0] for place in places if plan.inputs.canary_ids[place] in then}
+    now = {place: one for place in both if (one := ranking_ids[place]) is not None}
+    earlier: Mapping[int, int] = {}
+    if newest > before_run:
+        held = results.rankings_at(
+            connection, plan.run.check_id, newest, [plan.inputs.canary_ids[place] for place in now]
+        )
+        earlier = {place: held[one][0] for place in now if (one := plan.inputs.canary_ids[place]) in held}
+    rankings = _rankings(connection, plan, {*both.values(), *now.values(), *earlier.values()})
+    pairs = [
+        Pair(
+            canary=plan.inputs.canaries[place],
+            before=rankings[both[place]],
+            now=rankings[now[place]],
+            earlier=rankings[earlier[place]] if place in earlier else None,
+        )
+        for place in now
+    ]
+    scorer = plan.inputs.retriever.scorer
+    scale = scorer.scale if scorer.kind is ScorerKind.SCORE else None
+    return find_run_cause(pairs, k=plan.inputs.yardstick.k, scale=scale, since_run=since_run, before_run=before_run)
+
+
+def _rankings(connection: Connection, plan: Plan, ranking_ids: Iterable[int]) -> Mapping[int, Ranking]:
+    ids = set(ranking_ids)
+    in_memory = {ranking_id: plan.rankings[ranking_id] for ranking_id in ids if ranking_id in plan.rankings}
+    return in_memory | results.load_rankings(connection, list(ids - in_memory.keys()))
+
+
+def _texts_cause(plan: Plan, scores: RunScores, standing: RunCause | None, before_run: int) -> RunCause | None:
+    """Return that texts changed, in this run or since an earlier one whose loss still stands; else None."""
+    texts = scores.texts
+    lost = int(scores.tally.lost_texts.sum())
+    found = RunCause(
+        kind=RunCauseKind.TEXTS_CHANGED,
+        since_run=plan.run.id,
+        before_run=before_run,
+        canaries=len(plan.inputs.panel.watched),
+        affected=lost,
+        detail=str(texts),
+    )
+    if lost and standing is not None and standing.kind is RunCauseKind.TEXTS_CHANGED and standing.affected:
+        return replace(standing, affected=lost, detail=str(texts) if texts.lost else standing.detail)
+    return found if texts.lost or str(texts) else None
+
+
+def _explains_more(of_texts: RunCause, texts: ChangedTexts, cause: RunCause) -> bool:
+    """Whether lost texts explain a run better: not an index cut anew, in which texts are under ids never seen.
+
+    Such an index has other pieces under the same ids, too; where nearly all are but parts of what they were, texts were
+    cut.
+    """
+    if not of_texts.affected or cause.kind is RunCauseKind.EMBEDDER_CHANGED:
+        return False
+    if texts.damaged >= _NEARLY_ALL:
+        return True
+    is_recut = cause.kind in RENAMING and (cause.unseen_ids or 0.0) >= SHARE
+    return not is_recut and (not texts.compared or texts.damaged >= HALF)
+
+
+def _embedder_cause(facts: HistoryFacts, standing: RunCause | None, run_id: int, before_run: int) -> RunCause | None:
+    if facts.embedder not in _EMBEDDER:
+        return None
+    same = standing is not None and standing.kind is RunCauseKind.EMBEDDER_CHANGED
+    return RunCause(
+        kind=RunCauseKind.EMBEDDER_CHANGED,
+        since_run=standing.since_run if same and standing is not None else run_id,
+        before_run=standing.before_run if same and standing is not None else before_run,
+        detail=facts.embedder_reason,
+    )
