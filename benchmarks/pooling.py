@@ -42,8 +42,8 @@ from app.annotation.domain import (
 )
 from app.base.values import Judgment
 from app.demo.corpus import terms
-from app.scoring.matching import match, prepare
 from app.scoring.measures import scores_at_depth
+from app.scoring.rankings import match, prepare
 from benchmarks.text_indexes import Collection, rank_bm25, rank_lsi, read_collection
 
 DATA = Path("../shared/data")

@@ -18,8 +18,8 @@ import numpy as np
 import pytrec_eval
 
 from app.base.values import Judgment, Ranking
-from app.scoring.matching import Match, match, pattern_match, prepare
 from app.scoring.measures import Batch, Floats, compute, measures_for
+from app.scoring.rankings import Match, match, pattern_match, prepare
 from tests.support.plain_measures import plain_measure
 from tests.support.random_rankings import ranking_of
 

@@ -37,7 +37,7 @@ from app.records.domain import (
 from app.retrievers.domain.probes import FailedProbe, StoredFinding, latency_summary, unmeasured_canaries
 from app.retrievers.domain.retrievers import Scorer, is_external, score_relevance
 from app.scoring.evaluation import WRONG_FIELDS, compare_names, forbidden_ranks, newest_age, unpack_reasons
-from app.scoring.matching import Match, Prepared, missing_judgments
+from app.scoring.rankings import Match, Prepared, missing_judgments
 from app.scoring.runs import RunInputs, RunOutcome, RunResponses
 
 _STARTERS: Mapping[str, str] = {

@@ -1,6 +1,6 @@
-"""Judges rankings: matches, measures and results of many canaries at once; timings; and the tally of a run.
+"""Judges rankings: matches, measures, reasons and results of many canaries at once; timings; and the tally of a run.
 
-`matching`, `measures` and `verdicts` do the parts; `runs` calls this for whole runs.
+`rankings` and `measures` do the parts; what they come to for a run is in `verdicts`; `runs` calls this for whole runs.
 """
 
 from collections import Counter
@@ -16,11 +16,11 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.values import Aggregates, Canary, Outcome, Ranking, Reason, Rule
+from app.base.values import ROUNDING, Aggregates, Canary, Outcome, Ranking, Reason, Rule
 from app.retrievers.domain.retrievers import Scorer, measures_relevance, top_score
-from app.scoring.matching import Match, Prepared, match, prepare
 from app.scoring.measures import Batch, Measure, compute, mean_name, measures_for
-from app.scoring.verdicts import aggregate, judge_canary, judge_timing
+from app.scoring.rankings import Match, Prepared, match, prepare
+from app.scoring.verdicts import aggregate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +148,44 @@ def _result(
     return Result(match=matched, vector=vector, top_score=top, reasons=reasons)
 
 
+def is_relevance_judged(canary: Canary, *, scorer_measures_relevance: bool) -> bool:
+    """Whether the relevance of the first hit can degrade this canary: its minimum, of a negative one its maximum."""
+    return scorer_measures_relevance and not canary.expect_empty
+
+
+def judge_canary(
+    canary: Canary,
+    *,
+    top_score: float | None,
+    found_in_k: bool,
+    forbidden_returned: bool,
+    scores: Mapping[str, float | None],
+    first_is_allowed: bool,
+    empty: bool,
+    scorer_measures_relevance: bool,
+) -> tuple[Reason, ...]:
+    """Return why the ranking of a measured canary degrades it, in the order of `Reason`; () = it does not.
+
+    `forbidden_returned`: one of its forbidden chunks is in the ranking. With `expect_empty` every hit is forbidden,
+    however relevant. `scores` holds the canary's measures by name; an undefined or absent one breaks no floor. A
+    negative canary is `answered` unless its top score stays below its maximum, the answer is empty, or the one exact
+    match it allows is first. Without a scorer that measures relevance (`judged`) no canary is `low_relevance` or
+    `answered`. `stale` and `slow` come from `judge_timing`; `regressed` needs several runs and comes from detection.
+    """
+    judged = is_relevance_judged(canary, scorer_measures_relevance=scorer_measures_relevance)
+    relevance = top_score if judged else None
+    too_low = not canary.negative and relevance is not None and relevance < canary.min_relevance_score
+    confident = canary.negative and relevance is not None and relevance >= canary.max_relevance_score
+    wrong = {
+        Reason.LOW_RELEVANCE: too_low,
+        Reason.MISSING: canary.expects and not found_in_k,
+        Reason.BELOW_FLOOR: any(_is_below(scores.get(name), floor) for name, floor in canary.floors.items()),
+        Reason.FORBIDDEN: forbidden_returned or (canary.expect_empty and not empty),
+        Reason.ANSWERED: confident and not empty and not first_is_allowed,
+    }
+    return tuple(reason for reason, holds in wrong.items() if holds)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """Evaluation of the age and latency of an answer, which change between runs while the ranking stays the same."""
@@ -179,6 +217,23 @@ def judge_timings(
     return timings
 
 
+def judge_timing(
+    canary: Canary, *, age_seconds: float | None, latency_seconds: float | None, empty: bool = False
+) -> tuple[Reason, ...]:
+    """Return why the timing of an answer degrades its canary, whatever its ranking: `stale`, `slow`; () = it does not.
+
+    `age_seconds` is the age of the newest of the top k hits; None = no hit has a date, and the canary is not stale.
+    An `empty` answer is stale, except for a negative canary. Latencies are compared in the precision of stored runs,
+    half a thousandth, so that the stored latency of a slow canary is above its maximum.
+    """
+    nothing_new = empty and canary.max_age_seconds is not None and not canary.negative
+    wrong = {
+        Reason.STALE: nothing_new or _is_above(age_seconds, canary.max_age_seconds),
+        Reason.SLOW: _is_above(_stored_latency(latency_seconds), _stored_latency(canary.max_latency_seconds)),
+    }
+    return tuple(reason for reason, holds in wrong.items() if holds)
+
+
 def newest_age(ranking: Ranking, k: int, at: datetime) -> float | None:
     """Return the age in seconds of the newest of the top k hits; None = none of them has a date.
 
@@ -193,6 +248,18 @@ def forbidden_ranks(canary: Canary, ranking: Ranking) -> list[int]:
     if canary.expect_empty:
         return list(range(1, len(ranking) + 1))
     return [rank for rank, is_match in enumerate(match(_forbidden(canary), ranking).relevant, start=1) if is_match]
+
+
+def _stored_latency(latency: float | None) -> float | None:
+    return None if latency is None else float(np.float16(latency))
+
+
+def _is_above(value: float | None, most: float | None) -> bool:
+    return value is not None and most is not None and value > most + ROUNDING
+
+
+def _is_below(score: float | None, floor: float) -> bool:
+    return score is not None and score < floor - ROUNDING
 
 
 def _is_timed(canary: Canary) -> bool:

@@ -1,6 +1,6 @@
 """IR measures by name, as papers write them, computed over arrays of many rankings at once.
 
-`matching` supplies the matches, docs/measures.md has the formulas.
+`rankings` supplies the matches, docs/measures.md has the formulas.
 """
 
 import difflib
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.values import MAX_GRADE
-from app.scoring.matching import Match, Prepared
+from app.scoring.rankings import Match, Prepared
 
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]

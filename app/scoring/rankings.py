@@ -1,20 +1,351 @@
-"""Identity and similarity of rankings: rounded scores and a fingerprint for equality, `rbo` for the overlap.
+"""Rankings: their hits matched to expected chunks, and their identity and similarity.
 
-Scores of real retrievers jitter in their last digits, so an answer also counts as unchanged where `scores_hold`.
+`prepare` runs once per canary version, `match` once per answer; measures and reasons read the `Match`, which has the
+rank and the level of each match. Forbidden chunks go through the same two functions: any match is one too many.
+Rankings are equal by the fingerprint of their rounded scores; scores of real retrievers jitter in their last digits, so
+an answer also counts as unchanged where `scores_hold`. `rbo` is the overlap of two.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
+from itertools import islice, repeat
 from struct import Struct, pack
 
-import numpy as np
-from numpy.typing import NDArray
+from app.base.values import MAX_GRADE, Judgment, Level, Ranking
+from app.scoring.passages import Passage, match_level, normalise, prepare_passage
 
-from app.base.values import Ranking
-from app.scoring.evaluation import Result, Tally, unpack_reasons
-from app.scoring.matching import Match
+LEVELS = tuple(Level)
+"""The levels in the order of trying; a level's code in a `Match` is its place here plus one, 0 = no match."""
+
+_ID, _DOCUMENT = 1, 2
+_CODES = {level: code for code, level in enumerate(LEVELS, start=1)}
+
+_MOST_CODES = 254
+"""The most judgments whose codes fit one byte, 0 being none."""
+
+
+def match(prepared: "Prepared", ranking: Ranking) -> "Match":
+    """Return which judgments each hit satisfies.
+
+    The identities of a judgment are alternatives: a hit satisfies it by the first level of id, document, text and
+    passage that agrees, and the judgment's rank is the best rank where any level agreed. So the same chunk lower down
+    never hides an equal text higher up; the rank by id alone is kept beside. It also means that a judgment with a
+    document accepts every chunk of that document, whatever its other identities.
+    """
+    if prepared.codes is not None:
+        return _match_ids(prepared, prepared.codes, ranking)
+    judgment, level, grade, counts = [], bytearray(), bytearray(), list[int]()
+    first: list[int | None] = [None] * len(prepared.judgments)
+    first_by_id = first.copy()
+    first_level = bytearray(len(first))
+    for rank, hit in enumerate(zip(ranking.ids, ranking.documents, ranking.texts, strict=True), start=1):
+        satisfied = _satisfied(prepared, *hit)
+        gained = [index for index in satisfied if first[index] is None and prepared.grades[index]]
+        for index, code in satisfied.items():
+            if first[index] is None:
+                first[index] = rank
+                first_level[index] = code
+            if code == _ID and first_by_id[index] is None:
+                first_by_id[index] = rank
+        counts.append(len(gained))
+        if satisfied:
+            best = min(gained or satisfied, key=lambda index: (-prepared.grades[index], satisfied[index], index))
+            judgment.append(best)
+            level.append(satisfied[best])
+            grade.append(prepared.grades[best])
+        else:
+            judgment.append(-1)
+            level.append(0)
+            grade.append(0)
+    return Match(
+        judgment=tuple(judgment),
+        level=bytes(level),
+        grade=bytes(grade),
+        found=_pack_counts(counts),
+        first=tuple(first),
+        first_level=bytes(first_level),
+        first_by_id=tuple(first_by_id),
+    )
+
+
+def prepare(judgments: Sequence[Judgment], *, verbatim: bool = False) -> "Prepared":
+    """Return the judgments of a canary arranged for `match`.
+
+    With `verbatim` a text must be contained unchanged, so that the corrected version of a withdrawn text does not
+    match. A text without a letter, digit or symbol matches nothing. Raises ValueError for a judgment without an
+    identity, or a grade outside 0-3.
+    """
+    for judgment in judgments:
+        if judgment.id is None and judgment.document is None and judgment.text is None:
+            raise ValueError("a judgment needs an id, a document or a text")
+        if not 0 <= judgment.grade <= MAX_GRADE:
+            raise ValueError(f"a grade is between 0 and {MAX_GRADE}, not {judgment.grade}")
+    uses = Counter(judgment.id for judgment in judgments)
+    alone = sum(j.document is None and j.text is None and uses[j.id] == 1 for j in judgments)
+    plain = alone == len(judgments) <= _MOST_CODES
+    grades = bytes(judgment.grade for judgment in judgments)
+    return Prepared(
+        judgments=tuple(judgments),
+        grades=grades,
+        ideal=bytes(sorted((grade for grade in grades if grade), reverse=True)),
+        codes={judgment.id: code for code, judgment in enumerate(judgments, 1) if judgment.id is not None}
+        if plain
+        else None,
+        by_id=_places_by_key(judgment.id for judgment in judgments),
+        by_document=_places_by_key(judgment.document for judgment in judgments),
+        passages=tuple(
+            (index, passage)
+            for index, judgment in enumerate(judgments)
+            if judgment.text is not None and (passage := prepare_passage(judgment.text, verbatim=verbatim)) is not None
+        ),
+        twofold=tuple(
+            index
+            for index, one in enumerate(judgments)
+            if one.grade >= 1 and one.id is not None and one.text is not None
+        ),
+    )
+
+
+def missing_judgments(prepared: "Prepared", match: "Match", k: int | None = None) -> tuple[Judgment, ...]:
+    """Return the judgments of grade 1 or better that no hit of the top k satisfies (None = of the whole ranking)."""
+    return tuple(
+        judgment
+        for judgment, rank in zip(prepared.judgments, match.first, strict=True)
+        if judgment.grade >= 1 and (rank is None or (k is not None and rank > k))
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """The judgments of one canary, arranged for matching. Made by `prepare`."""
+
+    judgments: tuple[Judgment, ...]
+    grades: bytes
+    """The grade of each judgment."""
+    ideal: bytes
+    """The grades of at least 1, best first: the gains of a perfect ranking."""
+    codes: Mapping[str, int] | None
+    """Where every judgment is an id of its own and nothing else, and at most 254 are (the common case): id -> index
+    + 1; else None."""
+    by_id: Mapping[str, tuple[int, ...]]
+    by_document: Mapping[str, tuple[int, ...]]
+    passages: tuple[tuple[int, Passage], ...]
+    """(index, its text ready for comparing) of the judgments that carry a text."""
+    twofold: tuple[int, ...]
+    """The indices of the judgments of grade 1 or better that carry both an id and a text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """The judgments that one ranking satisfies: columns over its n positions, then over the judgments.
+
+    Where a hit satisfies several judgments, the credited one is the best grade among those first found there;
+    where none of grade 1 or better is new, the best grade of all it satisfies (ties: the stronger level, then the
+    earlier judgment). Therefore a position is relevant exactly when its grade is at least 1, judged exactly when
+    it has a level, and its gain is its grade or, where nothing was newly found, 0.
+    """
+
+    judgment: tuple[int, ...]
+    """The index of the judgment credited at each position, -1 = none."""
+    level: bytes
+    """The code of the level that matched: place in `LEVELS` plus one, 0 = none."""
+    grade: bytes
+    """The grade of the credited judgment, 0 also where there is none."""
+    found: bytes | tuple[int, ...]
+    """How many judgments of grade 1 or better are found here for the first time; bytes where each count fits in one."""
+    first: tuple[int | None, ...]
+    """For each judgment the best rank (from 1) that satisfies it, None = not in the ranking."""
+    first_level: bytes
+    """For each judgment the code of the level at that rank, 0 = not in the ranking."""
+    first_by_id: tuple[int | None, ...]
+    """For each judgment the rank of the hit that has its id, None = not in the ranking, whatever else agreed."""
+
+    def __len__(self) -> int:
+        """Count the positions of the ranking."""
+        return len(self.level)
+
+    @property
+    def gain(self) -> bytes:
+        """At each position the best grade among the judgments first found there, 0 = nothing new."""
+        return bytes(grade if new else 0 for grade, new in zip(self.grade, self.found, strict=True))
+
+    @property
+    def relevant(self) -> bytes:
+        """1 at each position that satisfies a judgment of grade 1 or better, also one already found above."""
+        return self.grade.translate(_IS_SET)
+
+    @property
+    def judged(self) -> bytes:
+        """1 at each position that satisfies any judgment, also one of grade 0."""
+        return self.level.translate(_IS_SET)
+
+    @property
+    def levels(self) -> tuple[Level | None, ...]:
+        """The level that matched the credited judgment at each position."""
+        return tuple(LEVELS[code - 1] if code else None for code in self.level)
+
+    @property
+    def first_relevant(self) -> int | None:
+        """The rank (from 1) of the first relevant hit, None = there is none. Among forbidden chunks: the first."""
+        return self.relevant.find(1) + 1 or None
+
+    def to_bytes(self) -> bytes:
+        """Return the stored form: 5 bytes, 4 per judged position, 2 per judgment found by id and 3 per other one found.
+
+        Small numbers take one byte.
+        """
+        packed = bytearray([_FORMAT])
+        _append_varints(
+            packed, len(self.level), len(self.first), sum(self.judged), len(self.first) - self.first.count(None)
+        )
+        for position, code in enumerate(self.level):
+            if code:
+                bits = code << 2 | self.grade[position]
+                _append_varints(packed, position, bits, self.judgment[position], self.found[position])
+        for index, rank in enumerate(self.first):
+            if rank:
+                code = self.first_level[index]
+                _append_varints(packed, index, rank << 3 | code)
+                if code != _ID:  # else its own id is where it was first found
+                    _append_varints(packed, self.first_by_id[index] or 0)
+        return bytes(packed)
+
+    @classmethod
+    def from_bytes(cls, packed: bytes) -> "Match":
+        """Return the match from its stored form. Raises ValueError for another format and for bytes cut short.
+
+        Format 1 has no rank by id for a judgment that was found by another level; it is read as not in the ranking.
+        """
+        if packed[:1] not in {bytes([_FORMAT_1]), bytes([_FORMAT])}:
+            raise ValueError(f"not a stored match of format {_FORMAT_1} or {_FORMAT}")
+        numbers = _read_varints(packed[1:])
+        try:
+            positions, judgments, judged, levels_length = islice(numbers, 4)
+            judgment = [-1] * positions
+            first: list[int | None] = [None] * judgments
+            first_by_id = first.copy()
+            level, grade, first_level = map(bytearray, (positions, positions, judgments))
+            counts = [0] * positions
+            for _ in range(judged):
+                position, bits, judgment[position], counts[position] = islice(numbers, 4)
+                level[position], grade[position] = bits >> 2, bits & 3
+            for _ in range(levels_length):
+                index, bits = islice(numbers, 2)
+                first[index], first_level[index] = bits >> 3, bits & 7
+                if first_level[index] == _ID:
+                    first_by_id[index] = first[index]
+                elif packed[0] != _FORMAT_1:
+                    (by_id,) = islice(numbers, 1)
+                    first_by_id[index] = by_id or None
+        except (ValueError, IndexError) as error:
+            raise ValueError("a stored match is cut short or garbled") from error
+        return cls(
+            judgment=tuple(judgment),
+            level=bytes(level),
+            grade=bytes(grade),
+            found=_pack_counts(counts),
+            first=tuple(first),
+            first_level=bytes(first_level),
+            first_by_id=tuple(first_by_id),
+        )
+
+
+def _match_ids(prepared: Prepared, codes: Mapping[str, int], ranking: Ranking) -> Match:
+    """Return the match of judgments that are only ids: one look-up per hit, then the match of that pattern."""
+    row = bytes(map(codes.get, ranking.ids, repeat(0)))
+    return (pattern_match if len(row) <= _REMEMBERED_HITS else _match_codes)(row, prepared.grades)
+
+
+def _match_codes(row: bytes, grades: bytes) -> Match:
+    """Return the match of hits that satisfy the judgments of these codes (index + 1, 0 = none)."""
+    grade, found = _grade_tables(grades)
+    first: list[int | None] = [None] * len(grades)
+    for rank, code in enumerate(row, start=1):
+        if code:
+            first[code - 1] = rank
+    return Match(
+        judgment=tuple([code - 1 for code in row]),
+        level=row.translate(_IS_SET),
+        grade=row.translate(grade),
+        found=row.translate(found),
+        first=tuple(first),
+        first_level=bytes(map(bool, first)),
+        first_by_id=tuple(first),
+    )
+
+
+_REMEMBERED_HITS = 32
+"""The longest rankings of which matches are shared: at most 4 MB."""
+pattern_match = lru_cache(maxsize=4_096)(_match_codes)
+"""The match of a pattern, shared by all canaries: what is expected stands at the same few places of most answers."""
+
+
+def _satisfied(prepared: Prepared, chunk: str, document: str | None, text: str | None) -> dict[int, int]:
+    """Return the judgments this hit satisfies, each with the code of the first level that agreed."""
+    satisfied = dict.fromkeys(prepared.by_id.get(chunk, ()), _ID)
+    if document is not None:
+        for index in prepared.by_document.get(document, ()):
+            satisfied.setdefault(index, _DOCUMENT)
+    if text is not None and len(satisfied) < len(prepared.judgments) and prepared.passages:
+        body = normalise(text)
+        for index, passage in prepared.passages:
+            if index not in satisfied and (level := match_level(passage, body)) is not None:
+                satisfied[index] = _CODES[level]
+    return satisfied
+
+
+def _places_by_key(keys: Iterator[str | None]) -> dict[str, tuple[int, ...]]:
+    """Return the places of each key."""
+    places: dict[str, list[int]] = {}
+    for place, key in enumerate(keys):
+        if key is not None:
+            places.setdefault(key, []).append(place)
+    return {key: tuple(positions) for key, positions in places.items()}
+
+
+def _pack_counts(found: Sequence[int]) -> bytes | tuple[int, ...]:
+    """Return counts in a byte each where they fit: they nearly always do, and many matches are stacked at once."""
+    return bytes(found) if max(found, default=0) <= _LARGEST_BYTE else tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def _grade_tables(grades: bytes) -> tuple[bytes, bytes]:
+    """Return tables from codes (index + 1) to grades, and to 1 where the grade is at least 1; cached."""
+    table = bytes(1) + grades + bytes(255 - len(grades))
+    return table, table.translate(_IS_SET)
+
+
+_FORMAT_1, _FORMAT = 1, 2
+_LARGEST_BYTE = 255
+_MORE = 128
+"""The bit that marks a following 7-bit group."""
+_IS_SET = bytes(1) + b"\1" * 255
+
+
+def _append_varints(packed: bytearray, *numbers: int) -> None:
+    """Append numbers in 7-bit groups, lowest first (LEB128)."""
+    for number in numbers:
+        rest = number
+        while rest >= _MORE:
+            packed.append(rest % _MORE | _MORE)
+            rest //= _MORE
+        packed.append(rest)
+
+
+def _read_varints(packed: bytes) -> Iterator[int]:
+    """Yield numbers in 7-bit groups; an unfinished last one is dropped."""
+    number, weight = 0, 1
+    for byte in packed:
+        number += byte % _MORE * weight
+        weight *= _MORE
+        if byte < _MORE:
+            yield number
+            number, weight = 0, 1
+
 
 HASH_BYTES = 16
 _CHUNK_HEAD = Struct("<3I2?").pack
@@ -126,46 +457,3 @@ def chunk_fingerprint(chunk: str, document: str | None, text: str | None) -> byt
     of, body = (document or "").encode(), (text or "").encode()
     head = _CHUNK_HEAD(len(name), len(of), len(body), document is None, text is None)
     return blake2b(head + name + of + body, digest_size=HASH_BYTES).digest()
-
-
-class ScoredRankings(Mapping[int, Result]):
-    """Results by position of the panel: matches in their stored form, numbers and reasons as the tally has them."""
-
-    def __init__(self, tally: Tally) -> None:
-        """Hold nothing yet."""
-        self._tally = tally
-        self._matches: dict[int, bytes] = {}
-
-    def add(self, results: Mapping[int, Result]) -> None:
-        """Add results that were just judged, also to the tally."""
-        self._tally.add(results)
-        self._matches.update((position, result.match.to_bytes()) for position, result in results.items())
-
-    def match_bytes(self, position: int) -> bytes:
-        """Return the match of a ranking in its stored form."""
-        return self._matches[position]
-
-    def vector(self, position: int) -> NDArray[np.float64]:
-        """Return the measures of a ranking in the yardstick's order; NaN = undefined."""
-        return self._tally.vector(position)
-
-    def top_score(self, position: int) -> float | None:
-        """Return the relevance of the first hit."""
-        return self._tally.top_score(position)
-
-    def __getitem__(self, position: int) -> Result:
-        """Return the result of a ranking; its reasons include those of the timing."""
-        return Result(
-            match=Match.from_bytes(self._matches[position]),
-            vector=self.vector(position),
-            top_score=self.top_score(position),
-            reasons=unpack_reasons(int(self._tally.reasons[position])),
-        )
-
-    def __iter__(self) -> Iterator[int]:
-        """Iterate over the positions."""
-        return iter(self._matches)
-
-    def __len__(self) -> int:
-        """Count the rankings."""
-        return len(self._matches)

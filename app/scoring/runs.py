@@ -55,6 +55,7 @@ from app.retrievers.domain.retrievers import ProbeQuery, Retriever, missing_fiel
 from app.scoring.evaluation import (
     NamedBy,
     Panel,
+    Result,
     StoredResult,
     Tally,
     Yardstick,
@@ -62,10 +63,11 @@ from app.scoring.evaluation import (
     judge_timings,
     known_reasons,
     named_by,
+    unpack_reasons,
     wrong_fields_remark,
 )
 from app.scoring.measures import mean_name
-from app.scoring.rankings import ScoredRankings, decimals_of, round_ranking
+from app.scoring.rankings import Match, decimals_of, round_ranking
 from app.scoring.suites import SuiteSnapshot
 from app.scoring.text_changes import UNCHANGED, ChangedTexts
 from app.scoring.verdicts import cache_remarks, is_unknown, remarks, run_verdict, too_few_scored
@@ -278,6 +280,49 @@ class HistoryFacts:
 WITHOUT_HISTORY: Final = HistoryFacts()
 _JUDGED_AT_ONCE: Final = 1_000
 """Rankings; matches and arrays of more than these are never in memory together."""
+
+
+class ScoredRankings(Mapping[int, Result]):
+    """Results by position of the panel: matches in their stored form, numbers and reasons as the tally has them."""
+
+    def __init__(self, tally: Tally) -> None:
+        """Hold nothing yet."""
+        self._tally = tally
+        self._matches: dict[int, bytes] = {}
+
+    def add(self, results: Mapping[int, Result]) -> None:
+        """Add results that were just judged, also to the tally."""
+        self._tally.add(results)
+        self._matches.update((position, result.match.to_bytes()) for position, result in results.items())
+
+    def match_bytes(self, position: int) -> bytes:
+        """Return the match of a ranking in its stored form."""
+        return self._matches[position]
+
+    def vector(self, position: int) -> NDArray[np.float64]:
+        """Return the measures of a ranking in the yardstick's order; NaN = undefined."""
+        return self._tally.vector(position)
+
+    def top_score(self, position: int) -> float | None:
+        """Return the relevance of the first hit."""
+        return self._tally.top_score(position)
+
+    def __getitem__(self, position: int) -> Result:
+        """Return the result of a ranking; its reasons include those of the timing."""
+        return Result(
+            match=Match.from_bytes(self._matches[position]),
+            vector=self.vector(position),
+            top_score=self.top_score(position),
+            reasons=unpack_reasons(int(self._tally.reasons[position])),
+        )
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterate over the positions."""
+        return iter(self._matches)
+
+    def __len__(self) -> int:
+        """Count the rankings."""
+        return len(self._matches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import Final
 
 from app.base.texts import counted, percent_text
 from app.base.values import Level, Ranking
-from app.scoring.matching import LEVELS, Match, Prepared
 from app.scoring.passages import match_level, normalise
+from app.scoring.rankings import LEVELS, Match, Prepared
 
 HALF: Final = 0.5
 _FEWEST: Final = 3

@@ -1,4 +1,4 @@
-"""Verdicts of canaries and runs with their reasons, and the aggregates of a run.
+"""The verdict of a run with its reasons, its remarks, and its aggregates.
 
 The numbers come from `measures` and the relevance of hits; what a verdict means for people is decided in `alerts`.
 """
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from app.alerts.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, NO_FACTS, RunFacts, condition
 from app.base.texts import counted, outcome_word
-from app.base.values import ROUNDING, Aggregates, Canary, Category, Outcome, Reason, Rule, RuleKind, Slice, Verdict
+from app.base.values import Aggregates, Category, Outcome, Rule, RuleKind, Slice, Verdict
 from app.retrievers.domain.probes import FailureSummary
 
 Bools = NDArray[np.bool_]
@@ -33,61 +33,6 @@ NOT_CARRIED_OUT: Final = "the run was not carried out"
 """End of the reason of a run that was obsolete when its turn came; no rule evaluates such a run."""
 ONE_THREAD: Final = 250_000
 """Multiplications up to which OpenBLAS uses one thread (4 x 65,536 in its interface/gemm.c)."""
-
-
-def is_relevance_judged(canary: Canary, *, scorer_measures_relevance: bool) -> bool:
-    """Whether the relevance of the first hit can degrade this canary: its minimum, of a negative one its maximum."""
-    return scorer_measures_relevance and not canary.expect_empty
-
-
-def judge_canary(
-    canary: Canary,
-    *,
-    top_score: float | None,
-    found_in_k: bool,
-    forbidden_returned: bool,
-    scores: Mapping[str, float | None],
-    first_is_allowed: bool,
-    empty: bool,
-    scorer_measures_relevance: bool,
-) -> tuple[Reason, ...]:
-    """Return why the ranking of a measured canary degrades it, in the order of `Reason`; () = it does not.
-
-    `forbidden_returned`: one of its forbidden chunks is in the ranking. With `expect_empty` every hit is forbidden,
-    however relevant. `scores` holds the canary's measures by name; an undefined or absent one breaks no floor. A
-    negative canary is `answered` unless its top score stays below its maximum, the answer is empty, or the one exact
-    match it allows is first. Without a scorer that measures relevance (`judged`) no canary is `low_relevance` or
-    `answered`. `stale` and `slow` come from `judge_timing`; `regressed` needs several runs and comes from detection.
-    """
-    judged = is_relevance_judged(canary, scorer_measures_relevance=scorer_measures_relevance)
-    relevance = top_score if judged else None
-    too_low = not canary.negative and relevance is not None and relevance < canary.min_relevance_score
-    confident = canary.negative and relevance is not None and relevance >= canary.max_relevance_score
-    wrong = {
-        Reason.LOW_RELEVANCE: too_low,
-        Reason.MISSING: canary.expects and not found_in_k,
-        Reason.BELOW_FLOOR: any(_is_below(scores.get(name), floor) for name, floor in canary.floors.items()),
-        Reason.FORBIDDEN: forbidden_returned or (canary.expect_empty and not empty),
-        Reason.ANSWERED: confident and not empty and not first_is_allowed,
-    }
-    return tuple(reason for reason, holds in wrong.items() if holds)
-
-
-def judge_timing(
-    canary: Canary, *, age_seconds: float | None, latency_seconds: float | None, empty: bool = False
-) -> tuple[Reason, ...]:
-    """Return why the timing of an answer degrades its canary, whatever its ranking: `stale`, `slow`; () = it does not.
-
-    `age_seconds` is the age of the newest of the top k hits; None = no hit has a date, and the canary is not stale.
-    An `empty` answer is stale, except for a negative canary. Latencies are compared in the precision of stored runs,
-    half a thousandth, so that the stored latency of a slow canary is above its maximum.
-    """
-    nothing_new = empty and canary.max_age_seconds is not None and not canary.negative
-    wrong = {
-        Reason.STALE: nothing_new or _is_above(age_seconds, canary.max_age_seconds),
-        Reason.SLOW: _is_above(_stored_latency(latency_seconds), _stored_latency(canary.max_latency_seconds)),
-    }
-    return tuple(reason for reason, holds in wrong.items() if holds)
 
 
 def aggregate(  # noqa: PLR0913 - the columns of a run
@@ -231,18 +176,6 @@ def is_unknown(*, total: int, measured: int, expecting: int, undefined: int) -> 
     `undefined` are the measured canaries that expect nothing.
     """
     return total == 0 or 2 * measured < total or (expecting > 0 and measured == undefined)
-
-
-def _stored_latency(latency: float | None) -> float | None:
-    return None if latency is None else float(np.float16(latency))
-
-
-def _is_above(value: float | None, most: float | None) -> bool:
-    return value is not None and most is not None and value > most + ROUNDING
-
-
-def _is_below(score: float | None, floor: float) -> bool:
-    return score is not None and score < floor - ROUNDING
 
 
 def _tabulate(

@@ -49,7 +49,7 @@ from app.retrievers.domain.retrievers import (
 )
 from app.retrievers.service.trials import stored_retriever
 from app.scoring.evaluation import RELEVANCE
-from app.scoring.matching import Match
+from app.scoring.rankings import Match
 from app.traffic import domain as estimates
 from app.traffic import store as rows
 from app.traffic.documents import LONGEST_QUERY, Grouping, ReadTraffic, normalise_query, read_traffic

@@ -18,8 +18,7 @@ from app.records.views import why_degraded
 from app.reports.rendering.reports import report_junit
 from app.reports.service import charts
 from app.runs.service.gate import choose_targets, measure
-from app.scoring.evaluation import forbidden_ranks, newest_age
-from app.scoring.verdicts import judge_timing
+from app.scoring.evaluation import forbidden_ranks, judge_timing, newest_age
 from tests.support.fakes import START, FakeClock, FakeProbe, answered, failed, hits
 from tests.support.world import CHECK, RETRIEVER, World, canary, documents, page
 

@@ -13,7 +13,7 @@ from app.base.values import Judgment, Outcome
 from app.comparison.domain import ComparisonVerdict, Side
 from app.comparison.service import comparisons
 from app.comparison.service.comparisons import compare_runs, differences, read_run
-from app.scoring.matching import Match, match, prepare
+from app.scoring.rankings import Match, match, prepare
 from tests.support.api_service import CHECK as API_CHECK
 from tests.support.api_service import Api, api
 from tests.support.fakes import answered, failed, hits

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.base.values import Judgment, Ranking
-from app.scoring.matching import Match, match, prepare
 from app.scoring.measures import Batch, compute, measures_for, scores_at_depth
+from app.scoring.rankings import Match, match, prepare
 from tests.support.fakes import hits
 
 CHUNKS = [f"c{number}" for number in range(12)]

@@ -17,7 +17,7 @@ from app.diagnosis.domain.chunks import containment, grams, longest_common_part,
 from app.diagnosis.domain.quality import Answered, chunks_of
 from app.diagnosis.domain.texts import vocabulary
 from app.retrievers.domain.retrievers import Scale
-from app.scoring.matching import match, prepare
+from app.scoring.rankings import match, prepare
 from tests.support.fakes import answered, failed, hits
 
 K, FETCH_K = 5, 10

@@ -26,7 +26,7 @@ from app.diagnosis.domain.quality import (
 from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, content_words, near_copies, vocabulary, words_of
 from app.retrievers.domain.probes import StoredFinding, StoredPair
 from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind
-from app.scoring.matching import match, prepare
+from app.scoring.rankings import match, prepare
 from app.scoring.suites import power_of
 from tests.support.fakes import hits
 

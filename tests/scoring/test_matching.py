@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.base.values import Judgment, Level, Ranking
-from app.scoring.matching import Match, match, missing_judgments, prepare
+from app.scoring.rankings import Match, match, missing_judgments, prepare
 from tests.support.plain_measures import plain_matches
 from tests.support.random_rankings import judgment_lists, ranking_of, rankings
 

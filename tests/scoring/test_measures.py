@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.base.values import Judgment, Ranking
-from app.scoring.matching import match, prepare
 from app.scoring.measures import CUTOFFS, Batch, Measure, compute, mean_name, measures_for, parse_measure
-from app.scoring.rankings import rbo
+from app.scoring.rankings import match, prepare, rbo
 from tests.support.plain_measures import plain_measure
 from tests.support.published_examples import Q1, Q2, expecting
 from tests.support.random_rankings import judgment_lists, ranking_of, rankings

@@ -25,7 +25,8 @@ from app.base.values import (
     Verdict,
 )
 from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind, top_score
-from app.scoring.verdicts import aggregate, judge_canary, remarks, run_verdict, too_few_scored
+from app.scoring.evaluation import judge_canary
+from app.scoring.verdicts import aggregate, remarks, run_verdict, too_few_scored
 
 SIMILARITY = Scorer(kind=ScorerKind.SCORE, scale=Scale.SIMILARITY)
 EXPECTING = Canary(key="a", query="?", judgments=(Judgment(id="d1"),), floors={"R@5": 0.8})

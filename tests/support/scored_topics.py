@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from app.scoring.matching import match, prepare
 from app.scoring.measures import Batch, Floats, Measure, compute
+from app.scoring.rankings import match, prepare
 from tests.support.random_rankings import Topic
 
 

@@ -52,7 +52,7 @@ from app.records.store.results import RunRow, StateRow
 from app.records.store.series import Unmeasured
 from app.retrievers.domain.probes import url_address
 from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, TIMED, unpack_reasons
-from app.scoring.matching import Match
+from app.scoring.rankings import Match
 from app.scoring.suites import Group, SuiteSnapshot
 from app.scoring.suites import Member as SuiteMember
 

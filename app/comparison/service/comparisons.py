@@ -61,9 +61,8 @@ from app.records.store import results
 from app.records.store.queue import Failure
 from app.records.store.results import RunRow, StateRow
 from app.scoring.evaluation import unpack_reasons
-from app.scoring.matching import Match, match
 from app.scoring.measures import Measure, mean_name, parse_measure, scores_at_depth
-from app.scoring.rankings import rbo
+from app.scoring.rankings import Match, match, rbo
 from app.scoring.runs import RunInputs
 
 _REFERENCE: Final = re.compile(r"(?P<kind>run|check):(?P<name>.+)")

@@ -17,7 +17,7 @@ from app.diagnosis.domain.chunks import Evidence, collect_evidence, near_copies,
 from app.diagnosis.domain.texts import LITTLE, word_overlap
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.evaluation import WRONG_FIELDS, named_by
-from app.scoring.matching import match, prepare
+from app.scoring.rankings import match, prepare
 from app.scoring.text_changes import TextComparison
 
 LIMIT = 0.03

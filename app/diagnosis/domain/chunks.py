@@ -13,8 +13,8 @@ from operator import itemgetter
 from app.base.values import Answer, Judgment, Outcome, Ranking
 from app.diagnosis.domain import Case, FoundChunk, Kind, Question, Reanchor
 from app.retrievers.domain.retrievers import in_scale, scale_relevance
-from app.scoring.matching import Match, Prepared, match, prepare
 from app.scoring.passages import FIRST_UNSPACED, normalise
+from app.scoring.rankings import Match, Prepared, match, prepare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from app.catalog.domain import SELF_JUDGED
 from app.diagnosis.domain import Mark, QualityExample, QualityHistogram, QualitySection
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Scorer, ScorerKind, score_relevance
-from app.scoring.matching import Match
+from app.scoring.rankings import Match
 from app.scoring.suites import FEWEST_PER_TOPIC, TARGET_FRACTION, SuitePower, canaries_for
 
 EXAMPLES: Final = 5

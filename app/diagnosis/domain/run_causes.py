@@ -24,7 +24,7 @@ from app.diagnosis.domain.chunk_causes import by_content, change_of, limit_of
 from app.diagnosis.domain.chunks import MOSTLY, Search, SearchedChunk, containment, overlap, reanchor, search_for
 from app.diagnosis.domain.run_changes import FEWEST, Answers, Change, RunCauseKind, explain
 from app.retrievers.domain.retrievers import Scale
-from app.scoring.matching import match, prepare
+from app.scoring.rankings import match, prepare
 from app.scoring.suites import Group, GroupKind
 
 HALF = 0.5

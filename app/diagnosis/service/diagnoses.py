@@ -37,7 +37,7 @@ from app.records.store.results import RunRow, StateRow
 from app.retrievers.domain.retrievers import Probe, ScorerKind
 from app.retrievers.service.limits import TimeBudget, ask_questions
 from app.scoring.evaluation import MISSING, REGRESSED, pack_reasons
-from app.scoring.matching import match
+from app.scoring.rankings import match
 from app.scoring.runs import RunInputs
 
 

@@ -31,7 +31,7 @@ from app.records.store import results, series
 from app.records.store.recording import DAY
 from app.records.store.results import RunRow, StateRow
 from app.scoring.evaluation import Yardstick
-from app.scoring.matching import Match
+from app.scoring.rankings import Match
 from app.scoring.suites import power_of
 
 MOST_CANARIES: Final = 500

@@ -23,8 +23,7 @@ from app.records.service.plans import Plan
 from app.records.store import results
 from app.retrievers.domain.retrievers import ScorerKind
 from app.scoring.measures import Measure
-from app.scoring.rankings import ScoredRankings
-from app.scoring.runs import HistoryFacts, RunScores
+from app.scoring.runs import HistoryFacts, RunScores, ScoredRankings
 from app.scoring.text_changes import ChangedTexts
 
 MOST_COMPARED: Final = 1_000

@@ -44,8 +44,8 @@ from app.records.views import probe_summary
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Lane, ProbeContext, Scorer, ScorerKind, judged_relevance
 from app.scoring.evaluation import RELEVANCE
-from app.scoring.matching import Match
 from app.scoring.measures import MEASURES_VERSION
+from app.scoring.rankings import Match
 from app.scoring.runs import RescoringSide, RescoringView, RunInputs, RunVersions, measured_latencies
 from app.scoring.suites import UnusableSuiteError
 from app.scoring.verdicts import NOT_CARRIED_OUT

@@ -44,8 +44,7 @@ from app.records.store.queue import Failure
 from app.records.store.results import RunRow, StateRow
 from app.records.views import WORST, result_shape, run_body, run_shape, worst_first
 from app.scoring.evaluation import RELEVANCE, Yardstick, pack_reasons, unpack_reasons
-from app.scoring.matching import Match
-from app.scoring.rankings import rbo
+from app.scoring.rankings import Match, rbo
 from app.scoring.runs import RunInputs, RunResponses, evaluate
 from app.scoring.suites import Member, coverage_note
 

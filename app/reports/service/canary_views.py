@@ -29,10 +29,8 @@ from app.records.store.series import ProbedRun, newest_probes
 from app.records.views import judgment_shape, ranking_shape
 from app.reports.service import charts
 from app.retrievers.domain.retrievers import Scorer, measures_relevance
-from app.scoring.evaluation import WRONG_FIELDS, forbidden_ranks, named_by, unpack_reasons
-from app.scoring.matching import LEVELS, Match, match, prepare
-from app.scoring.rankings import rbo
-from app.scoring.verdicts import is_relevance_judged
+from app.scoring.evaluation import WRONG_FIELDS, forbidden_ranks, is_relevance_judged, named_by, unpack_reasons
+from app.scoring.rankings import LEVELS, Match, match, prepare, rbo
 
 STATES = 50
 _RUNS = 60

@@ -35,7 +35,7 @@ from app.records.store.rescoring import Rescoring
 from app.records.store.results import RunRow
 from app.retrievers.domain.retrievers import measures_relevance
 from app.runs.service.due_checks import find_overdue
-from app.scoring.verdicts import is_relevance_judged
+from app.scoring.evaluation import is_relevance_judged
 
 SPARK_RUNS = 30
 SHOWN_CANARIES = 10

@@ -61,7 +61,7 @@ from app.retrievers.domain.retrievers import (
     score_relevance,
 )
 from app.scoring.evaluation import Panel, Yardstick
-from app.scoring.matching import LEVELS, match, missing_judgments
+from app.scoring.rankings import LEVELS, match, missing_judgments
 from app.scoring.runs import RunInputs, build_responses, evaluate
 from app.scoring.suites import SuiteSnapshot
 from app.scoring.verdicts import CACHED
