@@ -23,7 +23,8 @@ from app.base.values import Outcome
 from app.hooks.client.webhook import Pinger, send_webhook
 from app.hooks.domain import Hook, Message
 from app.retrievers.client.credentials import CredentialError, EndpointClient, Keyring
-from app.retrievers.client.probe import Embeddings, RelevanceScorer, RetrieverProbe, ScorerBreaker
+from app.retrievers.client.embeddings import Embeddings, RelevanceScorer, ScorerBreaker
+from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import (
     AnswerSource,
     Dialect,
@@ -139,13 +140,13 @@ def ping(url: str) -> str | None:
 
 
 ASKS: dict[str, tuple[str, Callable[[str], str | None]]] = {
-    "a retriever": ("retrievers.client.http", ask),
-    "a retriever with a lookup": ("retrievers.client.http", ask_with_a_lookup),
-    "a retriever of columns": ("retrievers.client.http", ask_for_columns),
+    "a retriever": ("retrievers.client.probe", ask),
+    "a retriever with a lookup": ("retrievers.client.probe", ask_with_a_lookup),
+    "a retriever of columns": ("retrievers.client.probe", ask_for_columns),
     "a tool": ("retrievers.client.mcp_probe", ask_a_tool),
     "a token endpoint": ("retrievers.client.credentials", ask_for_a_token),
-    "an embedder": ("retrievers.client.probe", ask_an_embedder),
-    "a reranker": ("retrievers.client.probe", ask_a_reranker),
+    "an embedder": ("retrievers.client.embeddings", ask_an_embedder),
+    "a reranker": ("retrievers.client.embeddings", ask_a_reranker),
     "a judge": ("answers.client", ask_a_judge),
     "an answer endpoint": ("answers.client", ask_for_an_answer),
 }

@@ -15,7 +15,8 @@ from app.operation.service import retention
 from app.records.service.plans import NotExecutableError, Planner
 from app.reports.metrics import Exposition
 from app.retrievers.client.credentials import EndpointClient, Keyring
-from app.retrievers.client.probe import Embeddings, RetrieverProbe
+from app.retrievers.client.embeddings import Embeddings
+from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.service import findings
 from app.runs.service import runs
 from app.runs.service.finalising import EndedRun

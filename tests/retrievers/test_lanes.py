@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.base.values import Answer, Outcome
-from app.retrievers.client.http import QueryOnce, query_in_lanes
+from app.retrievers.client.lanes import QueryOnce, query_in_lanes
 from app.retrievers.domain.retrievers import (
     Dialect,
     ProbeContext,

@@ -32,18 +32,16 @@ from app.retrievers.client.credentials import (
     secret_headers,
     without_secrets,
 )
-from app.retrievers.client.http import (
+from app.retrievers.client.lanes import (
     RETRY_SECONDS,
     Batch,
     Deliver,
     RefusedAnswer,
-    failed_answer,
     open_in_turn,
     query_in_lanes,
-    read_answer,
     run_in_background,
 )
-from app.retrievers.client.requests import Plan, Value, compile_retriever, request_headers
+from app.retrievers.client.requests import Plan, Value, compile_retriever, failed_answer, read_answer, request_headers
 from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is needed

@@ -1,7 +1,7 @@
-"""Requests of a retriever, compiled once per run and rendered per canary, and the reader of its responses.
+"""Requests of a retriever, compiled once per run and rendered per canary, and the answers that its responses are.
 
-Nothing is sent here. The reader makes rankings of the columns that `columns` reads: names, scores on their scale,
-times.
+Nothing is sent here. A response is a failure or is read: the reader makes rankings of the columns that `columns` reads:
+names, scores on their scale, times.
 """
 
 import json
@@ -19,8 +19,8 @@ from jmespath.exceptions import JMESPathError
 
 from app.base.addresses import OWN_HEADERS
 from app.base.errors import InvalidInputError, Problem
-from app.base.net.transfer import Request, header_line
-from app.base.values import Ranking
+from app.base.net.transfer import Request, Response, header_line
+from app.base.values import Answer, Outcome, Ranking, Step
 from app.retrievers.client.columns import (
     Columns,
     MalformedError,
@@ -31,6 +31,7 @@ from app.retrievers.client.columns import (
     read_generically,
     unwrap_json,
 )
+from app.retrievers.client.credentials import response_problem, without_secrets
 from app.retrievers.domain.field_guesses import UNSTORABLE, parse_timestamp
 from app.retrievers.domain.retrievers import (
     SCALE_RANGES,
@@ -191,6 +192,64 @@ _PLACEHOLDER = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.DOTALL)
 _encode = msgspec.json.Encoder().encode
 
 
+CACHE_BYTES = 48_000_000
+"""How large the bodies are, together, whose readings are remembered from one run to the next, of all retrievers."""
+
+_OK = Outcome.OK  # a member of an enumeration is slow to look up
+
+
+def read_answer(response: Response, reader: "Reader | CachingReader", secrets: Sequence[str] = ()) -> Answer:
+    """Return the answer of a response: first its failure, then its status, then its shape.
+
+    What is quoted of the server is without `secrets`.
+    """
+    status, seconds = response.status, response.latency_seconds
+    problem = response_problem(response)
+    if problem is not None:
+        answer = failed_answer(problem[0], without_secrets(problem[1], secrets), status, seconds)
+        answer = answer if response.cache_sign is None else replace(answer, cache_sign=response.cache_sign)
+        return with_refusal(
+            replace(answer, slowing=response.slowing),
+            refused_seconds=response.refused_seconds,
+            retry_after_seconds=response.retry_after_seconds,
+        )
+    try:
+        reading = reader.read(response.body, response.headers)
+    except MalformedError as error:
+        return failed_answer(error.outcome, without_secrets(str(error), secrets), status, seconds)
+    return Answer(
+        outcome=_OK,
+        latency_seconds=seconds,
+        ranking=reading.ranking,
+        http_status=status,
+        index_version=reading.index_version,
+        generated=reading.answer,
+        cache_sign=response.cache_sign,
+        slowing=response.slowing,
+    )
+
+
+def with_refusal(answer: Answer, *, refused_seconds: float | None, retry_after_seconds: float | None) -> Answer:
+    """Return an answer with why its retriever refuses for longer than the run waits; `refused_seconds` None = no."""
+    if refused_seconds is None:
+        return answer
+    if (retry_after_seconds or 0.0) > refused_seconds:
+        return replace(answer, retry_after_seconds=retry_after_seconds)
+    return replace(answer, refused_seconds=refused_seconds)
+
+
+def failed_answer(
+    outcome: Outcome,
+    detail: str,
+    http_status: int | None,
+    latency_seconds: float = 0.0,
+    *,
+    step: Step = Step.RETRIEVER,
+) -> Answer:
+    """Return the answer of a probe without a measurement."""
+    return Answer(outcome=outcome, latency_seconds=latency_seconds, http_status=http_status, detail=detail, step=step)
+
+
 TEXT_LENGTH = 20_000
 """Longer texts are cut: they are kept as evidence, not as an archive."""
 ID_LENGTH = 2_048
@@ -342,6 +401,35 @@ def _version(value: Any) -> str | None:
 def clean_answer(value: Any) -> str | None:
     """Accept a text that says something; anything else is no answer, and no reason to refuse a good ranking."""
     return (_cleaned(value[:TEXT_LENGTH]) or "").strip() or None if isinstance(value, str) else None
+
+
+class CachingReader:
+    """A reader that keeps the readings of the run before: an equal body reads equal, so it is read once.
+
+    Bodies are told apart by their length and Python's hash of 64 bits, which has a secret key of each process: among
+    ten thousand, one in 10 ** 15 bodies is taken for another.
+    """
+
+    def __init__(self, reader: Reader, before: "CachingReader | None") -> None:
+        self.reader = reader
+        self.now: dict[tuple[int, int], Reading] = {}
+        self._before = before.now if before is not None and before.reader.same_as(reader) else {}
+        self.bytes = 0
+
+    def forget(self) -> None:
+        """Drop the readings of the run before."""
+        self._before = {}
+
+    def read(self, body: bytes, headers: Mapping[str, str]) -> Reading:
+        """Read one response; see `Reader.read`."""
+        if self.reader.wants_headers:
+            return self.reader.read(body, headers)
+        key = hash(body), len(body)
+        reading = self._before.get(key) or self.reader.read(body, headers)
+        if self.bytes + len(body) <= CACHE_BYTES // 2 and key not in self.now:
+            self.bytes += len(body)
+            self.now[key] = reading
+        return reading
 
 
 T = TypeVar("T")

@@ -39,8 +39,7 @@ from app.reports.rendering.reports import (
     report_markdown,
     report_tables,
 )
-from app.retrievers.client.http import RankingsProbe
-from app.retrievers.client.probe import RetrieverProbe
+from app.retrievers.client.probe import RankingsProbe, RetrieverProbe
 from app.retrievers.domain.retrievers import Probe
 from app.runs.service import gate
 from app.runs.service.gate import judged_by_rank
