@@ -26,7 +26,8 @@ from tests.support.migrated_files import write_migrated
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-settings.register_profile("coalmine", deadline=None)  # the machine may be busy; time is no claim of these tests
+# The machine may be busy: time is no claim of these tests.
+settings.register_profile("coalmine", deadline=None, max_examples=50)
 settings.load_profile("coalmine")
 
 DIALECTS = ("sqlite", "postgresql")
@@ -85,7 +86,7 @@ def pytest_runtestloop() -> None:
     """Let the collector of garbage pass over half a million objects of the collected tests: a sixth of all time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 10, 10)
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _refuse_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -408,7 +408,7 @@ def suites(draw: st.DrawFn) -> SuiteDocument:
     return SuiteDocument.model_validate({"slug": "suite", "canaries": canaries})
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(suite=suites())
 def test_an_export_comes_back_as_it_was_or_says_what_it_could_not_carry(suite: SuiteDocument) -> None:
     for form, of_form in FORMATS.items():

@@ -366,7 +366,7 @@ def outcome(reader: Reader, body: bytes) -> Reading | str:
         return str(error)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(data=st.data(), mapping=st.sampled_from(MAPPINGS), scale=st.sampled_from([None, Scale.SIMILARITY]))
 def test_both_ways_of_reading_agree_and_never_raise(
     data: st.DataObject, mapping: ResponseMapping, scale: Scale | None

@@ -174,7 +174,7 @@ def read(mapping: ResponseMapping, body: bytes, scale: Scale | None) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(MAPPINGS))
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(data=st.data(), scale=st.sampled_from([None, Scale.SIMILARITY, Scale.DISTANCE]))
 def test_every_mapping_survives_every_answer(name: str, data: st.DataObject, scale: Scale | None) -> None:
     answer = data.draw(answers(MAPPINGS[name]))

@@ -301,7 +301,7 @@ def _result(result: Mapping[str, Any]) -> dict[str, Any]:
     return {name: result[name] for name in RESULT}
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(case=cases())
 def test_the_same_answers_come_to_the_same_whichever_way_they_are_judged(ways: Ways, case: Case) -> None:
     with ways.world(case) as world:
