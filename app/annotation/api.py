@@ -30,7 +30,7 @@ from app.base.api.bodies import Content, OptionalContent, answers_with, read_jso
 from app.base.api.deps import StoreDep, needs, refuse_unknown_parameters, wake
 from app.base.api.requests import expensive
 from app.base.api.schemas import After, Limit, Page, TextFiles, body_schema
-from app.base.db.keys import Identity, Scope
+from app.base.db.keys import Scope
 from app.base.documents.fields import SLUG
 from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, Problem, UnsupportedError
@@ -179,14 +179,14 @@ Annotator = Annotated[
 @needs(Scope.ANNOTATE)
 def get_next_item(store: StoreDep, request: Request, slug: str, annotator: Annotator = None) -> NextItem:
     """Show the next item to grade and the one after it, without rank, score, retriever or stratum."""
-    return tasks.next_item(store, slug, annotator=annotator_of(request.state.identity, annotator))
+    return tasks.next_item(store, slug, annotator=tasks.annotator_of(request.state.identity, annotator))
 
 
 @router.get("/tasks/{slug}/items/{item}")
 @needs(Scope.ANNOTATE)
 def get_item(store: StoreDep, request: Request, slug: str, item: str, annotator: Annotator = None) -> ItemView:
     """Show an item, and the grade one has given it."""
-    return tasks.load_item(store, slug, item, annotator=annotator_of(request.state.identity, annotator))
+    return tasks.load_item(store, slug, item, annotator=tasks.annotator_of(request.state.identity, annotator))
 
 
 @router.put("/tasks/{slug}/items/{item}/annotation", openapi_extra=body_schema(AnnotationRequest))
@@ -201,7 +201,7 @@ def put_annotation(store: StoreDep, request: Request, slug: str, item: str, body
         store,
         slug,
         item,
-        annotator=annotator_of(request.state.identity, said.annotator),
+        annotator=tasks.annotator_of(request.state.identity, said.annotator),
         grade=said.grade,
         seconds=said.seconds,
         now=datetime.now(UTC),
@@ -213,22 +213,8 @@ def put_annotation(store: StoreDep, request: Request, slug: str, item: str, body
 def undo_annotation(store: StoreDep, request: Request, slug: str, body: OptionalContent) -> NextItem:
     """Take one's last annotation back; answers with its item."""
     wish = parse_document(UndoRequest, body or {})
-    annotator = annotator_of(request.state.identity, wish.annotator)
+    annotator = tasks.annotator_of(request.state.identity, wish.annotator)
     return tasks.undo(store, slug, annotator=annotator, now=datetime.now(UTC))
-
-
-def annotator_of(identity: Identity, given: str | None) -> str:
-    """Return the name an annotator goes by: that of its key, or the given one where there are no keys.
-
-    Raises InvalidInputError where there is none, or another than the key's.
-    """
-    if identity.key_prefix is None:
-        if given is None or not given.strip():
-            raise InvalidInputError([Problem(path="annotator", message="say who annotates: there are no keys here")])
-        return given.strip()
-    if given not in {None, identity.name}:
-        raise InvalidInputError([Problem(path="annotator", message=f"is the name of the key, '{identity.name}'")])
-    return identity.name
 
 
 _NAMES: Final = {"application/x-ndjson": "body.jsonl", "application/jsonl": "body.jsonl", _CSV: "body.csv"}

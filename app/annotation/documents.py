@@ -1,14 +1,14 @@
-"""Documents of annotation tasks and of what annotators send; annotations as CSV, adopted judgments, corpus files."""
+"""Documents of annotation tasks and of what annotators send; annotations as CSV, corpus files."""
 
 import csv
 import io
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from app.annotation.domain import DEFAULT_POOL, PoolPlan, Stratum, grade_limit, text_key
+from app.annotation.domain import DEFAULT_POOL, PoolPlan, Stratum, grade_limit
 from app.answers.domain.judges import Question
 from app.base.documents.fields import (
     MOST_PROBLEMS,
@@ -28,12 +28,9 @@ from app.base.documents.fields import (
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import Source
 from app.base.values import MAX_GRADE
-from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument
 from app.catalog.exchange.csv import escape_formula, rows
 from app.catalog.exchange.datasets import records, text_of
 from app.catalog.exchange.suite_builder import SuiteBuilder
-from app.diagnosis.documents import judgment_name
-from app.scoring.passages import match_level, normalise, prepare_passage
 
 Annotator = Annotated[Text, StringConstraints(max_length=64)]
 _DEEPEST = 1_000
@@ -269,92 +266,7 @@ def _line(row: dict[str, str], highest: int, place: tuple[str, int]) -> Annotati
 
 
 _LONGEST_TEXT: Final = 20_000
-"""Most characters of a text of a corpus, where longer ones are cut, and of one that names a judgment."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GradedItem:
-    """A text with its grade: its identity, the ids of its chunks that name no other text, and itself."""
-
-    key: str
-    ids: tuple[str, ...]
-    text: str
-    grade: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptedJudgments:
-    """What adopting changes in the judgments of a canary."""
-
-    replaced: dict[str, tuple[JudgmentDocument, ...]]
-    """Judgments with another grade, by the name of the old one; see `judgment_name`."""
-    added: tuple[JudgmentDocument, ...]
-    unnamed: tuple[GradedItem, ...] = ()
-    """Items that get no judgment: no id is theirs alone, and their text is empty or too long to name them."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing changes."""
-        return not self.replaced and not self.added
-
-
-def adopt_judgments(canary: CanaryDocument, items: Sequence[GradedItem], *, source: str) -> AdoptedJudgments:
-    """Return what the grades of these items change in a canary; what they change or add comes from this source.
-
-    So does a judgment with the same grade from another source: what was ticked in one answer is now judged in a pool.
-    One that has no source keeps to have none, as somebody knew the document.
-    A judgment is of the item of its normalised text, else of the one that has its chunk id and contains its text; one
-    by document alone stays as it is. A new one names id and text, so that it is found again under another id; a known
-    irrelevant one its id alone. One without an id, or whose id a judgment of another text has, is named by its text.
-    """
-    by_key = {item.key: item for item in items}
-    by_id = {chunk: item for item in items for chunk in item.ids}
-    replaced: dict[str, tuple[JudgmentDocument, ...]] = {}
-    known: set[str] = set()
-    others_ids: set[str] = set()
-    for chunk in (*canary.expected_chunks, *canary.forbidden_chunks):
-        item = _find_item(chunk, by_key, by_id)
-        if item is not None:
-            known.add(item.key)
-            if isinstance(chunk, JudgmentDocument) and (
-                chunk.grade != item.grade or chunk.source not in {None, source}
-            ):
-                changed = chunk.model_copy(update={"grade": item.grade, "source": source})
-                replaced[judgment_name(chunk)] = (changed,)
-        if chunk.id is not None and (item is None or chunk.id not in item.ids):
-            others_ids.add(chunk.id)
-    new = [(item, _new_judgment(item, others_ids, source)) for item in items if item.key not in known]
-    return AdoptedJudgments(
-        replaced=replaced,
-        added=tuple(one for _, one in new if one is not None),
-        unnamed=tuple(item for item, one in new if one is None),
-    )
-
-
-def _find_item(
-    chunk: ChunkDocument, by_key: Mapping[str, GradedItem], by_id: Mapping[str, GradedItem]
-) -> GradedItem | None:
-    """Return the item that a chunk of a canary is, by its text or an id that names no other; None = none of them."""
-    passage = None if chunk.text is None else prepare_passage(chunk.text)
-    if chunk.text is not None and passage is not None:
-        item = by_key.get(text_key(chunk.text, chunk=""))
-        if item is not None:
-            return item
-    item = None if chunk.id is None else by_id.get(chunk.id)
-    body = "" if item is None else normalise(item.text)
-    if passage is not None and body and match_level(passage, body) is None:
-        return None  # the same id of another text
-    return item
-
-
-def _new_judgment(item: GradedItem, others_ids: Collection[str], source: str) -> JudgmentDocument | None:
-    """Return the judgment of an item that has none; None = neither an id nor a text can name it."""
-    name = next((chunk for chunk in item.ids if chunk not in others_ids), None)
-    usable = bool(normalise(item.text)) and len(item.text) <= _LONGEST_TEXT
-    text = item.text if usable and (item.grade or name is None) else None
-    if name is None and text is None:
-        return None
-    return JudgmentDocument(id=name, text=text, grade=item.grade, source=source)
+"""Most characters of a text of a corpus; longer ones are cut."""
 
 
 def read_corpus(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,6 @@ from urllib.parse import quote, unquote
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.annotation.api import annotator_of
 from app.annotation.documents import TaskDocument
 from app.annotation.domain import LABELS, PREFERENCES, grade_limit
 from app.annotation.service import results, tasks
@@ -216,7 +215,7 @@ def annotate(request: Request, store: StoreDep, slug: str, form: FormInput) -> R
         within = f"{sub_path(request.scope)}/tasks"
         named.set_cookie(_COOKIE, quote(name), max_age=_YEAR_SECONDS, path=within, httponly=True, samesite="strict")
         return named
-    annotator = annotator_of(request.state.identity, _annotator(request))
+    annotator = tasks.annotator_of(request.state.identity, _annotator(request))
     answer, now = form.get("answer"), datetime.now(UTC)
     if answer == "undo":
         try:

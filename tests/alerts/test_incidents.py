@@ -100,7 +100,7 @@ def planned(
 ) -> list[str]:
     """Say in short what is written: incident, type and alert, hooks, cancelled deliveries, alerts that enter, notes."""
     recipients = Recipients(hooks=hooks, unreachable=unreachable, disabled=disabled)
-    return [short(one) for one in plan_notifications(members, of, recipients, now=NOW, remind_every=every).steps]
+    return [short(one) for one in plan_notifications(members, of, recipients, now=NOW, remind_every=every)]
 
 
 def short(one: Step) -> str:
@@ -161,7 +161,7 @@ def test_what_is_pending_opens_nothing() -> None:
 
 
 def test_a_check_without_hooks_opens_an_incident_and_says_why_nobody_is_told() -> None:
-    (step,) = plan_notifications([alert(10, CRITICAL, OPENED)], [], Recipients(hooks=()), now=NOW).steps
+    (step,) = plan_notifications([alert(10, CRITICAL, OPENED)], [], Recipients(hooks=()), now=NOW)
     assert (step.send, step.reason) == ((), "Not sent: the check has no hook that is enabled.")
 
 
@@ -254,9 +254,8 @@ def test_an_escalation_carries_the_update_that_waited() -> None:
 # --- silences ------------------------------------------------------------------------------------------------
 
 
-def test_a_silenced_alert_opens_nothing_and_says_which_silence_it_is() -> None:
-    plan = plan_notifications([alert(10, CRITICAL, OPENED, silence="night")], [], Recipients(hooks=[OPS]), now=NOW)
-    assert (plan.steps, plan.silenced) == ((), {10: "night"})
+def test_a_silenced_alert_opens_nothing() -> None:
+    assert planned(alert(10, CRITICAL, OPENED, silence="night")) == []
 
 
 def test_a_silenced_alert_enters_no_incident() -> None:
@@ -315,7 +314,7 @@ def test_an_incident_goes_on_where_the_run_that_ends_its_last_alert_opens_anothe
 
 def test_a_resolve_is_not_sent_for_what_was_never_announced() -> None:
     over = alert(10, CRITICAL, RESOLVED, entered=True)
-    (step,) = plan_notifications([over], [incident()], Recipients(hooks=[OPS]), now=NOW).steps
+    (step,) = plan_notifications([over], [incident()], Recipients(hooks=[OPS]), now=NOW)
     assert (step.send, step.cancel, step.reason) == ((), (), "Not sent: the incident was never announced.")
     assert planned(alert(10, CRITICAL, RESOLVED)) == []
 
@@ -326,7 +325,7 @@ def test_a_trigger_that_was_never_tried_is_cancelled_with_its_resolve() -> None:
         trigger(CHAT, attempts=0, state="pending", number=8),
     ]
     over = alert(10, CRITICAL, RESOLVED, entered=True)
-    (step,) = plan_notifications([over], [incident(*waiting)], Recipients(hooks=[OPS, CHAT]), now=NOW).steps
+    (step,) = plan_notifications([over], [incident(*waiting)], Recipients(hooks=[OPS, CHAT]), now=NOW)
     assert (step.send, step.cancel) == ((), (7, 8))
     assert step.reason == "Cancelled together with the trigger, which had not been tried yet."
 
@@ -548,11 +547,11 @@ class Outbox(RuleBasedStateMachine):
             if not one.resolved
         ]
         recipients = Recipients(hooks=(OPS, CHAT))
-        plan = plan_notifications(members, open_, recipients, now=self.now, remind_every=timedelta(days=1))
         rows = {one.id: one for one in self.alerts}
-        for number in plan.silenced:
-            rows[number].suppression = Suppression.SILENCED
-        for one in plan.steps:
+        for member in members:
+            if member.silence is not None and member.change in NON_REPEATING:
+                rows[member.alert_id].suppression = Suppression.SILENCED
+        for one in plan_notifications(members, open_, recipients, now=self.now, remind_every=timedelta(days=1)):
             self.write(one, rows)
 
     def write(self, step: Step, rows: dict[int, Row]) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from app.annotation.documents import GradedItem, adopt_judgments
 from app.annotation.domain import text_key
 from app.annotation.service import results, tasks
+from app.annotation.service.results import GradedItem, adopt_judgments
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.texts import Source
@@ -58,7 +58,7 @@ def test_grades_change_judgments_by_id_or_text_and_add_new_ones() -> None:
     found = adopt_judgments(
         canary, [item("A", 2, "a"), item("paid in ten days", 0, "p"), item("N", 1, "n", "n2")], source="task:truth"
     )
-    assert [one.grade for new in found.replaced.values() for one in new] == [2, 0]
+    assert [one.grade for one in found.changed.values()] == [2, 0]
     assert [(one.id, one.text, one.grade) for one in found.added] == [("n", "N", 1)]
 
 
@@ -77,7 +77,7 @@ def test_what_was_ticked_in_one_answer_and_stands_is_now_of_the_task() -> None:
     chunks = [{"id": "a", "source": "retriever:search"}, {"id": "b", "source": "task:truth"}, {"id": "c"}]
     canary = CanaryDocument.model_validate({"key": "q", "query": "q", "expected_chunks": chunks})
     found = adopt_judgments(canary, [item(name, 1, name.lower()) for name in "ABC"], source="task:truth")
-    assert [(one.id, one.source) for new in found.replaced.values() for one in new] == [("a", "task:truth")]
+    assert [(one.id, one.source) for one in found.changed.values()] == [("a", "task:truth")]
 
 
 def test_a_forbidden_chunk_is_not_expected_as_well() -> None:
@@ -90,7 +90,7 @@ def test_an_item_without_an_id_of_its_own_is_named_by_its_text_alone() -> None:
     canary = CanaryDocument.model_validate({"key": "q", "query": "q", "expected_chunks": [{"id": "1", "text": "A"}]})
     items = [item("A", 2), item("B", 0), item("--", 1)]
     found = adopt_judgments(canary, items, source="task:truth")
-    assert [(one.id, one.text, one.grade) for new in found.replaced.values() for one in new] == [("1", "A", 2)]
+    assert [(one.id, one.text, one.grade) for one in found.changed.values()] == [("1", "A", 2)]
     assert [(one.id, one.text, one.grade) for one in found.added] == [(None, "B", 0)]
 
 
@@ -100,14 +100,14 @@ def test_an_id_does_not_join_a_judgment_and_an_item_of_another_text() -> None:
     found = adopt_judgments(
         canary, [item("Something else", 0, "1"), item("Kept for 30 days.", 1, "2")], source="task:truth"
     )
-    assert [(one.id, one.text, one.grade) for new in found.replaced.values() for one in new] == [("2", "30 days", 1)]
+    assert [(one.id, one.text, one.grade) for one in found.changed.values()] == [("2", "30 days", 1)]
     assert [(one.id, one.text, one.grade) for one in found.added] == [(None, "Something else", 0)]
 
 
 def test_a_judgment_of_one_item_by_text_and_of_another_by_id_is_of_the_text() -> None:
     canary = CanaryDocument.model_validate({"key": "q", "query": "q", "expected_chunks": [{"id": "b", "text": "A"}]})
     found = adopt_judgments(canary, [item("A", 1, "a"), item("A and more", 0, "b")], source="task:truth")
-    assert not found.replaced
+    assert not found.changed
     assert [(one.id, one.text, one.grade) for one in found.added] == [(None, "A and more", 0)]
 
 

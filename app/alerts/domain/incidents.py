@@ -68,15 +68,6 @@ class Step:
     """A sentence for people."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """A step per incident of a check, and the alerts that a silence keeps out of any."""
-
-    steps: tuple[Step, ...] = ()
-    silenced: Mapping[int, str] = field(default_factory=dict)
-    """The slug of the silence by alert id, for alerts whose change it suppresses."""
-
-
 def plan_notifications(
     members: Sequence[Member],
     incidents: Sequence[OpenIncident],
@@ -84,8 +75,8 @@ def plan_notifications(
     *,
     now: datetime,
     remind_every: timedelta | None = None,
-) -> Plan:
-    """Notifications for all unresolved and just resolved alerts of one check together.
+) -> list[Step]:
+    """Notifications for all unresolved and just resolved alerts of one check together, a step per incident.
 
     `incidents`: those of the check that are open. At most one of a class, but for those that were made of alerts of
     before there were incidents: new alerts enter the oldest that goes on. `remind_every`: None = no reminders.
@@ -104,8 +95,7 @@ def plan_notifications(
             steps += [step] if step is not None else []
         if host is None and entering:
             steps.append(_open_step(incident_class, entering, recipients))
-    silenced = {one.alert_id: one.silence for one in members if one.change in NON_REPEATING and one.silence is not None}
-    return Plan(steps=tuple(steps), silenced=silenced)
+    return steps
 
 
 def reminder_due(

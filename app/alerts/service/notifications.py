@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from app.alerts import store as alerts
-from app.alerts.domain.incidents import Plan, Step, plan_notifications, reminder_due
+from app.alerts.domain.incidents import Step, plan_notifications, reminder_due
 from app.alerts.domain.state import (
     NON_REPEATING,
     OPEN,
@@ -75,8 +75,8 @@ class Context:
         """Time from the last message to a reminder; None = never."""
         return CheckDocument.model_validate(self.check.body).remind_after
 
-    def plan(self, now: datetime, *, remind: bool = False) -> Plan:
-        """Return the notification plan; `remind`: with reminders."""
+    def plan(self, now: datetime, *, remind: bool = False) -> list[Step]:
+        """Return a step per incident that changes; `remind`: with reminders."""
         every = self.remind_every if remind else None
         return plan_notifications(self.members, self.incidents, self.recipients, now=now, remind_every=every)
 
@@ -199,13 +199,12 @@ def enqueue_notifications(
     for alert_id, incident_id in adopt_announced(connection, check.id, strays).items():
         in_progress[alert_id] = replace(in_progress[alert_id], incident_id=incident_id)
     context = load_context(connection, check, in_progress, now=now, hold=True)
-    plan = context.plan(now, remind=remind is not None)
-    for alert_id, silence in plan.silenced.items():
-        number = in_progress[alert_id].transition_id
-        if number is not None:
-            alerts.suppress(connection, number, Suppression.SILENCED, silence=silence)
+    for one in context.members:
+        if one.silence is not None and one.change in NON_REPEATING and one.transition_id is not None:
+            alerts.suppress(connection, one.transition_id, Suppression.SILENCED, silence=one.silence)
     resolved: list[int] = []
-    for step in plan.steps:
+    steps = context.plan(now, remind=remind is not None)
+    for step in steps:
         row = _write_incident(connection, context, step, now=now)
         if row is None:
             continue  # another replica has just opened one: the next tick lets the alerts enter it
@@ -217,7 +216,7 @@ def enqueue_notifications(
             resolved.append(row.id)
     if resolved:  # one before it of the same fault may have ended while its hook was disabled
         outbox.replay_unsent_resolves(connection, to_us(now), incident_ids=resolved)
-    return bool(plan.steps)
+    return bool(steps)
 
 
 def _write_incident(connection: Connection, context: Context, step: Step, *, now: datetime) -> IncidentRow | None:

@@ -233,7 +233,7 @@ def _has_notifications(connection: Connection, check: Definition, now: datetime)
         return False
     unresolved = {row.id: member_of(row) for row in alerts.open_alerts(connection, check.id, hold=False)}
     context = load_context(connection, check, unresolved, now=now, hold=False)
-    return bool(context.plan(now, remind=True).steps)
+    return bool(context.plan(now, remind=True))
 
 
 def follow_definitions(connection: Connection, *, now: datetime) -> None:

@@ -8,7 +8,6 @@ from typing import Any, Final
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
-import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
@@ -27,12 +26,12 @@ from app.base.vault import Vault
 from app.base.web.forms import (
     Form,
     FormField,
+    FormInput,
     document_body,
     document_texts,
     form_fields,
     problems_by_field,
     read_fields,
-    read_form,
     read_revision,
     with_revision,
 )
@@ -202,10 +201,9 @@ def show_new(request: Request, store: StoreDep) -> HTMLResponse:
 
 @router.post("/new-silence")
 @takes_form(fields=MOST_FIELDS)
-async def make_silence(request: Request, store: StoreDep, vault: VaultDep) -> Response:
+def make_silence(request: Request, store: StoreDep, vault: VaultDep, form: FormInput) -> Response:
     """Create a silence; problems are shown beside the fields."""
-    form = await read_form(request)
-    return await anyio.to_thread.run_sync(partial(_saved, request, store, vault, form, stored=None))
+    return _saved(request, store, vault, form, stored=None)
 
 
 @router.get("/silences/{slug}/edit")
@@ -220,11 +218,9 @@ def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
 
 @router.post("/silences/{slug}/edit")
 @takes_form(fields=MOST_FIELDS)
-async def change_silence(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
+def change_silence(request: Request, store: StoreDep, vault: VaultDep, slug: str, form: FormInput) -> Response:
     """Change a silence."""
-    form = await read_form(request)
-    stored = await anyio.to_thread.run_sync(references.load_definition, store, silencing.KIND, slug)
-    return await anyio.to_thread.run_sync(partial(_saved, request, store, vault, form, stored=stored))
+    return _saved(request, store, vault, form, stored=references.load_definition(store, silencing.KIND, slug))
 
 
 @router.post("/silences/{slug}/end")

@@ -1,7 +1,7 @@
 """Results of a task: agreement, budget, disagreements and decisions on them, pooled recall, and adopted judgments."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final
@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 
 from app.annotation import store as rows
-from app.annotation.documents import GradedItem, adopt_judgments
 from app.annotation.domain import (
     PACE_OF,
     Consensus,
@@ -24,6 +23,7 @@ from app.annotation.domain import (
     reach_consensus,
     reach_preference,
     recall_frame,
+    text_key,
 )
 from app.annotation.service.tasks import find_task, items_by_chunk, require_grade, require_item
 from app.annotation.store import AnnotationRow, ItemRow, PairItem, RecallEstimate, TaskCanary, TaskRow, defer_results
@@ -39,19 +39,20 @@ from app.annotation.views import (
     RecallView,
 )
 from app.base.db.engine import Connection, Store, to_us
-from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError
 from app.base.texts import counted
 from app.base.views import rounded_or_none, view_of
 from app.catalog import store as catalog
-from app.catalog.documents.canary_documents import CanaryDocument
+from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, ChunkIdentity, JudgmentDocument
 from app.catalog.domain import task_source
 from app.catalog.service import edits
 from app.catalog.service.edits import is_file_managed
 from app.catalog.service.references import checks_in_force
 from app.catalog.store import CanaryRow
+from app.diagnosis.documents import judgment_name
 from app.diagnosis.service.reanchoring import FileCanary, patch_files
 from app.records.domain import PooledRecallView
+from app.scoring.passages import match_level, normalise, prepare_passage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,6 +304,8 @@ def _query_grades(canary: TaskCanary, items: list[ItemRow], found: TaskGrades, r
     )
 
 
+_LONGEST_TEXT: Final = 20_000
+"""Most characters of a text that names a judgment."""
 _SHOWN_TEXT: Final = 200
 """Characters that are shown of a text that names no judgment."""
 
@@ -330,25 +333,32 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
     items: dict[int | None, list[ItemRow]] = {}
     for item in found.items:
         items.setdefault(item.canary_id, []).append(item)
-    adopted: list[tuple[FileCanary, AdoptedCanary]] = []
+    adopted: list[AdoptedCanary] = []
+    to_commit: list[AdoptedCanary] = []
     left_out: list[LeftOutCanary] = []
+    documents: list[CanaryDocument] = []
+    in_files: list[FileCanary] = []
     for canary in canaries:
-        one = _adopt_one(
-            task_source(slug), canary, now_there.get(canary.canary_id), items.get(canary.canary_id, []), found
-        )
-        if isinstance(one, str):
-            left_out.append({"canary": canary.key, "reason": one})
+        row = now_there.get(canary.canary_id)
+        one = _adopt_one(task_source(slug), canary, row, items.get(canary.canary_id, []), found)
+        if row is None or isinstance(one, str):
+            left_out.append({"canary": canary.key, "reason": str(one)})
+            continue
+        judgments, view = one
+        if not is_file_managed(row):
+            adopted.append(view)
+            if not dry_run:
+                documents.append(judgments.canary.with_judgments(judgments.changed, judgments.added))
         else:
-            adopted.append(one)
-    here = [one for one in adopted if not is_file_managed(one[0].canary)]
-    in_files = [one for one in adopted if is_file_managed(one[0].canary)]
-    if here and not dry_run:
-        documents = [parse_document(CanaryDocument, canary.body) for canary, _ in here]
+            to_commit.append(view)
+            if patches:
+                in_files.append(judgments.in_file(row))
+    if documents:
         edits.put_canaries(store, task.suite, documents, now=now)
     return {
-        "adopted": [view for _, view in here],
-        "to_commit": [view for _, view in in_files],
-        "patches": patch_files(task.suite, [canary for canary, _ in in_files if patches]),
+        "adopted": adopted,
+        "to_commit": to_commit,
+        "patches": patch_files(task.suite, in_files),
         "left_out": left_out,
         "checks": checks,
     }
@@ -356,8 +366,8 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
 
 def _adopt_one(
     source: str, canary: TaskCanary, row: CanaryRow | None, items: list[ItemRow], found: TaskGrades
-) -> tuple[FileCanary, AdoptedCanary] | str:
-    """Return a canary with its new judgments, or why it gets none."""
+) -> "tuple[AdoptedJudgments, AdoptedCanary] | str":
+    """Return the judgments that a canary gets, with their view, or why it gets none."""
     if row is None:
         return "it is archived"
     if row.body["query"] != canary.body["query"]:
@@ -386,16 +396,107 @@ def _adopt_one(
     if judgments.is_empty:
         unnamed = f"neither an id nor a text names {counted(len(judgments.unnamed), 'chunk')}"
         return unnamed if judgments.unnamed else "its judgments are the same already"
-    view: AdoptedCanary = {
+    return judgments, {
         "canary": row.key,
         "grades": dict(sorted(Counter(one.grade for one in graded).items())),
         "added": len(judgments.added),
-        "changed": len(judgments.replaced),
+        "changed": len(judgments.changed),
         "undecided": undecided,
         "unnamed": [
             {"ids": list(ids_of[one.key]), "text": one.text[:_SHOWN_TEXT], "grade": one.grade}
             for one in judgments.unnamed
         ],
     }
-    changed = FileCanary(canary=row, document=document, replacements=judgments.replaced, added=judgments.added)
-    return changed, view
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradedItem:
+    """A text with its grade: its identity, the ids of its chunks that name no other text, and itself."""
+
+    key: str
+    ids: tuple[str, ...]
+    text: str
+    grade: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptedJudgments:
+    """What adopting changes in the judgments of a canary."""
+
+    canary: CanaryDocument
+    """As it is now."""
+    changed: Mapping[ChunkIdentity, JudgmentDocument]
+    """Judgments with another grade or source, by what they are matched by."""
+    added: tuple[JudgmentDocument, ...]
+    unnamed: tuple[GradedItem, ...] = ()
+    """Items that get no judgment: no id is theirs alone, and their text is empty or too long to name them."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return not self.changed and not self.added
+
+    def in_file(self, row: CanaryRow) -> FileCanary:
+        """Return the same for the patch of the file that the canary is in."""
+        old = [chunk for chunk in self.canary.expected_chunks if chunk.identity in self.changed]
+        replacements = {judgment_name(chunk): (self.changed[chunk.identity],) for chunk in old}
+        return FileCanary(canary=row, document=self.canary, replacements=replacements, added=self.added)
+
+
+def adopt_judgments(canary: CanaryDocument, items: Sequence[GradedItem], *, source: str) -> AdoptedJudgments:
+    """Return what the grades of these items change in a canary; what they change or add comes from this source.
+
+    So does a judgment with the same grade from another source: what was ticked in one answer is now judged in a pool.
+    One that has no source keeps to have none, as somebody knew the document.
+    A judgment is of the item of its normalised text, else of the one that has its chunk id and contains its text; one
+    by document alone stays as it is. A new one names id and text, so that it is found again under another id; a known
+    irrelevant one its id alone. One without an id, or whose id a judgment of another text has, is named by its text.
+    """
+    by_key = {item.key: item for item in items}
+    by_id = {chunk: item for item in items for chunk in item.ids}
+    changed: dict[ChunkIdentity, JudgmentDocument] = {}
+    known: set[str] = set()
+    others_ids: set[str] = set()
+    for chunk in (*canary.expected_chunks, *canary.forbidden_chunks):
+        item = _find_item(chunk, by_key, by_id)
+        if item is not None:
+            known.add(item.key)
+            if isinstance(chunk, JudgmentDocument) and (
+                chunk.grade != item.grade or chunk.source not in {None, source}
+            ):
+                changed[chunk.identity] = chunk.model_copy(update={"grade": item.grade, "source": source})
+        if chunk.id is not None and (item is None or chunk.id not in item.ids):
+            others_ids.add(chunk.id)
+    new = [(item, _new_judgment(item, others_ids, source)) for item in items if item.key not in known]
+    return AdoptedJudgments(
+        canary=canary,
+        changed=changed,
+        added=tuple(one for _, one in new if one is not None),
+        unnamed=tuple(item for item, one in new if one is None),
+    )
+
+
+def _find_item(
+    chunk: ChunkDocument, by_key: Mapping[str, GradedItem], by_id: Mapping[str, GradedItem]
+) -> GradedItem | None:
+    """Return the item that a chunk of a canary is, by its text or an id that names no other; None = none of them."""
+    passage = None if chunk.text is None else prepare_passage(chunk.text)
+    if chunk.text is not None and passage is not None:
+        item = by_key.get(text_key(chunk.text, chunk=""))
+        if item is not None:
+            return item
+    item = None if chunk.id is None else by_id.get(chunk.id)
+    body = "" if item is None else normalise(item.text)
+    if passage is not None and body and match_level(passage, body) is None:
+        return None  # the same id of another text
+    return item
+
+
+def _new_judgment(item: GradedItem, others_ids: Collection[str], source: str) -> JudgmentDocument | None:
+    """Return the judgment of an item that has none; None = neither an id nor a text can name it."""
+    name = next((chunk for chunk in item.ids if chunk not in others_ids), None)
+    usable = bool(normalise(item.text)) and len(item.text) <= _LONGEST_TEXT
+    text = item.text if usable and (item.grade or name is None) else None
+    if name is None and text is None:
+        return None
+    return JudgmentDocument(id=name, text=text, grade=item.grade, source=source)

@@ -53,6 +53,7 @@ from app.annotation.views import (
     TaskView,
 )
 from app.base.db.engine import Connection, Store, to_us
+from app.base.db.keys import Identity
 from app.base.documents.fields import MOST_PROBLEMS, one_line
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, require_found
 from app.base.jobs import defer
@@ -412,6 +413,20 @@ def delete_corpus(store: Store, name: str) -> None:
             if rows.drop_texts(connection, found.id, _TEXTS) < _TEXTS:
                 rows.drop_corpus(connection, found.id)
                 return
+
+
+def annotator_of(identity: Identity, given: str | None) -> str:
+    """Return the name an annotator goes by: that of its key, or the given one where there are no keys.
+
+    Raises InvalidInputError where there is none, or another than the key's.
+    """
+    if identity.key_prefix is None:
+        if given is None or not given.strip():
+            raise InvalidInputError([Problem(path="annotator", message="say who annotates: there are no keys here")])
+        return given.strip()
+    if given not in {None, identity.name}:
+        raise InvalidInputError([Problem(path="annotator", message=f"is the name of the key, '{identity.name}'")])
+    return identity.name
 
 
 def next_item(store: Store, slug: str, *, annotator: str) -> NextItem:

@@ -43,6 +43,7 @@ from app.base.documents.fields import (
     field_errors,
     in_blocks,
 )
+from app.base.documents.parsing import parse_document
 from app.base.values import (
     DEFAULT_CATEGORY,
     DEFAULT_MIN_RELEVANCE,
@@ -64,6 +65,10 @@ def _allow_short_form(schema: dict[str, Any]) -> None:
     schema.clear()
     schema["title"] = long_form.pop("title")
     schema["anyOf"] = [{"type": "string", "minLength": 1, "description": "A chunk id."}, long_form]
+
+
+ChunkIdentity = tuple[str | None, str | None, str | None]
+"""Id, document and text of a chunk."""
 
 
 class ChunkDocument(Document):
@@ -100,7 +105,7 @@ class ChunkDocument(Document):
         return self
 
     @property
-    def identity(self) -> tuple[str | None, str | None, str | None]:
+    def identity(self) -> ChunkIdentity:
         """What it is matched by; unique within a list of a canary."""
         return self.id, self.document, self.text
 
@@ -326,6 +331,16 @@ class CanaryDocument(Document):
             tags=self.tags,
             expected_answer=self.expected_answer,
         )
+
+    def with_judgments(
+        self, changed: Mapping[ChunkIdentity, JudgmentDocument], added: Sequence[JudgmentDocument]
+    ) -> "CanaryDocument":
+        """Return the canary with judgments in the place of those of the same identity, and new ones at the end.
+
+        Raises InvalidInputError where it may not have them.
+        """
+        chunks = [changed.get(chunk.identity, chunk) for chunk in self.expected_chunks]
+        return parse_document(CanaryDocument, {**dict(self), "expected_chunks": (*chunks, *added)})
 
     def why_undatable(self, retriever: RetrieverDocument) -> str | None:
         """Return why the maximum age cannot be judged with this retriever; None = it can, or there is none."""

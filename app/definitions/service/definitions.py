@@ -92,7 +92,7 @@ def put(
                 write_content(connection, kind, slug, before, content, managed_by=API, source=None, now=to_us(now))
             if isinstance(document, CheckDocument):
                 transitions.follow_definitions(connection, now=now)
-            if kind == silencing.KIND:
+            if isinstance(document, SilenceDocument):
                 silencing.refuse_one_too_many(connection)
             after = require(catalog.find_definition(connection, kind, slug), f"{kind} '{slug}'")
             if only_new and before is None and after.revision != 1:
