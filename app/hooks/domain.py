@@ -337,3 +337,21 @@ class HookReplay:
     replayed: int
     overtaken: int
     """Left dead: overtaken by a later notification."""
+
+
+class HookError(StrEnum):
+    """Why a delivery failed; a closed list, used as a metrics label."""
+
+    TIMEOUT = "timeout"
+    UNREACHABLE = "unreachable"
+    BLOCKED = "blocked"
+    REDIRECT = "redirect"
+    GONE = "gone"
+    HTTP_4XX = "http_4xx"
+    HTTP_5XX = "http_5xx"
+    SMTP_4XX = "smtp_4xx"
+    SMTP_5XX = "smtp_5xx"
+    TLS = "tls"
+    REFUSED = "refused"
+    SECRET = "secret"  # noqa: S105 - the name of a failure
+    CONFIGURATION = "configuration"

@@ -17,6 +17,7 @@ from app.base.db.engine import NOW, Moment, insert_new, insert_one, row_value, s
 from app.base.jobs import at_hand, defer
 from app.base.jobs.values import AT_ONCE, JobKind, NewJob
 from app.catalog.tables import definitions
+from app.hooks.domain import Receipt
 from app.hooks.tables import attempts, deliveries
 
 
@@ -152,10 +153,11 @@ def list_attempts(connection: Connection, delivery_ids: Sequence[int]) -> dict[i
     return by_delivery
 
 
-def record_attempt(connection: Connection, delivery_id: int, attempt: AttemptRow) -> None:
+def record_attempt(connection: Connection, delivery_id: int, receipt: Receipt, at: int) -> None:
     """Append an attempt; only the newest `MOST_ATTEMPTS` failed ones are kept."""
-    columns = ("delivery_id", *AttemptRow.__dataclass_fields__)
-    insert_new(connection, attempts, columns, [(delivery_id, *astuple(attempt))])
+    names = ("http_status", "error", "detail", "latency_seconds")
+    told = [getattr(receipt, name) for name in names]
+    insert_new(connection, attempts, ("delivery_id", "at", *names), [(delivery_id, at, *told)])
     of_delivery = attempts.c.delivery_id == delivery_id
     newest = sa.select(attempts.c.id).where(of_delivery).order_by(attempts.c.id.desc())
     beyond = newest.offset(MOST_ATTEMPTS).limit(1).scalar_subquery()

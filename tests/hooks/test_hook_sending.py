@@ -17,9 +17,8 @@ from app.base.net.transfer import Response
 from app.hooks.client.apprise import send_apprise
 from app.hooks.client.apprise_process import Guard
 from app.hooks.client.mail import send_mail
-from app.hooks.client.receiver_answers import HookError
 from app.hooks.client.webhook import Sender, refusal_of
-from app.hooks.domain import Hook, HookKind, Mail, MailTls, Message, Receipt
+from app.hooks.domain import Hook, HookError, HookKind, Mail, MailTls, Message, Receipt
 from app.hooks.notices import body_of
 from tests.hooks.test_hook_notices import notice
 from tests.support.certificates import Authority, serving

@@ -9,9 +9,8 @@ import pytest
 from standardwebhooks import Webhook
 
 from app.base.addresses import hook_policy, parse_allow
-from app.hooks.client.receiver_answers import DAY_SECONDS, HookError, retry_after
-from app.hooks.client.webhook import send_webhook
-from app.hooks.domain import Hook, Message, Receipt
+from app.hooks.client.webhook import DAY_SECONDS, retry_after, send_webhook
+from app.hooks.domain import Hook, HookError, Message, Receipt
 from tests.support.http_servers import HANG, SILENCE, Reply, closed_port, peer, reply
 
 LOOPBACK = hook_policy(parse_allow("127.0.0.1"))

@@ -17,8 +17,7 @@ from app.base.jobs.values import JobKind, JobsWaiting, NewJob
 from app.base.values import Category, Outcome, Severity, Verdict
 from app.catalog.documents.canary_files import config_hash, read_canary_files
 from app.catalog.documents.documents import MOST_CANARY_METRICS
-from app.hooks.client.receiver_answers import HookError
-from app.hooks.domain import Receipt
+from app.hooks.domain import HookError, Receipt
 from app.hooks.service.deliveries import BUG, SentDelivery
 from app.reports.metrics import Exposition, state_families
 from app.reports.service import metrics_snapshot

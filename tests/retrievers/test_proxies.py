@@ -12,9 +12,8 @@ from app import USER_AGENT
 from app.base.addresses import OAuth2, Proxy, Tls, hook_policy, parse_allow, parse_direct
 from app.base.values import Answer, Outcome
 from app.config import load_settings
-from app.hooks.client.receiver_answers import HookError
 from app.hooks.client.webhook import Sender
-from app.hooks.domain import Hook, HookKind, Message, Receipt
+from app.hooks.domain import Hook, HookError, HookKind, Message, Receipt
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
 from app.wiring import build_ping

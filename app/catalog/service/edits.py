@@ -476,6 +476,23 @@ def suite_definition(slug: str) -> Content:
     return Content(hash=slug, body={"slug": slug})
 
 
+def write_content(
+    connection: Connection,
+    kind: str,
+    slug: str,
+    before: Definition | None,
+    content: Content,
+    *,
+    managed_by: str,
+    source: str | None,
+    now: int,
+) -> None:
+    """Write a definition that differs from `before`; a hook that was disabled is sent the ends it has not heard of."""
+    saved = catalog.save_definition(connection, kind, slug, content, managed_by=managed_by, source=source, now=now)
+    if before is not None and before.disabled_reason is not None:
+        outbox.replay_unsent_resolves(connection, now, hook_id=saved)
+
+
 def write_archive(connection: Connection, definition: Definition, *, now: int) -> None:
     """Archive a definition: a suite with its canaries; pending deliveries of a hook are abandoned."""
     catalog.archive_definition(connection, definition.id, now)

@@ -26,7 +26,7 @@ from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import read_inline_check
-from app.catalog.service import suites
+from app.catalog.service import edits, suites
 from app.catalog.service.edits import (
     API,
     FILE,
@@ -276,9 +276,7 @@ class _Application:
             return
         source, now = source_of(self._documents, owner, kind, slug), to_us(self._now)
         if change is not None:
-            definitions.write_content(
-                self._connection, kind, slug, before, content, managed_by=owner, source=source, now=now
-            )
+            edits.write_content(self._connection, kind, slug, before, content, managed_by=owner, source=source, now=now)
         elif before is not None and before.source != source:
             catalog.own_definition(self._connection, before.id, managed_by=owner, source=source)
 

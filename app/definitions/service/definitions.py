@@ -36,6 +36,7 @@ from app.catalog.service.edits import (
     slug_taken_error,
     unended_incidents,
     write_archive,
+    write_content,
 )
 from app.catalog.service.references import (
     find_check,
@@ -44,8 +45,7 @@ from app.catalog.service.references import (
     require,
     require_references,
 )
-from app.catalog.store import Content, Definition
-from app.hooks import store as outbox
+from app.catalog.store import Definition
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
 
@@ -100,23 +100,6 @@ def put(
             return after, before is None or before.archived_at is not None
 
     return plan_and_write(store, partial(load_suite_of, document=document), write)
-
-
-def write_content(
-    connection: Connection,
-    kind: str,
-    slug: str,
-    before: Definition | None,
-    content: Content,
-    *,
-    managed_by: str,
-    source: str | None,
-    now: int,
-) -> None:
-    """Write a definition that differs from `before`; a hook that was disabled is sent the ends it has not heard of."""
-    saved = catalog.save_definition(connection, kind, slug, content, managed_by=managed_by, source=source, now=now)
-    if before is not None and before.disabled_reason is not None:
-        outbox.replay_unsent_resolves(connection, now, hook_id=saved)
 
 
 def save(  # noqa: PLR0913 - a parameter for each condition

@@ -16,8 +16,7 @@ from pathlib import Path
 import app
 from app.base.addresses import AddressPolicy
 from app.hooks.client.apprise_process import AppriseRequest
-from app.hooks.client.receiver_answers import HookError
-from app.hooks.domain import Hook, Message, Receipt
+from app.hooks.domain import Hook, HookError, Message, Receipt
 
 STARTUP_SECONDS = 10.0
 """How long the process may take on top of the hook's time-out: Apprise alone takes a second to load."""

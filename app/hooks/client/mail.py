@@ -13,8 +13,7 @@ from io import RawIOBase
 from typing import Any
 
 from app.base.addresses import AddressPolicy
-from app.hooks.client.receiver_answers import HookError
-from app.hooks.domain import Hook, Mail, MailTls, Message, Receipt, mail_port_hint
+from app.hooks.domain import Hook, HookError, Mail, MailTls, Message, Receipt, mail_port_hint
 
 READ_BYTES = 200_000
 """Bytes a mail server may send in one exchange."""

@@ -1,6 +1,7 @@
-"""Hooks over the network: `Sender`, the hooks that are one POST of JSON, and the outward ping.
+"""Hooks over the network: the hooks that are one POST of JSON, `Sender` for every kind, and the outward ping.
 
-Webhooks are signed by the Standard Webhooks specification.
+Webhooks are signed by the Standard Webhooks specification. The status of a response decides whether it was delivered;
+within a 2xx the body decides too where the receiver is a known service: see `stated_error`.
 """
 
 import base64
@@ -21,49 +22,26 @@ from urllib.parse import urlsplit
 from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
 from app.base.addresses import AddressPolicy, LookUp, Proxy, Tls, hook_remedy
-from app.base.net.transfer import Request, RequestAuth, Response, blocked_text, header_line, parse_host
+from app.base.net.transfer import (
+    Failure,
+    Request,
+    RequestAuth,
+    Response,
+    blocked_text,
+    header_line,
+    parse_host,
+    retry_after_seconds,
+)
 from app.base.net.transport import send_one
 from app.hooks.client.apprise import send_apprise
 from app.hooks.client.mail import send_mail
-from app.hooks.client.receiver_answers import READ_BYTES, HookError, receipt_of, refusal_of_chat, stated_error
-from app.hooks.domain import Hook, HookKind, Message, Receipt
-from app.retrievers.client.credentials import clean_message, masked
+from app.hooks.domain import Hook, HookError, HookKind, Message, Receipt
+from app.retrievers.client.credentials import clean_message, masked, message_of_body, quoted
 
-SECONDS: Final = 1.0
-"""Longest wait for all names of a document together."""
-_MOST = 16
-_free = BoundedSemaphore(_MOST)  # a resolver that hangs may hold a thread for half a minute
+READ_BYTES = 4_096
+"""Bytes of a response that are read."""
 
-_Result = tuple[str, tuple[str, ...]]
-
-
-def addresses_of(hosts: Collection[str], *, seconds: float = SECONDS) -> Mapping[str, tuple[str, ...]]:
-    """Return the addresses of host names; a name that is not known, or not within these seconds, has none."""
-    results: SimpleQueue[_Result] = SimpleQueue()
-    until, started = time.monotonic() + seconds, 0
-    for host in dict.fromkeys(hosts):
-        if not _free.acquire(blocking=False):
-            break
-        Thread(target=_resolve, args=(host, results), name="name-lookup", daemon=True).start()
-        started += 1
-    answers: dict[str, tuple[str, ...]] = {}
-    while len(answers) < started:
-        try:
-            host, addresses = results.get(timeout=max(0.0, until - time.monotonic()))
-        except Empty:
-            break
-        answers[host] = addresses
-    return answers
-
-
-def _resolve(host: str, results: SimpleQueue[_Result]) -> None:
-    try:
-        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):  # not known, or no name at all
-        addresses = []
-    finally:
-        _free.release()
-    results.put((host, tuple(dict.fromkeys(str(address[0]) for *_, address in addresses))))
+DAY_SECONDS = 24 * 3600.0
 
 
 def send_webhook(
@@ -124,6 +102,201 @@ def _signed(hook: Hook, message: Message, now: datetime) -> dict[str, str]:
     return headers
 
 
+def _secrets(hook: Hook) -> tuple[str, ...]:
+    """Return what must not be shown of a hook: its secret, its address and, but of a webhook, the path of that."""
+    parts = urlsplit(hook.url).path.split("/") if hook.kind != HookKind.WEBHOOK else ()
+    return tuple(filter(None, (hook.secret, hook.url, *(part for part in parts if len(part) > len("services")))))
+
+
+def receipt_of(response: Response, now: datetime) -> Receipt:
+    """Receipt of a response. The status decides, even where reading the body failed."""
+    status, seconds = response.status, response.latency_seconds
+    if status is None or status < _FINAL:
+        error = HookError.UNREACHABLE if response.failure is None else _ERRORS[response.failure]
+        unsent = error is HookError.BLOCKED or (response.detail or "").startswith(_UNSENT)
+        return Receipt(ok=False, error=error, detail=response.detail, untaken=unsent, latency_seconds=seconds)
+    if status < _REDIRECT:
+        return Receipt(ok=True, http_status=status, latency_seconds=seconds)
+    error, detail = _verdict(status)
+    return Receipt(
+        ok=False,
+        http_status=status,
+        error=error,
+        detail=detail,
+        untaken=status < _SERVER_ERROR and status != _LATE,  # a proxy's 5xx may hide that the receiver took it
+        gone=status == _GONE,
+        retry_after_seconds=retry_after(response.headers.get("retry-after"), now),
+        latency_seconds=seconds,
+    )
+
+
+def _verdict(status: int) -> tuple[HookError, str]:
+    if status < _CLIENT:
+        return HookError.REDIRECT, f"answered {status}; redirects are not followed"
+    if status == _GONE:
+        return HookError.GONE, "answered 410: the receiver no longer exists"
+    return (HookError.HTTP_4XX if status < _SERVER_ERROR else HookError.HTTP_5XX), f"answered {status}"
+
+
+def retry_after(value: str | None, now: datetime) -> float | None:
+    """Read a Retry-After header, seconds or an HTTP date (RFC 9110, 10.2.3); None if absent or senseless.
+
+    Never negative, never beyond a day.
+    """
+    seconds = retry_after_seconds(value, now)
+    return None if seconds is None else min(seconds, DAY_SECONDS)
+
+
+_FINAL, _REDIRECT, _CLIENT, _GONE, _SERVER_ERROR = 200, 300, 400, 410, 500
+
+_LATE = 408
+
+_UNSENT = ("connection failed", "the host name", "the proxy", "no connection", "TLS:", "the TLS handshake")
+"""How the details of failures begin before which nothing was sent."""
+
+_ERRORS = {
+    Failure.TIMEOUT: HookError.TIMEOUT,
+    Failure.UNREACHABLE: HookError.UNREACHABLE,
+    Failure.BLOCKED: HookError.BLOCKED,
+    Failure.OVERSIZE: HookError.UNREACHABLE,
+    Failure.MALFORMED: HookError.UNREACHABLE,
+}
+
+
+def stated_error(response: Response) -> str | None:
+    """Return what the body of a 2xx says is wrong; None where it says nothing of the kind.
+
+    JSON whose `ok` or `success` is false, whose `status` is that of a failure, or which has an error and none of these;
+    and an HTML page, which is that of a sign-in or a proxy: none of the known services answers one.
+    """
+    text = response.body.decode("utf-8", errors="replace").strip()
+    if _PAGE.match(text):
+        return f"a web page came back, such as one to sign in{quoted(message_of_body(response.body))}"
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(answer, dict):
+        return None
+    flags = [answer[name] for name in ("ok", "success") if isinstance(answer.get(name), bool)]
+    status = answer.get("status", answer.get("result"))
+    if False in flags or (isinstance(status, str) and _FAILURE.search(status)):
+        return message_of_body(response.body) or "it says so without a reason"
+    if not flags and status is None and (answer.get("error") or answer.get("errors")):
+        return message_of_body(response.body) or "it says so without a reason"
+    return None
+
+
+def refusal_of_chat(response: Response) -> str | None:
+    """Return how a chat service refuses a webhook's message, whose form it does not know, within a 2xx; else None.
+
+    A webhook's receiver may answer 2xx with any body, so only what no other says counts: the sentence of Microsoft
+    Teams, the `errcode` of DingTalk and WeCom, and the `code` of Feishu, above 1,000 and beside `msg`.
+    """
+    if response.body.startswith(_TEAMS_REFUSAL):
+        return message_of_body(response.body)
+    try:
+        answer = json.loads(response.body) if response.body[:1] == b"{" else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(answer, dict):
+        return None
+    number, code, message = answer.get("errcode"), answer.get("code"), answer.get("msg", answer.get("errmsg"))
+    if isinstance(number, int) and number:
+        return f"errcode {number}{quoted(clean_message(str(message)) if message else None)}"
+    is_code = isinstance(code, int) and code >= _LEAST_CODE and isinstance(answer.get("msg"), str)
+    is_success = str(message).lower() in {"ok", "success"}
+    return f"code {code}{quoted(clean_message(str(message)))}" if is_code and not is_success else None
+
+
+_PAGE = re.compile(r"<(!doctype\s+html|html)\b", re.IGNORECASE)
+
+_FAILURE = re.compile(r"error|fail|invalid|reject|refus|denied|forbidden|unauthori", re.IGNORECASE)
+
+_LEAST_CODE = 1_000  # of Feishu's errors; smaller ones are statuses of HTTP
+
+_TEAMS_REFUSAL = b"Webhook message delivery failed"
+
+
+def refusal_of(url: str) -> Callable[[Response], str | None]:
+    """Return what says how a 2xx of a hook of kind slack refuses a message; other services take messages of Slack too.
+
+    Slack says `ok` to what it takes. Others answer in many ways, so only errors count.
+    """
+    host = (urlsplit(url).hostname or "").lower()
+    return _refusal_of_slack if any(f".{host}".endswith(f".{own}") for own in _SLACK_HOSTS) else _refusal_of_others
+
+
+def _refusal_of_slack(response: Response) -> str | None:
+    """Return why Slack did not take a message: its webhooks answer `ok`, those of its workflows `{"ok": true}`."""
+    text = response.body.decode("utf-8", errors="replace").strip()
+    if text.lower() == "ok" or text.startswith("{"):
+        return stated_error(response)
+    return stated_error(response) or f"it said {_quoted(text)}"
+
+
+def _refusal_of_others(response: Response) -> str | None:
+    """Return why a service that takes messages of Slack did not: they answer in many ways, so only errors count."""
+    text = response.body.decode("utf-8", errors="replace").strip()
+    if _ERROR_OF_SLACK.fullmatch(text) or text.lower().startswith(_REFUSAL_OF_TEAMS):
+        return f"it said {_quoted(text)}"
+    return stated_error(response)
+
+
+def _quoted(text: str) -> str:
+    shown = clean_message(text)
+    return "nothing" if shown is None else f"\u201c{shown}\u201d"
+
+
+_SLACK_HOSTS: Final = ("slack.com", "slack-gov.com")
+
+_REFUSAL_OF_TEAMS: Final = "webhook message delivery failed"
+
+_ERROR_OF_SLACK: Final = re.compile(
+    r"invalid_\w+|no_(service|service_id|team|text|active_hooks)|\w+_not_found|channel_is_\w+|action_prohibited|"
+    r"posting_to_\w+_denied|too_many_\w+|team_disabled|rate_limited|rollup_error|missing_\w+|msg_\w+|fatal_error"
+)
+"""Documented at https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks and of `chat.postMessage`."""
+
+SECONDS: Final = 1.0
+"""Longest wait for all names of a document together."""
+
+_MOST = 16
+
+_free = BoundedSemaphore(_MOST)  # a resolver that hangs may hold a thread for half a minute
+
+_Result = tuple[str, tuple[str, ...]]
+
+
+def addresses_of(hosts: Collection[str], *, seconds: float = SECONDS) -> Mapping[str, tuple[str, ...]]:
+    """Return the addresses of host names; a name that is not known, or not within these seconds, has none."""
+    results: SimpleQueue[_Result] = SimpleQueue()
+    until, started = time.monotonic() + seconds, 0
+    for host in dict.fromkeys(hosts):
+        if not _free.acquire(blocking=False):
+            break
+        Thread(target=_resolve, args=(host, results), name="name-lookup", daemon=True).start()
+        started += 1
+    answers: dict[str, tuple[str, ...]] = {}
+    while len(answers) < started:
+        try:
+            host, addresses = results.get(timeout=max(0.0, until - time.monotonic()))
+        except Empty:
+            break
+        answers[host] = addresses
+    return answers
+
+
+def _resolve(host: str, results: SimpleQueue[_Result]) -> None:
+    try:
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # not known, or no name at all
+        addresses = []
+    finally:
+        _free.release()
+    results.put((host, tuple(dict.fromkeys(str(address[0]) for *_, address in addresses))))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
     """Sends over the network, within an address policy."""
@@ -176,52 +349,6 @@ def _refusal_behind_proxy(policy: AddressPolicy, hook: Hook, look_up: LookUp) ->
 
 
 _WITHOUT_PROXY = frozenset({HookKind.EMAIL, HookKind.APPRISE})
-
-
-_SLACK_HOSTS: Final = ("slack.com", "slack-gov.com")
-_REFUSAL_OF_TEAMS: Final = "webhook message delivery failed"
-_ERROR_OF_SLACK: Final = re.compile(
-    r"invalid_\w+|no_(service|service_id|team|text|active_hooks)|\w+_not_found|channel_is_\w+|action_prohibited|"
-    r"posting_to_\w+_denied|too_many_\w+|team_disabled|rate_limited|rollup_error|missing_\w+|msg_\w+|fatal_error"
-)
-"""Documented at https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks and of `chat.postMessage`."""
-
-
-def refusal_of(url: str) -> Callable[[Response], str | None]:
-    """Return what says how a 2xx of a hook of kind slack refuses a message; other services take messages of Slack too.
-
-    Slack says `ok` to what it takes. Others answer in many ways, so only errors count.
-    """
-    host = (urlsplit(url).hostname or "").lower()
-    return _refusal_of_slack if any(f".{host}".endswith(f".{own}") for own in _SLACK_HOSTS) else _refusal_of_others
-
-
-def _refusal_of_slack(response: Response) -> str | None:
-    """Return why Slack did not take a message: its webhooks answer `ok`, those of its workflows `{"ok": true}`."""
-    text = response.body.decode("utf-8", errors="replace").strip()
-    if text.lower() == "ok" or text.startswith("{"):
-        return stated_error(response)
-    return stated_error(response) or f"it said {_quoted(text)}"
-
-
-def _refusal_of_others(response: Response) -> str | None:
-    """Return why a service that takes messages of Slack did not: they answer in many ways, so only errors count."""
-    text = response.body.decode("utf-8", errors="replace").strip()
-    if _ERROR_OF_SLACK.fullmatch(text) or text.lower().startswith(_REFUSAL_OF_TEAMS):
-        return f"it said {_quoted(text)}"
-    return stated_error(response)
-
-
-def _quoted(text: str) -> str:
-    shown = clean_message(text)
-    return "nothing" if shown is None else f"\u201c{shown}\u201d"
-
-
-def _secrets(hook: Hook) -> tuple[str, ...]:
-    """Return what must not be shown of a hook: its secret, its address and, but of a webhook, the path of that."""
-    parts = urlsplit(hook.url).path.split("/") if hook.kind != HookKind.WEBHOOK else ()
-    return tuple(filter(None, (hook.secret, hook.url, *(part for part in parts if len(part) > len("services")))))
-
 
 _TIMEOUT_SECONDS = 10.0
 

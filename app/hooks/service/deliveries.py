@@ -43,7 +43,7 @@ from app.hooks.domain import (
     needs_resend,
 )
 from app.hooks.notices import body_of, is_written_for
-from app.hooks.store import AttemptRow, DeliveryRow
+from app.hooks.store import DeliveryRow
 from app.operation.service.self_monitor import Issue, SelfMonitor
 from app.records.store import results
 from app.reports import store as report_rows
@@ -221,7 +221,7 @@ def _finish(
         taken_by = [*_recipients(claimed), *receipt.taken_by]
         if taken_by and step.state is DeliveryState.DELIVERED:
             step = replace(step, reason=f"Delivered to {', '.join(taken_by)}.")
-        outbox.record_attempt(connection, claimed.id, attempt_row(receipt, now))
+        outbox.record_attempt(connection, claimed.id, receipt, to_us(now))
         is_ours = outbox.finish_attempt(
             connection,
             claimed.id,
@@ -267,17 +267,6 @@ def resend_at(connection: Connection, delivery: DeliveryRow, hook: Definition, a
         now=at,
     )
     return to_us(at) if is_needed else None
-
-
-def attempt_row(receipt: Receipt, now: datetime) -> AttemptRow:
-    """Values of a finished attempt."""
-    return AttemptRow(
-        at=to_us(now),
-        http_status=receipt.http_status,
-        error=receipt.error,
-        detail=receipt.detail,
-        latency_seconds=receipt.latency_seconds,
-    )
 
 
 def resend_next(
@@ -327,7 +316,7 @@ def _finish_resend(
         definition = catalog.definition_by_id(connection, delivery.hook_id)
         following = resend_at(connection, delivery, definition, now + REFRESH_EVERY)
         if not receipt.ok:
-            outbox.record_attempt(connection, delivery.id, attempt_row(receipt, now))
+            outbox.record_attempt(connection, delivery.id, receipt, to_us(now))
         outbox.finish_resend(connection, delivery.id, owner=owner, refresh_at=following)
     reason = "Sent again." if receipt.ok else f"Sending it again failed: {receipt.detail or receipt.error}."
     error = None if receipt.ok else receipt.error
