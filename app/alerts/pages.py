@@ -16,7 +16,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.domain import CAUSE_WORDS, BoundSides, ChangedCanary, RuleEvidence, lost_text
 from app.alerts.domain.rules import FAILED_SHARE, REPEATED, SlowerLimits
-from app.alerts.domain.state import OPEN, Retirement, TransitionView
+from app.alerts.domain.state import OPEN, Retirement
+from app.alerts.domain.summaries import TransitionView
 from app.alerts.service import explanations, notifications
 from app.alerts.service import views as alert_views
 from app.alerts.service.explanations import LatencyCurve, RunLatency

@@ -1,6 +1,6 @@
 """Hooks, messages, receipts and notices as values, `Send`, which delivers a message, and what follows an attempt.
 
-Who is notified is decided in `alerts.domain.incidents`. Views of deliveries stand at the end.
+Who is notified is decided in `alerts.domain.state`. Views of deliveries stand at the end.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Final, NotRequired, Protocol, Required
 from typing_extensions import TypedDict
 
 from app.alerts.domain import ChangedCanary, FleetView, SinceView
-from app.alerts.domain.state import AlertFields, ExplainedTransition
+from app.alerts.domain.summaries import AlertFields, ExplainedTransition
 from app.base.values import EMPTY, DeliveryState, TimeText
 
 

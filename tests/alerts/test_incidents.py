@@ -9,20 +9,23 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.alerts.domain.incidents import UPDATE_EVERY, Step, plan_notifications, reminder_due
 from app.alerts.domain.state import (
     NON_REPEATING,
     OPEN,
+    UPDATE_EVERY,
     AlertState,
     IncidentClass,
     Member,
     OpenIncident,
     PastDelivery,
     Recipients,
+    Step,
     Suppression,
     TransitionType,
     class_of,
     dedupe_keys,
+    plan_notifications,
+    reminder_due,
     still_firing,
 )
 from app.base.values import DeliveryState, RuleKind, Severity

@@ -1,7 +1,7 @@
 """Values of alerts: the evidence of rules and of changes, as it is stored, as it is on the wire, and in words.
 
 The words of causes and of lost chunks are here too. How a rule judges a run is in `rules`, when its alert opens and
-resolves in `state`, which notifications follow in `incidents`, and their words in `summaries`.
+resolves and which notifications follow in `state`, and their words in `summaries`.
 """
 
 from collections.abc import Mapping, Sequence

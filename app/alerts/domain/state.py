@@ -1,25 +1,33 @@
-"""Alert states: when a rule opens, escalates and resolves its alert, decided from rows alone.
+"""Alerts and incidents: when a rule opens, escalates and resolves its alert, and which notifications follow.
 
-Below: the alert for a check without runs (`no_data`), the incidents that alerts form, what will open or close an alert
-next, and views. How a rule judges one run is in `rules`, which notifications follow in `incidents`, and their words in
-`summaries`. A decision depends on nothing but its arguments, so a restart, a reload or another replica decides alike.
+First the alert of one rule, then that of a check without runs (`no_data`). Below them incidents, which people hear of:
+the alerts of one check and class that are open together. What each of their steps sends:
+
+    (none) --first alert that fires and is not silenced--> open        alert.opened
+    open   --an alert graver than the incident-----------> open        alert.escalated, the severity never falls
+    open   --a critical alert joins or rises beside
+             another, or culprits are named--------------> open        alert.updated, at most once per UPDATE_EVERY
+    open   --nothing new, not acknowledged---------------> open        alert.reminded, every `remind` of the check
+    open   --its last alert resolves---------------------> resolved    alert.resolved
+
+Silenced alerts neither open nor enter an incident; those that fire when the silence ends do. A decision depends on
+nothing but its arguments, which are rows, so a restart, a reload or another replica decides alike. How a rule judges
+one run is in `rules`, the words of all this in `summaries`; how a delivery is sent and retried, in `hooks.domain`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import takewhile
 from types import MappingProxyType
 from typing import Final, cast
 
-from typing_extensions import TypedDict
-
-from app.alerts.domain import BoundSides, FleetView, RuleEvidence, StoredEvidence
+from app.alerts.domain import BoundSides, StoredEvidence
 from app.alerts.domain.rules import Condition, SlowerLimits
 from app.base.schedules import Schedule, next_due
-from app.base.texts import counted, named_text, plural
-from app.base.values import Bound, DeliveryState, Percentile, Rule, RuleKind, RunStatus, Severity, TimeText, Verdict
+from app.base.texts import counted, plural
+from app.base.values import Bound, DeliveryState, Percentile, Rule, RuleKind, RunStatus, Severity
 
 
 class AlertState(StrEnum):
@@ -45,6 +53,13 @@ class TransitionType(StrEnum):
     ACKNOWLEDGED = "acknowledged"
     REMINDED = "reminded"
     RESOLVED = "resolved"
+
+
+NON_REPEATING: Final = frozenset({TransitionType.OPENED, TransitionType.ESCALATED, TransitionType.UPDATED})
+"""Changes of an alert that are worth one notification; where it is withheld, it is sent later or by another."""
+
+TRIGGERS: Final = NON_REPEATING | {TransitionType.REMINDED}
+"""Notifications of a fault; the others mean nothing to a receiver that got none of these."""
 
 
 class Retirement(StrEnum):
@@ -270,12 +285,12 @@ def decide_no_data(overdue: Overdue | None, alert: Member | None, now: datetime)
     )
 
 
-_Step = tuple[AlertState, Severity | None, tuple[TransitionType, ...], str]
+_Change = tuple[AlertState, Severity | None, tuple[TransitionType, ...], str]
 
 
 def _decide_unopened(
     rule: Rule, current: Condition | None, recent: Sequence[Condition], worst: Severity | None
-) -> _Step:
+) -> _Change:
     """Return the new state where nothing is open: only a bad run can open it, whatever older ones were."""
     bad = sum(one.severity is not None for one in recent)
     at_once = rule.open_of == 1 or (current is not None and current.at_once)
@@ -295,7 +310,7 @@ def _decide_unopened(
     return AlertState.FIRING, worst, (TransitionType.OPENED,), why
 
 
-def _decide_open(rule: Rule, alert: Member, current: Condition | None, worst: Severity | None, good: int) -> _Step:
+def _decide_open(rule: Rule, alert: Member, current: Condition | None, worst: Severity | None, good: int) -> _Change:
     if current is None:
         return alert.state, alert.severity, (), f"this run changes nothing, the alert is {alert.state}"
     if current.severity is not None:
@@ -383,12 +398,6 @@ def _runs(rule: Rule) -> str:
     return "runs" if rule.kind is RuleKind.PROBE_ERRORS else "measured runs"
 
 
-NON_REPEATING: Final = frozenset({TransitionType.OPENED, TransitionType.ESCALATED, TransitionType.UPDATED})
-"""Changes of an alert that are worth one notification; where it is withheld, it is sent later or by another."""
-TRIGGERS: Final = NON_REPEATING | {TransitionType.REMINDED}
-"""Notifications of a fault; the others mean nothing to a receiver that got none of these."""
-
-
 class IncidentClass(StrEnum):
     """Kind of fault: alerts of one check and class that are open together are one incident."""
 
@@ -465,6 +474,217 @@ class Recipients:
         return tuple(hook for hook in self.hooks if hook not in self.unreachable)
 
 
+UPDATE_EVERY: Final = timedelta(hours=1)
+"""Least time between two `alert.updated` of an incident."""
+
+_LEAD_ORDER: Final = (RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.EMBEDDING, RuleKind.REGRESSION, RuleKind.DROP)
+"""Of equally grave alerts, one that names the cause or the canaries leads the notification."""
+
+_OUTSTANDING: Final = frozenset({Suppression.SILENCED, Suppression.RECENT_UPDATE})
+"""Suppressions of changes that are sent later if the alert still fires."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Changes of one incident: alerts that enter it, one notification at most, and why."""
+
+    incident_id: int | None
+    """None = it is opened by this step."""
+    incident_class: IncidentClass
+    severity: Severity
+    """That of the incident after the step."""
+    type: TransitionType | None = None
+    """Type of the notification; None = none is sent."""
+    alert_id: int | None = None
+    """The alert whose newest transition the notification is about; None = none is sent."""
+    joining: tuple[int, ...] = ()
+    """Alerts that enter the incident."""
+    suppressed: Mapping[int, Suppression] = field(default_factory=dict)
+    """To be recorded with the newest transition of these alerts."""
+    send: tuple[int, ...] = ()
+    """Hooks that get a delivery."""
+    deferred_hooks: tuple[int, ...] = ()
+    """Disabled hooks that may have got a trigger: their resolve waits until they are enabled."""
+    cancel: tuple[int, ...] = ()
+    """Deliveries never attempted that are no longer sent."""
+    reason: str
+    """A sentence for people."""
+
+
+def plan_notifications(
+    members: Sequence[Member],
+    incidents: Sequence[OpenIncident],
+    recipients: Recipients,
+    *,
+    now: datetime,
+    remind_every: timedelta | None = None,
+) -> list[Step]:
+    """Notifications for all unresolved and just resolved alerts of one check together, a step per incident.
+
+    `incidents`: those of the check that are open. At most one of a class, but for those that were made of alerts of
+    before there were incidents: new alerts enter the oldest that goes on. `remind_every`: None = no reminders.
+    """
+    steps: list[Step] = []
+    for incident_class in IncidentClass:
+        of_class = [one for one in members if class_of(one.kind) is incident_class]
+        entering = [one for one in of_class if one.incident_id is None and one.is_notifiable]
+        running = sorted((one for one in incidents if one.incident_class is incident_class), key=lambda one: one.id)
+        inside = {one.id: [each for each in of_class if each.incident_id == one.id] for one in running}
+        going_on = [one for one in running if any(each.state in OPEN for each in inside[one.id])]
+        host = next(iter([*going_on, *running]), None)  # the oldest with an open alert, else the oldest
+        for incident in running:
+            joining = entering if incident is host else []
+            step = _step(incident, inside[incident.id], joining, recipients, now=now, remind_every=remind_every)
+            steps += [step] if step is not None else []
+        if host is None and entering:
+            steps.append(_open_step(incident_class, entering, recipients))
+    return steps
+
+
+def _open_step(incident_class: IncidentClass, entering: Sequence[Member], recipients: Recipients) -> Step:
+    lead = _lead(entering)
+    joining = tuple(one.alert_id for one in entering)
+    quiet = Step(incident_id=None, incident_class=incident_class, severity=lead.severity, joining=joining, reason="")
+    return _notification(quiet, TransitionType.OPENED, lead, entering, recipients.reachable)
+
+
+def _step(
+    incident: OpenIncident,
+    members: Sequence[Member],
+    joining: Sequence[Member],
+    recipients: Recipients,
+    *,
+    now: datetime,
+    remind_every: timedelta | None,
+) -> Step | None:
+    """Step of an open incident; None = nothing changes."""
+    if not joining and not any(one.state in OPEN for one in members):
+        return _resolve(incident, members, recipients)
+    notifiable = [one for one in (*members, *joining) if one.is_notifiable]
+    is_critical = incident.severity is Severity.CRITICAL
+    graver = [one for one in notifiable if one.severity is Severity.CRITICAL and not is_critical]
+    news = [
+        *(
+            one
+            for one in members
+            if one.is_notifiable and (one.change in NON_REPEATING or one.suppression in _OUTSTANDING)
+        ),
+        *(one for one in joining if one.severity is Severity.CRITICAL),
+    ]
+    covered = [*joining, *(one for one in members if one.change is TransitionType.RESOLVED)]
+    quiet = Step(
+        incident_id=incident.id,
+        incident_class=incident.incident_class,
+        severity=incident.severity,
+        joining=tuple(one.alert_id for one in joining),
+        suppressed={one.alert_id: Suppression.INCIDENT_OPEN for one in covered},
+        reason="Not sent: its incident is open already.",
+    )
+    if graver:
+        lead = _lead(graver)
+        step = _notification(quiet, TransitionType.ESCALATED, lead, news, recipients.reachable)
+        return replace(step, severity=lead.severity)
+    if news and (incident.updated_at is None or incident.updated_at + UPDATE_EVERY <= now):
+        return _notification(quiet, TransitionType.UPDATED, _lead(news), news, recipients.reachable)
+    due = reminder_due(members, incident.deliveries, remind_every)
+    if not news and not joining and due is not None and due <= now:
+        waiting = {one.hook for one in incident.deliveries if one.state is DeliveryState.PENDING}
+        if hooks := tuple(hook for hook in recipients.reachable if hook not in waiting):
+            lead = _lead([one for one in members if _calls_for_reminder(one)])
+            return _notification(quiet, TransitionType.REMINDED, lead, news, hooks)
+    recent = [one.alert_id for one in news if one.suppression is not Suppression.RECENT_UPDATE]
+    if not covered and not recent:
+        return None
+    return replace(quiet, suppressed={**quiet.suppressed, **dict.fromkeys(recent, Suppression.RECENT_UPDATE)})
+
+
+def _notification(
+    quiet: Step, change: TransitionType, lead: Member, news: Iterable[Member], hooks: tuple[int, ...]
+) -> Step:
+    """Return a step with a notification about an alert, which covers the others that are news too."""
+    suppressed = {**quiet.suppressed, **_suppress_others(news, lead)}
+    suppressed.pop(lead.alert_id, None)
+    return replace(
+        quiet,
+        type=change,
+        alert_id=lead.alert_id,
+        suppressed=suppressed,
+        send=hooks,
+        reason="Sent to the hooks of the check." if hooks else "Not sent: the check has no hook that is enabled.",
+    )
+
+
+def _lead(candidates: Sequence[Member]) -> Member:
+    """Return the alert a notification is about: the gravest, then by `_LEAD_ORDER`, then the oldest."""
+
+    def order(one: Member) -> tuple[bool, int, int]:
+        place = _LEAD_ORDER.index(one.kind) if one.kind in _LEAD_ORDER else len(_LEAD_ORDER)
+        return one.severity is not Severity.CRITICAL, place, one.alert_id
+
+    return min(candidates, key=order)
+
+
+def _resolve(incident: OpenIncident, members: Sequence[Member], recipients: Recipients) -> Step | None:
+    """Step that sends the resolve where a trigger may have arrived, and cancels deliveries never attempted."""
+    ended = [one for one in members if one.change is TransitionType.RESOLVED]
+    if not ended:
+        return None
+    triggers = _triggers(incident.deliveries)
+    reached = {one.hook for one in triggers if one.attempts > 0}
+    unsent = tuple(one.id for one in triggers if one.state is DeliveryState.PENDING and one.attempts == 0)
+    hooks = tuple(dict.fromkeys(one.hook for one in triggers if one.hook in reached))
+    send = tuple(hook for hook in hooks if hook not in recipients.unreachable)
+    deferred = tuple(hook for hook in hooks if hook in recipients.disabled)
+    if send:
+        reason = "Sent to every hook that may have got a message of the incident."
+    elif deferred:
+        reason = "Not sent yet: the hooks that got the trigger are disabled; they get the resolve once saved again."
+    elif reached:
+        reason = "Not sent: the hooks that got the trigger are disabled or gone."
+    elif unsent:
+        reason = "Cancelled together with the trigger, which had not been tried yet."
+    else:
+        reason = "Not sent: the incident was never announced."
+    first = next((one for one in ended if one.alert_id == incident.alert_id), None)
+    lead = first or _lead(ended)
+    return Step(
+        incident_id=incident.id,
+        incident_class=incident.incident_class,
+        severity=incident.severity,
+        type=TransitionType.RESOLVED,
+        alert_id=lead.alert_id,
+        suppressed=_suppress_others(ended, lead),
+        send=send,
+        deferred_hooks=deferred,
+        cancel=unsent,
+        reason=reason,
+    )
+
+
+def _triggers(deliveries: Iterable[PastDelivery]) -> list[PastDelivery]:
+    """Return the deliveries of a fault that were sent or still are to be."""
+    return [one for one in deliveries if one.type in TRIGGERS and one.state is not DeliveryState.CANCELLED]
+
+
+def reminder_due(
+    members: Sequence[Member], deliveries: Sequence[PastDelivery], every: timedelta | None
+) -> datetime | None:
+    """When the next reminder of an incident is due if nothing changes; None = never."""
+    if every is None or not any(map(_calls_for_reminder, members)):
+        return None
+    written = [one.written_at for one in _triggers(deliveries) if one.written_at is not None]
+    return max(written) + every if written else None
+
+
+def _calls_for_reminder(one: Member) -> bool:
+    return one.is_notifiable and not one.acknowledged and one.change is None
+
+
+def _suppress_others(others: Iterable[Member], lead: Member) -> dict[int, Suppression]:
+    """Suppressions of the alerts that the notification about the lead covers too."""
+    return {one.alert_id: Suppression.INCIDENT_OPEN for one in others if one is not lead}
+
+
 def still_firing(reason: str, since: datetime, now: datetime) -> str:
     """Text of a reminder: for how long an incident has been open, and why."""
     minutes = max(int((now - since).total_seconds() // 60), 0)
@@ -472,147 +692,3 @@ def still_firing(reason: str, since: datetime, now: datetime) -> str:
     spans = ((days, "day"), (hours, "hour"), (minutes % 60, "minute"))
     length = " and ".join([counted(count, unit) for count, unit in spans if count][:2])
     return f"Still firing{f' after {length}' if length else ''}: {reason}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
-    """The next change of a rule's alert. Exactly one of the two sentences is set."""
-
-    to_open: str | None = None
-    to_close: str | None = None
-    bad_runs_to_open: int | None = None
-    """Bad runs in a row that would open it; None where it is not opened by runs."""
-    good_runs_to_close: int | None = None
-
-
-def outlook(rule: Rule, window: Sequence[Observation], alert: Member | None, unmeasured: Sequence[str] = ()) -> Outlook:
-    """Return what would open a rule's alert or, where it is open, close it. `window`: as in `decide`.
-
-    `unmeasured`: keys of the canaries, degraded when it opened, that the newest run did not measure: no run that leaves
-    them out resolves it, however good it is.
-    """
-    if alert is None or alert.state not in OPEN:
-        return _opening(rule, window)
-    closing = _closing(rule, window, alert)
-    if not unmeasured:
-        return closing
-    be, which = ("is", "the canary was") if len(unmeasured) == 1 else ("are", "they were")
-    names = named_text(unmeasured)
-    awaited = f"It does not resolve before {names} {be} measured again: {which} degraded when it opened."
-    return replace(closing, to_close=f"{closing.to_close} {awaited}")
-
-
-def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:
-    if rule.kind is RuleKind.NO_DATA:
-        return Outlook(to_open="It opens when no run has completed by the second scheduled time after the last run.")
-    if rule.kind is RuleKind.REGRESSION:
-        return Outlook(to_open="It opens when the detector raises an alarm, which weighs all canaries over many runs.")
-    bad = [one.condition.severity is not None for one in window if one.condition.measured][-rule.open_of :]
-    needed = next(
-        more for more in range(1, rule.open_bad + 1) if sum([*bad, *[True] * more][-rule.open_of :]) >= rule.open_bad
-    )
-    if rule.open_of == 1:
-        return Outlook(to_open="It opens at once, with the first bad run.", bad_runs_to_open=needed)
-    runs = "run" if rule.kind is RuleKind.PROBE_ERRORS else "measured run"
-    bad_text = f"{sum(bad)} of the last {counted(len(bad), runs)} {'was' if sum(bad) == 1 else 'were'} bad"
-    rows = "in a row " if needed > 1 else ""
-    return Outlook(
-        to_open=(
-            f"It opens when {rule.open_bad} of {rule.open_of} are bad; {bad_text}, "
-            f"so {counted(needed, 'more bad run')} {rows}would open it."
-        ),
-        bad_runs_to_open=needed,
-    )
-
-
-def _closing(rule: Rule, window: Sequence[Observation], alert: Member) -> Outlook:
-    if rule.kind is RuleKind.NO_DATA:
-        return Outlook(to_close="It resolves when a run completes, whatever its verdict.", good_runs_to_close=1)
-    if rule.kind is RuleKind.REGRESSION:
-        times = counted(rule.detector_close, "good run")
-        return Outlook(to_close=f"It resolves when the detector ends its alarm, after {times} in a row.")
-    good = good_runs(alert, window)
-    needed = max(rule.close - good, 1)
-    margin = f", beyond the margin of {rule.margin:g}" if rule.margin else ""
-    return Outlook(
-        to_close=(
-            f"It resolves after {counted(rule.close, 'good run')}{' in a row' if rule.close > 1 else ''}{margin}; "
-            f"{good} {plural(good, 'run')} {'was' if good == 1 else 'were'} good in a row so far."
-        ),
-        good_runs_to_close=needed,
-    )
-
-
-def recovery_state(verdict: str | None, alerts: Mapping[str, int]) -> str | None:
-    """Return what a check is while its newest run is healthy and alerts are open, `recovering` or `firing`; else None.
-
-    `alerts`: unresolved ones by state and severity, such as `firing critical`.
-    """
-    states = {name.partition(" ")[0] for name, count in alerts.items() if count} & {str(state) for state in OPEN}
-    if verdict != Verdict.HEALTHY or not states:
-        return None
-    return str(AlertState.FIRING if AlertState.FIRING in states else AlertState.RECOVERING)
-
-
-def recovery_text(open_alerts: Sequence[tuple[AlertState, int | None]], unmeasured: Sequence[str] = ()) -> str:
-    """Sentence on the open alerts of a check whose newest run is healthy, with the good runs each still needs.
-
-    None: it is the detector that ends it. `unmeasured`: canaries that have to be measured before.
-    """
-    one = len(open_alerts) == 1
-    begin = "Recovering" if all(state is AlertState.RECOVERING for state, _ in open_alerts) else "Healthy in this run"
-    still = f"{counted(len(open_alerts), 'alert')} {'is' if one else 'are'} still open"
-    needed = [runs for _, runs in open_alerts if runs is not None]
-    after = f"after {counted(max(needed), 'more good run')}" if needed else ""
-    detector = "when the detector ends its alarm" if len(needed) < len(open_alerts) else ""
-    ends = " and ".join(filter(None, (after, detector)))
-    awaited = f", but not before {named_text(unmeasured)} {'is' if len(unmeasured) == 1 else 'are'} measured"
-    return f"{begin}: {still}, and {'resolves' if one else 'resolve'} {ends}{awaited if unmeasured else ''}."
-
-
-class TransitionView(TypedDict):
-    """A change of an alert."""
-
-    at: TimeText
-    type: TransitionType
-    severity: Severity
-    reason: str
-    run_id: str | None
-    suppressed: str | None
-    """Why it was not sent."""
-    silence: str | None
-    evidence: RuleEvidence
-    """The evaluated numbers; each kind of rule has evidence of its own."""
-
-
-class AlertFields(TypedDict):
-    """An alert without its transitions."""
-
-    id: str
-    check: str
-    rule: str
-    kind: RuleKind
-    scope: str
-    severity: Severity
-    state: AlertState
-    opened_at: TimeText | None
-    resolved_at: TimeText | None
-    acknowledged_at: TimeText | None
-    acknowledged_by: str | None
-    reason: str
-    evidence: RuleEvidence
-    since_run: str | None
-    incident_id: str | None
-    dedupe_key: str
-
-
-class AlertView(AlertFields):
-    """An alert with its transitions, the oldest first."""
-
-    transitions: list[TransitionView]
-
-
-class ExplainedTransition(TransitionView):
-    """A change of an alert with what its changed canaries have in common."""
-
-    fleet: FleetView | None

@@ -1,16 +1,40 @@
-"""The words of an alert: its summary in one sentence, the name of what a rule watches, and what to do next."""
+"""The words of an alert: its summary in one sentence, the name of what a rule watches, and what to do next.
+
+Below: what will open or close an alert next, how a check recovers, and alerts as JSON on the wire.
+"""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from app.alerts.domain import MOST_NAMED, ChangedCanaries, cause_suffix, changed_text, commonest_first, predicate_text
+from typing_extensions import TypedDict
+
+from app.alerts.domain import (
+    MOST_NAMED,
+    ChangedCanaries,
+    FleetView,
+    RuleEvidence,
+    cause_suffix,
+    changed_text,
+    commonest_first,
+    predicate_text,
+)
 from app.alerts.domain.rules import SlowerLimits
-from app.alerts.domain.state import TransitionType
-from app.base.texts import LATENCY_NAMES, bound_text, counted, duration_text, ratio_text, seconds_text, short_name
-from app.base.values import Cause, Outcome, Percentile, RuleKind, Severity
+from app.alerts.domain.state import OPEN, AlertState, Member, Observation, TransitionType, good_runs
+from app.base.texts import (
+    LATENCY_NAMES,
+    bound_text,
+    counted,
+    duration_text,
+    named_text,
+    plural,
+    ratio_text,
+    seconds_text,
+    short_name,
+)
+from app.base.values import Cause, Outcome, Percentile, Rule, RuleKind, Severity, TimeText, Verdict
 from app.catalog.domain import labelled
 from app.retrievers.domain.probes import FailureSummary
 from app.retrievers.domain.retrievers import EMBEDDER_AT
@@ -378,3 +402,147 @@ def _canaries(changed: ChangedCanaries | None) -> str:
         return changed.shared_advice
     causes = [cause for cause, _ in commonest_first(changed.causes)[:MOST_NAMED]]
     return " ".join(CAUSE_ADVICE[cause] for cause in causes) or _UNKNOWN_CAUSE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """The next change of a rule's alert. Exactly one of the two sentences is set."""
+
+    to_open: str | None = None
+    to_close: str | None = None
+    bad_runs_to_open: int | None = None
+    """Bad runs in a row that would open it; None where it is not opened by runs."""
+    good_runs_to_close: int | None = None
+
+
+def outlook(rule: Rule, window: Sequence[Observation], alert: Member | None, unmeasured: Sequence[str] = ()) -> Outlook:
+    """Return what would open a rule's alert or, where it is open, close it. `window`: as in `decide`.
+
+    `unmeasured`: keys of the canaries, degraded when it opened, that the newest run did not measure: no run that leaves
+    them out resolves it, however good it is.
+    """
+    if alert is None or alert.state not in OPEN:
+        return _opening(rule, window)
+    closing = _closing(rule, window, alert)
+    if not unmeasured:
+        return closing
+    be, which = ("is", "the canary was") if len(unmeasured) == 1 else ("are", "they were")
+    names = named_text(unmeasured)
+    awaited = f"It does not resolve before {names} {be} measured again: {which} degraded when it opened."
+    return replace(closing, to_close=f"{closing.to_close} {awaited}")
+
+
+def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:
+    if rule.kind is RuleKind.NO_DATA:
+        return Outlook(to_open="It opens when no run has completed by the second scheduled time after the last run.")
+    if rule.kind is RuleKind.REGRESSION:
+        return Outlook(to_open="It opens when the detector raises an alarm, which weighs all canaries over many runs.")
+    bad = [one.condition.severity is not None for one in window if one.condition.measured][-rule.open_of :]
+    needed = next(
+        more for more in range(1, rule.open_bad + 1) if sum([*bad, *[True] * more][-rule.open_of :]) >= rule.open_bad
+    )
+    if rule.open_of == 1:
+        return Outlook(to_open="It opens at once, with the first bad run.", bad_runs_to_open=needed)
+    runs = "run" if rule.kind is RuleKind.PROBE_ERRORS else "measured run"
+    bad_text = f"{sum(bad)} of the last {counted(len(bad), runs)} {'was' if sum(bad) == 1 else 'were'} bad"
+    rows = "in a row " if needed > 1 else ""
+    return Outlook(
+        to_open=(
+            f"It opens when {rule.open_bad} of {rule.open_of} are bad; {bad_text}, "
+            f"so {counted(needed, 'more bad run')} {rows}would open it."
+        ),
+        bad_runs_to_open=needed,
+    )
+
+
+def _closing(rule: Rule, window: Sequence[Observation], alert: Member) -> Outlook:
+    if rule.kind is RuleKind.NO_DATA:
+        return Outlook(to_close="It resolves when a run completes, whatever its verdict.", good_runs_to_close=1)
+    if rule.kind is RuleKind.REGRESSION:
+        times = counted(rule.detector_close, "good run")
+        return Outlook(to_close=f"It resolves when the detector ends its alarm, after {times} in a row.")
+    good = good_runs(alert, window)
+    needed = max(rule.close - good, 1)
+    margin = f", beyond the margin of {rule.margin:g}" if rule.margin else ""
+    return Outlook(
+        to_close=(
+            f"It resolves after {counted(rule.close, 'good run')}{' in a row' if rule.close > 1 else ''}{margin}; "
+            f"{good} {plural(good, 'run')} {'was' if good == 1 else 'were'} good in a row so far."
+        ),
+        good_runs_to_close=needed,
+    )
+
+
+def recovery_state(verdict: str | None, alerts: Mapping[str, int]) -> str | None:
+    """Return what a check is while its newest run is healthy and alerts are open, `recovering` or `firing`; else None.
+
+    `alerts`: unresolved ones by state and severity, such as `firing critical`.
+    """
+    states = {name.partition(" ")[0] for name, count in alerts.items() if count} & {str(state) for state in OPEN}
+    if verdict != Verdict.HEALTHY or not states:
+        return None
+    return str(AlertState.FIRING if AlertState.FIRING in states else AlertState.RECOVERING)
+
+
+def recovery_text(open_alerts: Sequence[tuple[AlertState, int | None]], unmeasured: Sequence[str] = ()) -> str:
+    """Sentence on the open alerts of a check whose newest run is healthy, with the good runs each still needs.
+
+    None: it is the detector that ends it. `unmeasured`: canaries that have to be measured before.
+    """
+    one = len(open_alerts) == 1
+    begin = "Recovering" if all(state is AlertState.RECOVERING for state, _ in open_alerts) else "Healthy in this run"
+    still = f"{counted(len(open_alerts), 'alert')} {'is' if one else 'are'} still open"
+    needed = [runs for _, runs in open_alerts if runs is not None]
+    after = f"after {counted(max(needed), 'more good run')}" if needed else ""
+    detector = "when the detector ends its alarm" if len(needed) < len(open_alerts) else ""
+    ends = " and ".join(filter(None, (after, detector)))
+    awaited = f", but not before {named_text(unmeasured)} {'is' if len(unmeasured) == 1 else 'are'} measured"
+    return f"{begin}: {still}, and {'resolves' if one else 'resolve'} {ends}{awaited if unmeasured else ''}."
+
+
+class TransitionView(TypedDict):
+    """A change of an alert."""
+
+    at: TimeText
+    type: TransitionType
+    severity: Severity
+    reason: str
+    run_id: str | None
+    suppressed: str | None
+    """Why it was not sent."""
+    silence: str | None
+    evidence: RuleEvidence
+    """The evaluated numbers; each kind of rule has evidence of its own."""
+
+
+class AlertFields(TypedDict):
+    """An alert without its transitions."""
+
+    id: str
+    check: str
+    rule: str
+    kind: RuleKind
+    scope: str
+    severity: Severity
+    state: AlertState
+    opened_at: TimeText | None
+    resolved_at: TimeText | None
+    acknowledged_at: TimeText | None
+    acknowledged_by: str | None
+    reason: str
+    evidence: RuleEvidence
+    since_run: str | None
+    incident_id: str | None
+    dedupe_key: str
+
+
+class AlertView(AlertFields):
+    """An alert with its transitions, the oldest first."""
+
+    transitions: list[TransitionView]
+
+
+class ExplainedTransition(TransitionView):
+    """A change of an alert with what its changed canaries have in common."""
+
+    fleet: FleetView | None

@@ -29,9 +29,8 @@ from app.alerts.domain.state import (
     decide,
     decide_no_data,
     no_data_expected,
-    outlook,
 )
-from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, alert_advice, alert_summary
+from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, alert_advice, alert_summary, outlook
 from app.alerts.service import transitions as alert_transitions
 from app.alerts.service import views as alert_views
 from app.alerts.service.evidence import TransitionEvidence, explain, list_changed

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from app.alerts import store as alerts
-from app.alerts.domain.incidents import Step, plan_notifications, reminder_due
 from app.alerts.domain.state import (
     NON_REPEATING,
     OPEN,
@@ -20,10 +19,13 @@ from app.alerts.domain.state import (
     OpenIncident,
     PastDelivery,
     Recipients,
+    Step,
     Suppression,
     TransitionType,
     class_of,
     dedupe_keys,
+    plan_notifications,
+    reminder_due,
 )
 from app.alerts.silences.service import find_silences, silences_of
 from app.alerts.store import AlertRow, IncidentRow, TransitionRow

@@ -14,20 +14,16 @@ from typing import Any, Final, cast
 from app.alerts import store as alerts
 from app.alerts.domain import ChangedCanaries, RuleEvidence, SinceView, StoredEvidence
 from app.alerts.domain.rules import SlowerLimits
-from app.alerts.domain.state import (
-    NON_REPEATING,
-    OPEN,
-    RETIRED,
-    TRIGGERS,
+from app.alerts.domain.state import NON_REPEATING, OPEN, RETIRED, TRIGGERS, AlertState, Retirement, TransitionType
+from app.alerts.domain.summaries import (
+    NOT_ABOUT_CANARIES,
+    AlertFacts,
     AlertFields,
-    AlertState,
     AlertView,
     ExplainedTransition,
-    Retirement,
-    TransitionType,
     TransitionView,
+    alert_summary,
 )
-from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, AlertFacts, alert_summary
 from app.alerts.service.evidence import Explanation, explain_all, since, since_all
 from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us

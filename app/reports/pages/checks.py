@@ -24,8 +24,8 @@ from markupsafe import Markup
 from starlette.types import Receive, Scope, Send
 
 from app.alerts.documents import protection_text, rule_in_words, rules_in_force
-from app.alerts.domain.state import OPEN, AlertState, recovery_text
-from app.alerts.domain.summaries import CAUSE_ADVICE
+from app.alerts.domain.state import OPEN, AlertState
+from app.alerts.domain.summaries import CAUSE_ADVICE, recovery_text
 from app.alerts.service import explanations, transitions
 from app.alerts.service.explanations import CheckAlerting
 from app.answers.service import answering

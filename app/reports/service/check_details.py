@@ -10,8 +10,7 @@ from typing import Any
 
 from app.alerts import store as alerts
 from app.alerts.domain import ChangedCanaries, FleetView
-from app.alerts.domain.state import AlertView, recovery_state
-from app.alerts.domain.summaries import NOT_ABOUT_CANARIES
+from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, AlertView, recovery_state
 from app.alerts.service import evidence
 from app.alerts.service import views as alert_views
 from app.alerts.service.evidence import Explanation, list_changed
