@@ -16,8 +16,11 @@ from sqlalchemy import Connection
 
 from app.base.db.engine import blocks, insert_new, insert_one, insert_selected, new_ids, read_body
 from app.base.db.rows import StagedRows, numbers, row_table, staged_table
+from app.base.documents.parsing import parse_document
+from app.base.errors import InvalidInputError
+from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.tables import canaries, canary_versions, definition_versions, definitions, suite_versions
-from app.scoring.suites import suite_hash
+from app.scoring.suites import Member, UnusableSuiteError, suite_hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,12 +171,21 @@ def save_definition(
     )
     if definition_id is None:  # another replica created it in between
         return save_definition(connection, kind, slug, content, managed_by=managed_by, source=source, now=now)
-    version_id = _save_version(connection, definition_id, content, now)
+    versions = definition_versions
+    same = sa.and_(versions.c.definition_id == definition_id, versions.c.hash == content.hash)
+    insert_new(
+        connection,
+        versions,
+        ("definition_id", "hash", "body", "secrets", "created_at"),
+        [(definition_id, content.hash, json.dumps(content.body), content.secrets, now)],
+    )
+    # An old version coming back into force: its secrets were encrypted under the key of their day.
+    connection.execute(sa.update(versions).where(same).values(secrets=content.secrets))
     connection.execute(
         sa.update(definitions)
         .where(definitions.c.id == definition_id)
         .values(
-            version_id=version_id,
+            version_id=connection.execute(sa.select(versions.c.id).where(same)).scalar_one(),
             managed_by=managed_by,
             source=source,
             revision=definitions.c.revision + 1,
@@ -184,20 +196,6 @@ def save_definition(
         )
     )
     return definition_id
-
-
-def _save_version(connection: Connection, definition_id: int, content: Content, now: int) -> int:
-    table = definition_versions
-    same = sa.and_(table.c.definition_id == definition_id, table.c.hash == content.hash)
-    insert_new(
-        connection,
-        table,
-        ("definition_id", "hash", "body", "secrets", "created_at"),
-        [(definition_id, content.hash, json.dumps(content.body), content.secrets, now)],
-    )
-    # An old version coming back into force: its secrets were encrypted under the key of their day.
-    connection.execute(sa.update(table).where(same).values(secrets=content.secrets))
-    return int(connection.execute(sa.select(table.c.id).where(same)).scalar_one())
 
 
 def archive_definition(connection: Connection, definition_id: int, now: int) -> None:
@@ -306,18 +304,10 @@ class CanaryRow(CanaryHead):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrozenVersion:
-    """A suite version: its canary list as (canary id, version id) in order."""
-
-    suite_id: int
-    hash: str
-    members: Sequence[tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedMembers:
+class CanaryList:
     """The canary list of a suite at a revision, packed as it is frozen."""
 
+    suite_id: int
     revision: int
     hash: str
     packed: bytes
@@ -325,18 +315,7 @@ class ListedMembers:
     @property
     def members(self) -> list[tuple[int, int]]:
         """The same as (canary id, version id) in order."""
-        return _unpacked(self.packed)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryVersion:
-    """A version of a canary."""
-
-    canary_id: int
-    version_id: int
-    key: str
-    hash: str
-    body: Mapping[str, Any]
+        return [(canary, version) for canary, version in np.frombuffer(self.packed, "<i8").reshape(-1, 2).tolist()]
 
 
 def list_canaries(
@@ -417,7 +396,7 @@ _IN_FORCE = (
 )
 
 
-def list_members(connection: Connection, suite_id: int) -> ListedMembers:
+def list_members(connection: Connection, suite_id: int) -> CanaryList:
     """Return the current canary list of a suite, without bodies."""
     revision = connection.execute(sa.select(definitions.c.revision).where(definitions.c.id == suite_id)).scalar_one()
     statement = (
@@ -427,18 +406,20 @@ def list_members(connection: Connection, suite_id: int) -> ListedMembers:
         .order_by(canaries.c.id)
     )
     rows = connection.execute(statement).all()
-    return ListedMembers(
+    return CanaryList(
+        suite_id=suite_id,
         revision=revision,
         hash=suite_hash([(row.key, row.hash) for row in rows]),
         packed=np.array([(row.id, row.version_id) for row in rows], dtype="<i8").tobytes(),
     )
 
 
-def freeze_suite(connection: Connection, suite_id: int, listed: ListedMembers, now: int) -> int | None:
+def freeze_suite(connection: Connection, listed: CanaryList, now: int) -> int | None:
     """Freeze the canary list of a suite and return its version; None where the suite is of another revision by now.
 
     One that another froze meanwhile stands.
     """
+    suite_id = listed.suite_id
     place = sa.and_(suite_versions.c.suite_id == suite_id, suite_versions.c.revision == listed.revision)
     in_force = sa.select(definitions.c.revision).where(definitions.c.id == suite_id).with_for_update()
     if connection.execute(in_force).scalar_one() != listed.revision:
@@ -477,14 +458,17 @@ def _hash_lists(connection: Connection, suite_ids: Sequence[int]) -> dict[int, s
     return {suite_id: suite_hash(listed) for suite_id, listed in members.items()}
 
 
-def frozen_version(connection: Connection, version_id: int) -> FrozenVersion:
+def frozen_version(connection: Connection, version_id: int) -> CanaryList:
     """Return a frozen canary list."""
     row = connection.execute(sa.select(suite_versions).where(suite_versions.c.id == version_id)).one()
-    return FrozenVersion(suite_id=row.suite_id, hash=row.hash, members=_unpacked(row.members))
+    return CanaryList(suite_id=row.suite_id, revision=row.revision, hash=row.hash, packed=row.members)
 
 
-def canary_versions_of(connection: Connection, version_ids: Sequence[int]) -> Iterator[CanaryVersion]:
-    """Return versions of canaries, in no particular order; by one statement, however many they are."""
+def read_members(connection: Connection, version_ids: Sequence[int]) -> Iterator[Member]:
+    """Return versions of canaries, in no particular order; by one statement, however many they are.
+
+    Raises UnusableSuiteError for one that is invalid in this release.
+    """
     wanted = numbers(connection, "wanted", ["id"], [(version_id,) for version_id in version_ids])
     columns = (canary_versions.c.id.label("version_id"), canary_versions.c.canary_id, canary_versions.c.hash)
     statement = (
@@ -493,7 +477,11 @@ def canary_versions_of(connection: Connection, version_ids: Sequence[int]) -> It
         .join(canaries, canaries.c.id == canary_versions.c.canary_id)
     )
     for row in connection.execute(statement):
-        yield CanaryVersion(**{**row._asdict(), "body": read_body(connection, "canary", row.body)})
+        try:
+            canary = parse_document(CanaryDocument, read_body(connection, "canary", row.body)).to_domain()
+        except InvalidInputError as error:
+            raise UnusableSuiteError(f"canary '{row.key}' cannot be used as it is defined: {error}") from None
+        yield Member(canary_id=row.canary_id, version_id=row.version_id, key=canary.key, hash=row.hash, canary=canary)
 
 
 def places_of(
@@ -541,10 +529,6 @@ def bodies_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, d
         rows = connection.execute(held)
         found.update((row.id, read_body(connection, "canary", row.body)) for row in rows)
     return found
-
-
-def _unpacked(packed: bytes) -> list[tuple[int, int]]:
-    return [(canary, version) for canary, version in np.frombuffer(packed, "<i8").reshape(-1, 2).tolist()]
 
 
 CanaryToSave = tuple[str, str, str | None, str | None]

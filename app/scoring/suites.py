@@ -1,7 +1,6 @@
 """A suite version as an immutable value: canaries, judgments, matcher, groups; its composition, and its power.
 
-Power is how small a loss so many canaries can notice, and what advice follows. `catalog.service.snapshots` loads
-suites.
+Power is how small a loss so many canaries can notice, and what advice follows. `catalog.service.suites` loads suites.
 """
 
 import json

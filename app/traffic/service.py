@@ -33,7 +33,7 @@ from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.service import edits, suites
 from app.catalog.service.references import load_canaries, require
-from app.catalog.service.snapshots import load_suite
+from app.catalog.service.suites import load_suite
 from app.catalog.store import Definition
 from app.records.store import results
 from app.records.store.results import RunRow

@@ -16,7 +16,7 @@ from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import edits, references
 from app.catalog.service.edits import API, FILE, Change
-from app.catalog.service.snapshots import freeze_suite, load_suite
+from app.catalog.service.suites import freeze_suite, load_suite
 from app.catalog.tables import definition_versions
 from app.definitions.service import applying, definitions
 from app.hooks.documents import HookDocument

@@ -57,7 +57,7 @@ from app.base.texts import counted, named_text
 from app.base.values import JUDGED, Aggregates, Canary, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
 from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service.snapshots import load_suite
+from app.catalog.service.suites import load_suite
 from app.catalog.store import Definition
 from app.detection import store as detectors
 from app.detection.domain import Change

@@ -67,7 +67,7 @@ from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument, join_secrets
 from app.catalog.service.references import find_check, find_run
-from app.catalog.service.snapshots import load_inputs
+from app.catalog.service.suites import load_inputs
 from app.records.store import recording, results
 from app.records.store.results import RunRow
 from app.retrievers.domain.retrievers import AnswerSource

@@ -56,7 +56,6 @@ from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.vault import Vault
 from app.base.views import time_text, view_of
 from app.catalog import store as catalog
-from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.references import checks_in_force, require
 from app.catalog.store import Definition
@@ -154,8 +153,7 @@ def _make_items(connection: Connection, task: TaskRow, found: Collection[DrawnRo
 
     Neither a token nor anything beside it tells what the judge said.
     """
-    versions = catalog.canary_versions_of(connection, sorted({one.canary_version_id for one in found}))
-    canaries = {one.version_id: CanaryDocument.model_validate(one.body) for one in versions}
+    canaries = catalog.bodies_of(connection, {one.canary_version_id for one in found})
     depths = {
         check_id: CheckDocument.model_validate(catalog.definition_by_id(connection, check_id).body).k
         for check_id in {one.check_id for one in found}
@@ -169,7 +167,7 @@ def _make_items(connection: Connection, task: TaskRow, found: Collection[DrawnRo
         items[row.id] = DrawnAnswer(
             item=new_item(task, shown, canary_id=row.canary_id, name=f"answer:{row.id}"),
             canary_version_id=row.canary_version_id,
-            beside=AnswerItem(query=canary.query, expected=canary.expected_answer, contexts=contexts),
+            beside=AnswerItem(query=canary["query"], expected=canary["expected_answer"], contexts=contexts),
         )
     return items
 

@@ -39,7 +39,7 @@ from app.catalog.documents.documents import (
     split_secrets,
 )
 from app.catalog.service.references import refuse_named, require_canary, require_floors, require_suite
-from app.catalog.service.snapshots import SuiteOvertakenError
+from app.catalog.service.suites import SuiteOvertakenError
 from app.catalog.store import CanaryHead, CanaryToSave, Content, Definition, StagedCanaries
 from app.hooks import store as outbox
 from app.hooks.documents import HookDocument, receivers

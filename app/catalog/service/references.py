@@ -6,65 +6,19 @@ NotFoundError says which is missing.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
 from app.base.db.engine import Connection, Store, from_us, to_us
-from app.base.documents.fields import Document
-from app.base.errors import (
-    ConflictError,
-    InvalidInputError,
-    NotFoundError,
-    Problem,
-)
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import Schedule, credible_until, parse_schedule
 from app.base.views import id_number
 from app.catalog import store as catalog
-from app.catalog.documents.documents import (
-    CheckDocument,
-)
-from app.catalog.service.snapshots import SuiteOvertakenError, load_suite_in_force
+from app.catalog.documents.documents import CheckDocument
 from app.catalog.store import CanaryHead, CanaryRow, Definition
 from app.records.store import results
 from app.records.store.results import RunRow
-from app.scoring.suites import SuiteFloors, UnusableSuiteError
-
-
-def require_references(connection: Connection, check: CheckDocument, revision: int | None) -> None:
-    """Raise InvalidInputError unless everything a check refers to exists; it is locked until the transaction ends.
-
-    The suite is cached at `revision`, see `load_suite_of`; SuiteOvertakenError where it has another by now.
-    """
-    present = {kind: catalog.hold_definitions(connection, kind, slugs) for kind, slugs in references_of(check).items()}
-    problems = missing_references(check, present)
-    unfit = check.unfit_report_hooks(hook_kinds(connection, check))
-    problems += [Problem(path="report.hooks", message=message) for message in unfit]
-    if not problems:
-        suite = require(catalog.find_definition(connection, "suite", check.suite), f"suite '{check.suite}'")
-        if suite.revision != revision:
-            raise SuiteOvertakenError
-        floors = load_suite_in_force(connection, suite).floors
-        problems = [Problem(path="suite", message=message) for _, message in check.uncomputed_floors(floors)]
-        problems += [Problem(path="rules", message=message) for message in check.unknown_canaries(floors.keys)]
-        problems += answer_problems(check, gives_answers=gives_answers(connection, check.retriever))
-    if problems:
-        raise InvalidInputError(problems)
-
-
-def load_suite_of(connection: Connection, document: Document) -> int | None:
-    """Load the suite of a check into the cache before the transaction of `require_references`; return its revision.
-
-    None where there is none, or the document is no check.
-    """
-    if not isinstance(document, CheckDocument):
-        return None
-    suite = catalog.find_definition(connection, "suite", document.suite)
-    if suite is None:
-        return None
-    with suppress(UnusableSuiteError):
-        assert load_suite_in_force(connection, suite).floors is not None  # noqa: S101 - read for its effect
-    return suite.revision
+from app.scoring.suites import SuiteFloors
 
 
 def require_floors(connection: Connection, suite: str, floors: SuiteFloors) -> None:

@@ -1,24 +1,236 @@
-"""What a suite is worth: the damage it can detect and its composition; and keys for canaries that state none."""
+"""Suites as runs work with them: frozen, loaded by version, and the inputs, yardstick and guide of a check.
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+Snapshots are parsed once per version and process; runs, pages, notifications and rules share them. They are loaded
+before a write transaction, never within one. Below: what a suite is worth, which is the damage it can detect and its
+composition; and keys for canaries that state none.
+"""
 
-from app.base.db.engine import Store
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from app.annotation import store as task_rows
+from app.base.db.engine import Connection, Store, all_cached, cached, to_us
+from app.base.documents.fields import Document
+from app.base.documents.parsing import parse_document
+from app.base.errors import ConflictError, InvalidInputError
 from app.base.values import MAX_GRADE, Canary, Category, Judgment, Segment
+from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, assign_keys, is_key, lacks_key, possible_keys
 from app.catalog.documents.canary_files import Documents
-from app.catalog.domain import CompositionView, CountedReach, SuiteReach
+from app.catalog.documents.documents import CheckDocument, build_inputs, config_hash, join_secrets, with_placeholders
+from app.catalog.domain import (
+    CompositionView,
+    CountedReach,
+    MeasureGuide,
+    SuiteReach,
+    are_self_judged,
+    is_own_pool,
+    retriever_source,
+    task_source,
+)
 from app.catalog.service.references import require
-from app.catalog.service.snapshots import load_suite_in_force
+from app.catalog.store import CanaryList, Definition
+from app.retrievers.documents.retrievers import RetrieverDocument
+from app.retrievers.domain.retrievers import Retriever
+from app.scoring.evaluation import Yardstick
+from app.scoring.runs import RunInputs, RunVersions
 from app.scoring.suites import (
     SEGMENT_TARGETS,
+    Member,
     SuitePower,
     SuiteSnapshot,
     compose,
     coverage_note,
     power_of,
+    suite_hash,
 )
+
+_BYTES_PER_CANARY: Final = 1_200
+"""Size of a canary with two judgments by id in memory, and of what is derived of it."""
+_BYTES_PER_CHARACTER: Final = 6
+"""Size per character of expected texts, which are also held normalised and as word 3-grams."""
+
+
+class SuiteOvertakenError(Exception):
+    """A suite has another revision than the one that was read before the transaction."""
+
+
+def freeze_suite(store: Store, suite_id: int, now: datetime) -> int:
+    """Return the id of a suite's version in force, frozen now if no run has needed it yet.
+
+    The canaries are listed before the transaction, and again where somebody edits the suite in between.
+    """
+    while True:
+        with store.read() as connection:
+            members_by_version = catalog.find_version_in_force(connection, suite_id)
+            if members_by_version is not None:
+                return members_by_version
+            listed = catalog.list_members(connection, suite_id)
+        with store.write() as connection:
+            frozen = catalog.freeze_suite(connection, listed, to_us(now))
+        if frozen is not None:
+            return frozen
+
+
+def load_suite(connection: Connection, version_id: int) -> SuiteSnapshot:
+    """Return a suite version, cached. Raises UnusableSuiteError."""
+    return cached(
+        connection,
+        ("suite", version_id),
+        lambda: _read(connection, catalog.frozen_version(connection, version_id), version_id),
+    )
+
+
+def load_suite_in_force(connection: Connection, suite: Definition) -> SuiteSnapshot:
+    """Return the current state of a suite, frozen or not. Raises UnusableSuiteError."""
+    version_id = catalog.find_version_in_force(connection, suite.id)
+    if version_id is not None:
+        return load_suite(connection, version_id)
+
+    def read() -> tuple[SuiteSnapshot, int]:
+        return _read(connection, catalog.list_members(connection, suite.id), version_id=0)
+
+    return cached(connection, ("suite in force", suite.id, suite.revision), read)
+
+
+def load_suites(connection: Connection, version_ids: Iterable[int]) -> dict[int, SuiteSnapshot]:
+    """Return suite versions by id."""
+    return {version_id: load_suite(connection, version_id) for version_id in sorted(set(version_ids))}
+
+
+def load_corrected(connection: Connection, version_id: int, judged_by: int) -> SuiteSnapshot:
+    """Return a suite version with the canaries of version `judged_by`, where their queries are the same.
+
+    A canary that is absent there or has another query stays unchanged: its ranking answers the old query.
+    """
+
+    def correct() -> tuple[SuiteSnapshot, int]:
+        recorded, now = load_suite(connection, version_id), load_suite(connection, judged_by)
+        members = tuple([_corrected(member, now) for member in recorded.members])
+        digest = suite_hash([(member.key, member.hash) for member in members])
+        snapshot = SuiteSnapshot(version_id=version_id, suite_id=recorded.suite_id, hash=digest, members=members)
+        return snapshot, len(members) * _BYTES_PER_CANARY
+
+    return cached(connection, ("corrected", version_id, judged_by), correct)
+
+
+def _corrected(member: Member, now: SuiteSnapshot) -> Member:
+    position = now.positions.get(member.canary_id)
+    if position is None or now.members[position].canary.query != member.canary.query:
+        return member
+    return now.members[position]
+
+
+def _read(connection: Connection, listed: CanaryList, version_id: int) -> tuple[SuiteSnapshot, int]:
+    """Return a suite version and its size; canaries of other cached versions are not parsed again."""
+    listed_ids = [version for _, version in listed.members]
+    members_by_version: dict[int, Member] = {}
+    for other in all_cached(connection, SuiteSnapshot):
+        if other.suite_id == listed.suite_id:
+            members_by_version.update((member.version_id, member) for member in other.members)
+    missing = [version for version in listed_ids if version not in members_by_version]
+    characters = 0
+    for member in catalog.read_members(connection, missing) if missing else ():
+        members_by_version[member.version_id] = member
+        chunks = (*member.canary.judgments, *member.canary.forbidden)
+        characters += sum(len(judged.text) for judged in chunks if judged.text)
+    members = tuple([members_by_version[version] for version in listed_ids])
+    size = len(members) * _BYTES_PER_CANARY + characters * _BYTES_PER_CHARACTER
+    snapshot = SuiteSnapshot(version_id=version_id, suite_id=listed.suite_id, hash=listed.hash, members=members)
+    return snapshot, size
+
+
+_DOCUMENT_BYTES: Final = 10_000
+"""Approximate size of a check or a retriever in the cache."""
+
+DocumentT = TypeVar("DocumentT", bound=Document)
+
+
+class UnusableDefinitionError(ConflictError):
+    """A stored check or retriever is invalid in this release."""
+
+
+def load_inputs(
+    connection: Connection, versions: RunVersions, *, vault: Vault | None = None, judged_by: int | None = None
+) -> RunInputs:
+    """Return the inputs of a run of these versions; with the judgments of the suite version `judged_by`, if given.
+
+    Without a `vault` the retriever has placeholders for its secrets. Raises UnusableDefinitionError and
+    UnusableSuiteError.
+    """
+    check, check_hash = _load_check(connection, versions.check)
+    retriever, retriever_hash = _load_retriever(connection, versions.retriever, vault)
+    if judged_by is None:
+        suite = load_suite(connection, versions.suite)
+    else:
+        suite = load_corrected(connection, versions.suite, judged_by)
+    return build_inputs(suite, check, retriever, config_hash=config_hash(check_hash, retriever_hash))
+
+
+def load_yardstick(connection: Connection, check_version: int, retriever_version: int) -> Yardstick:
+    """Return the yardstick of versions of a check and a retriever. Raises UnusableDefinitionError."""
+    retriever, _ = _load_retriever(connection, retriever_version, None)
+    check, _ = _load_check(connection, check_version)
+    return check.yardstick(retriever.scorer)
+
+
+def load_guide(connection: Connection, check_version: int) -> MeasureGuide:
+    """Return which measure to read first of runs of this version of a check. Raises UnusableDefinitionError."""
+    return _load_check(connection, check_version)[0].guide
+
+
+def _load_check(connection: Connection, version_id: int) -> tuple[CheckDocument, str]:
+    """Return a check and its hash."""
+
+    def read() -> tuple[tuple[CheckDocument, str], int]:
+        content = catalog.version_body(connection, version_id)
+        return (_parse_stored("the check", CheckDocument, content.body), content.hash), _DOCUMENT_BYTES
+
+    return cached(connection, ("check", version_id), read)
+
+
+def _load_retriever(connection: Connection, version_id: int, vault: Vault | None) -> tuple[Retriever, str]:
+    """Return a retriever and its hash; without a vault, with placeholders for its secrets."""
+    content = catalog.version_body(connection, version_id)
+
+    def read() -> tuple[Retriever, int]:
+        if vault is None:
+            whole = with_placeholders(content.body, secrets_set=True)
+        else:
+            whole = join_secrets(content.body, vault.decrypt(content.secrets))
+        return _parse_stored("the retriever", RetrieverDocument, whole).to_domain(), _DOCUMENT_BYTES
+
+    # Secrets may change without a new version, so their ciphertext is part of the cache key.
+    return cached(connection, ("retriever", version_id, vault is not None and content.secrets), read), content.hash
+
+
+def _parse_stored(name: str, model: type[DocumentT], body: Mapping[str, Any]) -> DocumentT:
+    """Return a stored document, which may be invalid if an older release stored it."""
+    try:
+        return parse_document(model, body)
+    except InvalidInputError as error:
+        raise UnusableDefinitionError(f"{name} cannot be used as it is defined: {error}") from None
+
+
+def is_self_judged(connection: Connection, sources: Sequence[str] | None, retriever: str, *, depth: int) -> bool:
+    """Whether judgments of these sources are all of the first hits of a retriever; None = not all have a source.
+
+    `depth`: how many hits it is asked for. A task counts where it pooled this retriever alone, and nothing deeper; one
+    that is not there does not count.
+    """
+    if not sources:
+        return False
+    slugs = [one.partition(":")[2] for one in sources if one.startswith("task:")]
+    pools = task_rows.documents_of(connection, slugs)
+    own = {
+        task_source(slug)
+        for slug, bodies in pools.items()
+        if all(is_own_pool(one, retriever, depth=depth) for one in bodies)
+    }
+    return are_self_judged(sources, {retriever_source(retriever), *own})
+
 
 _JUDGMENTS: Final = [Judgment(grade=grade) for grade in range(MAX_GRADE + 1)]
 """By grade; power depends on nothing else of a judgment."""

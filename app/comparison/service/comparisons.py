@@ -20,7 +20,7 @@ from app.base.views import rounded_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import Use, self_judged_lines
 from app.catalog.service.references import find_check, find_run
-from app.catalog.service.snapshots import is_self_judged
+from app.catalog.service.suites import is_self_judged
 from app.comparison.domain import (
     CONFIDENCE,
     COVERAGE,

@@ -60,7 +60,7 @@ from app.catalog.service.references import (
     missing_references,
     references_of,
 )
-from app.catalog.service.snapshots import SuiteOvertakenError
+from app.catalog.service.suites import SuiteOvertakenError
 from app.catalog.store import Content, Definition
 from app.definitions.service import definitions
 from app.hooks.documents import HookDocument

@@ -5,6 +5,7 @@ A suggested rule is added to its check here.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -39,15 +40,20 @@ from app.catalog.service.edits import (
     write_content,
 )
 from app.catalog.service.references import (
+    answer_problems,
     find_check,
-    load_suite_of,
+    gives_answers,
+    hook_kinds,
+    missing_references,
+    references_of,
     refuse_used,
     require,
-    require_references,
 )
+from app.catalog.service.suites import SuiteOvertakenError, load_suite_in_force
 from app.catalog.store import Definition
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
+from app.scoring.suites import UnusableSuiteError
 
 
 def put(
@@ -100,6 +106,42 @@ def put(
             return after, before is None or before.archived_at is not None
 
     return plan_and_write(store, partial(load_suite_of, document=document), write)
+
+
+def require_references(connection: Connection, check: CheckDocument, revision: int | None) -> None:
+    """Raise InvalidInputError unless everything a check refers to exists; it is locked until the transaction ends.
+
+    The suite is cached at `revision`, see `load_suite_of`; SuiteOvertakenError where it has another by now.
+    """
+    present = {kind: catalog.hold_definitions(connection, kind, slugs) for kind, slugs in references_of(check).items()}
+    problems = missing_references(check, present)
+    unfit = check.unfit_report_hooks(hook_kinds(connection, check))
+    problems += [Problem(path="report.hooks", message=message) for message in unfit]
+    if not problems:
+        suite = require(catalog.find_definition(connection, "suite", check.suite), f"suite '{check.suite}'")
+        if suite.revision != revision:
+            raise SuiteOvertakenError
+        floors = load_suite_in_force(connection, suite).floors
+        problems = [Problem(path="suite", message=message) for _, message in check.uncomputed_floors(floors)]
+        problems += [Problem(path="rules", message=message) for message in check.unknown_canaries(floors.keys)]
+        problems += answer_problems(check, gives_answers=gives_answers(connection, check.retriever))
+    if problems:
+        raise InvalidInputError(problems)
+
+
+def load_suite_of(connection: Connection, document: Document) -> int | None:
+    """Load the suite of a check into the cache before the transaction of `require_references`; return its revision.
+
+    None where there is none, or the document is no check.
+    """
+    if not isinstance(document, CheckDocument):
+        return None
+    suite = catalog.find_definition(connection, "suite", document.suite)
+    if suite is None:
+        return None
+    with suppress(UnusableSuiteError):
+        assert load_suite_in_force(connection, suite).floors is not None  # noqa: S101 - read for its effect
+    return suite.revision
 
 
 def save(  # noqa: PLR0913 - a parameter for each condition

@@ -21,7 +21,7 @@ from app.alerts.domain.rules import SLOWER_QUANTILE
 from app.base.db.engine import Connection, Store
 from app.base.values import Percentile, Rule, RuleKind
 from app.catalog.service.references import find_check
-from app.catalog.service.snapshots import load_inputs
+from app.catalog.service.suites import load_inputs
 from app.detection import store as detectors
 from app.detection.domain import Baseline, Habits, Members, Observation, Reading, Settings, answer_fingerprint
 from app.detection.domain.decision import OVERLAP_DEPTH, score_drift, top_overlap

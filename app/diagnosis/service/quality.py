@@ -11,7 +11,7 @@ from app.base.texts import counted
 from app.base.values import Canary
 from app.base.views import time_text, view_of
 from app.catalog.service import references
-from app.catalog.service.snapshots import is_self_judged
+from app.catalog.service.suites import is_self_judged
 from app.detection import store as detectors
 from app.diagnosis.domain import QualityReport, QualitySection
 from app.diagnosis.domain.quality import (

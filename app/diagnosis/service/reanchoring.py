@@ -31,7 +31,7 @@ from app.catalog.service.edits import (
     write_suite_plan,
 )
 from app.catalog.service.references import find_check, require
-from app.catalog.service.snapshots import SuiteOvertakenError
+from app.catalog.service.suites import SuiteOvertakenError
 from app.catalog.store import CanaryRow
 from app.diagnosis import store as diagnoses
 from app.diagnosis.documents import Replacement, judgment_name, patch_text, replace_judgments

@@ -33,7 +33,7 @@ from app.base.values import (
 from app.base.vault import Vault
 from app.base.views import view_of
 from app.catalog import store as catalog
-from app.catalog.service.snapshots import UnusableDefinitionError, freeze_suite, load_corrected, load_inputs
+from app.catalog.service.suites import UnusableDefinitionError, freeze_suite, load_corrected, load_inputs
 from app.catalog.store import Definition
 from app.records.store import queue, recording, rescoring, results
 from app.records.store.queue import ClaimedRun, Failure

@@ -17,7 +17,7 @@ from app.base.schedules import interval_seconds, next_due
 from app.base.values import Verdict
 from app.catalog import store as catalog
 from app.catalog.service.references import schedule_of
-from app.catalog.service.snapshots import is_self_judged
+from app.catalog.service.suites import is_self_judged
 from app.detection.store import DetectionRow
 from app.hooks import store as outbox
 from app.records.store import results, series
