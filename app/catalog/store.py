@@ -478,7 +478,7 @@ def read_members(connection: Connection, version_ids: Sequence[int]) -> Iterator
     )
     for row in connection.execute(statement):
         try:
-            canary = parse_document(CanaryDocument, read_body(connection, "canary", row.body)).to_domain()
+            canary = parse_document(CanaryDocument, json.loads(row.body)).to_domain()
         except InvalidInputError as error:
             raise UnusableSuiteError(f"canary '{row.key}' cannot be used as it is defined: {error}") from None
         yield Member(canary_id=row.canary_id, version_id=row.version_id, key=canary.key, hash=row.hash, canary=canary)

@@ -487,11 +487,6 @@ def _is_endpoint_path(name: str, path: str) -> bool:
     return name in {f"{endpoint}.{path}".lstrip(".") for endpoint in ENDPOINTS}
 
 
-def config_hash(check: str, retriever: str) -> str:
-    """Return the hash of a run's configuration, 64 hex digits, from the content hashes of its check and retriever."""
-    return hashlib.sha256((check + retriever).encode()).hexdigest()
-
-
 def _restrict_to(outline: Any, whole: Any) -> Any:
     """Return the part of a JSON value that its outline also has."""
     if isinstance(outline, dict) and isinstance(whole, dict):
@@ -527,3 +522,8 @@ def build_inputs(suite: SuiteSnapshot, check: CheckDocument, retriever: Retrieve
         judge=check.judge,
         config_hash=config_hash,
     )
+
+
+def config_hash(check: str, retriever: str) -> str:
+    """Return the hash of a run's configuration, 64 hex digits, from the content hashes of its check and retriever."""
+    return hashlib.sha256((check + retriever).encode()).hexdigest()
