@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from app.alerts.service import transitions
 from app.base.db.engine import Connection, Store, to_us
-from app.base.db.packed import (
+from app.base.values import Answer, Outcome
+from app.catalog.service.references import find_check
+from app.detection import store as detectors
+from app.detection.tables import detections
+from app.records.store import recording, results, series
+from app.records.store.packed import (
     pack_figures,
     pack_latencies,
     pack_numbers,
@@ -24,11 +29,6 @@ from app.base.db.packed import (
     unpack_words,
     with_vector,
 )
-from app.base.values import Answer, Outcome
-from app.catalog.service.references import find_check
-from app.detection import store as detectors
-from app.detection.tables import detections
-from app.records.store import recording, results, series
 from app.records.store.recording import HOUR, fill_rollups, unpack_bucket
 from app.records.tables import rollups, run_probes, runs
 from app.records.views import probe_summary

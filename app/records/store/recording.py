@@ -20,7 +20,11 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Table
 
 from app.base.db.engine import blocks, cached, hold_content, ids_of, insert_new, upsert, upsert_many
-from app.base.db.packed import (
+from app.base.db.rows import numbers
+from app.base.values import Ranking
+from app.catalog.tables import canaries
+from app.records.domain import RunDetails
+from app.records.store.packed import (
     pack_latencies,
     pack_numbers,
     packed_positions,
@@ -28,10 +32,6 @@ from app.base.db.packed import (
     unpack_vector,
     with_vector,
 )
-from app.base.db.rows import numbers
-from app.base.values import Ranking
-from app.catalog.tables import canaries
-from app.records.domain import RunDetails
 from app.records.store.results import RankingBody
 from app.records.tables import (
     chunks,

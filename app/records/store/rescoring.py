@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from app.base.db.engine import NOW, Moment, blocks, hold_content, insert_new, insert_one, row_value
-from app.base.db.packed import number_at, stored_summary, unpack_latencies, unpacked_positions, vector_columns
 from app.base.jobs import at_hand, defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.values import ProbeSummary
 from app.catalog.tables import definitions, suite_versions
+from app.records.store.packed import number_at, stored_summary, unpack_latencies, unpacked_positions, vector_columns
 from app.records.store.queue import Failure
 from app.records.store.recording import fold
 from app.records.store.results import held_at, layout_names

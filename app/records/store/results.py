@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from app.base.db.engine import blocks, sql_literal
-from app.base.db.packed import stored_summary, unpack_latencies, unpack_vector, unpacked_positions
 from app.base.values import ProbeSummary, Ranking
 from app.catalog.store import frozen_version
 from app.catalog.tables import definitions, suite_versions
 from app.records.domain import RunDetails
+from app.records.store.packed import stored_summary, unpack_latencies, unpack_vector, unpacked_positions
 from app.records.store.queue import Failure
 from app.records.tables import (
     chunks,

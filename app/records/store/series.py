@@ -15,7 +15,6 @@ from sqlalchemy import Connection, Table
 
 from app.alerts.tables import alerts
 from app.base.db.engine import blocks, row_value, sql_literal
-from app.base.db.packed import number_at, unpacked_positions, vector_columns
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.tables import canaries, definitions
@@ -24,6 +23,7 @@ from app.hooks import store as outbox
 from app.hooks.tables import deliveries
 from app.records.domain import SeriesAlert
 from app.records.store import queue, results
+from app.records.store.packed import number_at, unpacked_positions, vector_columns
 from app.records.store.queue import Failure, due
 from app.records.store.recording import HOUR, unpack_bucket
 from app.records.store.results import ENDED, RunRow, layout_names, newest_ended_of_all

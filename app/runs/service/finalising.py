@@ -22,7 +22,6 @@ from app.alerts.service.transitions import detector_facts, repeated_failures
 from app.answers import store as answers
 from app.answers.store import StagedAnswer
 from app.base.db.engine import Connection, Store, blocks, to_us
-from app.base.db.packed import pack_figures
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.values import Outcome, Percentile, Ranking, RunStatus, Verdict
@@ -37,6 +36,7 @@ from app.diagnosis.service.run_causes import find_cause
 from app.records.domain import RunCounts
 from app.records.service.plans import Plan, embedder_finding
 from app.records.store import queue, recording, results
+from app.records.store.packed import pack_figures
 from app.records.store.queue import ClaimedRun, Failure, ShardBody
 from app.records.store.recording import NewState, OpenState
 from app.records.views import probe_summary, run_body
