@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute
 
 from app import USER_AGENT, __version__
 from app.base.addresses import LookUp
-from app.base.api import deps
+from app.base.api import requests
 from app.base.api.bodies import Gate, install_problems
 from app.base.api.requests import SubPath, path_of, require_free, take_turn
 from app.base.db import keys
@@ -154,10 +154,10 @@ def create_worker_app(service_: Service) -> FastAPI:
 
 def _give_access(app: FastAPI, service_: Service) -> None:
     """Set what authentication and the probes of a process need."""
-    app.state.access = deps.Access(
+    app.state.access = requests.Access(
         store=service_.store,
         vault=service_.vault,
-        loopback=deps.is_loopback(service_.settings.host),
+        loopback=requests.is_loopback(service_.settings.host),
         metrics_token=service_.settings.metrics_token,
     )
     app.state.exposition = service_.exposition
@@ -166,7 +166,7 @@ def _give_access(app: FastAPI, service_: Service) -> None:
 
 @cache
 def _probe_routes() -> Sequence[BaseRoute]:
-    routes = APIRouter(dependencies=[Depends(deps.authorise)])
+    routes = APIRouter(dependencies=[Depends(requests.authorise)])
     routes.include_router(probes)
     return routes.routes
 
@@ -179,7 +179,7 @@ def _routes() -> Sequence[BaseRoute]:
     longer than most answers.
     """
     routes = APIRouter(
-        dependencies=[Depends(deps.authorise), Depends(take_turn)],
+        dependencies=[Depends(requests.authorise), Depends(take_turn)],
         generate_unique_id_function=lambda route: route.name,  # what generators call the function for it
     )
     for router in (*ROUTERS, *PAGES):
@@ -199,7 +199,7 @@ def open_service(
 
     Raises ConfigurationError with what to do, InvalidInputError for canary files that cannot be applied.
     """
-    loopback = deps.is_loopback(settings.host)
+    loopback = requests.is_loopback(settings.host)
     expect_secret_key(settings)
     tracing = build_tracing(environment) if with_worker else None
     if settings.secret_key is None:

@@ -30,8 +30,7 @@ from app.alerts.pages import FILTERS, bound
 from app.alerts.silences import pages as silences
 from app.annotation import pages as annotation
 from app.answers import pages as answers
-from app.base.api.deps import identify_visitor
-from app.base.api.requests import route_path, sub_path
+from app.base.api.requests import identify_visitor, route_path, sub_path
 from app.base.errors import CoalmineError, ForbiddenError, UnauthorizedError
 from app.base.web import rendering, signing_in
 from app.base.web.rendering import STATIC, render

@@ -10,7 +10,7 @@ from app.alerts.service.views import Links
 from app.answers.client import AnswerCalls, JudgeCalls
 from app.answers.domain.judges import AskJudge
 from app.answers.service.answering import AnswerTools
-from app.base.api import deps
+from app.base.api import requests
 from app.base.db.engine import Store
 from app.base.db.files import is_migrated, migrate
 from app.base.errors import ConfigurationError
@@ -51,7 +51,7 @@ def open_store(settings: Settings, *, create: bool = True) -> Store:
 
 def expect_secret_key(settings: Settings) -> None:
     """Refuse to generate a key beyond loopback, before anything is written. Raises ConfigurationError."""
-    require_key(settings.secret_key, loopback=deps.is_loopback(settings.host))
+    require_key(settings.secret_key, loopback=requests.is_loopback(settings.host))
 
 
 def create_database_file(settings: Settings) -> None:

@@ -9,9 +9,8 @@ from app.alerts.domain.summaries import AlertView
 from app.alerts.service import explanations, notifications
 from app.alerts.service import views as alert_views
 from app.alerts.service.explanations import CheckAlerting
-from app.base.api.bodies import OptionalContent
-from app.base.api.deps import StoreDep, refuse_unknown_parameters
-from app.base.api.schemas import LARGEST_ID, AcknowledgeRequest, Before, Limit, Page, Slug, body_schema
+from app.base.api.bodies import LARGEST_ID, AcknowledgeRequest, Before, Limit, OptionalContent, Page, Slug, body_schema
+from app.base.api.requests import StoreDep, refuse_unknown_parameters
 from app.base.documents.parsing import parse_document
 from app.base.views import id_number
 from app.hooks.domain import AlertDetail

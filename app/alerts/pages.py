@@ -24,9 +24,8 @@ from app.alerts.service.explanations import LatencyCurve, RunLatency
 from app.alerts.store import AlertFilter
 from app.answers.service import answering
 from app.base.addresses import hook_remedy
-from app.base.api.deps import StoreDep, wake
-from app.base.api.requests import takes_form
-from app.base.api.schemas import AcknowledgeRequest
+from app.base.api.bodies import AcknowledgeRequest
+from app.base.api.requests import StoreDep, takes_form, wake
 from app.base.db.engine import Store, to_us
 from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, InvalidInputError

@@ -26,10 +26,20 @@ from app.annotation.views import (
     TaskDetail,
     TaskView,
 )
-from app.base.api.bodies import Content, OptionalContent, answers_with, read_json, refusals, text_answers
-from app.base.api.deps import StoreDep, needs, refuse_unknown_parameters, wake
-from app.base.api.requests import expensive
-from app.base.api.schemas import After, Limit, Page, TextFiles, body_schema
+from app.base.api.bodies import (
+    After,
+    Content,
+    Limit,
+    OptionalContent,
+    Page,
+    TextFiles,
+    answers_with,
+    body_schema,
+    read_json,
+    refusals,
+    text_answers,
+)
+from app.base.api.requests import StoreDep, expensive, needs, refuse_unknown_parameters, wake
 from app.base.db.keys import Scope
 from app.base.documents.fields import SLUG
 from app.base.documents.parsing import parse_document

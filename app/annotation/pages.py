@@ -14,8 +14,7 @@ from app.annotation.documents import TaskDocument
 from app.annotation.domain import LABELS, PREFERENCES, grade_limit
 from app.annotation.service import results, tasks
 from app.annotation.views import AdoptionView, NextItem, TaskState, TaskView
-from app.base.api.deps import StoreDep, needs, wake
-from app.base.api.requests import expensive, sub_path, takes_form
+from app.base.api.requests import StoreDep, expensive, needs, sub_path, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Identity, Scope
 from app.base.documents.parsing import parse_document

@@ -9,9 +9,8 @@ from app.answers.documents import FeedbackRequest, JudgeDocument
 from app.answers.domain.judges import ForgottenFeedback, ReceivedFeedback, RunAnswersPage
 from app.answers.domain.trust import JudgeReport
 from app.answers.service import answering, labels
-from app.base.api.bodies import Content, answers_with
-from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
-from app.base.api.schemas import After, Limit, Page, body_schema
+from app.base.api.bodies import After, Content, Limit, Page, answers_with, body_schema
+from app.base.api.requests import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document
 from app.catalog.service import references

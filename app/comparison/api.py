@@ -4,10 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
-from app.base.api.bodies import refusals
-from app.base.api.deps import StoreDep, refuse_unknown_parameters
-from app.base.api.requests import expensive
-from app.base.api.schemas import LARGEST_ID, Limit, Version
+from app.base.api.bodies import LARGEST_ID, Limit, Version, refusals
+from app.base.api.requests import StoreDep, expensive, refuse_unknown_parameters
 from app.comparison.domain import Change, Side
 from app.comparison.service import comparisons
 from app.comparison.views import ComparisonPage, RunDiffPage

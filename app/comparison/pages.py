@@ -10,8 +10,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from app.base.api.deps import StoreDep
-from app.base.api.requests import expensive
+from app.base.api.requests import StoreDep, expensive
 from app.base.errors import NotFoundError
 from app.base.values import ROUNDING
 from app.base.web.forms import refuse_other

@@ -14,19 +14,20 @@ from pydantic import TypeAdapter, WithJsonSchema
 from app.alerts.silences.documents import SilenceDocument
 from app.alerts.silences.service import SilenceState
 from app.answers.documents import JudgeDocument
-from app.base.api.bodies import Content, answers_with
-from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters, wake
-from app.base.api.schemas import (
+from app.base.api.bodies import (
     COMPONENTS,
     After,
+    Content,
     Limit,
     Page,
+    answers_with,
     body_schema,
     json_body,
     reference,
     renamed,
     settings_name,
 )
+from app.base.api.requests import StoreDep, VaultDep, needs, refuse_unknown_parameters, wake
 from app.base.db import keys
 from app.base.db.keys import Identity, Scope
 from app.base.documents.fields import Document

@@ -11,10 +11,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import StringConstraints
 
-from app.base.api.bodies import Content, YamlResponse, text_answers
-from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters, wake
-from app.base.api.requests import expensive
-from app.base.api.schemas import SuiteFiles, json_body, reference
+from app.base.api.bodies import Content, SuiteFiles, YamlResponse, json_body, reference, text_answers
+from app.base.api.requests import StoreDep, VaultDep, expensive, needs, refuse_unknown_parameters, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.fields import one_line

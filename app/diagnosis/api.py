@@ -9,10 +9,8 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from app.base.api.bodies import Content, text_answers
-from app.base.api.deps import StoreDep, refuse_unknown_parameters
-from app.base.api.requests import expensive
-from app.base.api.schemas import Before, Limit, Page, ReanchorRequest, body_schema
+from app.base.api.bodies import Before, Content, Limit, Page, ReanchorRequest, body_schema, text_answers
+from app.base.api.requests import StoreDep, expensive, refuse_unknown_parameters
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.base.values import ReportProgress

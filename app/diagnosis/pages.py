@@ -9,8 +9,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from app.base.api.deps import StoreDep
-from app.base.api.requests import expensive, takes_form
+from app.base.api.requests import StoreDep, expensive, takes_form
 from app.base.db.engine import Store
 from app.base.errors import InvalidInputError, NotFoundError, Problem
 from app.base.web.forms import read_form

@@ -5,10 +5,8 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
-from app.base.api.bodies import Content, answers_with, refusals
-from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters, wake
-from app.base.api.requests import expensive
-from app.base.api.schemas import After, Limit, Page, body_schema, list_schema
+from app.base.api.bodies import After, Content, Limit, Page, answers_with, body_schema, list_schema, refusals
+from app.base.api.requests import StoreDep, VaultDep, expensive, needs, refuse_unknown_parameters, wake
 from app.base.db.keys import Scope
 from app.base.documents.fields import SLUG
 from app.base.documents.parsing import parse_document

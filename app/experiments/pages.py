@@ -11,8 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.annotation.pages import open_task
-from app.base.api.deps import StoreDep
-from app.base.api.requests import takes_form
+from app.base.api.requests import StoreDep, takes_form
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document

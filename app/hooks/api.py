@@ -6,8 +6,8 @@ from typing import Literal
 from fastapi import APIRouter, Depends, Request
 
 from app.alerts.service import views as alert_views
-from app.base.api.deps import StoreDep, needs, refuse_unknown_parameters, wake
-from app.base.api.schemas import Before, Limit, Page, Slug
+from app.base.api.bodies import Before, Limit, Page, Slug
+from app.base.api.requests import StoreDep, needs, refuse_unknown_parameters, wake
 from app.base.db.keys import Scope
 from app.base.views import id_number
 from app.hooks.domain import DeliveryView, HookReplay

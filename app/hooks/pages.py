@@ -11,8 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts import pages as words
 from app.alerts.service import views as alert_views
-from app.base.api.deps import StoreDep, VaultDep, needs, wake
-from app.base.api.requests import takes_form
+from app.base.api.requests import StoreDep, VaultDep, needs, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, UnendedIncidentsError

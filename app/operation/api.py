@@ -17,10 +17,21 @@ from app.alerts import api as alerts
 from app.alerts.silences import api as silences
 from app.annotation import api as annotation
 from app.answers import api as answers
-from app.base.api.bodies import PROBLEM_TYPE, ProblemView, as_problem, problem, text_answers, with_example
-from app.base.api.deps import EXEMPT, SESSION_COOKIE, csrf_token, may_read
-from app.base.api.requests import sub_path
-from app.base.api.schemas import COMPONENTS, DOCUMENTS, plain_names, plain_parameter, renamed, titled
+from app.base.api.bodies import (
+    COMPONENTS,
+    DOCUMENTS,
+    PROBLEM_TYPE,
+    ProblemView,
+    as_problem,
+    plain_names,
+    plain_parameter,
+    problem,
+    renamed,
+    text_answers,
+    titled,
+    with_example,
+)
+from app.base.api.requests import EXEMPT, SESSION_COOKIE, csrf_token, may_read, sub_path
 from app.base.errors import StoreUnavailableError
 from app.comparison import api as comparison
 from app.definitions import api as definitions

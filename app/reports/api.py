@@ -6,10 +6,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
-from app.base.api.bodies import refusals, text_answers
-from app.base.api.deps import StoreDep, refuse_unknown_parameters
-from app.base.api.requests import expensive
-from app.base.api.schemas import Limit, Version
+from app.base.api.bodies import Limit, Version, refusals, text_answers
+from app.base.api.requests import StoreDep, expensive, refuse_unknown_parameters
 from app.base.db.engine import to_us
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import FIRST_YEAR, LAST_YEAR, Category

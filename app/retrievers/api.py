@@ -8,10 +8,16 @@ from uuid import uuid4
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Request
 
-from app.base.api.bodies import Content
-from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
-from app.base.api.requests import PARSE_LIMITER, PROBE_LIMITER, expensive
-from app.base.api.schemas import TryRequest, body_schema
+from app.base.api.bodies import Content, TryRequest, body_schema
+from app.base.api.requests import (
+    PARSE_LIMITER,
+    PROBE_LIMITER,
+    StoreDep,
+    VaultDep,
+    expensive,
+    needs,
+    refuse_unknown_parameters,
+)
 from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document
 from app.base.errors import ForbiddenError

@@ -15,9 +15,20 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from app.base.api.bodies import OptionalContent, answers_with, refusals
-from app.base.api.deps import StoreDep, refuse_unknown_parameters, wake
-from app.base.api.schemas import LARGEST_ID, Before, Limit, Page, RescoringRequest, RunRequest, Version, body_schema
+from app.base.api.bodies import (
+    LARGEST_ID,
+    Before,
+    Limit,
+    OptionalContent,
+    Page,
+    RescoringRequest,
+    RunRequest,
+    Version,
+    answers_with,
+    body_schema,
+    refusals,
+)
+from app.base.api.requests import StoreDep, refuse_unknown_parameters, wake
 from app.base.db.keys import Identity
 from app.base.documents.parsing import parse_document
 from app.base.values import Category, Outcome, Reason, RunStatus, Trigger, Verdict

@@ -8,8 +8,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.deps import StoreDep, wake
-from app.base.api.requests import takes_form
+from app.base.api.requests import StoreDep, takes_form, wake
 from app.base.values import Trigger
 from app.base.views import id_number
 from app.base.web.forms import read_form, refuse_other

@@ -7,10 +7,8 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 
 from app.annotation.api import Texts, texts_schema
 from app.annotation.views import TaskDetail
-from app.base.api.bodies import Content, OptionalContent, refusals
-from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters, wake
-from app.base.api.requests import expensive
-from app.base.api.schemas import Limit, Page, body_schema
+from app.base.api.bodies import Content, Limit, OptionalContent, Page, body_schema, refusals
+from app.base.api.requests import StoreDep, VaultDep, expensive, needs, refuse_unknown_parameters, wake
 from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document
 from app.traffic import service as traffic

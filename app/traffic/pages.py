@@ -8,8 +8,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
-from app.base.api.deps import StoreDep, wake
-from app.base.api.requests import takes_form
+from app.base.api.requests import StoreDep, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.base.api.schemas import SuiteFiles
+from app.base.api.bodies import SuiteFiles
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError

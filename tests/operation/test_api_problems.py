@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic.json_schema import models_json_schema
 
-from app.base.api.bodies import MAX_BODY_BYTES
-from app.base.api.schemas import DOCUMENTS
+from app.base.api.bodies import DOCUMENTS, MAX_BODY_BYTES
 from app.runs.service.change_feed import Streams
 from tests.conftest import Databases
 from tests.support.api_service import BASE, CHECK, RETRIEVER, Api, api

@@ -19,8 +19,7 @@ from cryptography.fernet import Fernet
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import iter_route_contexts
 
-from app.base.api.deps import EXEMPT, SESSION_COOKIE, csrf_token, open_session
-from app.base.api.requests import Attempts
+from app.base.api.requests import EXEMPT, SESSION_COOKIE, Attempts, csrf_token, open_session
 from app.base.db import keys
 from app.base.db.engine import from_us
 from app.base.db.keys import Scope, ended_sessions

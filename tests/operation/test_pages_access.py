@@ -13,8 +13,7 @@ import pytest
 from fastapi.routing import APIRoute, iter_route_contexts
 from httpx2 import Response
 
-from app.base.api.deps import SESSION_COOKIE
-from app.base.api.requests import Attempts
+from app.base.api.requests import SESSION_COOKIE, Attempts
 from app.base.db import keys
 from app.base.db.engine import Store
 from app.base.db.keys import Scope

@@ -13,8 +13,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from app.base.api.bodies import MAX_BODY_BYTES
-from app.base.api.deps import Access
-from app.base.api.requests import Attempts, Turns
+from app.base.api.requests import Access, Attempts, Turns
 from app.base.db.keys import Scope
 from app.base.documents.fields import MOST_PROBLEMS
 from app.base.errors import BusyError, TooManyRequestsError

@@ -19,8 +19,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.types import Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from app.base.api.deps import EXEMPT
-from app.base.api.requests import Attempts
+from app.base.api.requests import EXEMPT, Attempts
 from app.base.db.keys import Scope
 from tests.support.api_service import Api
 from tests.support.filled_service import app_of, filled_api, names_of, rescored

@@ -6,9 +6,8 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from app.alerts.silences import service as silencing
 from app.alerts.silences.documents import SilenceDocument
-from app.base.api.bodies import Content, answers_with
-from app.base.api.deps import StoreDep, VaultDep, refuse_unknown_parameters, wake
-from app.base.api.schemas import After, Limit, Page, body_schema
+from app.base.api.bodies import After, Content, Limit, Page, answers_with, body_schema
+from app.base.api.requests import StoreDep, VaultDep, refuse_unknown_parameters, wake
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.catalog.service import references

@@ -14,8 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.alerts.silences import service as silencing
 from app.alerts.silences.documents import SilenceDocument, WindowDocument
 from app.alerts.silences.service import Preview, SilenceState
-from app.base.api.deps import StoreDep, VaultDep, wake
-from app.base.api.requests import takes_form
+from app.base.api.requests import StoreDep, VaultDep, takes_form, wake
 from app.base.db.engine import Store
 from app.base.documents.fields import Control, duration_of
 from app.base.documents.parsing import parse_document

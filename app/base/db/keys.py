@@ -1,7 +1,8 @@
 """API keys: creation, identification, revocation; and the page sessions that were ended before their time.
 
 Keys are hashed, and compared in constant time. Their rows are never deleted: the API is open until one is created. A
-session is a cookie, which `base.api.deps` makes and reads; here is whether its key is in force and it was not ended.
+session is a cookie, which `base.api.requests` makes and reads; here is whether its key is in force and it has not
+ended.
 """
 
 import hmac

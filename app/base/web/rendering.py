@@ -18,8 +18,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from app import __version__
-from app.base.api.deps import csrf_token
-from app.base.api.requests import below, route_path, sub_path
+from app.base.api.requests import below, csrf_token, route_path, sub_path
 from app.base.db.keys import Identity, Scope
 from app.base.texts import counted, shown_json
 from app.base.values import Category, marked_name

@@ -1,6 +1,6 @@
 """Signing in with a key, and out. The browser gets an encrypted cookie, never the key.
 
-`base.api.deps` makes the cookie, and says for how long it is good.
+`base.api.requests` makes the cookie, and says for how long it is good.
 """
 
 from datetime import UTC, datetime
@@ -12,8 +12,16 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from app.base.api.deps import SESSION_COOKIE, Access, close_session, is_loopback_name, needs, open_session, visitor
-from app.base.api.requests import sub_path
+from app.base.api.requests import (
+    SESSION_COOKIE,
+    Access,
+    close_session,
+    is_loopback_name,
+    needs,
+    open_session,
+    sub_path,
+    visitor,
+)
 from app.base.db import keys
 from app.base.db.keys import Identity, Scope
 from app.base.errors import ForbiddenError, InvalidInputError, Problem, TooManyRequestsError, UnauthorizedError

@@ -11,8 +11,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.deps import StoreDep, VaultDep, wake
-from app.base.api.requests import LARGE_FORM, PROBE_LIMITER, takes_form
+from app.base.api.requests import LARGE_FORM, PROBE_LIMITER, StoreDep, VaultDep, takes_form, wake
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem

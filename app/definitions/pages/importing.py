@@ -13,9 +13,18 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.datastructures import UploadFile
 
-from app.base.api.deps import StoreDep, VaultDep, needs, wake
-from app.base.api.requests import LARGE_FORM, LONGEST_FIELD, expensive, read_form_data, takes_form
-from app.base.api.schemas import SuiteFiles
+from app.base.api.bodies import SuiteFiles
+from app.base.api.requests import (
+    LARGE_FORM,
+    LONGEST_FIELD,
+    StoreDep,
+    VaultDep,
+    expensive,
+    needs,
+    read_form_data,
+    takes_form,
+    wake,
+)
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.fields import one_line

@@ -14,8 +14,7 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.deps import StoreDep, wake
-from app.base.api.requests import expensive
+from app.base.api.requests import StoreDep, expensive, wake
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, Problem

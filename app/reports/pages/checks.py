@@ -29,9 +29,8 @@ from app.alerts.domain.summaries import CAUSE_ADVICE, recovery_text
 from app.alerts.service import explanations, transitions
 from app.alerts.service.explanations import CheckAlerting
 from app.answers.service import answering
-from app.base.api.deps import StoreDep, VaultDep
-from app.base.api.requests import PROBE_LIMITER, expensive, takes_form
-from app.base.api.schemas import BaselineRequest, NotNormalRequest
+from app.base.api.bodies import BaselineRequest, NotNormalRequest
+from app.base.api.requests import PROBE_LIMITER, StoreDep, VaultDep, expensive, takes_form
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.base.errors import CoalmineError, ConflictError, InvalidInputError, NotFoundError, Problem

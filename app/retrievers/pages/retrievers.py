@@ -9,9 +9,18 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.deps import StoreDep, VaultDep, needs, wake
-from app.base.api.requests import LARGE_FORM, PARSE_LIMITER, PROBE_LIMITER, expensive, takes_form
-from app.base.api.schemas import TryRequest
+from app.base.api.bodies import TryRequest
+from app.base.api.requests import (
+    LARGE_FORM,
+    PARSE_LIMITER,
+    PROBE_LIMITER,
+    StoreDep,
+    VaultDep,
+    expensive,
+    needs,
+    takes_form,
+    wake,
+)
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.parsing import parse_document

@@ -20,8 +20,16 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from typing_extensions import TypedDict
 
-from app.base.api.deps import StoreDep, VaultDep, needs
-from app.base.api.requests import LARGE_FORM, PARSE_LIMITER, PROBE_LIMITER, expensive, takes_form
+from app.base.api.requests import (
+    LARGE_FORM,
+    PARSE_LIMITER,
+    PROBE_LIMITER,
+    StoreDep,
+    VaultDep,
+    expensive,
+    needs,
+    takes_form,
+)
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.fields import Control
