@@ -30,7 +30,7 @@ from app.alerts.domain.rules import (
     silent_rules,
     watches_latency,
 )
-from app.base.rate_control import LONGEST_PATIENCE_SECONDS, merge_slowings, slowing_text
+from app.base.limits import LONGEST_PATIENCE_SECONDS, merge_slowings, slowing_text
 from app.base.values import (
     Aggregates,
     Answer,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from app.base.addresses import Endpoint, retriever_policy
-from app.base.net.limits import Limits, Peer, Share
+from app.base.limits import Limits, Peer, Share
 from app.base.values import Answer, Outcome
 from app.retrievers.client.credentials import CONCURRENCY
 from app.retrievers.client.lanes import query_in_lanes

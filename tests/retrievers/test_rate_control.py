@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.base.rate_control import (
+from app.base.limits import (
     LEAST_RATE,
     LONGEST_PAUSE_SECONDS,
     STREAK,

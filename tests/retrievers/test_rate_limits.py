@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from app.base import rate_control
+from app.base import limits
 from app.base.addresses import Endpoint, OAuth2, retriever_policy
+from app.base.limits import merge_slowings, slowing_text
 from app.base.net.transport import POSTPONED_REFUSALS
-from app.base.rate_control import merge_slowings, slowing_text
 from app.base.values import Answer, Outcome
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.probes import CircuitBreaker
@@ -128,7 +128,7 @@ def test_the_latency_is_that_of_the_accepted_request_alone() -> None:
 def test_a_query_that_is_refused_for_what_it_is_does_not_keep_the_others_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rate_control, "FIRST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(limits, "FIRST_PAUSE_SECONDS", 0.1)
 
     def answer(seen: Seen) -> Reply:
         return reply(b"", 429) if b"q0" in seen.body else reply(HITS)

@@ -21,7 +21,7 @@ import pycurl
 
 from app.base.addresses import AddressPolicy
 from app.base.errors import LocalResourceError
-from app.base.net.limits import Limits, Peer, Share
+from app.base.limits import FIRST_PAUSE_SECONDS, Limits, Peer, Share
 from app.base.net.transfer import (
     LOCAL_ERRORS,
     NO_AUTH,
@@ -34,7 +34,6 @@ from app.base.net.transfer import (
     options_of,
     parse_host,
 )
-from app.base.rate_control import FIRST_PAUSE_SECONDS
 from app.base.values import Slowing
 
 RETRY_SECONDS = 0.2
@@ -77,7 +76,7 @@ def exchange(
 
     A peer that answers 429, or 503 with `Retry-After`, is left alone for so long, after a 429 without it for a second
     and longer each time; what is under way goes on. Refused requests are then sent again, at a rate that is halved at
-    refusals and raised by steps; see `rate_control`. That ends once the peer has accepted nothing for as long
+    refusals and raised by steps; see `base.limits`. That ends once the peer has accepted nothing for as long
     as the patience of `peer`, or asks for more than is left of it: the refusals are responses then, and others wait
     PAUSE_SECONDS at most. `sign` completes a request each time before it is sent, from the loop's thread.
     """

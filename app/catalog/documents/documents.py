@@ -42,7 +42,7 @@ from app.base.documents.fields import (
     hash_content,
 )
 from app.base.documents.http_fields import AUTH_SECRETS, TLS_TEXTS, origin_of
-from app.base.rate_control import run_patience
+from app.base.limits import run_patience
 from app.base.schedules import first_interval
 from app.base.values import GROUNDING, JUDGED
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument

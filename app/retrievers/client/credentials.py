@@ -26,7 +26,7 @@ import msgspec
 
 from app.base.addresses import AddressPolicy, ApiKey, Auth, Basic, Bearer, Endpoint, OAuth2, SigV4, Tls
 from app.base.errors import InvalidInputError, Problem
-from app.base.net.limits import Limits, Peer
+from app.base.limits import Limits, Peer
 from app.base.net.transfer import (
     NO_HEADERS,
     OUTCOMES,

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from app.base.errors import LocalResourceError
-from app.base.net.limits import Limits
+from app.base.limits import Limits
 from app.base.net.transfer import LOCAL_ERRORS, NoAnswerError
 from app.base.values import Answer, Outcome
 from app.retrievers.client.credentials import peer_of

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from app.base.addresses import AddressPolicy, OAuth2
 from app.base.errors import InvalidInputError, Problem
-from app.base.net.limits import Limits
+from app.base.limits import Limits
 from app.base.net.transfer import NO_AUTH, NoAnswerError, Request, RequestAuth, Response
 from app.base.net.transport import exchange
 from app.base.values import EMPTY, Answer, Exchange, Outcome, Ranking, Step

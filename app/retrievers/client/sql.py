@@ -31,7 +31,7 @@ from psycopg.rows import dict_row
 
 from app.base.addresses import AddressPolicy, Basic, Tls
 from app.base.errors import InvalidInputError, LocalResourceError, Problem
-from app.base.net.limits import Limits
+from app.base.limits import Limits
 from app.base.net.transfer import CONNECT_SECONDS, NoAnswerError, RequestAuth, Response, are_exhausted, blocked_text
 from app.base.values import EMPTY, Answer, Exchange, Outcome
 from app.retrievers.client.credentials import Redaction, masked

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.addresses import Auth, Endpoint, Reserve, Tls
-from app.base.rate_control import LEAST_PATIENCE_SECONDS
+from app.base.limits import LEAST_PATIENCE_SECONDS
 from app.base.values import EMPTY, Answer, EmbedderChange, Outcome, Ranking
 
 PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")

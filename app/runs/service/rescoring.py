@@ -14,7 +14,7 @@ from app.alerts.domain.rules import RunFacts
 from app.alerts.service.transitions import baseline_latency, repeated_failures
 from app.base.db.engine import Connection, Store, blocks, from_us, hold_content, row_value, to_us
 from app.base.errors import ConflictError, NotFoundError
-from app.base.rate_control import SLOWED
+from app.base.limits import SLOWED
 from app.base.texts import counted
 from app.base.values import Outcome, Ranking, RunStatus, Verdict
 from app.catalog import store as catalog

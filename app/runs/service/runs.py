@@ -22,7 +22,7 @@ from app.base.documents.parsing import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
-from app.base.rate_control import merge_slowings
+from app.base.limits import merge_slowings
 from app.base.values import Answer, Outcome, Ranking
 from app.base.vault import Vault
 from app.catalog import store as catalog
