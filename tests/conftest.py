@@ -69,11 +69,20 @@ def pytest_collection() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave PostgreSQL to `make test-systems` where it is the second database of a claim that is about neither."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out PostgreSQL where it is the second database of a claim that is about neither.
+
+    `make test-systems` has those of these variants that send it a statement which no other test does.
+    """
+    left_out: set[pytest.Item] = set()
     for item in items:
         if _is_for_postgresql(item) and item.get_closest_marker("databases") is None:
-            item.add_marker(pytest.mark.systems)
+            if item.get_closest_marker("both") or item.get_closest_marker("systems"):
+                item.add_marker(pytest.mark.systems)
+            else:
+                left_out.add(item)
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=[*left_out])
 
 
 def _is_for_postgresql(item: pytest.Item) -> bool:

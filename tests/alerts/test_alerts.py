@@ -67,6 +67,7 @@ def _told(world: World) -> list[tuple[str, str]]:
 # --- opening and closing -------------------------------------------------------------------------------------
 
 
+@pytest.mark.both
 def test_an_alert_opens_on_the_second_bad_run_of_three(anywhere: World) -> None:
     _run(anywhere)
     first = _run(anywhere, missing=2)

@@ -101,6 +101,7 @@ def test_a_run_that_is_about_to_complete_is_waited_for(postgresql_store: Store, 
     assert world.alerts() == []
 
 
+@pytest.mark.both
 def test_a_schedule_changed_between_the_look_and_the_alert_is_what_counts(database_url: str, stores: Any) -> None:
     world, other = _begun(stores(database_url)), World(store=stores(database_url))
     world.clock.advance(3600)

@@ -134,6 +134,7 @@ def test_a_canary_that_a_rule_of_the_api_is_about_cannot_be_taken_away(sqlite_st
     assert [row.key for row in references.load_canaries(sqlite_store, "api", limit=9)] == ["c03"]
 
 
+@pytest.mark.both
 def test_a_drop_says_nothing_before_there_is_a_baseline_and_opens_after(store: Store) -> None:
     world = World(store=store)
     _define(world, DROP)
@@ -184,6 +185,7 @@ def test_a_regression_degrades_its_runs_until_it_is_over(sqlite_store: Store) ->
     assert world.alerts()[0]["state"] == "resolved"
 
 
+@pytest.mark.both
 def test_a_re_scored_run_keeps_what_is_known_of_it_and_says_what_is_not(store: Store) -> None:
     world = World(store=store)
     _define(world, NAMED, LATENCY, {"kind": "regression"})

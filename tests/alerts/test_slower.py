@@ -359,6 +359,7 @@ def test_a_slow_run_that_is_re_scored_is_as_bad_as_it_was(usual: World) -> None:
     assert not [one for one in first["reasons"] if "slower" in one], "there was no baseline on its day either"
 
 
+@pytest.mark.both
 def test_a_baseline_of_a_release_without_latencies_says_so(store: Store) -> None:
     world = World(store=store)
     define(world)

@@ -393,6 +393,7 @@ def corpus(desk: Desk, numbers: range, name: str = "all") -> Any:
     return tasks.add_texts(desk.store, name, [source("corpus.jsonl", "\n".join(lines))], now=desk.world.clock())
 
 
+@pytest.mark.both
 def test_a_corpus_comes_in_parts_and_the_same_text_is_one(store: Store) -> None:
     desk = Desk.of(store)
     assert corpus(desk, range(50))["texts"] == 50
@@ -404,6 +405,7 @@ def test_a_corpus_comes_in_parts_and_the_same_text_is_one(store: Store) -> None:
         tasks.delete_corpus(store, "all")
 
 
+@pytest.mark.both
 def test_random_negatives_are_what_no_retriever_returned(store: Store) -> None:
     desk = Desk.of(store, queries=("refunds",))
     corpus(desk, range(100))

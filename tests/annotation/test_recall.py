@@ -94,6 +94,7 @@ def test_an_annotation_has_it_computed_once_a_while(sqlite_store: Store) -> None
     assert len(waiting) == 1
 
 
+@pytest.mark.both
 def test_the_newest_task_speaks_for_a_suite_until_it_is_archived(store: Store) -> None:
     desk = pooled(store)
     desk.grade_all("Ann")

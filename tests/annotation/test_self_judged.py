@@ -247,6 +247,7 @@ def test_sources_leave_and_come_with_files(service: Api) -> None:
     assert [note for note in lost if "sources of judgments (lost 2x)" in note]
 
 
+@pytest.mark.both
 @pytest.mark.parametrize(
     ("changes", "own"),
     [({"retrievers": ["bm25"], "strata": []}, True), ({"retrievers": ["bm25"]}, False), ({"strata": []}, False)],

@@ -78,6 +78,7 @@ def test_an_interrupted_pool_draws_the_same_items_as_one_in_one_go(sqlite_store:
     assert [(item.text, item.stratum) for item in whole.items()] == [(one.text, one.stratum) for one in again.items()]
 
 
+@pytest.mark.both
 def test_a_canary_that_a_retriever_does_not_answer_is_told_and_tried_again(store: Store) -> None:
     desk = Desk.of(store)
     desk.shelves.failing["dense/exports"] = Outcome.TIMEOUT
@@ -201,6 +202,7 @@ def test_what_one_skipped_is_left_for_others(sqlite_store: Store) -> None:
     assert desk.work_through("Bob") == [item]
 
 
+@pytest.mark.both
 def test_an_annotation_can_be_changed_and_its_history_stays(store: Store) -> None:
     desk = pooled(store)
     item = present(desk.next("Ann")["item"])["id"]
@@ -240,6 +242,7 @@ def test_progress_tells_the_time_left_at_ones_median_pace(sqlite_store: Store) -
 # --- what it amounts to --------------------------------------------------------------------------------------
 
 
+@pytest.mark.both
 def test_two_annotators_agree_and_what_they_do_not_is_adjudicated(store: Store) -> None:
     desk = pooled(store, overlap=1.0)
     desk.grade_all("Ann")

@@ -24,6 +24,7 @@ from tests.support.present import present
 RULE = {"kind": "threshold", "measure": "faithful", "critical": {"below": 0.9}, "open": {"bad": 1, "of": 1}, "close": 1}
 
 
+@pytest.mark.both
 def test_people_label_answers_with_their_contexts_and_without_the_verdict(store: Store) -> None:
     it = Labelled.of(store)
     it.put()
@@ -44,6 +45,7 @@ def test_people_label_answers_with_their_contexts_and_without_the_verdict(store:
         tasks.annotate(store, "labels", item["id"], annotator="Ann", grade=2, now=it.it.world.clock())
 
 
+@pytest.mark.both
 def test_labels_say_how_far_the_judge_agrees_with_people(store: Store) -> None:
     it = Labelled.of(store)
     it.put(answers={**TASK["answers"], "count": 30})

@@ -97,6 +97,7 @@ def test_what_a_judge_does_not_say_is_undefined_and_asked_again(sqlite_store: St
     assert it.measures(again)["faithful"] == (None if outcome is JudgeOutcome.DECLINED else 1)
 
 
+@pytest.mark.both
 def test_a_day_has_a_budget(store: Store) -> None:
     document = answers_page([f"q{number}" for number in range(40)])
     document["judges"] = [{**JUDGE, "price_per_million": 1_000_000, "budget_per_day": 6_000}]

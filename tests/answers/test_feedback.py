@@ -72,6 +72,7 @@ def test_an_event_counts_once_however_often_it_is_sent(it: Answered) -> None:
     assert said(it, it.run())["ant"]["thumbs_up"] == 2
 
 
+@pytest.mark.both
 def test_neither_text_nor_user_is_kept(it: Answered) -> None:
     send(it, event(1))
     with it.world.store.read() as connection:

@@ -137,6 +137,7 @@ def test_every_forbidden_hit_is_named_once() -> None:
 # --- freshness -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.both
 def test_the_same_ranking_turns_stale_with_time_and_only_then_is_a_state_written(world: World) -> None:
     """The canary wants a hit of the last two minutes; a newer one below the top 2 does not count."""
     first = world.run()  # a minute after the hit was half a minute old

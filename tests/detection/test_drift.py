@@ -153,6 +153,7 @@ def test_rankings_that_have_held_since_the_baseline_need_no_look(world: World) -
     assert not [one for one in read if "states.first_run <=" in one]
 
 
+@pytest.mark.both
 def test_a_run_whose_scores_were_rescaled_tells_of_it(anywhere: World) -> None:
     first, last = [anywhere.run().id for _ in range(2)]
     _answer(anywhere, 0.8)

@@ -67,6 +67,7 @@ def _with_habit(world: World) -> World:
     return world
 
 
+@pytest.mark.both
 def test_an_alarm_that_came_back_alike_alerts_nobody_and_is_shown(learned: World) -> None:
     world = _with_habit(learned)
     before = world.count("transitions", "deliveries")
@@ -118,6 +119,7 @@ def test_scores_that_move_are_no_other_answer(on_sqlite: World) -> None:
     assert present(baselines.show(world.store, CHECK).detector).habit is not None
 
 
+@pytest.mark.both
 def test_what_is_called_not_normal_alerts_with_the_next_run(learned: World) -> None:
     world = _with_habit(learned)
     carry_out(world, 3, SWITCHING)

@@ -59,6 +59,7 @@ def test_there_are_no_suggestions_before_a_baseline_stands(sqlite_store: Store) 
     assert (found.rules, found.note) == ([], "no baseline yet: 3 of 20 identical runs")
 
 
+@pytest.mark.both
 def test_a_baseline_suggests_bounds_with_their_rules_and_yaml(anywhere: Site) -> None:
     answer = anywhere.client().get("/v1/checks/mine/suggested-rules").json()
     found = {one["measure"]: one for one in answer["rules"]}

@@ -124,6 +124,7 @@ def test_runs_of_an_alarm_are_never_learned_of(on_sqlite: World) -> None:
     expect_retraced(on_sqlite)
 
 
+@pytest.mark.both
 def test_what_is_old_goes_with_its_runs_and_the_detector_goes_on(learned: World) -> None:
     carry_out(learned, LEARNED)  # as many as it takes to learn anew
     assert learned.count("baselines", "detections") == {"baselines": 2, "detections": 2 * LEARNED}
@@ -189,6 +190,7 @@ def test_an_alarm_says_when_the_index_version_changed(on_sqlite: World) -> None:
     assert "v41 -> v42" in on_sqlite.alerts()[0]["reason"]
 
 
+@pytest.mark.both
 def test_a_changed_canary_is_a_new_one_and_the_others_go_on(learned: World) -> None:
     changed = [canary(key, tags=["billing" if place < 10 else "legal"]) for place, key in enumerate(KEYS)]
     changed[0] = canary(KEYS[0], min_relevance_score=0.4)

@@ -188,6 +188,7 @@ def test_an_alert_tells_over_the_api_who_fell_and_why(sqlite_store: Store) -> No
     assert (named["key"], named["cause"], named["cause_reason"]) == ("refunds", "missing", GONE)
 
 
+@pytest.mark.both
 def test_old_diagnoses_are_forgotten_but_for_what_waits_for_an_answer(store: Store) -> None:
     setting = Diagnosed.of(store)
     setting.run()

@@ -52,6 +52,7 @@ def _expected(setting: Diagnosed, key: str) -> list[dict[str, Any]]:
 # --- canaries of the API -------------------------------------------------------------------------------------
 
 
+@pytest.mark.both
 def test_a_renamed_chunk_is_proposed_accepted_and_found_again(store: Store) -> None:
     setting = _renamed(store, "refunds")
     why = setting.why("refunds")

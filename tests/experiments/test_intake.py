@@ -98,6 +98,7 @@ def test_the_first_value_of_a_unit_stays(sqlite_store: Store) -> None:
     assert sum(arm["successes"] for arm in load(sqlite_store)["arms"]) == 0
 
 
+@pytest.mark.both
 def test_no_outcome_within_the_window_is_a_zero_and_a_late_one_changes_nothing(store: Store) -> None:
     put(store)
     expose(store, "u1", "u2")
@@ -196,6 +197,7 @@ def test_the_same_unit_has_another_hash_in_another_experiment(sqlite_store: Stor
         assert connection.execute(sa.select(experiment_units.c.unit)).scalar_one() != before
 
 
+@pytest.mark.both
 def test_archiving_deletes_units_and_their_key_and_frees_the_name(store: Store) -> None:
     put(store)
     expose(store, *(f"user-{number}" for number in range(2_500)))

@@ -66,6 +66,7 @@ def test_a_unit_counts_for_what_it_clicked_more_each_event_once(store: Store) ->
     assert counts(store) == (0, 2, 0)
 
 
+@pytest.mark.both
 def test_the_first_look_that_ends_decides_whatever_comes_later(store: Store) -> None:
     put(store)
     click(store, *(("1", f"unit {one}", Side.B if one % 5 else Side.A) for one in range(300)))
@@ -82,6 +83,7 @@ def test_the_first_look_that_ends_decides_whatever_comes_later(store: Store) -> 
     assert still["prefer_a"] == won["prefer_a"] + 2_000
 
 
+@pytest.mark.both
 def test_what_changes_begins_an_epoch_without_counts(store: Store) -> None:
     put(store)
     wish = ListsRequest(unit="ann", a=("1", "2", "3", "4"), b=("5", "6", "7", "8"))

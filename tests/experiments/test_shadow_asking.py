@@ -161,6 +161,7 @@ def test_what_waits_for_a_day_is_dropped_and_said(any_world: World) -> None:
     assert (found["waiting"], found["dropped"], found["pairs"]) == (0, 2, 0)
 
 
+@pytest.mark.both
 def test_every_query_counts_once_over_a_crash(any_world: World) -> None:
     send(any_world, *(f"query {number}" for number in range(60)))
 
@@ -190,6 +191,7 @@ def test_two_who_ask_the_same_count_it_once(any_world: World) -> None:
     assert (len(any_world.probe.asked), shadows.load_shadow(any_world.store, "hybrid")["pairs"]) == (2, 1)
 
 
+@pytest.mark.both
 def test_the_most_different_pairs_are_kept_with_texts_alone(any_world: World) -> None:
     define(any_world, keep=2)
     any_world.probe.answers |= {
@@ -212,6 +214,7 @@ def test_the_most_different_pairs_are_kept_with_texts_alone(any_world: World) ->
     assert kept(any_world) == []
 
 
+@pytest.mark.both
 def test_kept_pairs_hold_queries_for_30_days(any_world: World) -> None:
     any_world.probe.answers["far"] = found("other")
     send(any_world, "far")
@@ -222,6 +225,7 @@ def test_kept_pairs_hold_queries_for_30_days(any_world: World) -> None:
     assert kept(any_world) == []
 
 
+@pytest.mark.both
 def test_deleting_a_shadow_deletes_what_waits_and_what_is_kept(any_world: World) -> None:
     send(any_world, "far", key="part-1")
     ask(any_world)

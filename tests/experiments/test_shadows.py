@@ -71,6 +71,7 @@ def test_a_candidate_that_never_answers_has_no_overlap(sqlite_store: Store) -> N
     assert (found["failed"], found["rbo"], found["jaccard"], found["b_seconds"]) == (1, None, None, None)
 
 
+@pytest.mark.both
 def test_a_request_that_is_sent_again_counts_once(store: Store) -> None:
     pairs = [pair("ab", "ab"), pair("ab", "xy")]
     first = receive(store, pairs, key="part-1")
@@ -94,6 +95,7 @@ def test_without_a_candidate_pairs_bring_its_answers(sqlite_store: Store) -> Non
     assert shadows.list_shadows(sqlite_store, limit=5) == [], "all or none"
 
 
+@pytest.mark.both
 def test_hours_are_deleted_after_a_year(store: Store) -> None:
     receive(store, [pair("ab", "ab")])
     retention.prune(store, NOW + timedelta(days=365), days=90)

@@ -112,6 +112,7 @@ def say(world: World, item: str, grade: int, annotator: str = "Ann") -> NextItem
     )
 
 
+@pytest.mark.both
 def test_the_most_different_pairs_become_blind_items(any_world: World) -> None:
     compared(any_world, pairs={"shadow": "hybrid", "count": 12})
     task = tasks.load_task(any_world.store, "sides")
@@ -152,6 +153,7 @@ def test_every_pair_is_shown_once_and_what_people_prefer_is_counted(any_world: W
     assert (found["share"]["value"], found["share"]["low"] > 0.5) == (0.8, True)
 
 
+@pytest.mark.both
 def test_undo_gives_the_pair_back(any_world: World) -> None:
     compared(any_world)
     first = present(next_of(any_world)["item"])
@@ -189,6 +191,7 @@ def test_pairs_have_no_judgments_to_adopt_no_recall_and_no_import(world: World) 
     assert (len(exported), exported[1].startswith(",pair-"), exported[1].endswith(",Ann,0")) == (2, True, True)
 
 
+@pytest.mark.both
 def test_an_archived_task_forgets_what_users_asked(any_world: World) -> None:
     compared(any_world)
     with any_world.store.read() as connection:

@@ -233,6 +233,7 @@ def test_a_dead_end_is_not_replayed_behind_the_next_opening(world: World) -> Non
         hooks.replay(world.store, int(dead["id"]), now=world.clock())
 
 
+@pytest.mark.both
 def test_a_replica_that_dies_is_followed_by_another(either: World) -> None:
     def die(_hook: Hook, _message: Message) -> Receipt:
         raise Crash

@@ -32,6 +32,7 @@ def test_a_worker_that_works_pings_a_real_receiver_again_and_again(
     assert "a-secret" not in caplog.text
 
 
+@pytest.mark.both
 @pytest.mark.parametrize("issue", list(Issue))
 def test_a_worker_that_does_not_work_pings_nobody(store: Store, issue: Issue) -> None:
     pings: list[int] = []

@@ -383,6 +383,7 @@ def test_a_key_is_shown_once_on_stdout_alone_and_revoked_by_its_id(tmp_path: Pat
     assert (again.exit_code, again.stderr.splitlines()[-1]) == (2, said)
 
 
+@pytest.mark.both
 def test_migrate_says_from_where_to_where(empty_database_url: str) -> None:
     first = run("migrate", COALMINE_DATABASE_URL=empty_database_url)
     second = run("migrate", COALMINE_DATABASE_URL=empty_database_url)

@@ -31,6 +31,11 @@ VARIANTS = """
 import pytest
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_one(kind):
+    pass
+
+@pytest.mark.both
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_either(kind):
     pass
 
@@ -53,7 +58,10 @@ def test_a_skip_fails_in_ci_alone(tmp_path: Path, ci: str, code: int, summary: s
 
 @pytest.mark.parametrize(
     ("selected", "expected"),
-    [("not systems", {"either[sqlite]", "both[sqlite]", "both[postgresql]"}), ("systems", {"either[postgresql]"})],
+    [
+        ("not systems", {"one[sqlite]", "either[sqlite]", "both[sqlite]", "both[postgresql]"}),
+        ("systems", {"either[postgresql]"}),
+    ],
 )
 def test_postgresql_is_of_make_test_where_a_claim_is_about_databases(
     tmp_path: Path, selected: str, expected: set[str]

@@ -164,6 +164,7 @@ def test_results_carry_their_evidence(service: Api) -> None:
     assert result["missing"] == [{"id": "c2", "grade": 1}]
 
 
+@pytest.mark.both
 def test_results_are_filtered_and_come_in_pages(either: Api) -> None:
     either.retriever.found[OAUTH] = []
     run = either.run()
@@ -185,6 +186,7 @@ def test_results_are_filtered_and_come_in_pages(either: Api) -> None:
     assert second["next"] is None
 
 
+@pytest.mark.both
 def test_runs_are_listed_newest_first_in_pages(either: Api) -> None:
     ids = [either.run()["id"] for _ in range(5)]
     first = either.get("/v1/checks/docs/runs", limit=3)
@@ -279,6 +281,7 @@ def _moments() -> Iterator[datetime]:
         at += timedelta(seconds=1)
 
 
+@pytest.mark.both
 def test_while_a_run_is_active_exactly_one_follow_up_is_queued(either: Api) -> None:
     def wish(**body: Any) -> dict[str, Any]:
         shape: dict[str, Any] = either.client.post("/v1/checks/docs/runs", json=body).json()
@@ -453,6 +456,7 @@ def test_the_history_of_a_canary_has_a_state_per_change(either: Api) -> None:
     assert len(either.get("/v1/checks/docs/canaries/oauth/history", limit=1)["items"]) == 1
 
 
+@pytest.mark.both
 def test_an_alert_tells_its_story(either: Api) -> None:
     either.run()
     assert either.get("/v1/alerts") == {"items": [], "next": None}
@@ -500,6 +504,7 @@ def test_an_alert_tells_its_story(either: Api) -> None:
     assert [change["type"] for change in whole["transitions"]] == ["opened", "resolved"]
 
 
+@pytest.mark.both
 def test_deliveries_are_listed_with_their_attempts(either: Api) -> None:
     either.mailbox.receipts.append(Receipt(ok=False, http_status=500, error="refused", detail="It said 500."))
     answer = either.client.post("/v1/hooks/ops/test")

@@ -121,6 +121,7 @@ def _assert_ended_early(world: World, run: EndedRun) -> None:
     assert world.count("shards") == {"shards": 0}
 
 
+@pytest.mark.both
 def test_a_dead_retriever_ends_the_run_as_unknown_though_most_was_measured(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -119,6 +119,7 @@ def test_a_swapped_model_is_named_as_such_and_alerted_on_at_once(watch: Watch) -
     assert "hunter2" not in json.dumps([alert, shown])
 
 
+@pytest.mark.both
 def test_a_truncated_model_is_named(watch: Watch) -> None:
     watch.found()
     watch.model.dimensions = 16
@@ -284,6 +285,7 @@ def test_the_rule_about_the_embedder_can_be_switched_off(watch: Watch) -> None:
     assert watch.embedding_alerts() == []
 
 
+@pytest.mark.both
 def test_a_retriever_without_an_embedder_has_nothing_to_find(store: Store) -> None:
     world = World(store=store, embed=adapter())
     world.apply(page([canary("a")]))
@@ -317,6 +319,7 @@ def test_what_is_known_of_an_embedder_is_shown_with_since_when(watch: Watch) -> 
     assert watch.found(second)["kind"] == "same"
 
 
+@pytest.mark.both
 def test_equal_findings_are_stored_once_and_go_with_the_runs_they_were_of(watch: Watch) -> None:
     for _ in range(5):
         watch.world.run()

@@ -40,6 +40,7 @@ def _forget_recall_by_id(store: Store) -> None:
                 connection.execute(sa.update(vectors).where(vectors.c.id == row).values(body=shorter))
 
 
+@pytest.mark.both
 def test_an_older_run_keeps_its_categories_though_the_measures_have_become_more(world: World) -> None:
     world.probe.answers["ant"] = answered(hits("new", texts={"new": "Ants live in hills."}))
     first = world.run()

@@ -43,6 +43,7 @@ def test_twenty_waiters_are_served_by_the_looks_of_one(world: World) -> None:
     _play(world, play)
 
 
+@pytest.mark.both
 def test_only_what_ended_is_told_and_what_is_gone_counts_as_ended(world: World) -> None:
     run = world.wish()
 
@@ -70,6 +71,7 @@ def test_what_another_replica_ended_is_seen_without_a_hint(world: World) -> None
     _play(world, play, poll_seconds=0.01)
 
 
+@pytest.mark.both
 def test_a_rescoring_is_waited_for_as_a_run_is(world: World) -> None:
     with world.store.write() as connection:
         check, suite = connection.execute(sa.select(runs.c.check_id, runs.c.suite_version_id)).one()

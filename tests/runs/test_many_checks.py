@@ -136,6 +136,7 @@ def test_scores_are_written_before_the_transaction_that_ends_their_run(store: St
     assert "COMMIT" in sent[scores:ends]
 
 
+@pytest.mark.both
 def test_runs_of_one_instant_are_claimed_in_the_order_in_which_they_could_begin(store: Store) -> None:
     world = _world(store, 8)
     now = to_us(world.clock())

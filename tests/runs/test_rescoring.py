@@ -153,6 +153,7 @@ def test_the_results_show_the_judgments_that_are_in_force_now(world: World) -> N
     assert (bee["key"], bee["reasons"], bee["tags"]) == ("bee", ["missing"], [])
 
 
+@pytest.mark.both
 def test_the_newest_run_of_a_version_is_its_health(world: World) -> None:
     _correct(world, bee={"expected_chunks": ["bee-2024"]})
     version = _rescored(world)["measures_version"]
@@ -226,6 +227,7 @@ def test_that_expected_ids_are_documents_is_said_of_every_run_that_finds_nothing
         assert [[one for one in of_run if "documents" in one] for of_run in reasons] == [*([one] for one in told), []]
 
 
+@pytest.mark.both
 def test_a_check_whose_suite_is_gone_has_nothing_to_be_judged_by(world: World) -> None:
     other = {**page([canary("x")])["checks"][0], "suite": "other"}
     world.apply({**page([canary("x")]), "suite": "other", "checks": [other]})
@@ -455,6 +457,7 @@ def test_another_correction_is_another_version_and_the_former_stays(world: World
     assert [one["measures_version"] for one in listed] == [second, first]
 
 
+@pytest.mark.both
 def test_since_limits_it_and_can_be_widened(world: World) -> None:
     _correct(world, bee={"expected_chunks": ["bee-2024"]})
     ids = _run_ids(world)
@@ -523,6 +526,7 @@ def test_one_who_stops_lets_go_and_another_goes_on_at_once(world: World) -> None
     assert rescoring.claim(world.store, owner="three", now=world.clock()) is None
 
 
+@pytest.mark.both
 def test_what_a_release_before_began_is_not_mixed_with_other_measures(world: World) -> None:
     rescoring_id = _ask(world)
     with world.store.write() as connection:
@@ -552,6 +556,7 @@ def test_rescored_runs_go_with_their_runs_and_the_rest_reads_as_before(world: Wo
         assert set(connection.execute(sa.select(rescored_rollups.c.seconds)).scalars()) == {-86_400}
 
 
+@pytest.mark.both
 def test_a_release_that_knows_no_rescoring_can_still_delete_runs(world: World) -> None:
     _rescored(world)
     first = _run_ids(world)[0]

@@ -102,6 +102,7 @@ def test_what_cannot_be_is_said_and_how_it_should_be(service: Api) -> None:
     assert answer.json()["detail"] == f"run '{run}' is not in measures version 2.r1 yet: the re-scoring is running"
 
 
+@pytest.mark.both
 def test_the_worker_does_it_without_asking_anybody(tmp_path: Path, database_url: str) -> None:
     with api(tmp_path, database_url=database_url) as opened:
         _miss_and_correct(opened)

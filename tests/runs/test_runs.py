@@ -334,6 +334,7 @@ def _found_within(match: Match, k: int) -> bool:
 # --- reading -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.both
 def test_an_older_run_still_names_its_degraded_queries(world: World) -> None:
     world.probe.answers["bee"] = answered(hits("noise"))
     first = world.run()
@@ -425,6 +426,7 @@ def _timeline(world: World, key: str) -> Sequence[CanaryState]:
 # --- what releases before left, and large canaries -----------------------------------------------------------
 
 
+@pytest.mark.both
 def test_runs_of_a_measures_version_before_read_as_they_were_and_are_said_not_to_compare(world: World) -> None:
     world.run()
     world.probe.answers["bee"] = answered(hits("noise"))
@@ -445,6 +447,7 @@ def test_runs_of_a_measures_version_before_read_as_they_were_and_are_said_not_to
     assert run_views.report(world.store, str(old.id)) == read
 
 
+@pytest.mark.both
 def test_a_run_over_stored_definitions_this_release_refuses_fails_with_the_reason(world: World) -> None:
     with world.store.write() as connection:
         connection.execute(

@@ -95,6 +95,7 @@ def test_whose_failure_it_was_survives_a_crash(world: World) -> None:
     assert world.shown(run)["probes_by_step"] == {"embedder": {"timeout": 1}}
 
 
+@pytest.mark.both
 def test_failures_stored_before_there_were_steps_are_the_retrievers(world: World) -> None:
     world.probe.answers["bee"] = failed(Outcome.REFUSED, http_status=500)
     run = world.run()

@@ -221,6 +221,7 @@ def work(world: World, shop: Shop, **more: Any) -> bool:
     return traffic.ask_sample(world.store, world.vault, shop, one.id, clock=world.clock, **more)
 
 
+@pytest.mark.both
 def test_the_same_query_sent_again_adds_up(any_world: World) -> None:
     assert send(any_world, QUERIES) == {"queries": 5, "new": 5, "notes": []}
     assert send(any_world, {"FEES  monthly": 5, "new one": 1}) == {"queries": 2, "new": 1, "notes": []}
@@ -266,6 +267,7 @@ def test_a_key_is_known_for_a_day_and_until_the_traffic_is_deleted(world: World)
     assert send(world, QUERIES, key="log-1") == {"queries": 5, "new": 5, "notes": []}
 
 
+@pytest.mark.both
 def test_a_deleted_query_does_not_come_back_with_its_part_nor_is_its_hash_kept(any_world: World) -> None:
     send(any_world, QUERIES, key="log-1")
     traffic.forget_traffic(any_world.store, "suite", query="fees monthly")
@@ -331,6 +333,7 @@ def test_traffic_is_of_a_suite_and_a_retriever_that_are_there(world: World) -> N
         ask(world)
 
 
+@pytest.mark.both
 def test_one_query_or_all_are_forgotten_at_once(any_world: World) -> None:
     send(any_world, QUERIES)
     ask(any_world)
@@ -345,6 +348,7 @@ def test_one_query_or_all_are_forgotten_at_once(any_world: World) -> None:
         traffic.load_reach(any_world.store, "suite", "search")
 
 
+@pytest.mark.both
 def test_queries_are_kept_for_thirty_days_after_they_came(any_world: World) -> None:
     send(any_world, QUERIES)
     any_world.clock.advance(20 * 86_400)
@@ -492,6 +496,7 @@ def test_canaries_results_and_tasks_are_read_once_until_one_changes(
     assert "task_queries" in done
 
 
+@pytest.mark.both
 def test_suggestions_become_canaries_without_expectations_and_a_task(any_world: World) -> None:
     send(any_world, QUERIES)
     ask(any_world)
