@@ -128,6 +128,22 @@ def test_a_limit_and_a_threshold_are_told_apart(seed: int) -> None:
     assert distance.phrase.startswith("hits beyond a distance of 0.0")
 
 
+def unscored(answers: Sequence[Ranking]) -> list[Ranking]:
+    return [replace(one, scores=(None,) * len(one.ids)) for one in answers]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_threshold_is_told_without_scores_by_answers_of_different_lengths(seed: int) -> None:
+    answers = Index.of(seed).answers()
+    least = float(np.median([one.scores[0] for one in answers]))
+    above = [cut(one, [place for place, score in enumerate(one.scores) if (score or 0) >= least]) for one in answers]
+    (threshold,) = told(unscored(answers), unscored(above))
+    assert threshold.kind is RunCauseKind.SCORE_THRESHOLD
+    assert "and 30 are empty" in threshold.evidence
+    (part,) = told(unscored(answers), unscored([cut(one, []) for one in answers[:12]] + answers[12:]))
+    assert part.kind is RunCauseKind.EMPTY_ANSWERS
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("moved", [0.0, 0.01])
 def test_missing_chunks_whether_or_not_scores_moved_with_them(seed: int, moved: float) -> None:
@@ -149,6 +165,34 @@ def test_another_model_is_told_from_missing_chunks_and_from_other_vectors(seed: 
     index = Index.of(seed)
     assert kinds(index.answers(), index.moved(0.2, seed).answers()) == [RunCauseKind.RANKING_CHANGED]
     assert kinds(index.answers(), Index.of(seed + 100).answers()) == [RunCauseKind.OTHER_VECTORS]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("moved", [0.0, 0.005])
+def test_lost_and_new_chunks_are_told_from_each_other_and_from_another_model_without_scores(
+    seed: int, moved: float
+) -> None:
+    """What a deletion takes nothing brings, what is new takes nothing away; another model does both alike."""
+    index = Index.of(seed)
+    scores = np.random.default_rng(seed).random((CANARIES, 32))
+    new = [f"another {one} text of its own {one}" for one in range(32)]
+    before = unscored(index.answers())
+    lost = index.without(lambda number: number % 8 == 0).moved(moved, seed).answers()
+    came = index.with_new(new, scores).moved(moved, seed).answers()
+    assert kinds(before, unscored(lost)) == [RunCauseKind.MISSING]
+    assert kinds(before, unscored(came)) == [RunCauseKind.NEW_CHUNKS]
+    assert kinds(before, unscored(index.moved(0.05, seed).answers())) == [RunCauseKind.RANKING_CHANGED]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_another_model_that_half_of_the_answers_came_from_is_told_at_once(seed: int) -> None:
+    index = Index.of(seed)
+    halves = mixed(seed, index.answers(), index.moved(0.1, seed).answers())
+    (found,) = told(unscored(index.answers()), unscored(halves))
+    assert found.kind is RunCauseKind.REPLICAS_DIFFER
+    assert "by chance it would be" in found.evidence
+    slightly = index.moved(0.0005, seed).answers()
+    assert RunCauseKind.REPLICAS_DIFFER not in kinds(index.answers(), slightly)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

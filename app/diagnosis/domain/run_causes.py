@@ -231,6 +231,8 @@ SHARE = 0.1
 _ORDER = (RunCauseKind.RECHUNKED, RunCauseKind.RENAMED_DOCUMENTS, RunCauseKind.REINDEXED)
 """Of equally frequent kinds the first is reported."""
 _EQUAL = 0.9
+_MOST_PIECES = 2
+"""Chunks of a cut that hold most of the same text, where they overlap; of more, some are copies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,7 +422,8 @@ def _kind(pair: Pair, place: int, homes: Sequence[int]) -> RunCauseKind | None:
     """Kind of renaming of a chunk, given the places where its text is now, the best first."""
     text = pair.before.texts[place]
     whole = [home for home in homes if _same(text, pair.now.texts[home])]
-    if not homes or (whole and sum(_same(text, other) for other in pair.now.texts) > 1):
+    holding = sum(bool(other) and containment(text or "", other or "") >= MOSTLY for other in pair.now.texts)
+    if not homes or (whole and sum(_same(text, other) for other in pair.now.texts) > 1) or holding > _MOST_PIECES:
         return None  # copies crowd it out; nothing was renamed
     if not whole:
         return RunCauseKind.RECHUNKED

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from itertools import chain
 from typing import Final
 
@@ -91,7 +92,7 @@ class Hits:
         return self.other < 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Counts:
     """What changed, counted; arrays are (n,), by canary, but for hits."""
 
@@ -117,6 +118,35 @@ class Counts:
         """Canaries whose answer is as it was."""
         whole = (self.kept == self.sizes_before) & (self.kept == self.sizes_now)
         return np.asarray(whole & (self.in_order == 1))
+
+    @cached_property
+    def lost(self) -> "Turnover":
+        """How well it explains what was lost that chunks are gone from the index."""
+        return fit_turnover(self.before, np.ones(len(self.kept), np.bool_), len(self.absent))
+
+    @cached_property
+    def came(self) -> "Turnover":
+        """How well it explains what came that chunks are new in the index: a deletion, read backwards."""
+        return fit_turnover(self.now, np.ones(len(self.kept), np.bool_), len(self.absent))
+
+    @cached_property
+    def is_scored(self) -> bool:
+        """Whether hits have scores."""
+        return any(score is not None for one in self.answers.now for score in one.scores)
+
+    @cached_property
+    def moved(self) -> float:
+        """By how much the scores of kept hits changed, in the median, relative to what they were; 0 without any."""
+        before, now = (
+            np.array(list(chain.from_iterable(one.scores for one in some)), np.float64)  # None is NaN
+            for some in (self.answers.before, self.answers.now)
+        )
+        starts = np.cumsum(self.sizes_now) - self.sizes_now
+        kept = ~self.before.alone
+        was = before[kept]
+        stands = now[starts[self.before.canary[kept]] + self.before.other[kept]]
+        known = np.isfinite(was) & np.isfinite(stands) & (was != 0)
+        return float(np.median(np.abs(stands - was)[known] / np.abs(was)[known])) if known.any() else 0.0
 
 
 def weigh(answers: Answers) -> Counts:
@@ -148,20 +178,6 @@ def weigh(answers: Answers) -> Counts:
         dropped=was.alone & (was.rank < last_before[was.canary]),
         pushing=is_.alone & (is_.rank < last_now[is_.canary]),
     )
-
-
-def scores_moved(counts: Counts) -> float:
-    """Return by how much the scores of kept hits changed, in the median, relative to what they were; 0 without any."""
-    before, now = (
-        np.array(list(chain.from_iterable(one.scores for one in some)), np.float64)  # None is NaN
-        for some in (counts.answers.before, counts.answers.now)
-    )
-    starts = np.cumsum(counts.sizes_now) - counts.sizes_now
-    kept = ~counts.before.alone
-    was = before[kept]
-    stands = now[starts[counts.before.canary[kept]] + counts.before.other[kept]]
-    known = np.isfinite(was) & np.isfinite(stands) & (was != 0)
-    return float(np.median(np.abs(stands - was)[known] / np.abs(was)[known])) if known.any() else 0.0
 
 
 def _flat(chunks: Sequence[str], sizes: Ints, codes: Mapping[str, int]) -> tuple[Ints, Ints, Ints]:
@@ -263,13 +279,31 @@ def _limited(counts: Counts) -> Change | None:
 
 
 def _above_threshold(counts: Counts) -> Change | None:
-    """Find that hits are gone from the ends of answers, all below the score of those that are left."""
+    """Find that hits are gone from the ends of answers, all below the score of those that are left.
+
+    Without scores it is told by the lengths, which differ: a limit makes them alike, and lost chunks let others rise.
+    """
     shorter = (counts.sizes_now < counts.sizes_before) & (counts.sizes_before > 0)
     ends = shorter & (counts.kept == counts.sizes_now) & (counts.in_order == 1)
     if (ends & (counts.sizes_now > 0)).sum() < FEWEST or ends.sum() < max(_MOST * shorter.sum(), _HALF * len(ends)):
         return None
     if len(np.unique(counts.sizes_now[ends])) == 1:
         return None
+    bound = _bound(counts, ends)
+    if bound is None and counts.is_scored:
+        return None
+    lengths = f"{int(ends.sum()):,} answers end earlier, at different lengths, with the first hits of before"
+    empty = f", and {int((ends & (counts.sizes_now == 0)).sum()):,} are empty"
+    return Change(
+        kind=RunCauseKind.SCORE_THRESHOLD,
+        affected=ends,
+        phrase=f"hits {bound or 'below a score threshold, it seems,'} are not returned",
+        evidence=f"{lengths}{f'; those that are gone were {bound}, and none of now is' if bound else empty}",
+    )
+
+
+def _bound(counts: Counts, ends: Bools) -> str | None:
+    """Say beyond which score hits are gone from the ends of answers; None where it is none."""
     scored = [one.scores for one in counts.answers.before if len(one.scores) > 1 and None not in one.scores]
     falls = sum((scores[0] or 0) >= (scores[-1] or 0) for scores in scored) >= _HALF * len(scored)
     sign = 1 if falls else -1  # of distances the first hit has the least
@@ -283,22 +317,15 @@ def _above_threshold(counts: Counts) -> Change | None:
     ]
     if not left or not gone or np.mean(np.array(gone) < min(left)) < _MOST:
         return None
-    bound = f"{sign * min(left):.3g}"
-    return Change(
-        kind=RunCauseKind.SCORE_THRESHOLD,
-        affected=ends,
-        phrase=f"hits {'below a score' if falls else 'beyond a distance'} of {bound} are not returned",
-        evidence=f"{int(ends.sum()):,} answers end earlier, at different lengths: no hit is "
-        f"{'below' if falls else 'beyond'} {bound}, and {len(gone):,} of before were",
-    )
+    return f"{'below a score' if falls else 'beyond a distance'} of {sign * min(left):.3g}"
 
 
 # --- whole answers -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deletion:
-    """How well it explains lost hits that some chunks are gone altogether.
+class Turnover:
+    """How well it explains hits that one of two answers has alone that some chunks are in one index alone.
 
     Each chunk is gone with a chance `share`; one that is not is missed by each answer with a chance that depends on its
     rank alone, `missed`. Both are fitted by expectation and maximisation (Dempster, Laird and Rubin, 1977).
@@ -312,13 +339,22 @@ class Deletion:
     chance: Floats
     """(codes,): that a chunk is gone."""
 
+    @property
+    def is_sure(self) -> Bools:
+        """(codes,): chunks that are gone."""
+        return np.asarray(self.chance > _HALF)
 
-def fit_deletion(counts: Counts, of: Bools) -> Deletion:
-    """Fit it to the answers of some canaries."""
-    mine = of[counts.before.canary]
-    code, gone = counts.before.code[mine], counts.before.alone[mine]
-    rank = np.minimum(counts.before.rank[mine], _RANKS - 1)
-    known = len(counts.absent)
+    @property
+    def fits(self) -> bool:
+        """Whether what is not gone is found as it was, in the first ranks at least."""
+        return bool(self.missed[0] <= _MISSED_FIRST and self.missed[4] <= _MISSED_FIFTH)
+
+
+def fit_turnover(hits: Hits, of: Bools, known: int) -> Turnover:
+    """Fit it to the answers of some canaries; `known`: number of codes."""
+    mine = of[hits.canary]
+    code, gone = hits.code[mine], hits.alone[mine]
+    rank = np.minimum(hits.rank[mine], _RANKS - 1)
     there = np.bincount(code, minlength=known) > 0
     absent = there & (np.bincount(code[~gone], minlength=known) == 0)
 
@@ -341,7 +377,7 @@ def fit_deletion(counts: Counts, of: Bools) -> Deletion:
         missed = missed_by_rank(1 - chance[code])
         if abs(share - before) < _SETTLED * before:
             break
-    return Deletion(share=share, missed=missed, gain=fitted - none, chance=chance)
+    return Turnover(share=share, missed=missed, gain=fitted - none, chance=chance)
 
 
 _RANKS: Final = 10
@@ -350,13 +386,16 @@ _FIRST_SHARE: Final = 0.05
 _STEPS: Final = 25
 _SETTLED: Final = 0.003
 _GAIN: Final = 10.0
-"""A deletion is told where it is e^10 times likelier: the largest gain without one was 9.8, of another model."""
-_GAIN_WITH_OTHER_SCORES: Final = 50.0
+"""Chunks are told as gone or new where it is e^10 times likelier: the largest gain without any was 9.8, of another
+model."""
+_GAIN_AGAINST_ALL: Final = 100.0
+"""The same, where scores or ranks moved further, or as much came as went, as after another model."""
+_TWICE: Final = 2
 _MISSED_FIRST: Final = 0.08
 _MISSED_FIFTH: Final = 0.45
 """Largest share of the first and fifth hits that answers miss by themselves while chunks are told as gone: refitted
 statistics move the lower ranks, another model or analyzer the first ones too."""
-_SURE: Final = 0.5
+_MISSED_FIFTH_UNSCORED: Final = 0.2
 
 
 MOVED_BY_CONTENT: Final = 0.1
@@ -364,9 +403,14 @@ MOVED_BY_CONTENT: Final = 0.1
 at most where half of a collection was lost; .14 at least where the model was another."""
 
 
-def _is_deletion(one: Deletion, moved: float) -> bool:
-    fits = one.missed[0] <= _MISSED_FIRST and one.missed[4] <= _MISSED_FIFTH
-    return fits and one.gain >= _GAIN and (moved <= MOVED_BY_CONTENT or one.gain >= _GAIN_WITH_OTHER_SCORES)
+def _is_turnover(one: Turnover, other: Turnover, counts: Counts) -> bool:
+    """Whether chunks went, or came; another model takes away and brings alike, `other` is its other side.
+
+    That the model is the same is vouched for by scores that hardly moved or, where there are none, by ranks.
+    """
+    settled = counts.moved <= MOVED_BY_CONTENT if counts.is_scored else one.missed[4] <= _MISSED_FIFTH_UNSCORED
+    alone = settled and one.gain >= _TWICE * other.gain
+    return one.fits and one.gain >= (_GAIN if alone else _GAIN_AGAINST_ALL)
 
 
 def _alternating(counts: Counts) -> Change | None:
@@ -391,21 +435,11 @@ def _replicas(counts: Counts) -> Change | None:
     same, changed = counts.same & (counts.sizes_before > 0), ~counts.same
     if min(same.sum(), changed.sum()) < max(FEWEST, _FEWEST_OF_A_STATE * len(same)):
         return None
-    equally = min(same.sum(), changed.sum()) >= _FEWEST_HELD * len(same)
-    common = counts.kept[changed].sum() / max(int(counts.sizes_before[changed].sum()), 1)
-    if common <= _HARDLY and equally:
-        return Change(
-            kind=RunCauseKind.REPLICAS_DIFFER,
-            affected=changed,
-            phrase=_TWO_STATES,
-            evidence=f"{int(same.sum()):,} answers are as before, to the last hit, and the {int(changed.sum()):,} "
-            f"others still have {percent_text(common)} of their hits",
-        )
-    part = fit_deletion(counts, changed)
-    gone = part.chance > _SURE
+    part, back = (fit_turnover(hits, changed, len(counts.absent)) for hits in (counts.before, counts.now))
+    gone = part.is_sure
     in_changed = counts.before.alone & changed[counts.before.canary] & gone[counts.before.code]
     held = same[counts.before.canary] & gone[counts.before.code]
-    if not _is_deletion(part, scores_moved(counts)) or held.sum() < max(FEWEST, _FEWEST_HELD * in_changed.sum()):
+    if not _is_turnover(part, back, counts) or held.sum() < max(FEWEST, _FEWEST_HELD * in_changed.sum()):
         return None
     return Change(
         kind=RunCauseKind.REPLICAS_DIFFER,
@@ -423,10 +457,8 @@ _FEWEST_HELD: Final = 0.25
 
 
 def _missing(counts: Counts) -> Change | None:
-    everyone = np.ones(len(counts.kept), np.bool_)
-    whole = fit_deletion(counts, everyone)
-    gone = whole.chance > _SURE
-    if not _is_deletion(whole, scores_moved(counts)) or not gone.any():
+    gone = counts.lost.is_sure
+    if not _is_turnover(counts.lost, counts.came, counts) or not gone.any():
         return None
     hits = counts.before.alone & gone[counts.before.code]
     affected = _canaries(counts.before.canary[hits], counts)
@@ -437,9 +469,9 @@ def _missing(counts: Counts) -> Change | None:
         affected=affected,
         phrase=f"chunks missing from the index{f', {where}' if where else ''}",
         evidence=f"{counted(int(gone.sum()), 'chunk')} that {counted(int(affected.sum()), 'answer')} had are in no "
-        f"answer any more, about {percent_text(whole.share)} of all; what is left "
+        f"answer any more, about {percent_text(counts.lost.share)} of all; what is left "
         f"{'moved, as it does where statistics are learned anew' if moved else 'kept its order'}",
-        against=_unexplained(counts, affected),
+        against=_unexplained(counts, affected, "without"),
     )
 
 
@@ -479,23 +511,25 @@ def _near_copies(counts: Counts) -> Change | None:
 
 
 def _new_chunks(counts: Counts) -> Change | None:
-    """Find that other chunks which no answer had before do, while the known ones keep their order or their scores."""
-    new = _new_above(counts)
-    if new is None:
-        return None
-    pushing, dropped, moved = int(counts.pushing.sum()), int(counts.dropped.sum()), scores_moved(counts)
-    closed_up = pushing - dropped >= _HALF * pushing
-    if not closed_up and not 0 < moved <= MOVED_BY_CONTENT:
+    """Find that other chunks which no answer had before do, in the first ranks too."""
+    came, moved = counts.came, counts.moved
+    new = counts.pushing & came.is_sure[counts.now.code]
+    learned = 0 < moved <= MOVED_BY_CONTENT and came.fits and came.gain - max(counts.lost.gain, 0) >= _SOME_GAIN
+    if not (_is_turnover(came, counts.lost, counts) or learned) or not new.any():
         return None
     affected = _canaries(counts.now.canary[new], counts)
-    rest = "which else kept their order" if closed_up else f"while scores moved by {percent_text(moved)} in the median"
     return Change(
         kind=RunCauseKind.NEW_CHUNKS,
         affected=affected,
         phrase="outranked by new chunks",
-        evidence=f"{int(new.sum()):,} hits that no answer had before rank above known ones in {int(affected.sum()):,} "
-        f"answers, {rest}",
+        evidence=f"{int(new.sum()):,} hits that no answer had before rank above known ones in "
+        f"{counted(int(affected.sum()), 'answer')}, about {percent_text(came.share)} of all",
+        against=_unexplained(counts, affected, "with"),
     )
+
+
+_SOME_GAIN: Final = 3.0
+"""The same, where scores moved as they do where contents change, and nothing is gone."""
 
 
 def _new_above(counts: Counts) -> Bools | None:
@@ -524,6 +558,29 @@ def _copied(counts: Counts, new: Bools) -> float:
             judged += 1
             alike += any(containment(text, old) > LIKE for old in olds)
     return alike / judged if judged else 0.0
+
+
+def _two_states(counts: Counts) -> Change | None:
+    """Find that half of the answers are as before and the others much changed: what moves by chance moves most a bit.
+
+    Hits that are lost at random, so many that a share of the answers keeps all, are few in the others (Poisson).
+    """
+    same, changed = counts.same & (counts.sizes_before > 0), ~counts.same
+    share = same.sum() / max(len(same), 1)
+    if min(same.sum(), changed.sum()) < max(FEWEST, _FEWEST_HELD * len(same)):
+        return None
+    gone = (counts.sizes_before - counts.kept)[changed]
+    by_chance = -np.log(share) / (1 - share)
+    added = gone.sum() < _MOST * counts.sizes_before[changed].sum() and counts.in_order[changed].mean() > _NEARLY_ALL
+    if added or gone.mean() < _TWICE * by_chance or (gone <= 1).mean() > 1 - _MOST:
+        return None
+    return Change(
+        kind=RunCauseKind.REPLICAS_DIFFER,
+        affected=changed,
+        phrase=_TWO_STATES,
+        evidence=f"{int(same.sum()):,} answers are as before, to the last hit, and the {int(changed.sum()):,} "
+        f"others lost {gone.mean():.1f} hits each; by chance it would be {by_chance:.1f}",
+    )
 
 
 def _other_vectors(counts: Counts) -> Change | None:
@@ -567,15 +624,16 @@ _OF_WHOLE_ANSWERS: Final[Sequence[Callable[[Counts], Change | None]]] = (
     _replicas,
     _misses,
     _near_copies,
+    _two_states,
     _other_vectors,
     _new_chunks,
     _reordered,
 )
 
 
-def _unexplained(counts: Counts, affected: Bools) -> str:
+def _unexplained(counts: Counts, affected: Bools, word: str) -> str:
     others = ~counts.same & ~affected
-    return f"{int(others.sum()):,} other answers changed without one of these chunks" if others.any() else ""
+    return f"{int(others.sum()):,} other answers changed {word} one of these chunks" if others.any() else ""
 
 
 def _place_of(counts: Counts, gone: Bools) -> str:

@@ -77,7 +77,11 @@ def find_cause(
     cause = of_embedder if compared is None or compared.kind in _OF_MODELS else compared
     cause = cause or compared
     of_texts = _texts_cause(plan, scores, standing, newest)
-    if of_texts is not None and (cause is None or _explains_more(of_texts, scores.texts, cause)):
+    if of_texts is not None and (
+        _explains_more(of_texts, scores.texts, cause)
+        if cause is not None
+        else of_texts.affected or not detection.row.open  # a few edits are no cause of an alarm
+    ):
         cause = of_texts
     return None if cause is None else _counted_on(cause, detection.row)
 
