@@ -127,7 +127,7 @@ class Fault:
     name: str
     make: Callable[[Bench], None]
     causes: tuple[str, ...] = ()
-    """Any of these is right as the first cause that is told; empty = no page is wanted."""
+    """Any of these is right as the first cause that is told; empty = no page is wanted, whatever it does."""
     beside: tuple[str, ...] = ()
     """These may be told after it."""
     needs: tuple[str, ...] = ()
@@ -325,7 +325,13 @@ def _additions() -> Iterator[Fault]:
         beside=("scores", "duplicates"),
         adds=True,
     )
-    yield from _both("5 % new documents", lambda one: [*one.collection.chunks, *one.collection.reserve], adds=True)
+    yield from _both(
+        "5 % new documents",
+        lambda one: [*one.collection.chunks, *one.collection.reserve],
+        causes=("outranked",),
+        beside=("scores",),
+        adds=True,
+    )
 
 
 def _models() -> Iterator[Fault]:

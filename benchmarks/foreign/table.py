@@ -71,7 +71,7 @@ def _grid(rows: Sequence[Row], systems: Sequence[type[System]]) -> str:
 
 def _cell(row: Row) -> str:
     if not row.pages_wanted:
-        return f"{'hurt, ' if row.noticeable else ''}{'paged' if row.pages else 'quiet'}"
+        return "paged" if row.pages else "quiet"
     if not row.noticeable:
         return f"unhurt{', paged' if row.pages else ''}"
     if row.noticed is None:

@@ -143,7 +143,8 @@ class Trial:
         row.updates = sum(one["type"] in {"alert.escalated", "alert.updated"} for one in heard)
         row.resolves = len(self._receiver.since(start, "alert.resolved"))
         row.incidents = len({one["data"].get("incident_id") for one in heard})
-        row.false_pages = len(self._receiver.since(before_heal, "alert.opened")) if fault.pages else row.pages
+        hurts = fault.pages and bool(truth.worse or not fault.names_canaries)
+        row.false_pages = len(self._receiver.since(before_heal, "alert.opened")) if hurts else row.pages
         row.later = tuple(f"{one['type']}: {one['data']['summary']}" for one in heard if one["type"] != "alert.opened")
         row.seconds = round(time.monotonic() - started, 1)
         return row
@@ -268,8 +269,6 @@ def read_rows(out: Path) -> list[Row]:
     for row in rows:  # by the words of today
         if row.fault in by_name and by_name[row.fault].may_be_quiet:
             row.noticeable = row.noticed is not None
-        if row.noticeable and not row.pages_wanted and row.worse:
-            row.false_pages = 0  # a harmless change that did harm, such as a basis learned anew
         if row.fault in by_name and row.summary:
             row.verdict, row.told = by_name[row.fault].verdict(row.summary, [row.causes, *row.reasons])
     return list({(row.system, row.collection, row.fault): row for row in rows}.values())
@@ -324,7 +323,9 @@ def service(home: Path) -> Iterator[httpx2.Client]:
             [sys.executable, "-m", "app.cli", *map(str, options)], cwd=ROOT, stdout=log, stderr=log, env=environment
         )
     try:
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False) as client:
+        # The service closes connections that were idle for 5 s: they are not used again.
+        limits = httpx2.Limits(keepalive_expiry=2)
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False, limits=limits) as client:
             until = time.monotonic() + 60
             while True:
                 with suppress(httpx2.TransportError):
