@@ -390,6 +390,8 @@ _GAIN: Final = 10.0
 model."""
 _GAIN_AGAINST_ALL: Final = 100.0
 """The same, where scores or ranks moved further, or as much came as went, as after another model."""
+_SOME_GAIN: Final = 3.0
+"""The same, where scores moved as they do where contents change, and nothing is gone."""
 _TWICE: Final = 2
 _MISSED_FIRST: Final = 0.08
 _MISSED_FIFTH: Final = 0.45
@@ -484,7 +486,7 @@ def _misses(counts: Counts) -> Change | None:
         return None
     missed = np.unique(counts.before.code[counts.dropped])
     found = int((~counts.absent[missed]).sum())
-    if found < max(FEWEST, _FEWEST_HELD * len(missed)):
+    if found < FEWEST or counts.lost.gain >= _SOME_GAIN:
         return None  # they may as well be gone from the index
     return Change(
         kind=RunCauseKind.SEARCH_MISSES,
@@ -526,10 +528,6 @@ def _new_chunks(counts: Counts) -> Change | None:
         f"{counted(int(affected.sum()), 'answer')}, about {percent_text(came.share)} of all",
         against=_unexplained(counts, affected, "with"),
     )
-
-
-_SOME_GAIN: Final = 3.0
-"""The same, where scores moved as they do where contents change, and nothing is gone."""
 
 
 def _new_above(counts: Counts) -> Bools | None:
