@@ -225,6 +225,15 @@ def test_an_approximate_search_misses_here_and_there_what_others_find(seed: int)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_misses_are_told_though_few_chunks_stand_in_two_answers(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    chunks = [f"doc-{number}#0" for number in range(4_000)]
+    index = Index(chance.random((CANARIES, len(chunks))), chunks, chunks)
+    now = [cut(one, np.flatnonzero(chance.random(20) > 0.15)[:DEPTH].tolist()) for one in index.answers(20)]
+    assert kinds(index.answers(), now) == [RunCauseKind.SEARCH_MISSES]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_near_copies_are_told_from_other_new_chunks(seed: int) -> None:
     index = Index.of(seed)
     sources = np.random.default_rng(seed).permutation(CHUNKS)[:30].tolist()

@@ -405,14 +405,15 @@ MOVED_BY_CONTENT: Final = 0.1
 at most where half of a collection was lost; .14 at least where the model was another."""
 
 
-def _is_turnover(one: Turnover, other: Turnover, counts: Counts) -> bool:
-    """Whether chunks went, or came; another model takes away and brings alike, `other` is its other side.
+def _is_turnover(one: Turnover, counts: Counts, other_side: Callable[[], Turnover]) -> bool:
+    """Whether chunks went, or came; another model takes away and brings alike.
 
     That the model is the same is vouched for by scores that hardly moved or, where there are none, by ranks.
     """
+    if not one.fits or one.gain < _GAIN:
+        return False
     settled = counts.moved <= MOVED_BY_CONTENT if counts.is_scored else one.missed[4] <= _MISSED_FIFTH_UNSCORED
-    alone = settled and one.gain >= _TWICE * other.gain
-    return one.fits and one.gain >= (_GAIN if alone else _GAIN_AGAINST_ALL)
+    return one.gain >= _GAIN_AGAINST_ALL or (settled and one.gain >= _TWICE * other_side().gain)
 
 
 def _alternating(counts: Counts) -> Change | None:
@@ -437,11 +438,14 @@ def _replicas(counts: Counts) -> Change | None:
     same, changed = counts.same & (counts.sizes_before > 0), ~counts.same
     if min(same.sum(), changed.sum()) < max(FEWEST, _FEWEST_OF_A_STATE * len(same)):
         return None
-    part, back = (fit_turnover(hits, changed, len(counts.absent)) for hits in (counts.before, counts.now))
+    known = len(counts.absent)
+    part = fit_turnover(counts.before, changed, known)
     gone = part.is_sure
     in_changed = counts.before.alone & changed[counts.before.canary] & gone[counts.before.code]
     held = same[counts.before.canary] & gone[counts.before.code]
-    if not _is_turnover(part, back, counts) or held.sum() < max(FEWEST, _FEWEST_HELD * in_changed.sum()):
+    if not _is_turnover(part, counts, lambda: fit_turnover(counts.now, changed, known)) or held.sum() < max(
+        FEWEST, _FEWEST_HELD * in_changed.sum()
+    ):
         return None
     return Change(
         kind=RunCauseKind.REPLICAS_DIFFER,
@@ -460,7 +464,7 @@ _FEWEST_HELD: Final = 0.25
 
 def _missing(counts: Counts) -> Change | None:
     gone = counts.lost.is_sure
-    if not _is_turnover(counts.lost, counts.came, counts) or not gone.any():
+    if not _is_turnover(counts.lost, counts, lambda: counts.came) or not gone.any():
         return None
     hits = counts.before.alone & gone[counts.before.code]
     affected = _canaries(counts.before.canary[hits], counts)
@@ -517,7 +521,7 @@ def _new_chunks(counts: Counts) -> Change | None:
     came, moved = counts.came, counts.moved
     new = counts.pushing & came.is_sure[counts.now.code]
     learned = 0 < moved <= MOVED_BY_CONTENT and came.fits and came.gain - max(counts.lost.gain, 0) >= _SOME_GAIN
-    if not (_is_turnover(came, counts.lost, counts) or learned) or not new.any():
+    if not (_is_turnover(came, counts, lambda: counts.lost) or learned) or not new.any():
         return None
     affected = _canaries(counts.now.canary[new], counts)
     return Change(
