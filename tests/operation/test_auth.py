@@ -4,7 +4,7 @@ import base64
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -582,64 +582,24 @@ def test_a_route_without_a_stated_scope_is_noticed_wherever_it_is_added() -> Non
     assert _routes_of(app) == ({("PATCH", "/v1/more/deep")}, {"/mounted", "/socket"})
 
 
-@pytest.mark.parametrize("route", GUARDED, ids=" ".join)
-def test_a_route_is_closed_to_a_revoked_key_and_to_its_sessions(service: Api, route: tuple[str, str]) -> None:
-    _spare(service)
-    revoked = _revoked(service)
-    key, session = revoked[GUARDED.index(route) % len(revoked)]  # of each scope in turn
-    cookie = {"cookie": f"{SESSION_COOKIE}={session}", "x-csrf-token": _csrf(service, session)}
-    for headers in (bearer(key), cookie):
-        answer = _request(service, route, headers)
-        assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unauthorized")
+def test_no_other_method_opens_a_route(service: Api) -> None:
+    opened = {}
+    for path in ("/livez", "/login", "/metrics", "/alerts", "/v1/checks", "/v1/suites/{suite}", "/alerts/{alert_id}"):
+        declared = {method for method, declared in ROUTES if declared == path}
+        address = next(address for (_, declared), (_, address, _) in ROUTES.items() if declared == path)
+        odd = {"OPTIONS", "PATCH", "TRACE", "CONNECT", "PROPFIND"}
+        for method in {*odd, "GET", "POST", "PUT", "DELETE"} - declared:
+            service.client.cookies.clear()
+            answer = service.client.request(method, address, headers=bearer(KEYS[ADMIN]), follow_redirects=False)
+            if answer.status_code not in {404, 405}:
+                opened[method, path] = answer.status_code
+    assert opened == {}
 
 
-def _revoked(service: Api) -> list[tuple[str, str]]:
-    """Give a revoked key of each scope, and a session of it."""
-    if not REVOKED:
-        store, now = service.service.store, datetime.now(UTC)
-        for scope in Scope:
-            key = service.key(scope)
-            REVOKED.append((key, _session(service, key)))
-            keys.revoke_key(store, keys.identify(store, key, now=now).key_prefix or "", now=now)
-    return REVOKED
-
-
-REVOKED: list[tuple[str, str]] = []
-WRITES = [route for route in GUARDED if route[0] != "GET"]
-
-
-@pytest.mark.parametrize("route", WRITES, ids=" ".join)
-def test_a_route_that_changes_something_wants_the_token_of_the_session(service: Api, route: tuple[str, str]) -> None:
-    _spare(service)
-    needed = ROUTES[route][0]
-    assert needed is not None
-    session, other = (_session(service, KEYS[needed]) for _ in range(2))
-    cookie = {"cookie": f"{SESSION_COOKIE}={session}"}
-    wrong = (None, "", "guessed", _csrf(service, other))
-    for token in {None, wrong[WRITES.index(route) % len(wrong)]}:
-        answer = _request(service, route, cookie if token is None else {**cookie, "x-csrf-token": token})
-        assert answer.status_code == 403, token
-        assert "CSRF token" in answer.json()["detail"], token
-    answer = _request(service, route, {**cookie, "x-csrf-token": _csrf(service, session)})
-    assert answer.status_code < 400 or _is_replayed(answer, route[1]), answer.text
-
-
-ODD = ("OPTIONS", "PATCH", "TRACE", "CONNECT", "PROPFIND")
-
-
-@pytest.mark.parametrize("path", sorted({path for _, path in ROUTES}))
-def test_no_other_method_opens_a_route(service: Api, path: str) -> None:
-    declared = {method for method, declared in ROUTES if declared == path}
-    address = next(address for (_, declared), (_, address, _) in ROUTES.items() if declared == path)
-    for method in {ODD[len(path) % len(ODD)], "GET", "POST", "PUT", "DELETE"} - declared:
-        service.client.cookies.clear()
-        answer = service.client.request(method, address, headers=bearer(KEYS[ADMIN]), follow_redirects=False)
-        assert answer.status_code in {404, 405}, method
-
-
-@pytest.mark.parametrize("route", GUARDED, ids=" ".join)
-def test_a_route_asks_for_a_key(service: Api, route: tuple[str, str]) -> None:
-    _spare(service)
+@pytest.mark.parametrize(
+    "route", [("GET", "/v1/checks"), ("GET", "/metrics"), ("GET", "/"), ("PUT", "/v1/suites/{suite}")]
+)
+def test_what_is_no_key_opens_nothing(service: Api, route: tuple[str, str]) -> None:
     read = KEYS[READ]
     wrong = [
         bearer("cmk_read_" + "A" * 43),
@@ -655,13 +615,19 @@ def test_a_route_asks_for_a_key(service: Api, route: tuple[str, str]) -> None:
     ]
     if route != ("GET", "/metrics"):
         wrong.append(bearer(METRICS_TOKEN))
-    for headers in ({}, wrong[GUARDED.index(route) % len(wrong)]):  # each way to be wrong at some twenty routes
+    for headers in wrong:
         answer = _request(service, route, headers)
-        assert answer.status_code == 401, headers
-        assert answer.headers["content-type"] == "application/problem+json"
-        assert answer.headers["www-authenticate"] == 'Bearer realm="coalmine"'
-        assert answer.json()["type"] == "/problems/unauthorized"
+        assert _is_unauthorized(answer), headers
         assert read not in answer.text
+
+
+def _is_unauthorized(answer: httpx2.Response) -> bool:
+    return (
+        answer.status_code == 401
+        and answer.headers["content-type"] == "application/problem+json"
+        and answer.headers["www-authenticate"] == 'Bearer realm="coalmine"'
+        and answer.json()["type"] == "/problems/unauthorized"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -679,24 +645,13 @@ def test_every_route_of_the_api_is_described(description: dict[str, Any]) -> Non
     assert described == set(DESCRIBED)
 
 
-@pytest.mark.parametrize("route", DESCRIBED, ids=" ".join)
-def test_a_route_answers_with_a_status_and_a_content_type_of_its_description(
-    service: Api, description: dict[str, Any], route: tuple[str, str]
-) -> None:
-    method, path = route
-    _spare(service)
-    headers = bearer(KEYS[ADMIN])
-    operation = description["paths"][path][method.lower()]
-    answers = {status: _resolved(description, one) for status, one in operation["responses"].items()}
-    for status, response in answers.items():
-        assert bool(response.get("content")) is (status != "204"), status
-        assert all(part.keys() & {"schema", "itemSchema"} for part in response.get("content", {}).values()), status
-    answer = _request(service, route, headers)
-    replayed = _is_replayed(answer, path)
-    assert answer.is_success or replayed, answer.text
-    answered = answer.headers.get("content-type", "").partition(";")[0]
-    told = answers[str(answer.status_code)]
-    assert answered in told["content"] if answer.content else "content" not in told
+def test_every_response_of_the_description_has_a_content_but_no_content(description: dict[str, Any]) -> None:
+    for method, path in DESCRIBED:
+        for status, one in description["paths"][path][method.lower()]["responses"].items():
+            response = _resolved(description, one)
+            assert bool(response.get("content")) is (status != "204"), (method, path, status)
+            parts = response.get("content", {}).values()
+            assert all(part.keys() & {"schema", "itemSchema"} for part in parts), (method, path, status)
 
 
 def _resolved(description: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
@@ -705,33 +660,65 @@ def _resolved(description: dict[str, Any], response: dict[str, Any]) -> dict[str
     return found
 
 
-@pytest.mark.parametrize(
-    "path", [path for method, path in ROUTES if method == "PUT" and not re.search("baseline|/items/|/waivers/", path)]
-)
-def test_what_put_makes_new_is_described(service: Api, description: dict[str, Any], path: str) -> None:
-    headers = bearer(KEYS[ADMIN])
-    _, address, body = ROUTES[("PUT", path)]
+def test_what_put_makes_new_is_described(service: Api, description: dict[str, Any]) -> None:
+    paths = [path for method, path in ROUTES if method == "PUT" and not re.search("baseline|/items/|/waivers/", path)]
+    for path in paths:
+        _, address, body = ROUTES[("PUT", path)]
+        _spare(service)
+        key = "/canaries/" in path
+        address = "/v1/suites/docs/canaries/quite-new" if key else address.replace("spare", "quite-new")
+        answer = service.client.put(address, json=body, headers=bearer(KEYS[ADMIN]))
+        assert answer.status_code == 201, answer.text
+        assert "application/json" in description["paths"][path]["put"]["responses"]["201"]["content"]
+
+
+def test_a_route_lets_exactly_its_scope_through_and_answers_as_described(
+    service: Api, description: dict[str, Any]
+) -> None:
+    wrong = {" ".join(route): told for route in ROUTES if (told := list(_told_wrongly(service, description, route)))}
+    assert wrong == {}
+
+
+def _told_wrongly(service: Api, description: dict[str, Any], route: tuple[str, str]) -> Iterator[str]:
+    """Ask a route without a key, with one of each scope that does not do and, last, as whoever may."""
     _spare(service)
-    key = "/canaries/" in path
-    address = "/v1/suites/docs/canaries/quite-new" if key else address.replace("spare", "quite-new")
-    answer = service.client.put(address, json=body, headers=headers)
-    assert answer.status_code == 201, answer.text
-    assert "application/json" in description["paths"][path]["put"]["responses"]["201"]["content"]
+    headers = bearer(KEYS[ADMIN])
+    if route in GUARDED:
+        headers = yield from _refused_wrongly(service, route)
+    elif route[1] == "/login":
+        return  # has tests of its own
+    answer = _request(service, route, headers)
+    if answer.status_code >= 400 and not _is_replayed(answer, route[1]):
+        yield f"who may: {answer.status_code} {answer.text}"
+    if route in DESCRIBED:
+        operation = description["paths"][route[1]][route[0].lower()]
+        told = _resolved(description, operation["responses"][str(answer.status_code)])
+        answered = answer.headers.get("content-type", "").partition(";")[0]
+        if not (answered in told["content"] if answer.content else "content" not in told):
+            yield f"{answer.status_code} {answered} is not described"
 
 
-@pytest.mark.parametrize("route", GUARDED, ids=" ".join)
-def test_a_route_lets_exactly_its_scope_through(service: Api, route: tuple[str, str]) -> None:
+def _refused_wrongly(service: Api, route: tuple[str, str]) -> Generator[str, None, dict[str, str]]:
+    """Give the headers that do: a key where something is read, a session and its token where something is changed."""
     needed = ROUTES[route][0]
     assert needed is not None
-    _spare(service)
+    if not _is_unauthorized(_request(service, route, {})):
+        yield "opens without a key"
     for scope in Scope:
         if not scope.includes(needed) and route != SIGNING_OUT:
             answer = _request(service, route, bearer(KEYS[scope]))
-            assert answer.status_code == 403
-            assert answer.headers["content-type"] == "application/problem+json"
-            assert answer.json()["detail"] == f"this needs a key with scope {needed}; this one has {scope}"
-    answer = _request(service, route, bearer(KEYS[needed]))
-    assert answer.status_code < 400 or _is_replayed(answer, route[1]), answer.text
+            refused = (answer.status_code, answer.headers["content-type"], answer.json().get("detail"))
+            detail = f"this needs a key with scope {needed}; this one has {scope}"
+            if refused != (403, "application/problem+json", detail):
+                yield f"a key of scope {scope}: {refused}"
+    if route[0] == "GET":
+        return bearer(KEYS[needed])
+    session = _session(service, KEYS[needed])
+    cookie = {"cookie": f"{SESSION_COOKIE}={session}"}
+    answer = _request(service, route, cookie)
+    if answer.status_code != 403 or "CSRF token" not in answer.json()["detail"]:
+        yield f"a session without its token: {answer.status_code}"
+    return {**cookie, "x-csrf-token": _csrf(service, session)}
 
 
 def _is_replayed(answer: httpx2.Response, path: str) -> bool:
@@ -739,10 +726,10 @@ def _is_replayed(answer: httpx2.Response, path: str) -> bool:
     return answer.status_code == 409 and path.endswith(("/replay", "/retry"))
 
 
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/login"])
-def test_the_exempt_ask_for_nothing(service: Api, path: str) -> None:
-    for headers in ({}, bearer("nonsense"), {"host": "evil.example"}):
-        assert service.client.get(path, headers=headers).status_code == 200
+def test_the_exempt_ask_for_nothing(service: Api) -> None:
+    for path in EXEMPT:
+        for headers in ({}, bearer("nonsense"), {"host": "evil.example"}):
+            assert service.client.get(path, headers=headers).status_code == 200, path
 
 
 def test_static_files_ask_for_nothing_and_lead_nowhere_else(service: Api) -> None:
@@ -751,19 +738,16 @@ def test_static_files_ask_for_nothing_and_lead_nowhere_else(service: Api) -> Non
         assert service.client.get(path).status_code == 404
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_no_path_trick_reaches_what_needs_a_key(service: Api) -> None:
+    tricks = [
         "//livez", "/livez/", "/livez/../v1/checks", "/livez/..%2fv1/checks", "/livez%2f..%2fv1/checks", "/LIVEZ",
         "/STATIC/../v1/checks", "/static/../v1/checks", "/static/%2e%2e/v1/checks", "/static/..;/v1/checks",
         "/static%2f../v1/checks", "/login/../v1/checks", "/readyz/v1/checks", "/v1/checks/", "//v1/checks",
         "/v1//checks", "/v1/checks;/livez", "/v1/checks%3f/livez", "/v1/./checks", "/V1/checks",
         "/livez\\..\\v1/checks",
         "/metrics/", "/docs/", "/openapi.json/", "/docs/oauth2-redirect", "/redoc",
-    ],
-)  # fmt: skip
-def test_no_path_trick_reaches_what_needs_a_key(service: Api, path: str) -> None:
-    assert _raw(service, path) in {401, 404}
+    ]  # fmt: skip
+    assert {path: status for path in tricks if (status := _raw(service, path)) not in {401, 404}} == {}
 
 
 def _raw(service: Api, path: str) -> int:
@@ -809,13 +793,17 @@ def test_a_revoked_key_is_refused_at_once(service: Api) -> None:
     assert service.client.get("/v1/checks", headers=bearer(key)).status_code == 200
     assert service.client.get("/metrics", headers=bearer(key)).status_code == 200
     session = _session(service, key)
+    csrf = _csrf(service, session)
     assert _with_cookie(service, session).status_code == 200
     identity = keys.identify(store, key, now=datetime.now(UTC))
     assert identity.key_prefix is not None
     keys.revoke_key(store, identity.key_prefix, now=datetime.now(UTC))
-    assert service.client.get("/v1/checks", headers=bearer(key)).status_code == 401
-    assert service.client.get("/metrics", headers=bearer(key)).status_code == 401
-    assert _with_cookie(service, session).status_code == 401
+    for path in ("/v1/checks", "/metrics", "/"):
+        assert service.client.get(path, headers=bearer(key)).status_code == 401
+        assert _with_cookie(service, session, path=path).status_code == 401
+    assert service.client.put("/v1/suites/spare", json={}, headers=bearer(key)).status_code == 401
+    token = {"x-csrf-token": csrf}
+    assert _with_cookie(service, session, "PUT", "/v1/suites/spare", json={}, headers=token).status_code == 401
 
 
 def test_a_session_that_was_signed_out_of_answers_no_more_though_its_cookie_was_kept(service: Api) -> None:
@@ -932,23 +920,21 @@ def test_loopback_is_open_while_no_key_was_ever_created(opened: Api) -> None:
     assert opened.client.get("/v1/checks").status_code == 401, "revoking the last key does not open the door again"
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [
-        ("localhost", 200), ("localhost:8000", 200), ("LOCALHOST:8000", 200), ("127.0.0.1", 200), ("127.9.9.9:1", 200),
-        ("[::1]:8000", 200), ("evil.example", 403), ("evil.example:8000", 403), ("127.0.0.1.evil.example", 403),
-        ("localhost.evil.example", 403), ("10.0.0.1", 403), ("0.0.0.0:8000", 403), ("[::]:8000", 403),
-        ("169.254.169.254", 403), ("[::1", 403), ("", 403), ("127.0.0.1@evil.example", 403), ("localhost\\@evil", 403),
-    ],
-)  # fmt: skip
-def test_the_open_service_answers_to_loopback_names_only(keyless: Api, host: str, status: int) -> None:
-    for path in ("/v1/checks", "/metrics", "/", "/openapi.json", "/docs"):
-        assert keyless.client.get(path, headers={"host": host}).status_code == status
+def test_the_open_service_answers_to_loopback_names_only(keyless: Api) -> None:
+    own = ("localhost", "localhost:8000", "LOCALHOST:8000", "127.0.0.1", "127.9.9.9:1", "[::1]:8000")
+    others = (
+        "evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1",
+        "0.0.0.0:8000", "[::]:8000", "169.254.169.254", "[::1", "", "127.0.0.1@evil.example", "localhost\\@evil",
+    )  # fmt: skip
+    for status, hosts in ((200, own), (403, others)):
+        for host in hosts:
+            for path in ("/v1/checks", "/metrics", *(["/", "/openapi.json", "/docs"] if host == hosts[0] else [])):
+                assert keyless.client.get(path, headers={"host": host}).status_code == status, (host, path)
 
 
-@pytest.mark.parametrize("name", ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"])
-def test_the_open_service_answers_nobody_behind_a_proxy(keyless: Api, name: str) -> None:
-    assert keyless.client.get("/v1/checks", headers={name: "127.0.0.1"}).status_code == 403
+def test_the_open_service_answers_nobody_behind_a_proxy(keyless: Api) -> None:
+    for name in ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"):
+        assert keyless.client.get("/v1/checks", headers={name: "127.0.0.1"}).status_code == 403, name
 
 
 def test_other_forwarded_headers_change_nothing(opened: Api) -> None:
@@ -963,24 +949,23 @@ def test_other_forwarded_headers_change_nothing(opened: Api) -> None:
     assert opened.client.get("/v1/checks", headers=elsewhere).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("origin", "status"),
-    [
-        ("http://localhost:8000", 201),
-        ("http://localhost:3000", 403),
-        ("http://127.0.0.1:8000", 403),
-        ("http://evil.example", 403),
-        ("https://localhost.evil.example", 403),
-        ("null", 403),
-        ("", 403),
-    ],
-)
-def test_the_open_service_takes_no_writes_from_other_sites(opened: Api, origin: str, status: int) -> None:
-    headers = {"origin": origin, "host": "localhost:8000"}
-    assert opened.client.put("/v1/suites/s", json={}, headers=headers).status_code == status
-    assert opened.client.get("/v1/suites", headers=headers).status_code == 200
-    assert "access-control-allow-origin" not in opened.client.get("/v1/suites", headers=headers).headers
-    assert opened.client.options("/v1/suites/s", headers=headers).status_code == 405, "no preflight is answered"
+def test_the_open_service_takes_no_writes_from_other_sites(opened: Api) -> None:
+    statuses = {
+        "http://localhost:8000": 201,
+        "http://localhost:3000": 403,
+        "http://127.0.0.1:8000": 403,
+        "http://evil.example": 403,
+        "https://localhost.evil.example": 403,
+        "null": 403,
+        "": 403,
+    }
+    for origin, status in statuses.items():
+        headers = {"origin": origin, "host": "localhost:8000"}
+        assert opened.client.put("/v1/suites/s", json={}, headers=headers).status_code == status, origin
+        answer = opened.client.get("/v1/suites", headers=headers)
+        assert answer.status_code == 200, origin
+        assert "access-control-allow-origin" not in answer.headers
+        assert opened.client.options("/v1/suites/s", headers=headers).status_code == 405, "no preflight is answered"
 
 
 def test_a_stale_cookie_does_not_shut_the_open_service(opened: Api) -> None:

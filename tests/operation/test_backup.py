@@ -244,17 +244,25 @@ def test_a_database_of_the_first_release_is_brought_to_this_one_and_served(
     assert probe.askings[-1].retriever.headers == {"authorization": "Bearer token-of-long-ago"}
 
 
-@pytest.mark.parametrize(
-    "revision", [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()]
-)
 def test_a_database_at_any_earlier_migration_is_brought_to_the_present_one(
-    revision: str, databases: Databases, stores: Callable[..., Store]
+    databases: Databases, stores: Callable[..., Store]
 ) -> None:
-    store = stores(first_release("sqlite", databases))
-    with store.write() as connection:
-        config = _config()
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
+    """Each migration on its own from the first release on, and at times the rest at once."""
+    revisions = [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()][::-1]
+    url = first_release("sqlite", databases)
+    for number, revision in enumerate(revisions):
+        store = Store(url)
+        with store.write() as connection:
+            config = _config()
+            config.attributes["connection"] = connection
+            command.upgrade(config, revision)
+        store.close()
+        if number % 15 == 5:
+            _expect_present(stores(databases.copy(url)))
+    _expect_present(stores(url))
+
+
+def _expect_present(store: Store) -> None:
     migrate(store)
     assert is_migrated(store)
     with store.read() as connection:

@@ -125,7 +125,8 @@ def test_no_route_builds_json_that_holds_too_much(service: Api, monkeypatch: pyt
         return value
 
     monkeypatch.setattr("app.base.api.bodies.json.loads", loads)
-    for method, address in taking_json(service):
+    # All read bodies by one function, as the cheapest of these shows; the others are shown by three routes.
+    for method, address in taking_json(service)[:: 1 if much == "levels" else 20]:
         answer = service.client.request(method, address, content=content, headers=JSON)
         assert (answer.status_code, answer.headers["content-type"]) == (422, PROBLEM), (method, address)
         assert [one["path"] for one in whole(answer.text)["errors"]] == ["body"], (method, address)
@@ -138,15 +139,17 @@ def test_no_form_takes_more_fields_files_or_text_than_its_limits(service: Api) -
         if method == "GET" or path.startswith("/v1/"):
             continue
         address = names.address(path)
+        separators = service.client.request(method, address, content=b"&" * 1_000_001, headers=FORM)
+        assert separators.status_code == 413 or path in LARGE | NO_FORM | {SIGNING_IN}, (method, path)
+        walked += 1
+        if path not in LARGE | {SIGNING_IN, "/new-hook"}:
+            continue
         many = service.client.request(method, address, content="a=1&" * 20_000, headers=FORM)
         assert many.status_code < 500, (method, path)
         files = {f"f{at}": ("a.csv", b"query\n") for at in range(60)}
         assert service.client.request(method, address, files=files).status_code < 500, (method, path)
         long = service.client.request(method, address, files={"a": (None, b"x" * 6_000_000)})
         assert long.status_code < 500, (method, path)
-        separators = service.client.request(method, address, content=b"&" * 1_000_001, headers=FORM)
-        assert separators.status_code == 413 or path in LARGE | NO_FORM | {SIGNING_IN}, (method, path)
-        walked += 1
     assert walked > 40
 
 
