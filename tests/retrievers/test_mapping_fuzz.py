@@ -1,6 +1,7 @@
 """Whatever an answer is, every mapping ends in a reading or in a sentence: those of the presets and odd ones."""
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -32,13 +33,18 @@ ODD = {
 
 
 def mappings() -> dict[str, ResponseMapping]:
-    """Give all mappings by name: a preset whose users say theirs has none."""
+    """Give mappings by name: one preset of each shape of paths, but none whose users say theirs."""
     presets = {
-        name: ResponseMapping(hits=preset.response.get("hits"), **{one: preset.response.get(one) for one in FIELDS})
+        _shape(preset.response): (name, ResponseMapping(**{one: preset.response.get(one) for one in ("hits", *FIELDS)}))
         for name, preset in PRESETS.items()
         if preset.response.keys() & {"id", "text"}
     }
-    return ODD | presets
+    return ODD | dict(presets.values())
+
+
+def _shape(response: Mapping[str, Any]) -> str:
+    """Tell the paths of a mapping without their names."""
+    return repr([(name, re.sub(r"\w+", "x", response.get(name) or "")) for name in ("hits", *FIELDS)])
 
 
 MAPPINGS = mappings()
