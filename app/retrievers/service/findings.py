@@ -57,15 +57,15 @@ class EmbedderRecord:
 
 
 def check_embedder(
-    store: Store, embed: Embed, retriever: Retriever, *, run_id: int, now: datetime
+    store: Store, embed: Embed | None, retriever: Retriever, *, run_id: int, now: datetime
 ) -> EmbedderRecord | None:
-    """Embed the known texts and compare; None where the retriever has no embedder.
+    """Embed the known texts and compare; None where the retriever has no embedder, or it is not watched.
 
     The first answer of an embedder becomes its reference. Raises InvalidInputError for one that cannot be asked at
     all; its failures are findings.
     """
     embedder = watched_embedder(retriever)
-    if embedder is None:
+    if embed is None or embedder is None:
         return None
     pairs = embedding_canaries(embedder)
     embedded = embed(embedder, distinct_texts(pairs), refresh=True)

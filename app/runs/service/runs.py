@@ -36,7 +36,6 @@ from app.records.store.queue import ClaimedRun, Failure, ShardBody
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
 from app.retrievers.domain.retrievers import Embed, Lane, Probe, present_fields
 from app.retrievers.service import findings, trials
-from app.retrievers.service.findings import EmbedderRecord
 from app.retrievers.service.limits import SHARD_PATIENCE_SECONDS, reserve_rate
 from app.retrievers.store import hold_lane
 from app.runs.service.finalising import EndedRun as EndedRun  # noqa: PLC0414 - what carrying out a run gives
@@ -76,21 +75,17 @@ def execute(
         plan = planner.plan(claimed, clock())
     except (NotExecutableError, ConfigurationError) as error:
         return fail(store, claimed, owner, str(error), clock)
-    answered = _answered_before(store, plan)
+    answered: dict[int, ShardBody] = {}
+    if claimed.resumed:
+        with store.read() as connection:
+            answered = queue.staged_shards(connection, claimed.id)
     try:
-        embedder = check_embedder(store, embed, plan, now=clock())
+        embedder = findings.check_embedder(store, embed, plan.inputs.retriever, run_id=claimed.id, now=clock())
         if not _ask(store, plan, probe, answered, owner=owner, clock=clock, stopping=stopping):
             return None
     except InvalidInputError as error:
         return fail(store, claimed, owner, str(error), clock)
     return finalise(store, plan, answered, embedder, owner, clock, hold=hold)
-
-
-def check_embedder(store: Store, embed: Embed | None, plan: Plan, *, now: datetime) -> EmbedderRecord | None:
-    """Send the embedder of a run's retriever its known texts; None = it has none, or it is not watched."""
-    if embed is None:
-        return None
-    return findings.check_embedder(store, embed, plan.inputs.retriever, run_id=plan.run.id, now=now)
 
 
 def _ask(
@@ -146,13 +141,6 @@ def give_up(store: Store, claimed: ClaimedRun, *, owner: str, clock: Callable[[]
         return None
     reason = "an error in Coalmine keeps this run from being carried out; the log has the details"
     return fail(store, claimed, owner, reason, clock, last_resort=True)
-
-
-def _answered_before(store: Store, plan: Plan) -> dict[int, ShardBody]:
-    if not plan.run.resumed:
-        return {}
-    with store.read() as connection:
-        return queue.staged_shards(connection, plan.run.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,7 +377,7 @@ def ask_shard(
         return ShardEnd()
     with store.read() as connection:
         answered = queue.staged_shards(connection, claimed.id)
-    embedder = check_embedder(store, embed, plan, now=clock())
+    embedder = findings.check_embedder(store, embed, plan.inputs.retriever, run_id=claimed.id, now=clock())
     ended = finalise(store, plan, answered, embedder, OWNER, clock, hold=hold)
     planner.forget(claimed.id)
     return ShardEnd(ended=ended)
