@@ -27,6 +27,6 @@ def test_equal_to_the_plain_implementation_with_duplicates_and_chunks_that_meet_
 
 @pytest.mark.parametrize("depth", [10, 40])
 def test_equal_to_the_plain_implementation_on_graded_topics(depth: int) -> None:
-    topics = graded_topics(seed=depth, count=100, depth=depth)
+    topics = graded_topics(seed=depth, count=40, depth=depth)
     measures = measures_for([1, 2, 3, 5, 10, 20, 100])
     np.testing.assert_allclose(scored(topics, measures), plain(topics, measures), rtol=0, atol=1e-9)
