@@ -22,15 +22,13 @@ from tests.support.fakes import START
 from tests.support.living import until
 from tests.support.world import CHECK, LINKS, World, canary, page
 
-pytestmark = pytest.mark.databases
-
 HOUR = 3600
 
 
 @pytest.fixture
-def world(store: Store) -> World:
+def world(sqlite_store: Store) -> World:
     """Give a world whose check is due every five minutes and has run at each of three instants."""
-    world = World(store=store)
+    world = World(store=sqlite_store)
     world.apply(page([canary("ant")]))
     assert [_run_due(world) for _ in range(3)] == [True] * 3
     return world
@@ -61,13 +59,13 @@ def _watch(world: World, *, after_start: timedelta = timedelta(days=1)) -> bool:
 
 
 def test_every_instant_has_its_run_after_the_clock_was_set_back(world: World) -> None:
-    world.clock.advance(HOUR)
-    assert [_run_due(world) for _ in range(6)] == [True] * 6
-    world.clock.advance(-HOUR - 6 * 300)
+    world.clock.advance(1_200)
+    assert [_run_due(world) for _ in range(2)] == [True] * 2
+    world.clock.advance(-1_200 - 2 * 300)
     # Through the time that the wrong clock had been to, and out of it again.
-    assert [_run_due(world) for _ in range(30)] == [True] * 30
+    assert [_run_due(world) for _ in range(8)] == [True] * 8
     listed = runs.list_runs(world.store, CHECK, before=None, limit=50)
-    assert len({run["scheduled_for"] for run in listed}) == len(listed) == 3 + 6 + 30
+    assert len({run["scheduled_for"] for run in listed}) == len(listed) == 3 + 2 + 8
 
 
 def test_a_run_queued_by_a_clock_that_was_ahead_does_not_wait_until_then(world: World) -> None:

@@ -15,14 +15,12 @@ from tests.support.fakes import Crash
 from tests.support.living import until
 from tests.support.world import LINKS, World, canary, page
 
-pytestmark = pytest.mark.databases
 
-
-@pytest.mark.parametrize("error", [ValueError("a bug"), MemoryError(), Crash()])
+@pytest.mark.parametrize("error", [ValueError("a bug"), Crash()])
 def test_a_heartbeat_goes_on_after_any_error_and_tells_of_one_that_lasts(
-    store: Store, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    world = World(store=store)
+    world = World(store=sqlite_store)
     world.clock.now = datetime.now(UTC)
     world.apply(page([canary("ant")], schedule={"every": "31d"}))
     broken = threading.Event()
@@ -31,7 +29,7 @@ def test_a_heartbeat_goes_on_after_any_error_and_tells_of_one_that_lasts(
     monkeypatch.setattr(job_threads, "BEAT_SECONDS", 0.02)
     monkeypatch.setattr(job_threads, "_SILENT_SECONDS", 0.1)
     registry = CollectorRegistry()
-    engine = Engine(store=store, vault=world.vault, probe=world.probe, send=world.send, links=LINKS, owner="it")
+    engine = Engine(store=sqlite_store, vault=world.vault, probe=world.probe, send=world.send, links=LINKS, owner="it")
     working = Worker(engine, metrics.ProcessMetrics(registry), metrics.Snapshot())
     queue = working._jobs._queue
     beat = queue.beat

@@ -30,8 +30,6 @@ from tests.support.pages_service import Bench, Site, page, site
 from tests.support.world import RETRIEVER, canary
 from tests.support.world import page as canary_page
 
-pytestmark = pytest.mark.databases
-
 
 @dataclass(frozen=True, kw_only=True)
 class Edited:
@@ -109,41 +107,39 @@ def pages(sqlite_store: Store) -> Site:
     return made
 
 
-@pytest.mark.parametrize("kind", EDITED)
-def test_a_form_does_not_save_over_what_came_since_it_was_opened_and_keeps_what_was_typed(
-    pages: Site, kind: str
-) -> None:
-    edited, client = EDITED[kind], pages.client()
-    form = {**fields_of(pages.page(edited.form)), edited.typed[0]: edited.typed[1], "do": "save"}
-    assert client.put(edited.api, json=edited.newer).status_code == 200
-    before = pages.world.dump()
-    for _ in range(2):  # the refused form is as old as it was
-        shown = page(client.post(edited.form, data=form), 409)
-        assert "was changed by somebody else meanwhile" in shown.text
-        assert shown.one("a", href=edited.form, target="_blank").text == "open it anew"
-        form = {**fields_of(shown), "do": "save"}
-        assert form[edited.typed[0]] == edited.typed[1]
-    assert pages.world.dump() == before
-    anew = {**fields_of(pages.page(edited.form)), edited.typed[0]: edited.typed[1], "do": "save"}
-    assert client.post(edited.form, data=anew).status_code == 303
-
-
-@pytest.mark.parametrize("kind", EDITED)
-def test_a_form_that_does_not_say_what_it_was_opened_with_saves_nothing(pages: Site, kind: str) -> None:
-    edited, client = EDITED[kind], pages.client()
-    opened = {**fields_of(pages.page(edited.form)), edited.typed[0]: edited.typed[1], "do": "save"}
-    assert client.put(edited.api, json=edited.newer).status_code == 200
-    before = pages.world.dump()
-    for revision in ({}, {"revision": ""}, {"revision": "newest"}, {"revision": "1.0"}):
-        form = {**{name: text for name, text in opened.items() if name != "revision"}, **revision}
-        for _ in range(2):  # pressed again, it does not pass for one that shows what came meanwhile
-            shown = page(client.post(edited.form, data=form), 422)
-            assert "the form is incomplete; load the page again" in shown.text.lower()
-            assert "This form does not say which version of it you opened" in shown.text
+def test_a_form_does_not_save_over_what_came_since_it_was_opened_and_keeps_what_was_typed(pages: Site) -> None:
+    client = pages.client()
+    for edited in EDITED.values():
+        form = {**fields_of(pages.page(edited.form)), edited.typed[0]: edited.typed[1], "do": "save"}
+        assert client.put(edited.api, json=edited.newer).status_code == 200
+        before = pages.world.dump()
+        for _ in range(2):  # the refused form is as old as it was
+            shown = page(client.post(edited.form, data=form), 409)
+            assert "was changed by somebody else meanwhile" in shown.text
             assert shown.one("a", href=edited.form, target="_blank").text == "open it anew"
             form = {**fields_of(shown), "do": "save"}
             assert form[edited.typed[0]] == edited.typed[1]
-    assert pages.world.dump() == before
+        assert pages.world.dump() == before
+        anew = {**fields_of(pages.page(edited.form)), edited.typed[0]: edited.typed[1], "do": "save"}
+        assert client.post(edited.form, data=anew).status_code == 303
+
+
+def test_a_form_that_does_not_say_what_it_was_opened_with_saves_nothing(pages: Site) -> None:
+    client = pages.client()
+    for edited in EDITED.values():
+        opened = {**fields_of(pages.page(edited.form)), edited.typed[0]: edited.typed[1], "do": "save"}
+        assert client.put(edited.api, json=edited.newer).status_code == 200
+        before = pages.world.dump()
+        for revision in ({}, {"revision": ""}, {"revision": "newest"}, {"revision": "1.0"}):
+            form = {**{name: text for name, text in opened.items() if name != "revision"}, **revision}
+            for _ in range(2):  # pressed again, it does not pass for one that shows what came meanwhile
+                shown = page(client.post(edited.form, data=form), 422)
+                assert "the form is incomplete; load the page again" in shown.text.lower()
+                assert "This form does not say which version of it you opened" in shown.text
+                assert shown.one("a", href=edited.form, target="_blank").text == "open it anew"
+                form = {**fields_of(shown), "do": "save"}
+                assert form[edited.typed[0]] == edited.typed[1]
+        assert pages.world.dump() == before
 
 
 MADE: Mapping[str, Mapping[str, str]] = {
@@ -155,14 +151,14 @@ MADE: Mapping[str, Mapping[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", EDITED)
-def test_making_something_does_not_overwrite_what_has_its_name(pages: Site, kind: str) -> None:
-    before = pages.world.dump()
-    request = {"request.json": '{"q": "{{ query }}"}', "answer": str(ANSWER)} if kind == "retriever" else {}
-    edited = EDITED[kind]
-    shown = page(pages.client().post(edited.makes, data={**MADE[kind], **request, "do": "save"}), 409)
-    assert f"there is a {kind} '{MADE[kind][edited.slug]}' already" in shown.one("span", id=f"wrong-{edited.slug}").text
-    assert pages.world.dump() == before
+def test_making_something_does_not_overwrite_what_has_its_name(pages: Site) -> None:
+    for kind, edited in EDITED.items():
+        before = pages.world.dump()
+        request = {"request.json": '{"q": "{{ query }}"}', "answer": str(ANSWER)} if kind == "retriever" else {}
+        shown = page(pages.client().post(edited.makes, data={**MADE[kind], **request, "do": "save"}), 409)
+        told = shown.one("span", id=f"wrong-{edited.slug}").text
+        assert f"there is a {kind} '{MADE[kind][edited.slug]}' already" in told
+        assert pages.world.dump() == before
 
 
 def test_making_a_suite_does_not_touch_the_one_that_has_its_name(pages: Site) -> None:
