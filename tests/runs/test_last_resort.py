@@ -19,8 +19,6 @@ from app.runs.service.finalising import EndedRun
 from tests.support.fakes import START
 from tests.support.world import CHECK, World, canary, page
 
-pytestmark = pytest.mark.databases
-
 
 @pytest.fixture
 def world(store: Store) -> World:
@@ -59,6 +57,7 @@ def _give_up(world: World, claimed: ClaimedRun) -> EndedRun | None:
     return runs.give_up(world.store, claimed, owner="worker", clock=world.clock)
 
 
+@pytest.mark.databases
 @pytest.mark.parametrize("in_the_database", [True, False])
 def test_a_run_whose_alerting_raises_is_given_up_in_the_end(
     world: World, caplog: pytest.LogCaptureFixture, *, in_the_database: bool

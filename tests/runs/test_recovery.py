@@ -14,8 +14,6 @@ from app.runs.service import runs
 from tests.support.fakes import Crash, FakeClock, answered, failed, hits
 from tests.support.world import COVERAGE, World, canary, page, statements
 
-pytestmark = pytest.mark.databases
-
 COUNT = 250  # three shards, the last one half full
 QUERIES = {f"q{number:03}" for number in range(COUNT)}
 AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
@@ -67,14 +65,14 @@ def _assert_whole(world: World, run_id: int) -> None:
 # --- stopping ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batches", [0, 4, 8])
+@pytest.mark.parametrize("batches", [0, 8])
 def test_a_worker_that_stops_lets_go_and_another_carries_on_at_once(world: World, batches: int) -> None:
     claimed = _claimed(world)
     given = iter(range(batches))
     assert world.execute(claimed, "first", stopping=lambda: next(given, None) is None) is None
     staged = world.count("shards")["shards"]
     first_asked = len(world.probe.asked)
-    assert (staged, first_asked) == {0: (0, 25), 4: (1, 125), 8: (2, 225)}[batches]
+    assert (staged, first_asked) == {0: (0, 25), 8: (2, 225)}[batches]
     resumed = _taken_over(world, claimed.id)
     world.execute(resumed, "second")
     _assert_whole(world, claimed.id)
@@ -94,7 +92,7 @@ def _canaries_in(shards: int) -> int:
 # --- dying ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch", [0, 1, 5, 9])
+@pytest.mark.parametrize("batch", [1, 5])
 def test_a_run_whose_worker_died_is_carried_on_by_another(world: World, batch: int) -> None:
     def die(number: int) -> None:
         world.clock.advance(1)
@@ -137,6 +135,7 @@ def test_a_run_carried_on_too_late_ends_partial_with_what_there_is(world: World)
 # --- taken over ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.databases
 def test_one_who_was_taken_over_in_the_middle_writes_nothing_any_more(world: World) -> None:
     dumps: list[object] = []
 
@@ -154,6 +153,7 @@ def test_one_who_was_taken_over_in_the_middle_writes_nothing_any_more(world: Wor
     _assert_whole(world, claimed.id)
 
 
+@pytest.mark.databases
 def test_one_who_was_taken_over_just_before_the_end_writes_nothing_any_more(world: World) -> None:
     """All answers are staged by the first; the second finalises them while the first is about to."""
     dumps: list[object] = []
@@ -176,6 +176,7 @@ def test_one_who_was_taken_over_just_before_the_end_writes_nothing_any_more(worl
     _assert_whole(world, claimed.id)
 
 
+@pytest.mark.databases
 def test_one_who_was_taken_over_cannot_fail_the_run_either(store: Store) -> None:
     world = World(store=store)
     world.apply(page())
@@ -191,6 +192,7 @@ def test_one_who_was_taken_over_cannot_fail_the_run_either(store: Store) -> None
 
 
 @pytest.mark.systems
+@pytest.mark.databases
 def test_dying_anywhere_in_the_last_transaction_leaves_nothing_half_written(store: Store) -> None:
     """The process dies before the nth statement of finalising, for every n, and then before the commit."""
     world = World(store=store)
@@ -253,6 +255,7 @@ class _Dying:
         self.seen += 1
 
 
+@pytest.mark.databases
 def test_dying_while_shards_are_committed_leaves_whole_shards_only(world: World) -> None:
     claimed = _claimed(world)
     seen = 0

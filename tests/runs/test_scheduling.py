@@ -16,8 +16,6 @@ from app.records.service import runs as run_views
 from tests.support.fakes import START
 from tests.support.world import CHECK, World, canary, page, race
 
-pytestmark = pytest.mark.databases
-
 
 @pytest.fixture
 def world(store: Store) -> World:
@@ -45,6 +43,7 @@ def _finish(world: World) -> None:
 # --- by hand -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.databases
 def test_a_wish_joins_the_run_that_waits_but_never_the_one_that_runs(world: World) -> None:
     first = world.wish()
     assert world.wish() == first
@@ -69,6 +68,7 @@ def test_a_wish_that_joins_passes_on_its_index_version(world: World) -> None:
     assert (world.shown(first)["index_version"], world.shown(first)["trigger"]) == ("v2", "update")
 
 
+@pytest.mark.databases
 def test_threads_that_wish_at_once_get_one_run(world: World) -> None:
     assert len(set(race(8, lambda _: world.wish()))) == 1
     queue = open_queue(world.store)
@@ -80,6 +80,7 @@ def test_threads_that_wish_at_once_get_one_run(world: World) -> None:
     assert Counter(status for _, _, status in _runs(world)) == {RunStatus.RUNNING: 1, RunStatus.QUEUED: 1}
 
 
+@pytest.mark.databases
 def test_wishing_and_claiming_at_once_never_runs_a_check_twice_at_a_time(world: World) -> None:
     def act(number: int) -> None:
         for _ in range(5):
@@ -101,6 +102,7 @@ def test_a_repeated_idempotency_key_gives_the_run_of_the_first_time(world: World
     assert world.wish(idempotency_key="other") != first
 
 
+@pytest.mark.databases
 def test_an_idempotency_key_makes_one_run_even_while_runs_are_claimed(world: World) -> None:
     """Between two wishes with one key the run may start, and the second must not make a follow-up."""
 
@@ -177,6 +179,7 @@ def test_the_first_run_of_a_check_comes_at_once(world: World) -> None:
     assert _runs(world) == [("2026-03-02T12:00:00Z", "schedule", "finished")]
 
 
+@pytest.mark.databases
 def test_an_instant_is_queued_once_however_many_tick(world: World) -> None:
     assert race(8, lambda _: _tick(world)).count(True) == 1
     _finish(world)
@@ -196,6 +199,7 @@ def test_after_a_pause_one_run_catches_up(world: World) -> None:
     assert [at for at, _, _ in _runs(world)] == ["2026-03-02T12:00:00Z", "2026-03-03T12:05:00Z"]
 
 
+@pytest.mark.databases
 def test_a_run_that_takes_longer_than_the_interval_is_followed_by_one(world: World) -> None:
     _tick(world)
     long = world.claim()
@@ -258,6 +262,7 @@ def test_a_disabled_check_is_not_scheduled_and_can_be_run_by_hand(world: World) 
     assert world.run().status is RunStatus.FINISHED
 
 
+@pytest.mark.databases
 def test_checks_run_in_the_order_they_came_due(world: World) -> None:
     other = {**page()["checks"][0], "slug": "other"}
     world.apply({**page([canary("ant")]), "checks": [*page()["checks"], other]})
