@@ -22,13 +22,15 @@ from tests.support.fakes import START
 from tests.support.living import until
 from tests.support.world import CHECK, LINKS, World, canary, page
 
+pytestmark = pytest.mark.both
+
 HOUR = 3600
 
 
 @pytest.fixture
-def world(sqlite_store: Store) -> World:
+def world(store: Store) -> World:
     """Give a world whose check is due every five minutes and has run at each of three instants."""
-    world = World(store=sqlite_store)
+    world = World(store=store)
     world.apply(page([canary("ant")]))
     assert [_run_due(world) for _ in range(3)] == [True] * 3
     return world

@@ -19,6 +19,8 @@ from app.runs.service.finalising import EndedRun
 from tests.support.fakes import START
 from tests.support.world import CHECK, World, canary, page
 
+pytestmark = pytest.mark.both
+
 
 @pytest.fixture
 def world(store: Store) -> World:

@@ -14,6 +14,8 @@ from app.runs.service import runs
 from tests.support.fakes import Crash, FakeClock, answered, failed, hits
 from tests.support.world import COVERAGE, World, canary, page, statements
 
+pytestmark = pytest.mark.both
+
 COUNT = 250  # three shards, the last one half full
 QUERIES = {f"q{number:03}" for number in range(COUNT)}
 AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}

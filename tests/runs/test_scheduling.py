@@ -16,6 +16,8 @@ from app.records.service import runs as run_views
 from tests.support.fakes import START
 from tests.support.world import CHECK, World, canary, page, race
 
+pytestmark = pytest.mark.both
+
 
 @pytest.fixture
 def world(store: Store) -> World:
