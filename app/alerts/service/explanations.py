@@ -128,7 +128,7 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
     with store.read() as connection:
         check = require(catalog.find_definition(connection, "check", slug), f"check '{slug}'")
         document = CheckDocument.model_validate(check.body)
-        rules = with_confirmed(connection, document, rules_in_force(document.rules))
+        rules = with_confirmed(connection, document.judge, rules_in_force(document.rules))
         rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id, hold=False)}
         facts = alert_transitions.load_facts(connection, check.id, rules, unresolved=rows.keys())
         opened_by = alerts.opening_runs(connection, [row.id for row in rows.values()])
@@ -194,7 +194,7 @@ def _explain_rule(rule: Rule, known: _Situation) -> RuleExplanation:
     decision = _decide(rule, window, overdue, alert, known.now)
     judged, told = (alert, row) if alert is not None else (decision, decision)
     severity = judged.severity if judged is not None else None
-    is_silenced = open_row is not None and known.context.member(open_row.id).silence is not None
+    is_silenced = open_row is not None and known.context.members[open_row.id].silence is not None
     due = known.context.reminder_due(open_row.id) if open_row is not None and not is_silenced else None
     return view_of(
         RuleExplanation,

@@ -64,13 +64,13 @@ class Context:
     """All unresolved and just resolved alerts of a check, its open incidents, its hooks."""
 
     check: Definition
-    members: Sequence[Member] = ()
+    members: Mapping[int, Member] = field(default_factory=dict)
+    """By the id of the alert."""
     transitions: Mapping[int, Sequence[TransitionRow]] = field(default_factory=dict)
     """Of each alert, oldest first."""
     incidents: Sequence[OpenIncident] = ()
     rows: Mapping[int, IncidentRow] = field(default_factory=dict)
     recipients: Recipients = _NO_RECIPIENTS
-    hooks: Mapping[int, Definition] = field(default_factory=dict)
 
     @property
     def remind_every(self) -> timedelta | None:
@@ -80,18 +80,16 @@ class Context:
     def plan(self, now: datetime, *, remind: bool = False) -> list[Step]:
         """Return a step per incident that changes; `remind`: with reminders."""
         every = self.remind_every if remind else None
-        return plan_notifications(self.members, self.incidents, self.recipients, now=now, remind_every=every)
+        return plan_notifications(
+            [*self.members.values()], self.incidents, self.recipients, now=now, remind_every=every
+        )
 
     def reminder_due(self, alert_id: int) -> datetime | None:
         """When the next reminder of the incident of an alert is due, if nothing changes."""
-        number = self.member(alert_id).incident_id
-        inside = [one for one in self.members if one.incident_id == number]
+        number = self.members[alert_id].incident_id
+        inside = [one for one in self.members.values() if one.incident_id == number]
         incident = next((one for one in self.incidents if one.id == number), None)
         return None if incident is None else reminder_due(inside, incident.deliveries, self.remind_every)
-
-    def member(self, alert_id: int) -> Member:
-        """Return the alert in progress with this id."""
-        return next(one for one in self.members if one.alert_id == alert_id)
 
     def newest_notifiable(self, alert_id: int) -> TransitionRow:
         """Return the newest transition of an alert that deserves a notification."""
@@ -119,10 +117,10 @@ def load_context(
     silenced = find_silences(silences_of(connection, check), in_progress.values(), now)
     return Context(
         check=check,
-        members=[
-            replace(one, suppression=_suppression(transitions[number]), silence=silenced.get(number))
+        members={
+            number: replace(one, suppression=_suppression(transitions[number]), silence=silenced.get(number))
             for number, one in in_progress.items()
-        ],
+        },
         transitions=transitions,
         incidents=[_incident_of(row, past[row.id]) for row in rows.values()],
         rows=rows,
@@ -131,7 +129,6 @@ def load_context(
             unreachable=frozenset(hook.id for hook in hooks.values() if _is_unreachable(hook, now)),
             disabled=frozenset(hook.id for hook in hooks.values() if hook.disabled_reason and hook.archived_at is None),
         ),
-        hooks=hooks,
     )
 
 
@@ -201,7 +198,7 @@ def enqueue_notifications(
     for alert_id, incident_id in adopt_announced(connection, check.id, strays).items():
         in_progress[alert_id] = replace(in_progress[alert_id], incident_id=incident_id)
     context = load_context(connection, check, in_progress, now=now, hold=True)
-    for one in context.members:
+    for one in context.members.values():
         if one.silence is not None and one.change in NON_REPEATING and one.transition_id is not None:
             alerts.suppress(connection, one.transition_id, Suppression.SILENCED, silence=one.silence)
     resolved: list[int] = []
@@ -210,10 +207,10 @@ def enqueue_notifications(
         row = _write_incident(connection, context, step, now=now)
         if row is None:
             continue  # another replica has just opened one: the next tick lets the alerts enter it
-        transition_id = _notified_transition(context, in_progress, step, row, remind)
-        _record_suppressions(connection, context, in_progress, step, transition_id)
+        transition_id = _notified_transition(context, step, row, remind)
+        _record_suppressions(connection, context, step, transition_id)
         if transition_id is not None:
-            _enqueue(connection, in_progress, step, row, transition_id, now=now, hold_until=hold_until)
+            _enqueue(connection, context, step, row, transition_id, now=now, hold_until=hold_until)
         if step.type is TransitionType.RESOLVED:
             resolved.append(row.id)
     if resolved:  # one before it of the same fault may have ended while its hook was disabled
@@ -278,11 +275,7 @@ def _free_key(connection: Connection, check: Definition, incident_class: Inciden
 
 
 def _notified_transition(
-    context: Context,
-    in_progress: Mapping[int, Member],
-    step: Step,
-    row: IncidentRow,
-    remind: Callable[[int, IncidentRow], int] | None,
+    context: Context, step: Step, row: IncidentRow, remind: Callable[[int, IncidentRow], int] | None
 ) -> int | None:
     """Id of the transition a notification is about; None where none is sent."""
     if step.type is None or step.alert_id is None:
@@ -291,22 +284,16 @@ def _notified_transition(
         assert remind is not None  # noqa: S101 - else none is planned
         return remind(step.alert_id, row)
     if step.type is TransitionType.RESOLVED:
-        return in_progress[step.alert_id].transition_id
+        return context.members[step.alert_id].transition_id
     return context.newest_notifiable(step.alert_id).id
 
 
-def _record_suppressions(
-    connection: Connection,
-    context: Context,
-    in_progress: Mapping[int, Member],
-    step: Step,
-    transition_id: int | None,
-) -> None:
+def _record_suppressions(connection: Connection, context: Context, step: Step, transition_id: int | None) -> None:
     """Cancel deliveries that are not sent any more, and record why transitions are not sent, or that they are now."""
     if step.cancel:
         outbox.cancel_deliveries(connection, step.cancel, step.reason)
     for alert_id, why in step.suppressed.items():
-        one = in_progress[alert_id]
+        one = context.members[alert_id]
         if one.change is TransitionType.RESOLVED and one.transition_id is not None:
             alerts.suppress(connection, one.transition_id, why)
         else:
@@ -317,7 +304,7 @@ def _record_suppressions(
 
 def _enqueue(
     connection: Connection,
-    in_progress: Mapping[int, Member],
+    context: Context,
     step: Step,
     row: IncidentRow,
     transition_id: int,
@@ -327,7 +314,7 @@ def _enqueue(
 ) -> None:
     at = to_us(now)
     assert step.alert_id is not None  # noqa: S101 - the alert of the transition
-    fresh = in_progress[step.alert_id].change is not None  # an older change was diagnosed already
+    fresh = context.members[step.alert_id].change is not None  # an older change was diagnosed already
     is_held = hold_until is not None and fresh and step.type in NON_REPEATING
     next_attempt_at = max(at, to_us(hold_until)) if is_held and hold_until is not None else at
     new = partial(new_delivery, row.id, row.alert_id, transition_id=transition_id, change=step.type, at=at)

@@ -134,7 +134,7 @@ def after_run(
     ):  # archived or disabled while the run was under way: its verdict stays, without notifications
         evaluation.retire_others([], retirement)
         return evaluation.notify()
-    rules = with_confirmed(connection, CheckDocument.model_validate(check.body), _rules(check))
+    rules = with_confirmed(connection, check.body["judge"], _rules(check))
     facts = load_facts(connection, check_id, rules, unresolved=evaluation.rows.keys())
     completed = facts.newest is not None and is_completed(RunStatus(facts.newest.status))
     swapped = evaluation.of_other_suites(facts.newest)
@@ -161,7 +161,7 @@ def after_answers(connection: Connection, check_id: int, run_id: int, *, now: da
     watching = [] if _retirement_of(check) is not None else [one for one in _rules(check) if watches_answers(one)]
     if not watching:
         return False
-    rules = with_confirmed(connection, CheckDocument.model_validate(check.body), watching)
+    rules = with_confirmed(connection, check.body["judge"], watching)
     evaluation = _Evaluation(connection, check, run_id, now)
     facts = load_facts(connection, check_id, rules, unresolved=evaluation.rows.keys())
     for rule in rules:
@@ -715,9 +715,9 @@ def _canaries(
     }
 
 
-def with_confirmed(connection: Connection, check: CheckDocument, rules: Sequence[Rule]) -> tuple[Rule, ...]:
+def with_confirmed(connection: Connection, judge: str | None, rules: Sequence[Rule]) -> tuple[Rule, ...]:
     """Return the rules of a check, those on a measure marked that people confirmed of its judge."""
     if not any(rule.measure in JUDGED for rule in rules):
         return tuple(rules)
-    confirmed = confirmed_measures(connection, check.judge)
+    confirmed = confirmed_measures(connection, judge)
     return tuple(replace(rule, confirmed=rule.measure in confirmed) for rule in rules)
