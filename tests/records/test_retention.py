@@ -24,7 +24,7 @@ from app.reports.service import charts
 from tests.support.fakes import START, answered, failed, hits
 from tests.support.world import CHECK, COVERAGE, World, canary, page, statements
 
-pytestmark = pytest.mark.databases
+pytestmark = pytest.mark.both
 
 AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
 
@@ -51,27 +51,28 @@ def _day_by_day(world: World, days: int) -> list[int]:
     return ids
 
 
+@pytest.mark.databases
 def test_old_runs_go_with_what_only_they_needed_and_the_rest_reads_as_before(world: World) -> None:
-    ids = _day_by_day(world, 20)
-    world.clock.now = START + timedelta(days=20)
-    kept = ids[10:]
+    ids = _day_by_day(world, 10)
+    world.clock.now = START + timedelta(days=10)
+    kept = ids[5:]
     before = [(world.shown(one), world.results(one)) for one in kept]
     world.probe.answers["bee"] = failed(Outcome.TIMEOUT)
-    assert _prune(world, days=10) > 0
+    assert _prune(world, days=5) > 0
     assert [run["id"] for run in runs.list_runs(world.store, CHECK, before=None, limit=50)] == [
         str(one) for one in reversed(kept)
     ]
     assert [(world.shown(one), world.results(one)) for one in kept] == before
     counts = world.count("states", "rankings", "scores", "chunks", "run_probes", "idempotency_keys")
     assert counts == {
-        "states": 10 + 1,
-        "rankings": 10 + 1,
-        "scores": 10 + 1,
-        "chunks": 10 + 1 + 2,
-        "run_probes": 10,
-        "idempotency_keys": 10,
+        "states": 5 + 1,
+        "rankings": 5 + 1,
+        "scores": 5 + 1,
+        "chunks": 5 + 1 + 2,
+        "run_probes": 5,
+        "idempotency_keys": 5,
     }
-    assert _prune(world, days=10) == 0
+    assert _prune(world, days=5) == 0
 
 
 def test_the_newest_run_of_a_check_stays_however_old(world: World) -> None:
@@ -95,6 +96,7 @@ def test_a_run_that_waits_or_goes_on_stays(world: World) -> None:
     assert world.execute(claimed) is not None
 
 
+@pytest.mark.databases
 def test_a_ranking_that_a_run_under_way_has_staged_stays(world: World) -> None:
     """It was an old one, referred to by nothing else any more, when the run came upon it again."""
     world.probe.answers["ant"] = answered(hits("doc-ant", "again"))
@@ -124,6 +126,7 @@ def test_a_ranking_that_a_run_under_way_has_staged_stays(world: World) -> None:
     assert [hit["id"] for hit in world.results(ended)["ant"]["ranking"]] == ["doc-ant", "again"]
 
 
+@pytest.mark.databases
 def test_texts_that_come_back_while_they_are_being_forgotten_stay(store: Store) -> None:
     world = World(store=store)
     world.apply(page([canary("ant")]))
@@ -148,19 +151,19 @@ def test_texts_that_come_back_while_they_are_being_forgotten_stay(store: Store) 
 
 
 def test_no_text_is_left_that_no_ranking_holds(world: World) -> None:
-    _day_by_day(world, 12)
-    _prune(world, days=5)
+    _day_by_day(world, 6)
+    _prune(world, days=3)
     assert _unused_chunks(world.store) == []
     assert world.count("chunks")["chunks"] > 0
 
 
 def test_the_search_for_unused_texts_holds_few_bytes_of_each(world: World) -> None:
-    _day_by_day(world, 12)
-    _prune(world, days=9)
+    _day_by_day(world, 7)
+    _prune(world, days=5)
     _insert_rankings(world.store, 30_000)
     before = world.count("chunks")["chunks"]
     tracemalloc.start()
-    deleted = _prune(world, days=5)
+    deleted = _prune(world, days=3)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert deleted > before - world.count("chunks")["chunks"] > 0
@@ -203,12 +206,12 @@ def test_where_nothing_is_old_nothing_is_written(world: World) -> None:
 
 
 def test_what_is_old_is_found_for_many_small_transactions_at_once(world: World) -> None:
-    _day_by_day(world, 12)
-    world.clock.now = START + timedelta(days=11, hours=12)
+    _day_by_day(world, 7)
+    world.clock.now = START + timedelta(days=6, hours=12)
     sent: list[str] = []
     with statements(world.store, sent.append):
-        retention.prune(world.store, world.clock(), days=5, batch=1)
-    assert sum(one.startswith("DELETE FROM runs ") for one in sent) == 7
+        retention.prune(world.store, world.clock(), days=3, batch=1)
+    assert sum(one.startswith("DELETE FROM runs ") for one in sent) == 4
     assert sum(one.startswith("SELECT runs.id") and "finished_at <" in one for one in sent) == 1
 
 
@@ -255,14 +258,15 @@ def _is_indexed(table: sa.Table, column: sa.Column[Any]) -> bool:
 
 
 def test_a_state_that_began_before_the_oldest_run_still_holds(world: World) -> None:
-    ids = _day_by_day(world, 10)
-    world.clock.now = START + timedelta(days=10)
-    _prune(world, days=3)
+    ids = _day_by_day(world, 5)
+    world.clock.now = START + timedelta(days=5)
+    _prune(world, days=2)
     timeline = charts.canary_history(world.store, CHECK, "bee").items
     assert [(item["first_run"], item["last_run"]) for item in timeline] == [(str(ids[0]), None)]
     assert world.results(ids[-1])["bee"]["verdict"] == "healthy"
 
 
+@pytest.mark.databases
 def test_alerts_stay_for_a_year_after_they_resolved(world: World) -> None:
     world.run()
     world.probe.answers = {key: answered(hits("noise")) for key in ("ant", "bee")}
@@ -295,13 +299,13 @@ def test_test_deliveries_go_after_a_year_unless_they_still_wait(world: World) ->
 
 def test_charts_reach_back_beyond_the_runs_that_are_left(world: World) -> None:
     world.probe.otherwise = lambda _: answered(hits("noise"))
-    _day_by_day(world, 10)  # the ant is found, the bee is not
-    world.clock.now = START + timedelta(days=10)
+    _day_by_day(world, 6)  # the ant is found, the bee is not
+    world.clock.now = START + timedelta(days=6)
     _prune(world, days=3)
     assert world.count("runs")["runs"] == 3
-    start, end = to_us(START - timedelta(days=1)), to_us(START + timedelta(days=10))
+    start, end = to_us(START - timedelta(days=1)), to_us(START + timedelta(days=6))
     chart = charts.series(world.store, CHECK, measure="coverage", category=None, start=start, end=end, points=300)
-    assert [(point.mean, point.runs) for point in chart["points"]] == [(0.5, 1)] * 10
-    newest = to_us(START + timedelta(days=7))
+    assert [(point.mean, point.runs) for point in chart["points"]] == [(0.5, 1)] * 6
+    newest = to_us(START + timedelta(days=3))
     chart = charts.series(world.store, CHECK, measure="coverage", category=None, start=newest, end=end, points=300)
-    assert chart["points"][0].at == "2026-03-09T12:01:00Z"  # single runs, to the second
+    assert chart["points"][0].at == "2026-03-05T12:01:00Z"  # single runs, to the second

@@ -36,7 +36,7 @@ from app.reports.service import charts
 from tests.support.fakes import answered, hits
 from tests.support.world import CHECK, World, canary, page
 
-pytestmark = pytest.mark.databases
+pytestmark = pytest.mark.both
 
 SLOW = 65_504.0
 """The longest a float16 holds, in seconds."""
@@ -153,6 +153,7 @@ def _world(store: Store, canaries: Sequence[Mapping[str, Any]]) -> World:
     return made
 
 
+@pytest.mark.databases
 def test_runs_of_before_read_as_they_did_and_go_on(world: World) -> None:
     _mixed_runs(world)
     with world.store.read() as connection:
@@ -166,6 +167,7 @@ def test_runs_of_before_read_as_they_did_and_go_on(world: World) -> None:
     assert _shown(world)["hours"]["procedural/coverage"] == [(0.75, 0.0, 1.0, 4)]
 
 
+@pytest.mark.databases
 def test_an_hour_of_which_the_previous_release_wrote_a_part_is_summed_up(world: World) -> None:
     _mixed_runs(world)
     _write_as_before(world.store)

@@ -27,7 +27,7 @@ from app.scoring.measures import CUTOFFS, mean_name, measures_for
 from tests.support.api_service import CANARIES, CHECK, Api, api, bearer
 from tests.support.world import COVERAGE, World, canary, page
 
-pytestmark = pytest.mark.databases
+pytestmark = pytest.mark.both
 
 UNRESOLVED = (AlertState.PENDING, AlertState.FIRING, AlertState.RECOVERING)
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -126,6 +126,7 @@ def _now_world(store: Store) -> World:
     return world
 
 
+@pytest.mark.databases
 def test_a_run_waits_from_when_it_is_due_until_somebody_begins_it(store: Store) -> None:
     world = _now_world(store)
     assert metrics_snapshot.read_state(store).runs_waiting == 0
@@ -151,6 +152,7 @@ def test_a_run_of_a_new_check_waits_since_it_was_queued_and_not_since_an_instant
     assert (state.runs_waiting, state.runs_waiting_oldest_seconds < 60) == (1, True)
 
 
+@pytest.mark.databases
 def test_jobs_that_wait_for_a_worker_are_shown_where_workers_can_be_added(store: Store) -> None:
     exposition = Exposition.create()
     exposition.snapshot.refresh(store)

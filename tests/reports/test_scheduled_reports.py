@@ -42,7 +42,7 @@ from tests.support.pages_service import Site, page
 from tests.support.world import CHECK, LINKS, World, canary
 from tests.support.world import page as canary_page
 
-pytestmark = pytest.mark.databases
+pytestmark = pytest.mark.both
 
 SATURDAY = datetime(2026, 3, 7, 12, tzinfo=UTC)
 MONDAY = datetime(2026, 3, 9, 7, tzinfo=UTC)
@@ -149,6 +149,7 @@ def test_a_disabled_or_archived_check_has_no_reports(world: World) -> None:
     assert due(world, MONDAY + timedelta(weeks=1), looker) == []
 
 
+@pytest.mark.databases
 def test_replicas_that_see_the_same_instant_queue_one_report(world: World) -> None:
     lookers = [DueReports(world.store) for _ in range(6)]
     for looker in lookers:
@@ -295,6 +296,7 @@ def _statements_of_writes(store: Store, act: Callable[[], object]) -> list[str]:
     return found
 
 
+@pytest.mark.databases
 def test_results_are_read_and_rendered_outside_the_writing_transaction(world: World) -> None:
     world.clock.now = MONDAY + timedelta(minutes=1)
     due(world, world.clock())
@@ -305,6 +307,7 @@ def test_results_are_read_and_rendered_outside_the_writing_transaction(world: Wo
     assert not [table for table in ("states", "rankings", "runs", "canaries") if f"from {table}" in writes]
 
 
+@pytest.mark.databases
 def test_processes_that_write_the_same_report_send_one(world: World) -> None:
     world.clock.now = MONDAY + timedelta(minutes=1)
     due(world, world.clock())
@@ -466,6 +469,7 @@ def test_an_export_has_a_report_as_short_as_it_can_be_written() -> None:
     assert "report:" in written_out
 
 
+@pytest.mark.databases
 def test_old_reports_are_deleted_with_their_deliveries_and_those_to_be_sent_are_kept(world: World) -> None:
     mondays_report(world)
     world.deliver_all()

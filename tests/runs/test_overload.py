@@ -29,7 +29,7 @@ from tests.support.fakes import FakeProbe, FakeSend
 from tests.support.living import until
 from tests.support.world import CHECK, LINKS, World, canary, page, statements
 
-pytestmark = pytest.mark.databases
+pytestmark = pytest.mark.both
 
 CHECKS = 12
 
@@ -62,6 +62,7 @@ def test_checks_that_wait_for_a_worker_are_not_silent(store: Store) -> None:
     assert world.alerts() == []
 
 
+@pytest.mark.databases
 def test_who_waits_for_a_worker_is_asked_once_for_all_checks(store: Store) -> None:
     world = World(store=store)
     world.apply(_many())
@@ -174,6 +175,7 @@ def test_readiness_tells_details_to_keys_that_may_read_alone(tmp_path: Path) -> 
         assert (told.status_code, told.text) == (200, "ok\nresources: no room in /srv\n")
 
 
+@pytest.mark.databases
 def test_a_trial_write_leaves_nothing_behind(store: Store) -> None:
     before = World(store=store).dump()
     tables = sa.inspect(store.engine).get_table_names()

@@ -195,7 +195,7 @@ def test_a_dead_scorer_resolves_no_alert(world: World, measure: str) -> None:
     assert states() == ["resolved"]
 
 
-@pytest.mark.databases
+@pytest.mark.both
 def test_a_scorer_that_comes_and_goes_writes_no_states_and_ends_none(world: World) -> None:
     first = world.run()
     before = world.count("states", "rankings")
