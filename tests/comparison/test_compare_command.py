@@ -16,10 +16,10 @@ KEYS = [f"q{number:02}" for number in range(24)]
 HOSTILE = "\x1b[31mv1\u202e|<b>"
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Api]:
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """Give a service with a check and a candidate that lost a third of the canaries, and won none."""
-    with api(tmp_path) as opened:
+    with api(tmp_path_factory.mktemp("compared")) as opened:
         opened.docs(canaries=[{"key": key, "query": f"ask {key}", "expected_chunks": ["c1"]} for key in KEYS])
         opened.put("/v1/checks/candidate", {**CHECK, "hooks": []})
         opened.run()

@@ -1,6 +1,7 @@
 """The pages of a comparison: what is chosen, one sentence, both sides, and the list that leads to both rankings."""
 
 import json
+from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,17 @@ PATH = f"/compare?a=check:{CHECK}&b=check:{OTHER}"
 @pytest.fixture
 def pages(sqlite_store: Store) -> Site:
     """Give two checks over one suite: of the second one twelve canaries are lost, one is won and one failed."""
-    found = site(sqlite_store)
+    return _pages_of(sqlite_store)
+
+
+@pytest.fixture(scope="module")
+def seen(shared_stores: Callable[[], Store]) -> Site:
+    """Give the same to tests that only look at it."""
+    return _pages_of(shared_stores())
+
+
+def _pages_of(store: Store) -> Site:
+    found = site(store)
     canaries = [canary(key, category="procedural" if key > "c14" else "simple_factual") for key in KEYS]
     one, two = page(canaries, k=5, rules=[]), page(canaries, slug=OTHER, retriever="other", k=5, rules=[])
     one["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]
@@ -43,8 +54,8 @@ def pages(sqlite_store: Store) -> Site:
     return found
 
 
-def test_before_two_are_chosen_the_page_offers_checks_and_runs(pages: Site) -> None:
-    shown = pages.page("/compare")
+def test_before_two_are_chosen_the_page_offers_checks_and_runs(seen: Site) -> None:
+    shown = seen.page("/compare")
     for name in ("a", "b"):
         assert shown.all("select", name=name)
     offered = [one.get("value") for one in shown.all("option")]
@@ -69,8 +80,8 @@ def test_nothing_to_compare_is_said(sqlite_store: Store) -> None:
     assert "No run has ended yet" in empty.page("/compare").text
 
 
-def test_two_checks_stand_side_by_side(pages: Site) -> None:
-    shown = pages.page(PATH)
+def test_two_checks_stand_side_by_side(seen: Site) -> None:
+    shown = seen.page(PATH)
     assert "worse B scores worse than A: NDCG@10 down 0." in shown.text
     assert "over 29 canaries" in shown.text
     assert "Different retrievers were asked, search and other." in shown.text
@@ -85,20 +96,20 @@ def test_two_checks_stand_side_by_side(pages: Site) -> None:
     assert all(word not in shown.text.lower() for word in ("before", " now")), "A and B are no before and now"
 
 
-def test_losses_and_wins_lead_to_both_rankings(pages: Site) -> None:
-    shown = pages.page(PATH)
+def test_losses_and_wins_lead_to_both_rankings(seen: Site) -> None:
+    shown = seen.page(PATH)
     links = [one.get("href") for one in shown.all("a") if "/compare/canary" in one.get("href")]
     assert links[0] == "/compare/canary?a=run%3A1&b=run%3A2&key=c00"
     assert len(links) == 25
-    won = pages.page(f"{PATH}&show=b")
+    won = seen.page(f"{PATH}&show=b")
     assert [one.get("href").rpartition("=")[2] for one in won.all("a") if "/compare/canary" in one.get("href")] == [
         "c27"
     ]
-    told = pages.page(f"{PATH}&after=25")
+    told = seen.page(f"{PATH}&after=25")
     assert len([one for one in told.all("a") if "/compare/canary" in one.get("href")]) == 4
     (chosen,) = [one for one in won.all("a", **{"aria-current": "true"}) if one.text.startswith("higher")]
     assert chosen.text == "higher in B 1"
-    both = pages.page(links[0])
+    both = seen.page(links[0])
     assert "doc-c00" in both.one("section", **{"aria-labelledby": "in-A"}).text
     assert "Expected, but not found" in both.one("section", **{"aria-labelledby": "in-B"}).text
     assert both.all("a", href="/compare?a=run%3A1&b=run%3A2")
@@ -112,8 +123,8 @@ def test_a_canary_that_one_run_lacks_is_said_to_be_lacking(pages: Site) -> None:
     assert "neither run has a canary" in pages.page("/compare/canary?a=run:1&b=run:3&key=nobody", 404).text
 
 
-def test_the_chart_shows_every_compared_canary(pages: Site) -> None:
-    chart = pages.page(PATH).one("svg", role="img", viewbox=f"-26 -6 {SIZE + 32} {SIZE + 34}")
+def test_the_chart_shows_every_compared_canary(seen: Site) -> None:
+    chart = seen.page(PATH).one("svg", role="img", viewbox=f"-26 -6 {SIZE + 32} {SIZE + 34}")
     assert chart.get("aria-label") == "NDCG@10 of each canary in A and in B: 12 higher in A, 1 higher in B, 16 the same"
 
 
@@ -166,13 +177,13 @@ def test_beside_a_gain_of_one_category_stands_what_its_recall_may_have_lost(sqli
     ]
 
 
-def test_a_diff_across_checks_leads_to_the_comparison(pages: Site) -> None:
-    answer = pages.client().get("/runs/1/diff/2")
+def test_a_diff_across_checks_leads_to_the_comparison(seen: Site) -> None:
+    answer = seen.client().get("/runs/1/diff/2")
     assert (answer.status_code, answer.headers["location"]) == (303, "/compare?a=run%3A1&b=run%3A2")
-    assert "B scores worse than A" in pages.page("/compare?a=run%3A1&b=run%3A2").text
+    assert "B scores worse than A" in seen.page("/compare?a=run%3A1&b=run%3A2").text
 
 
-def test_what_cannot_be_compared_is_a_page_that_says_so(pages: Site) -> None:
+def test_what_cannot_be_compared_is_a_page_that_says_so(seen: Site) -> None:
     cases: list[tuple[str, int]] = [
         ("a=1&b=run:1", 422),
         ("a=run:1&b=run:99", 404),
@@ -182,7 +193,7 @@ def test_what_cannot_be_compared_is_a_page_that_says_so(pages: Site) -> None:
         (f"a=run:{'9' * 30}", 200),
     ]
     for query, status in cases:
-        pages.page(f"/compare?{query}", status)
+        seen.page(f"/compare?{query}", status)
 
 
 def test_hostile_texts_are_only_text(sqlite_store: Store) -> None:

@@ -1,6 +1,7 @@
 """Pages of live traffic: the list, an experiment with its picture, and a promotion whose gates are waived by form."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,20 @@ ARMS = [{"name": "vector", "share": 0.5}, {"name": HOSTILE, "share": 0.5}]
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Api]:
     """Give a service with an experiment in which the first arm wins, and a promotion."""
-    with api(tmp_path) as opened:
+    with _service_in(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """Give the same to tests that change nothing of it."""
+    with _service_in(tmp_path_factory.mktemp("seen")) as opened:
+        yield opened
+
+
+@contextmanager
+def _service_in(folder: Path) -> Iterator[Api]:
+    with api(folder) as opened:
         opened.docs()
         opened.put("/v1/experiments/search", {"arms": ARMS, "window": "1h"})
         for day in (1, 2, 3):
@@ -51,19 +65,19 @@ def text_of(service: Api, path: str) -> str:
     return Page(answer.text).text
 
 
-def test_the_list_has_promotions_with_their_gates_and_experiments(service: Api) -> None:
-    text = text_of(service, "/experiments")
+def test_the_list_has_promotions_with_their_gates_and_experiments(seen: Api) -> None:
+    text = text_of(seen, "/experiments")
     assert "hybrid" in text
     assert "1,800" in text
     assert "vector wins" in text
 
 
-def test_an_experiment_shows_its_decision_and_the_interval_over_time(service: Api) -> None:
-    text = text_of(service, "/experiments/search")
+def test_an_experiment_shows_its_decision_and_the_interval_over_time(seen: Api) -> None:
+    text = text_of(seen, "/experiments/search")
     assert "vector beats" in text
     assert "Difference over time" in text
-    assert 'role="img" aria-label="Difference over 3 looks' in service.client.get("/experiments/search").text
-    assert service.client.get("/experiments/nothing").status_code == 404
+    assert 'role="img" aria-label="Difference over 3 looks' in seen.client.get("/experiments/search").text
+    assert seen.client.get("/experiments/nothing").status_code == 404
 
 
 def test_an_experiment_says_how_many_units_are_not_counted_yet(service: Api) -> None:
@@ -149,9 +163,9 @@ def test_promotions_experiments_and_shadows_are_created_by_form(service: Api) ->
     assert "dense" in text_of(service, "/experiments")
 
 
-def test_a_form_with_mistakes_comes_back_with_what_was_typed(service: Api) -> None:
+def test_a_form_with_mistakes_comes_back_with_what_was_typed(seen: Api) -> None:
     sent = {"kind": "experiment", "experiment.slug": "Not a slug", "experiment.arms[0].name": f"old {HOSTILE}"}
-    answer = service.client.post("/experiments", data=sent)
+    answer = seen.client.post("/experiments", data=sent)
     assert answer.status_code == 422
     assert HOSTILE not in answer.text
     page = Page(answer.text)
@@ -165,10 +179,10 @@ def test_a_form_with_mistakes_comes_back_with_what_was_typed(service: Api) -> No
         "promotion.current": "docs",
         "promotion.candidate": "docs",
     }
-    answer = service.client.post("/experiments", data=taken)
+    answer = seen.client.post("/experiments", data=taken)
     assert answer.status_code == 409
     assert "there is a promotion" in Page(answer.text).text
-    assert service.client.post("/experiments", data={"kind": "war"}).status_code == 422
+    assert seen.client.post("/experiments", data={"kind": "war"}).status_code == 422
 
 
 def looks(*intervals: tuple[float, float] | None) -> Sequence[ExperimentLook]:

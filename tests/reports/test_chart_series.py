@@ -1,5 +1,7 @@
 """Beside its points a series says what charts draw around them: gaps, what is usual, bounds, alerts; and evidence."""
 
+from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
@@ -15,11 +17,12 @@ from app.diagnosis.service.quality import report
 from app.records.domain import Gap, GapReason, MeasureSeries
 from app.records.store.series import Point
 from app.reports.service import charts
-from tests.support.fakes import answered, failed, hits
+from tests.conftest import Databases
+from tests.support.fakes import FakeClock, answered, failed, hits
 from tests.support.present import present
 from tests.support.world import CHECK, World, canary, page, statements
 
-pytestmark = pytest.mark.databases
+pytestmark = pytest.mark.both
 
 RULES = [
     {"kind": "threshold", "measure": "coverage", "warning": {"below": 0.9}, "critical": {"below": 0.5}},
@@ -41,6 +44,24 @@ def alone(sqlite_store: Store) -> World:
     return _world(sqlite_store)
 
 
+@pytest.fixture(scope="module")
+def learning(databases: Databases) -> tuple[str, FakeClock]:
+    """Make a database in which that world has run one and twenty times; gives its URL and when that is."""
+    url = databases.sqlite()
+    with closing(Store(url)) as store:
+        made = _world(store)
+        for _ in range(21):
+            made.run()
+    return url, made.clock
+
+
+@pytest.fixture
+def learned(learning: tuple[str, FakeClock], databases: Databases, stores: Callable[[str], Store]) -> World:
+    """Give a copy of it."""
+    url, clock = learning
+    return World(store=stores(databases.copy(url)), clock=FakeClock(now=clock.now))
+
+
 def _world(store: Store) -> World:
     made = World(store=store)
     made.apply(page([canary("a", category="procedural"), canary("b"), canary("c")], rules=RULES))
@@ -57,12 +78,6 @@ def _evidence(world: World, **more: Any) -> EvidenceSeries:
     now = world.clock()
     wanted = {"start": to_us(now - timedelta(days=1)), "end": to_us(now), "points": 300, **more}
     return baselines.evidence(world.store, CHECK, **wanted)
-
-
-def _learned(world: World) -> World:
-    for _ in range(21):
-        world.run()
-    return world
 
 
 def test_a_point_of_one_run_names_it_and_one_of_several_the_first_and_the_last(world: World) -> None:
@@ -97,6 +112,7 @@ def test_a_run_that_failed_and_one_that_is_unknown_lie_in_gaps(world: World) -> 
     assert (gap["from"], gap["to"]) == (found["points"][0].at, found["points"][2].at)
 
 
+@pytest.mark.databases
 def test_hours_that_only_had_runs_without_a_measurement_are_told_from_hours_without_runs(world: World) -> None:
     def hour(*, fail: bool = False, none: bool = False) -> None:
         world.probe.otherwise = (
@@ -116,21 +132,20 @@ def test_hours_that_only_had_runs_without_a_measurement_are_told_from_hours_with
     assert [gap["why"] for gap in found["gaps"]] == ["not_measured", "no_runs"]
 
 
-def test_more_gaps_and_more_learned_runs_ask_no_more_of_the_database(alone: World) -> None:
-    _learned(alone)
-    start, seen = to_us(alone.clock()), []
+def test_more_gaps_and_more_learned_runs_ask_no_more_of_the_database(learned: World) -> None:
+    start, seen = to_us(learned.clock()), []
     for _ in range(2):
         for _ in range(3):
-            alone.probe.all_fail()
-            alone.clock.advance(4 * 3_600)
-            alone.run()
-            alone.probe.all_answer()
+            learned.probe.all_fail()
+            learned.clock.advance(4 * 3_600)
+            learned.run()
+            learned.probe.all_answer()
             for _ in range(4):
-                alone.clock.advance(3_540)
-                alone.run()
+                learned.clock.advance(3_540)
+                learned.run()
         asked: list[str] = []
-        with statements(alone.store, asked.append):
-            found = _series(alone, start=start, points=5)
+        with statements(learned.store, asked.append):
+            found = _series(learned, start=start, points=5)
         assert {gap["why"] for gap in found["gaps"]} == {"not_measured"}
         assert found["usual"] is not None
         seen.append((len(found["gaps"]), len(asked)))
@@ -139,11 +154,10 @@ def test_more_gaps_and_more_learned_runs_ask_no_more_of_the_database(alone: Worl
     assert asked_for_few == asked_for_many
 
 
-def test_what_is_usual_is_asked_for_with_all_its_runs_at_once(alone: World) -> None:
-    _learned(alone)
+def test_what_is_usual_is_asked_for_with_all_its_runs_at_once(learned: World) -> None:
     asked: list[str] = []
-    with statements(alone.store, asked.append):
-        assert present(_series(alone)["usual"]).runs == 20
+    with statements(learned.store, asked.append):
+        assert present(_series(learned)["usual"]).runs == 20
     assert max(statement.count("?") for statement in asked) < 20
 
 
@@ -165,31 +179,29 @@ def test_before_a_baseline_nothing_is_said_to_be_usual(alone: World) -> None:
     assert _series(alone)["usual"] is None
 
 
-def test_usual_is_what_98_of_100_runs_of_the_baseline_had(alone: World) -> None:
-    _learned(alone)
-    usual = _series(alone)["usual"]
+def test_usual_is_what_98_of_100_runs_of_the_baseline_had(learned: World) -> None:
+    usual = _series(learned)["usual"]
     assert usual == NormalRange(low=1.0, mean=1.0, high=1.0, runs=20, first_run="1", last_run="20")
-    assert present(_series(alone, "health_score", "procedural")["usual"]).mean == pytest.approx(0.9)
-    alone.probe.all_miss()
-    alone.run()
-    assert _series(alone)["usual"] == usual, "a fault is learned by nobody"
-    transitions.accept_baseline(alone.store, CHECK, by="Ada", note=None, now=alone.clock())
-    assert _series(alone)["usual"] is None
+    assert present(_series(learned, "health_score", "procedural")["usual"]).mean == pytest.approx(0.9)
+    learned.probe.all_miss()
+    learned.run()
+    assert _series(learned)["usual"] == usual, "a fault is learned by nobody"
+    transitions.accept_baseline(learned.store, CHECK, by="Ada", note=None, now=learned.clock())
+    assert _series(learned)["usual"] is None
 
 
-def test_lines_are_the_bounds_of_the_rules_on_that_measure(alone: World) -> None:
-    _learned(alone)
-    assert _series(alone)["lines"] == [
+def test_lines_are_the_bounds_of_the_rules_on_that_measure(learned: World) -> None:
+    assert _series(learned)["lines"] == [
         {"rule": "threshold-coverage", "severity": "warning", "bad": "below", "value": 0.9},
         {"rule": "threshold-coverage", "severity": "critical", "bad": "below", "value": 0.5},
     ]
-    (above,) = _series(alone, "degraded_share")["lines"]
+    (above,) = _series(learned, "degraded_share")["lines"]
     assert (above["bad"], above["value"]) == ("above", 0.5)
-    (drop,) = _series(alone, "NDCG@10")["lines"]
+    (drop,) = _series(learned, "NDCG@10")["lines"]
     assert (drop["bad"], drop["by"], drop["value"]) == ("below", 0.1, 0.9)
-    (only,) = _series(alone, category="procedural")["lines"]
+    (only,) = _series(learned, category="procedural")["lines"]
     assert only["rule"] == "threshold-coverage-procedural"
-    assert _series(alone, "MRR")["lines"] == []
+    assert _series(learned, "MRR")["lines"] == []
 
 
 def test_without_a_baseline_a_drop_has_no_line(alone: World) -> None:
@@ -197,6 +209,7 @@ def test_without_a_baseline_a_drop_has_no_line(alone: World) -> None:
     assert _series(alone, "NDCG@10")["lines"] == []
 
 
+@pytest.mark.databases
 def test_alerts_that_were_open_in_the_period_are_among_it(world: World) -> None:
     world.run()
     before = to_us(world.clock())
@@ -227,23 +240,21 @@ def test_measures_are_listed_by_the_category_they_are_kept_for(alone: World) -> 
 # --- evidence ---
 
 
-def test_while_it_learns_a_detector_has_no_evidence_and_afterwards_one_number_a_run(alone: World) -> None:
-    _learned(alone)
-    alone.run()
-    found = _evidence(alone)
+def test_while_it_learns_a_detector_has_no_evidence_and_afterwards_one_number_a_run(learned: World) -> None:
+    learned.run()
+    found = _evidence(learned)
     assert found["threshold"] == 10_000
     assert [point.run for point in found["points"]] == [str(run) for run in range(1, 23)]
     assert [point.evidence is None for point in found["points"]] == [True] * 20 + [False] * 2
     assert not any(point.open for point in found["points"])
 
 
-def test_a_point_of_several_runs_is_the_worst_of_them(alone: World) -> None:
-    _learned(alone)
-    alone.probe.all_miss()
-    bad = [alone.run() for _ in range(2)]
-    alone.probe.all_answer()
-    alone.run()
-    (point,) = _evidence(alone, points=1)["points"]
+def test_a_point_of_several_runs_is_the_worst_of_them(learned: World) -> None:
+    learned.probe.all_miss()
+    bad = [learned.run() for _ in range(2)]
+    learned.probe.all_answer()
+    learned.run()
+    (point,) = _evidence(learned, points=1)["points"]
     assert point.runs == 24
     assert point.run in {str(run.id) for run in bad}
     assert present(point.evidence) >= 10_000
@@ -251,13 +262,12 @@ def test_a_point_of_several_runs_is_the_worst_of_them(alone: World) -> None:
     assert point.lost == 3
 
 
-def test_evidence_is_cut_to_its_period_and_says_from_when_on_it_was_read(alone: World) -> None:
-    _learned(alone)
-    start = to_us(alone.clock() - timedelta(minutes=5))
-    found = _evidence(alone, start=start)
+def test_evidence_is_cut_to_its_period_and_says_from_when_on_it_was_read(learned: World) -> None:
+    start = to_us(learned.clock() - timedelta(minutes=5))
+    found = _evidence(learned, start=start)
     assert [point.run for point in found["points"]] == ["16", "17", "18", "19", "20", "21"]
     assert found["since"] == found["from"]
-    found = _evidence(alone, most_runs=4)
+    found = _evidence(learned, most_runs=4)
     assert [point.run for point in found["points"]] == ["18", "19", "20", "21"]
     assert found["since"] == found["points"][0].at > found["from"]
 

@@ -300,11 +300,11 @@ def test_no_text_of_a_query_or_an_address_is_ever_a_label(service: Api) -> None:
             assert re.fullmatch(r"[A-Za-z0-9_.+@-]*", value), value
 
 
-@pytest.mark.parametrize("slug", ['a"b', "a\nb", "a{b}", "A", "a b", "ä", 'x",verdict="healthy'])
-def test_a_slug_that_could_forge_a_series_cannot_exist(service: Api, slug: str) -> None:
-    answer = service.client.post("/v1/import", json=[{"checks": [{**CHECK, "slug": slug}]}])
-    assert answer.status_code == 422
-    assert [error["path"] for error in answer.json()["errors"]] == ["checks[0].slug"]
+def test_a_slug_that_could_forge_a_series_cannot_exist(service: Api) -> None:
+    for slug in ('a"b', "a\nb", "a{b}", "A", "a b", "ä", 'x",verdict="healthy'):
+        answer = service.client.post("/v1/import", json=[{"checks": [{**CHECK, "slug": slug}]}])
+        assert answer.status_code == 422, slug
+        assert [error["path"] for error in answer.json()["errors"]] == ["checks[0].slug"], slug
 
 
 def test_an_index_version_is_escaped(service: Api) -> None:

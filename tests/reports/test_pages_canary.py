@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -33,7 +34,17 @@ ASKING = {"Try now", "Diagnose (about 7 requests)"}
 @pytest.fixture
 def pages(sqlite_store: Store) -> Site:
     """Give a canary that was well twice, and then lost its chunk to others."""
-    found = site(sqlite_store)
+    return _pages_of(sqlite_store)
+
+
+@pytest.fixture(scope="module")
+def seen(shared_stores: Callable[[], Store]) -> Site:
+    """Give the same to tests that store nothing in it."""
+    return _pages_of(shared_stores())
+
+
+def _pages_of(store: Store) -> Site:
+    found = site(store)
     found.world.apply(definitions([canary("ant"), canary("bee")]))
     found.world.probe.answers["ant"] = answered(hits("doc-ant", "first", "second", texts={"doc-ant": "six legs"}))
     found.world.run()
@@ -50,8 +61,8 @@ def section(shown: Page, name: str) -> Element:
     return found[0]
 
 
-def test_two_rankings_stand_side_by_side_with_how_each_hit_moved(pages: Site) -> None:
-    shown = pages.page(ANT)
+def test_two_rankings_stand_side_by_side_with_how_each_hit_moved(seen: Site) -> None:
+    shown = seen.page(ANT)
     before, now = section(shown, "side-well").text, section(shown, "side-now").text
     for told in (
         "Run 1 to 2",
@@ -229,10 +240,10 @@ def test_a_key_that_may_only_read_is_offered_nothing_that_writes(pages: Site) ->
 # Trying
 
 
-def test_trying_shows_how_a_run_would_judge_and_stores_nothing(pages: Site) -> None:
-    pages.world.probe.answers["ant"] = answered(hits("doc-ant", "second"), index_version="v9")
-    before = pages.world.dump()
-    shown = page(pages.client().post(f"{ANT}/try"))
+def test_trying_shows_how_a_run_would_judge_and_stores_nothing(seen: Site) -> None:
+    seen.world.probe.answers["ant"] = answered(hits("doc-ant", "second"), index_version="v9")
+    before = seen.world.dump()
+    shown = page(seen.client().post(f"{ANT}/try"))
     told = section(shown, "just-now").text
     for words in (
         "would be healthy",
@@ -243,31 +254,30 @@ def test_trying_shows_how_a_run_would_judge_and_stores_nothing(pages: Site) -> N
         "v9",
     ):
         assert words in told
-    assert pages.world.dump() == before
+    assert seen.world.dump() == before
     assert "degraded" in shown.all("section", class_="headline")[0].text, "what runs found stays"
-    (run_id, query) = pages.world.probe.asked[-1]
+    (run_id, query) = seen.world.probe.asked[-1]
     assert (run_id[:4], query) == ("try-", "ant")
-    assert pages.world.probe.askings[-1].k == 10
-    assert pages.world.probe.askings[-1].retriever.retries == 0
+    assert seen.world.probe.askings[-1].k == 10
+    assert seen.world.probe.askings[-1].retriever.retries == 0
 
 
-def test_trying_judges_low_relevance_and_missing_in_numbers(pages: Site) -> None:
-    pages.world.probe.answers["ant"] = answered(hits("noise", scores=[0.1]))
-    told = section(page(pages.client().post(f"{ANT}/try")), "just-now").text
+def test_trying_judges_low_relevance_and_missing_in_numbers(seen: Site) -> None:
+    seen.world.probe.answers["ant"] = answered(hits("noise", scores=[0.1]))
+    told = section(page(seen.client().post(f"{ANT}/try")), "just-now").text
     assert "Relevance 0.100 is below its minimum 0.5; no expected chunk in the top 5" in told
 
 
-def test_trying_a_retriever_that_does_not_answer_is_no_measurement(pages: Site) -> None:
-    pages.world.probe.answers["ant"] = failed(Outcome.REFUSED, http_status=503, detail="said 503")
-    told = section(page(pages.client().post(f"{ANT}/try")), "just-now").text
+def test_trying_a_retriever_that_does_not_answer_is_no_measurement(seen: Site) -> None:
+    seen.world.probe.answers["ant"] = failed(Outcome.REFUSED, http_status=503, detail="said 503")
+    told = section(page(seen.client().post(f"{ANT}/try")), "just-now").text
     assert "error response, HTTP 503: said 503. A run would have measured nothing" in told
     assert "healthy" not in told
 
 
-@pytest.mark.parametrize(("path", "status"), [("nothing/canaries/ant", 404), ("watch/canaries/nothing", 409)])
-def test_trying_what_is_not_there_is_refused(pages: Site, path: str, status: int) -> None:
-    answer = pages.client().post(f"/checks/{path}/try")
-    assert answer.status_code in {status, 404}
+def test_trying_what_is_not_there_is_refused(seen: Site) -> None:
+    assert seen.client().post("/checks/nothing/canaries/ant/try").status_code == 404
+    assert seen.client().post("/checks/watch/canaries/nothing/try").status_code in {404, 409}
 
 
 # Asking why

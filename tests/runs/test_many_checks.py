@@ -22,7 +22,7 @@ from app.runs.service.due_checks import DueChecks
 from tests.conftest import Databases
 from tests.support.world import COVERAGE, World, canary, page, statements
 
-FEW, MANY = 10, 300
+FEW, MANY = 10, 100
 FIRST = "check-000"
 
 
@@ -116,7 +116,7 @@ def _run_costs(store: Store, runs: int) -> dict[str, int]:
     raise AssertionError
 
 
-@pytest.mark.parametrize(("runs", "statements"), [(2, 33), (60, 32)], ids=["warming up", "with a baseline"])
+@pytest.mark.parametrize(("runs", "statements"), [(2, 33), (25, 32)], ids=["warming up", "with a baseline"])
 def test_a_run_that_changes_nothing_takes_few_statements(
     sqlite_stores: Callable[[], Store], runs: int, statements: int
 ) -> None:
@@ -179,11 +179,11 @@ def _refresh_costs(store: Store, checks: int) -> tuple[dict[str, int], dict[str,
 def test_metrics_of_a_finished_run_read_as_many_rows_among_few_checks_as_among_many(
     sqlite_stores: Callable[[], Store],
 ) -> None:
-    (quiet_few, few), (quiet_many, many) = (_refresh_costs(sqlite_stores(), checks) for checks in (FEW, 50))
+    (quiet_few, few), (quiet_many, many) = (_refresh_costs(sqlite_stores(), checks) for checks in (FEW, 25))
     assert few == many
     assert many["rows"] == 7  # its version, definition, run, body, detection, alert; what is left to send
     assert quiet_few["statements"] == quiet_many["statements"]
-    assert quiet_many["rows"] - quiet_few["rows"] == 50 - FEW  # a short row of each check
+    assert quiet_many["rows"] - quiet_few["rows"] == 25 - FEW  # a short row of each check
 
 
 def _apart_from_age(state: metrics_snapshot.State) -> metrics_snapshot.State:

@@ -1,5 +1,6 @@
 """Where numbers of the day are shown, those of a re-scoring can be: in the list of runs and on the pages."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -21,7 +22,24 @@ THEN = "as recorded"
 @pytest.fixture
 def pages(sqlite_store: Store) -> Site:
     """Give the pages over a check of three runs whose bee has missed in each, and been corrected since."""
-    world = World(store=sqlite_store, clock=FakeClock(now=datetime.now(UTC) - timedelta(minutes=30)))
+    return _pages_of(sqlite_store)
+
+
+@pytest.fixture(scope="module")
+def seen(shared_stores: Callable[[], Store]) -> Site:
+    """Give the same to tests that only look at it."""
+    return _pages_of(shared_stores())
+
+
+@pytest.fixture(scope="module")
+def rescored(shared_stores: Callable[[], Store]) -> tuple[Site, str]:
+    """Give the same re-scored, with the version of the re-scoring, to tests that only look."""
+    pages = _pages_of(shared_stores())
+    return pages, _rescored(pages.world)
+
+
+def _pages_of(store: Store) -> Site:
+    world = World(store=store, clock=FakeClock(now=datetime.now(UTC) - timedelta(minutes=30)))
     world.apply(page([canary(key) for key in ("ant", "bee")], hooks=[]))
     world.probe.answers["bee"] = answered(hits("bee-2024", "noise"))
     for _ in range(3):
@@ -61,9 +79,11 @@ def test_the_runs_of_a_rescoring_are_listed_with_its_numbers_page_by_page(pages:
     assert [run["coverage"] for run in of_the_day] == [1.0, 0.5, 0.5, 0.5]
 
 
-def test_a_long_list_of_a_rescoring_takes_no_more_statements_for_a_run_than_one_of_the_day(pages: Site) -> None:
+def test_a_long_list_of_a_rescoring_takes_no_more_statements_for_a_run_than_one_of_the_day(
+    rescored: tuple[Site, str],
+) -> None:
+    pages, version = rescored
     world = pages.world
-    version = _rescored(world)
 
     def asked(limit: int, named: str | None) -> int:
         seen: list[str] = []
@@ -74,18 +94,18 @@ def test_a_long_list_of_a_rescoring_takes_no_more_statements_for_a_run_than_one_
     assert asked(3, version) - asked(1, version) == asked(3, None) - asked(1, None)
 
 
-def test_the_list_names_the_versions_there_are(pages: Site) -> None:
+def test_the_list_names_the_versions_there_are(seen: Site) -> None:
     with pytest.raises(InvalidInputError, match=r"there is no version '9\.r9'; there are: "):
-        runs.list_runs(pages.world.store, CHECK, before=None, limit=1, version="9.r9")
+        runs.list_runs(seen.world.store, CHECK, before=None, limit=1, version="9.r9")
 
 
-def test_no_page_speaks_of_rescoring_where_there_is_none(pages: Site) -> None:
-    run = runs.health(pages.world.store, CHECK)["id"]
-    assert _switch(pages.page("/checks/watch")) == _switch(pages.page(f"/runs/{run}")) == {}
+def test_no_page_speaks_of_rescoring_where_there_is_none(seen: Site) -> None:
+    run = runs.health(seen.world.store, CHECK)["id"]
+    assert _switch(seen.page("/checks/watch")) == _switch(seen.page(f"/runs/{run}")) == {}
 
 
-def test_a_check_page_switches_its_history_and_nothing_else(pages: Site) -> None:
-    version = _rescored(pages.world)
+def test_a_check_page_switches_its_history_and_nothing_else(rescored: tuple[Site, str]) -> None:
+    pages, version = rescored
     there = f"/checks/watch?measures_version={version}"
     then, anew = pages.page("/checks/watch"), pages.page(there)
     assert _switch(then) == {f"{THEN}!": "/checks/watch", f"re-scored {version}": there}
@@ -105,8 +125,8 @@ def test_a_rescoring_that_goes_on_is_said_to(pages: Site) -> None:
     assert link.endswith(", running")
 
 
-def test_a_run_page_switches_its_results_and_keeps_to_its_version(pages: Site) -> None:
-    version = _rescored(pages.world)
+def test_a_run_page_switches_its_results_and_keeps_to_its_version(rescored: tuple[Site, str]) -> None:
+    pages, version = rescored
     run = runs.health(pages.world.store, CHECK)["id"]
     end = f"measures_version={version}"
     then, anew = pages.page(f"/runs/{run}"), pages.page(f"/runs/{run}?{end}")
@@ -126,10 +146,10 @@ def test_a_run_that_is_not_in_a_rescoring_does_not_offer_it(pages: Site) -> None
     assert _switch(pages.page(f"/runs/{late.id}")) == {}
 
 
-def test_pages_refuse_a_version_there_is_not(pages: Site) -> None:
-    run = runs.health(pages.world.store, CHECK)["id"]
+def test_pages_refuse_a_version_there_is_not(seen: Site) -> None:
+    run = runs.health(seen.world.store, CHECK)["id"]
     for path in ("/checks/watch", f"/runs/{run}"):
-        assert "there is no version" in pages.page(f"{path}?measures_version=9.r9", 422).text
+        assert "there is no version" in seen.page(f"{path}?measures_version=9.r9", 422).text
 
 
 # --- asked for on a page, and followed there ---
