@@ -291,7 +291,7 @@ def test_it_equals_asking_again_and_getting_the_same_rankings(
     for world, canaries in zip(worlds, (OLD, NEW), strict=True):
         retriever = {**DATED, "scorer": scorer}
         world.apply({**page(canaries, hooks=[], rules=rules, k=2), "retrievers": [retriever]})
-        for answers in _history(seed, 18):
+        for answers in _history(seed, 12):
             world.probe.answers = answers
             world.run()
     before, again = worlds
@@ -491,7 +491,7 @@ def test_two_who_work_at_one_rescoring_count_every_run_once(world: World) -> Non
     assert world.count("rescored_runs") == {"rescored_runs": 6}
 
 
-@pytest.mark.databases
+@pytest.mark.both
 def test_what_is_asked_for_or_ends_meanwhile_is_taken_in(world: World) -> None:
     _correct(world, bee={"expected_chunks": ["bee-2024"]})
     calls: list[tuple[int, int]] = []
@@ -540,7 +540,7 @@ def test_what_a_release_before_began_is_not_mixed_with_other_measures(world: Wor
 # --- forgetting ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.databases
+@pytest.mark.both
 def test_rescored_runs_go_with_their_runs_and_the_rest_reads_as_before(world: World) -> None:
     world.clock.now = START + timedelta(days=20)
     kept = world.run().id
@@ -603,7 +603,7 @@ def _series(world: World, version: str | None, days: int = 1, **more: Any) -> li
     return [(point.mean, point.runs) for point in chart["points"]]
 
 
-@pytest.mark.databases
+@pytest.mark.both
 def test_a_series_follows_the_version_by_run_and_by_day(world: World) -> None:
     _correct(world, bee={"expected_chunks": ["bee-2024"]})
     version = _rescored(world)["measures_version"]
