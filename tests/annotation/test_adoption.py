@@ -120,8 +120,11 @@ def test_a_forbidden_text_of_a_shared_id_is_not_expected_as_well() -> None:
 # --- adopting ------------------------------------------------------------------------------------------------
 
 
-def test_canaries_of_the_api_get_the_consensus(store: Store) -> None:
+def test_canaries_of_the_api_get_the_consensus_once_and_a_dry_run_only_tells(store: Store) -> None:
     desk = graded(store)
+    before = expected(store, "refunds")
+    assert len(adopt(desk, dry_run=True)["adopted"]) == 4
+    assert expected(store, "refunds") == before
     done = adopt(desk)
     assert [one["canary"] for one in done["adopted"]] == ["refunds", "invoices", "exports", "quotas"]
     assert (done["to_commit"], done["patches"], done["left_out"]) == ([], [], [])
@@ -138,11 +141,6 @@ def test_canaries_of_the_api_get_the_consensus(store: Store) -> None:
         "source": "task:truth",
     }
     assert {chunk["grade"] for name, chunk in found.items() if name.endswith("-5")} == {0}
-
-
-def test_adopted_again_nothing_changes(sqlite_store: Store) -> None:
-    desk = graded(sqlite_store)
-    adopt(desk)
     again = adopt(desk)
     assert again["adopted"] == []
     assert {one["reason"] for one in again["left_out"]} == {"its judgments are the same already"}
@@ -194,13 +192,6 @@ def test_an_item_that_waits_for_a_grade_counts_among_those_of_its_id(sqlite_stor
     adopt(desk)
     names = [(one["id"], one["text"]) for one in expected(sqlite_store, "refunds")]
     assert names == [("doc-refunds", None), (None, "Text 0 about refunds.")]
-
-
-def test_a_dry_run_only_tells(sqlite_store: Store) -> None:
-    desk = graded(sqlite_store)
-    before = expected(sqlite_store, "refunds")
-    assert len(adopt(desk, dry_run=True)["adopted"]) == 4
-    assert expected(sqlite_store, "refunds") == before
 
 
 def test_disputed_and_open_items_wait_and_an_adjudication_decides(sqlite_store: Store) -> None:

@@ -171,7 +171,7 @@ def test_a_judge_that_likes_long_answers_is_found_out(sqlite_store: Store) -> No
     assert (bias["pairs"], bias["padded_only"] > 0, bias["plain_only"]) == (20, True, 0)
 
 
-@pytest.mark.databases
+@pytest.mark.both
 def test_padded_answers_over_budget_are_asked_about_when_drawn_again(store: Store) -> None:
     it = Labelled.of(store)
     it.it.judge.outcome = JudgeOutcome.OVER_BUDGET

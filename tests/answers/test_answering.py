@@ -20,7 +20,7 @@ from tests.support.fakes import START
 from tests.support.world import CHECK, World, canary, page
 
 
-@pytest.mark.databases
+@pytest.mark.both
 def test_answers_are_had_after_the_run_judged_and_shown_as_measures(store: Store) -> None:
     it = answered_world(store, answers_page(["ant", "bee", "cat"]))
     it.judge.no.add("bees")
@@ -84,7 +84,7 @@ def test_what_holds_is_written_only_where_it_changes(store: Store) -> None:
     assert len(before & now) == 1
 
 
-@pytest.mark.parametrize("outcome", [one for one in JudgeOutcome if one is not JudgeOutcome.OK])
+@pytest.mark.parametrize("outcome", [JudgeOutcome.DECLINED, JudgeOutcome.UNPARSABLE])
 def test_what_a_judge_does_not_say_is_undefined_and_asked_again(sqlite_store: Store, outcome: JudgeOutcome) -> None:
     it = answered_world(sqlite_store, answers_page(["ant", "bee"]))
     it.judge.outcome = outcome
@@ -143,7 +143,7 @@ def test_a_sample_is_always_of_the_same_canaries(sqlite_store: Store) -> None:
     assert 6 <= len(first) <= 25
 
 
-@pytest.mark.databases
+@pytest.mark.both
 def test_a_job_let_go_of_asks_nothing_twice(store: Store) -> None:
     it = answered_world(store, answers_page([f"q{number:02}" for number in range(40)]))
     run_id = it.world.run().id

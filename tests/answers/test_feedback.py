@@ -44,7 +44,7 @@ def said(it: Answered, run_id: int) -> dict[str, Any]:
     return {one["key"]: one["feedback"] for one in page["items"]}
 
 
-@pytest.mark.databases
+@pytest.mark.both
 def test_feedback_stands_beside_the_answer_it_is_about(it: Answered) -> None:
     sent = send(
         it,
@@ -81,7 +81,7 @@ def test_neither_text_nor_user_is_kept(it: Answered) -> None:
     assert columns == kept
 
 
-@pytest.mark.databases
+@pytest.mark.both
 def test_feedback_is_forgotten_at_once_and_with_age(it: Answered) -> None:
     send(it, event(1), event(2))
     assert answering.forget_feedback(it.world.store, CHECK) == {"forgotten": 2}

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
-
 from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
 from app.annotation.service import tasks
@@ -75,12 +73,8 @@ class Judged:
         return next(gate for gate in found["gates"] if gate.gate is GateName.JUDGE)
 
 
-@pytest.fixture
-def judged(sqlite_store: Store) -> Judged:
-    return Judged.of(sqlite_store)
-
-
-def test_the_gate_of_the_judge_waits_for_people_and_then_passes(judged: Judged) -> None:
+def test_the_gate_of_the_judge_waits_for_people_passes_and_fails_where_answers_got_worse(sqlite_store: Store) -> None:
+    judged = Judged.of(sqlite_store)
     assert judged.gate().result is GateResult.INCONCLUSIVE, "the candidate has no run yet"
     judged.run("candidate", LIES)
     assert judged.gate().result is GateResult.INCONCLUSIVE
@@ -89,12 +83,7 @@ def test_the_gate_of_the_judge_waits_for_people_and_then_passes(judged: Judged) 
     assert judged.gate().result is GateResult.INCONCLUSIVE, "one of two measures is confirmed"
     judged.confirm(QUESTIONS[1])
     assert judged.gate().result is GateResult.PASS
-
-
-def test_worse_answers_fail_the_gate_of_a_confirmed_judge(judged: Judged) -> None:
-    for question in QUESTIONS:
-        judged.confirm(question)
     judged.run("candidate", {*LIES, *KEYS[:80]})
     assert judged.gate().result is GateResult.FAIL, judged.gate().reason
-    found = experiments.load_promotion(judged.it.world.store, "candidate", now=judged.it.world.clock())
+    found = experiments.load_promotion(sqlite_store, "candidate", now=judged.it.world.clock())
     assert found["state"] == "stopped"
