@@ -9,10 +9,9 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from app.base.api.requests import StoreDep, expensive, takes_form
+from app.base.api.requests import StoreDep, expensive, read_form, takes_form
 from app.base.db.engine import Store
 from app.base.errors import InvalidInputError, NotFoundError, Problem
-from app.base.web.forms import read_form
 from app.base.web.rendering import render
 from app.diagnosis.api import REPORTS
 from app.diagnosis.documents import ABOUT, TITLES, TO_KNOW, VERDICTS, number_name

@@ -57,7 +57,6 @@ class TransitionType(StrEnum):
 
 NON_REPEATING: Final = frozenset({TransitionType.OPENED, TransitionType.ESCALATED, TransitionType.UPDATED})
 """Changes of an alert that are worth one notification; where it is withheld, it is sent later or by another."""
-
 TRIGGERS: Final = NON_REPEATING | {TransitionType.REMINDED}
 """Notifications of a fault; the others mean nothing to a receiver that got none of these."""
 
@@ -476,10 +475,8 @@ class Recipients:
 
 UPDATE_EVERY: Final = timedelta(hours=1)
 """Least time between two `alert.updated` of an incident."""
-
 _LEAD_ORDER: Final = (RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.EMBEDDING, RuleKind.REGRESSION, RuleKind.DROP)
 """Of equally grave alerts, one that names the cause or the canaries leads the notification."""
-
 _OUTSTANDING: Final = frozenset({Suppression.SILENCED, Suppression.RECENT_UPDATE})
 """Suppressions of changes that are sent later if the alert still fires."""
 

@@ -47,13 +47,9 @@ from app.retrievers.documents.retrievers import RetrieverDocument
 from app.scoring.suites import SuiteFloors
 
 FILE, API = "file", "api"
-
 ATTEMPTS: Final = 5
-
 NO_FLOORS: Final = SuiteFloors.of((), {})
-
 PlanT = TypeVar("PlanT")
-
 ResultT = TypeVar("ResultT")
 
 

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.documents import RuleDocument, read_rules, rules_yaml
 from app.alerts.domain.rules import ALWAYS, is_silent_about_quality
-from app.base.api.requests import StoreDep, VaultDep, wake
+from app.base.api.requests import Form, FormInput, StoreDep, VaultDep, wake
 from app.base.db.engine import Store
 from app.base.documents.fields import LONGEST_SLUG
 from app.base.documents.parsing import parse_document
@@ -21,9 +21,7 @@ from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.values import RuleKind, Trigger
 from app.base.vault import Vault
 from app.base.web.forms import (
-    Form,
     FormField,
-    FormInput,
     document_body,
     document_texts,
     field_labels,

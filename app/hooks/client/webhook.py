@@ -40,7 +40,6 @@ from app.retrievers.client.credentials import clean_message, masked, message_of_
 
 READ_BYTES = 4_096
 """Bytes of a response that are read."""
-
 DAY_SECONDS = 24 * 3600.0
 
 
@@ -148,9 +147,7 @@ def retry_after(value: str | None, now: datetime) -> float | None:
 
 
 _FINAL, _REDIRECT, _CLIENT, _GONE, _SERVER_ERROR = 200, 300, 400, 410, 500
-
 _LATE = 408
-
 _UNSENT = ("connection failed", "the host name", "the proxy", "no connection", "TLS:", "the TLS handshake")
 """How the details of failures begin before which nothing was sent."""
 
@@ -210,11 +207,8 @@ def refusal_of_chat(response: Response) -> str | None:
 
 
 _PAGE = re.compile(r"<(!doctype\s+html|html)\b", re.IGNORECASE)
-
 _FAILURE = re.compile(r"error|fail|invalid|reject|refus|denied|forbidden|unauthori", re.IGNORECASE)
-
 _LEAST_CODE = 1_000  # of Feishu's errors; smaller ones are statuses of HTTP
-
 _TEAMS_REFUSAL = b"Webhook message delivery failed"
 
 
@@ -249,7 +243,6 @@ def _quoted(text: str) -> str:
 
 
 _SLACK_HOSTS: Final = ("slack.com", "slack-gov.com")
-
 _REFUSAL_OF_TEAMS: Final = "webhook message delivery failed"
 
 _ERROR_OF_SLACK: Final = re.compile(
@@ -260,11 +253,8 @@ _ERROR_OF_SLACK: Final = re.compile(
 
 SECONDS: Final = 1.0
 """Longest wait for all names of a document together."""
-
 _MOST = 16
-
 _free = BoundedSemaphore(_MOST)  # a resolver that hangs may hold a thread for half a minute
-
 _Result = tuple[str, tuple[str, ...]]
 
 
@@ -349,7 +339,6 @@ def _refusal_behind_proxy(policy: AddressPolicy, hook: Hook, look_up: LookUp) ->
 
 
 _WITHOUT_PROXY = frozenset({HookKind.EMAIL, HookKind.APPRISE})
-
 _TIMEOUT_SECONDS = 10.0
 
 

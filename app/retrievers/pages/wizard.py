@@ -24,10 +24,12 @@ from app.base.api.requests import (
     LARGE_FORM,
     PARSE_LIMITER,
     PROBE_LIMITER,
+    Form,
     StoreDep,
     VaultDep,
     expensive,
     needs,
+    read_form,
     takes_form,
 )
 from app.base.db.engine import Store
@@ -39,7 +41,6 @@ from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, No
 from app.base.texts import counted
 from app.base.vault import Vault
 from app.base.web.forms import (
-    Form,
     FormField,
     document_texts,
     field_labels,
@@ -51,7 +52,6 @@ from app.base.web.forms import (
     parse_number,
     parse_pairs,
     problems_by_field,
-    read_form,
     read_revision,
     refuse_other,
     with_revision,
