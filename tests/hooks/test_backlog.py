@@ -39,8 +39,12 @@ def _page(**hook: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def world(store: Store) -> World:
+def world(sqlite_store: Store) -> World:
     """Give a world in which each canary has a check of its own, whose incident opens and ends by one run."""
+    return _world(sqlite_store)
+
+
+def _world(store: Store) -> World:
     world = World(store=store)
     world.apply(_page())
     return world
@@ -85,7 +89,8 @@ def _heard(world: World) -> list[tuple[str, str | None]]:
     return [(one["type"], one["data"].get("alert_id")) for one in told]
 
 
-def test_a_receiver_that_is_back_hears_at_once_and_in_order_what_it_missed(world: World) -> None:
+def test_a_receiver_that_is_back_hears_at_once_and_in_order_what_it_missed(store: Store) -> None:
+    world = _world(store)
     _break(world, *KEYS)
     _fail(world, DOWN)
     _break(world, "cat")  # two of them resolve meanwhile
@@ -147,8 +152,8 @@ def test_only_the_last_attempt_tells_why_a_delivery_waits(world: World) -> None:
     assert len(world.deliver_all()) == 1
 
 
-def test_nothing_of_another_hook_is_brought_forward(store: Store) -> None:
-    world = World(store=store)
+def test_nothing_of_another_hook_is_brought_forward(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     both = {**_page(), "hooks": [HOOK, {**HOOK, "slug": "other"}]}
     both["checks"][0]["hooks"] = ["ops", "other"]
     world.apply(both)
@@ -229,7 +234,8 @@ def test_a_delivery_tells_the_one_before_it_that_it_waits_for(world: World) -> N
     assert {one["waits_for"] for one in world.deliveries()} == {None}
 
 
-def test_a_fault_that_opens_again_waits_for_the_end_before_it_not_the_beginning(world: World) -> None:
+def test_a_fault_that_opens_again_waits_for_the_end_before_it_not_the_beginning(store: Store) -> None:
+    world = _world(store)
     _break(world, "ant")
     _fail(world, DOWN)
     _break(world)

@@ -45,8 +45,12 @@ def _page(*urls: str, timeout: float = 15.0, **check: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def world(store: Store) -> World:
+def world(sqlite_store: Store) -> World:
     """Give a world in which one bad run opens an alert and one good run resolves it."""
+    return _world(sqlite_store)
+
+
+def _world(store: Store) -> World:
     world = World(store=store)
     world.apply(_page())
     return world
@@ -91,9 +95,9 @@ def _real_world(store: Store, *peers: Peer, timeout: float = 15.0) -> World:
     return world
 
 
-def test_a_receiver_that_fails_gets_the_same_signed_message_again(store: Store) -> None:
+def test_a_receiver_that_fails_gets_the_same_signed_message_again(sqlite_store: Store) -> None:
     with peer(_answering(reply(status=500))) as receiver:
-        world = _real_world(store, receiver)
+        world = _real_world(sqlite_store, receiver)
         _break(world)
         first = world.deliver(send=real_send)
         assert first is not None
@@ -111,9 +115,9 @@ def test_a_receiver_that_fails_gets_the_same_signed_message_again(store: Store) 
     assert [(attempt["http_status"], attempt["error"]) for attempt in attempts] == [(500, "http_5xx"), (204, None)]
 
 
-def test_the_message_says_what_the_contract_promises(store: Store) -> None:
+def test_the_message_says_what_the_contract_promises(sqlite_store: Store) -> None:
     with peer(reply(status=200)) as receiver:
-        world = _real_world(store, receiver)
+        world = _real_world(sqlite_store, receiver)
         _heal(world)
         _break(world)
         world.deliver(send=real_send)
@@ -160,9 +164,9 @@ def test_a_receiver_that_asks_for_patience_is_given_it(sqlite_store: Store) -> N
         assert _state(world.deliver(send=real_send)) == "delivered"
 
 
-def test_a_receiver_that_is_gone_disables_its_hook(store: Store) -> None:
+def test_a_receiver_that_is_gone_disables_its_hook(sqlite_store: Store) -> None:
     with peer(_answering(reply(status=410))) as receiver:
-        world = _real_world(store, receiver)
+        world = _real_world(sqlite_store, receiver)
         _break(world)
         assert _state(world.deliver(send=real_send)) == "dead"
         hook = references.load_definition(world.store, "hook", "hook-0")
@@ -223,7 +227,8 @@ def _state(sent: SentDelivery | None) -> str | None:
 # --- order ---------------------------------------------------------------------------------------------------
 
 
-def test_a_resolve_never_overtakes_its_trigger(world: World) -> None:
+def test_a_resolve_never_overtakes_its_trigger(store: Store) -> None:
+    world = _world(store)
     _break(world)
     world.send.receipts = [REFUSED] * 3
     world.deliver()
@@ -284,13 +289,13 @@ def _die(_hook: Hook, _message: Message) -> Receipt:
     raise Crash
 
 
-def test_a_hook_whose_secret_cannot_be_read_does_not_delay_another(store: Store) -> None:
-    world = World(store=store)
+def test_a_hook_whose_secret_cannot_be_read_does_not_delay_another(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     world.apply(_page("http://one.test/"))
     world.apply(_page("http://one.test/", "http://two.test/"))
-    with store.write() as connection:
+    with sqlite_store.write() as connection:
         token = Vault("a key that is known no more").encrypt({"secret": "x"})
-        hook = references.load_definition(store, "hook", "hook-0")
+        hook = references.load_definition(sqlite_store, "hook", "hook-0")
         table = definition_versions
         connection.execute(sa.update(table).where(table.c.id == hook.version_id).values(secrets=token))
     _break(world)
@@ -341,7 +346,8 @@ def test_a_resolve_follows_a_trigger_that_crashed_in_flight(world: World) -> Non
     assert [json.loads(message.body)["type"] for _, message in world.send.sent] == ["alert.opened", "alert.resolved"]
 
 
-def test_one_who_was_taken_for_dead_does_not_undo_what_the_other_wrote(world: World) -> None:
+def test_one_who_was_taken_for_dead_does_not_undo_what_the_other_wrote(store: Store) -> None:
+    world = _world(store)
     _break(world)
 
     def slow(_hook: Hook, _message: Message) -> Receipt:
@@ -355,7 +361,8 @@ def test_one_who_was_taken_for_dead_does_not_undo_what_the_other_wrote(world: Wo
 # --- giving up and starting over -----------------------------------------------------------------------------
 
 
-def test_after_a_day_a_delivery_is_dead_and_can_be_replayed(world: World) -> None:
+def test_after_a_day_a_delivery_is_dead_and_can_be_replayed(store: Store) -> None:
+    world = _world(store)
     _break(world)
     world.send.receipts = [REFUSED] * 100
     for _ in range(40):
@@ -401,31 +408,19 @@ def test_a_replayed_trigger_was_begun_once_so_its_resolve_is_sent(world: World) 
     assert _told(world) == [("alert.opened", "delivered"), ("alert.resolved", "delivered")]
 
 
-def test_what_waits_for_a_hook_that_is_gone_is_not_sent_any_more(store: Store) -> None:
-    world = World(store=store)
+def test_what_waits_for_an_archived_hook_is_not_sent_any_more(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     world.apply(_page())
-    _break(world)
-    deliveries.send_test(store, "ops", now=world.clock.advance(1))
-    world.send.receipts = [GONE]
-    world.deliver()
-    assert world.deliver_all() == []
-    assert len(world.send.sent) == 1
-    assert {state for _, state in _told(world)} == {"dead"}
-
-
-def test_what_waits_for_an_archived_hook_is_not_sent_any_more(store: Store) -> None:
-    world = World(store=store)
-    world.apply(_page())
-    deliveries.send_test(store, "ops", now=world.clock.advance(1))
+    deliveries.send_test(sqlite_store, "ops", now=world.clock.advance(1))
     world.apply({**_page(hooks=[]), "hooks": []})
     assert world.deliver_all() == []
     assert world.deliveries()[0]["reason"] == "The hook was archived."
 
 
-def test_a_test_send_takes_the_same_path(store: Store) -> None:
-    world = World(store=store)
+def test_a_test_send_takes_the_same_path(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     world.apply(_page())
-    deliveries.send_test(store, "ops", now=world.clock())
+    deliveries.send_test(sqlite_store, "ops", now=world.clock())
     world.send.receipts = [REFUSED]
     assert _state(world.deliver()) == "pending"
     world.clock.advance(6)
@@ -434,7 +429,7 @@ def test_a_test_send_takes_the_same_path(store: Store) -> None:
     assert first == second
     assert json.loads(first.body)["type"] == "hook.test"
     with pytest.raises(NotFoundError):
-        deliveries.send_test(store, "nothing", now=world.clock())
+        deliveries.send_test(sqlite_store, "nothing", now=world.clock())
 
 
 def test_the_body_is_what_it_was_at_the_first_attempt(world: World) -> None:
@@ -457,11 +452,11 @@ def test_tests_in_one_microsecond_are_two_messages(sqlite_store: Store) -> None:
     )
 
 
-def test_a_mail_that_some_took_goes_to_the_others_alone_after_a_restart(store: Store) -> None:
+def test_a_mail_that_some_took_goes_to_the_others_alone_after_a_restart(sqlite_store: Store) -> None:
     replies = {"RCPT b@x.test": "450 greylisted"}
     send = Sender(policy=hook_policy(parse_allow("127.0.0.1,localhost")))
     with mail_server(replies) as server:
-        world = World(store=store)
+        world = World(store=sqlite_store)
         hook = {"slug": "ops", "kind": "email", "host": "localhost", "port": server.port, "tls": "none"}
         files = page([canary("ant"), canary("bee")], rules=[AT_ONCE])
         world.apply({**files, "hooks": [{**hook, "from": "canary@example.org", "to": ["a@x.test", "b@x.test"]}]})
@@ -470,7 +465,7 @@ def test_a_mail_that_some_took_goes_to_the_others_alone_after_a_restart(store: S
         (waiting,) = world.deliveries()
         assert waiting["attempts"][0]["detail"] == "taken for a@x.test; the mail server answered 450 to b@x.test"
         replies.clear()
-        with closing(Store(store.engine.url.render_as_string(hide_password=False))) as reopened:
+        with closing(Store(sqlite_store.engine.url.render_as_string(hide_password=False))) as reopened:
             restarted = World(store=reopened, vault=world.vault, clock=world.clock)
             restarted.clock.advance(600)
             restarted.deliver(send=send)
