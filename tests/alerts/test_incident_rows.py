@@ -240,11 +240,11 @@ def test_of_two_replicas_that_open_an_incident_one_does(store: Store) -> None:
 
 
 def test_the_alert_of_the_slower_replica_enters_the_incident_of_the_faster_at_the_next_tick(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = _broken(store, SOFT)
+    world = _broken(sqlite_store, SOFT)
     assert _types(world) == ["opened"]
-    (row,) = _rows(store)
+    (row,) = _rows(sqlite_store)
     world.apply(page([canary(key) for key in KEYS], rules=[SOFT, HARSH], remind="1h"))
     with monkeypatch.context() as unseen:  # the slower one read before the faster one committed
         unseen.setattr(alerts, "open_incidents", lambda *_, **__: [])
@@ -255,17 +255,17 @@ def test_the_alert_of_the_slower_replica_enters_the_incident_of_the_faster_at_th
     world.tick()
     assert {alert["incident_id"] for alert in world.alerts()} == {str(row.id)}
     assert _types(world) == ["opened", "escalated"]
-    assert [one.severity for one in _rows(store)] == ["critical"]
+    assert [one.severity for one in _rows(sqlite_store)] == ["critical"]
 
 
-def test_an_incident_that_an_older_release_left_behind_keeps_no_new_fault_quiet(store: Store) -> None:
-    world = _broken(store, HARSH)
+def test_an_incident_that_an_older_release_left_behind_keeps_no_new_fault_quiet(sqlite_store: Store) -> None:
+    world = _broken(sqlite_store, HARSH)
     _types(world)
-    with store.write() as connection:  # as a release ends an alert that knows no incidents
+    with sqlite_store.write() as connection:  # as a release ends an alert that knows no incidents
         connection.execute(sa.text("UPDATE alerts SET state = 'resolved', resolved_at = opened_at"))
     _miss(world, 10)
     assert _types(world) == ["opened", "opened"]
-    assert [row.resolved_at is None for row in _rows(store)] == [False, True]
+    assert [row.resolved_at is None for row in _rows(sqlite_store)] == [False, True]
 
 
 def test_what_was_open_before_the_upgrade_ends_under_the_key_its_receivers_know(store: Store) -> None:
@@ -289,13 +289,13 @@ def test_what_was_open_before_the_upgrade_ends_under_the_key_its_receivers_know(
 
 @pytest.mark.parametrize("delivered", [True, False])
 def test_what_an_older_replica_announces_during_a_rolling_update_is_one_page_and_ends_under_its_key(
-    store: Store, *, delivered: bool
+    sqlite_store: Store, *, delivered: bool
 ) -> None:
-    world = _broken(store, HARSH)
+    world = _broken(sqlite_store, HARSH)
     if delivered:
         world.deliver_all()
     key = "coalmine/watch/threshold-coverage"
-    _as_announced_without_incidents(store, key)
+    _as_announced_without_incidents(sqlite_store, key)
     if delivered:  # by the older replica
         world.clock.advance(5)
         world.tick()
@@ -305,22 +305,22 @@ def test_what_an_older_replica_announces_during_a_rolling_update_is_one_page_and
     _miss(world, 0)
     assert _types(world) == ["opened", "resolved"]
     assert _messages(world)[-1]["data"]["dedupe_key"] == key
-    assert [(row.dedupe_key, row.resolved_at is None) for row in _rows(store)] == [(key, False)]
+    assert [(row.dedupe_key, row.resolved_at is None) for row in _rows(sqlite_store)] == [(key, False)]
 
 
 NAMED_AS_A_CLASS = {**HARSH, "key": "latency"}
 SLOW = {"kind": "latency", "critical": {"above": "1ms"}, **AT_ONCE}
 
 
-def test_an_incident_of_before_that_is_named_as_a_class_hides_no_incident_of_that_class(store: Store) -> None:
-    world = _broken(store, NAMED_AS_A_CLASS)
+def test_an_incident_of_before_that_is_named_as_a_class_hides_no_incident_of_that_class(sqlite_store: Store) -> None:
+    world = _broken(sqlite_store, NAMED_AS_A_CLASS)
     assert _types(world) == ["opened"]
-    _as_before_incidents(store, {"latency": "coalmine/watch/latency"})
-    migrate(store)
+    _as_before_incidents(sqlite_store, {"latency": "coalmine/watch/latency"})
+    migrate(sqlite_store)
     world.apply(page([canary(key) for key in KEYS], rules=[NAMED_AS_A_CLASS, SLOW], remind="1h"))
     _miss(world, 10)
     assert _types(world) == ["opened", "opened"]
-    assert [(row.incident_class, row.dedupe_key) for row in _rows(store)] == [
+    assert [(row.incident_class, row.dedupe_key) for row in _rows(sqlite_store)] == [
         ("quality", "coalmine/watch/latency"),
         ("latency", "coalmine/watch/latency/2"),  # receivers take what comes under the first for the fault they know
     ]

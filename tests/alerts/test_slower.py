@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,9 +23,9 @@ from app.records.service import runs
 from app.runs.service import rescoring
 from app.runs.service.finalising import EndedRun
 from tests.conftest import Databases
-from tests.support.fakes import FakeClock, answered, failed, hits
+from tests.support.fakes import answered, failed, hits
 from tests.support.pages_service import Site, site
-from tests.support.watched import KEYS, LEARNED
+from tests.support.watched import KEYS, LEARNED, made_once
 from tests.support.world import CHECK, LINKS, World, canary, page
 
 RUN = Aggregates(total=10, measured=10, failed=0, undefined=0, degraded=0, expecting=10, health_score=1.0, coverage=1.0)
@@ -197,22 +196,16 @@ def run(world: World, seconds: float, count: int = 1) -> list[EndedRun]:
     return [world.run() for _ in range(count)]
 
 
-_USUAL: dict[Path, tuple[str, FakeClock]] = {}
+def _learn(world: World) -> None:
+    define(world)
+    run(world, 0.02, LEARNED + 1)
 
 
 @pytest.fixture
 def usual(databases: Databases, stores: Callable[..., Store]) -> World:
     """Give a world whose baseline was learned of runs of 20 ms, and one more such run."""
-    if databases.folder not in _USUAL:
-        url = databases.sqlite()
-        store = stores(url)
-        made = World(store=store)
-        define(made)
-        run(made, 0.02, LEARNED + 1)
-        store.close()
-        _USUAL[databases.folder] = url, made.clock
-    url, clock = _USUAL[databases.folder]
-    return World(store=stores(databases.copy(url)), clock=FakeClock(now=clock.now))
+    url, clock = made_once(databases, _learn)
+    return World(store=stores(url), clock=clock)
 
 
 def slower_alerts(world: World) -> list[dict[str, Any]]:
@@ -225,10 +218,8 @@ def explained(world: World) -> dict[str, Any]:
     return {**rule}
 
 
-def test_the_third_slow_run_opens_a_warning_of_latency_and_two_fast_ones_end_it(store: Store) -> None:
-    world = World(store=store)
-    define(world)
-    run(world, 0.02, LEARNED + 1)
+def test_the_third_slow_run_opens_a_warning_of_latency_and_two_fast_ones_end_it(usual: World) -> None:
+    world = usual
     states = []
     for _ in range(3):
         [ended] = run(world, 1.0)
@@ -296,18 +287,15 @@ def test_before_there_is_a_baseline_nothing_is_judged_and_the_page_says_how_far_
     assert shown["reason"].startswith("no baseline yet: 6 of 20 identical runs, or 6 of 300 runs of any kind; ")
 
 
-def test_one_slow_run_in_between_opens_nothing_and_is_not_learned(sqlite_store: Store) -> None:
-    world = World(store=sqlite_store)
-    define(world)
-    run(world, 0.02, LEARNED)
-    for _ in range(LEARNED):
-        run(world, 0.02, 2)
-        [slow] = run(world, 1.0)
-        assert [one["state"] for one in slower_alerts(world)] == ["pending"]
-        with sqlite_store.read() as connection:
+def test_one_slow_run_in_between_opens_nothing_and_is_not_learned(usual: World) -> None:
+    for _ in range(LEARNED // 2):
+        run(usual, 0.02, 2)
+        [slow] = run(usual, 1.0)
+        assert [one["state"] for one in slower_alerts(usual)] == ["pending"]
+        with usual.store.read() as connection:
             mine = sa.select(detections.c.learns).where(detections.c.run_id == slow.id)
             assert connection.execute(mine).scalar_one() is False
-    with sqlite_store.read() as connection:
+    with usual.store.read() as connection:
         latencies = connection.execute(sa.select(baseline_rows.c.median_latency)).scalars().all()
     assert len(latencies) > 1, "it was learned again meanwhile"
     assert latencies == pytest.approx([0.02] * len(latencies), abs=1e-4)
@@ -359,16 +347,12 @@ def test_a_slow_run_that_is_re_scored_is_as_bad_as_it_was(usual: World) -> None:
     assert not [one for one in first["reasons"] if "slower" in one], "there was no baseline on its day either"
 
 
-@pytest.mark.both
-def test_a_baseline_of_a_release_without_latencies_says_so(store: Store) -> None:
-    world = World(store=store)
-    define(world)
-    run(world, 0.02, LEARNED)
-    with store.write() as connection:
+def test_a_baseline_of_a_release_without_latencies_says_so(usual: World) -> None:
+    with usual.store.write() as connection:
         connection.execute(sa.update(baseline_rows).values(median_latency=None))
-    run(world, 1.0, 3)
-    assert slower_alerts(world) == []
-    assert explained(world)["reason"].startswith("the latencies of the baseline are not known; they are once it is ")
+    run(usual, 1.0, 3)
+    assert slower_alerts(usual) == []
+    assert explained(usual)["reason"].startswith("the latencies of the baseline are not known; they are once it is ")
 
 
 # On the page

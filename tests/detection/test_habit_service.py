@@ -18,7 +18,17 @@ from tests.conftest import DIALECTS, Databases
 from tests.support.fakes import answered, hits
 from tests.support.pages_service import Site
 from tests.support.present import present
-from tests.support.watched import KEYS, Interrupted, carry_out, expect_retraced, learned_world, regressed, seen
+from tests.support.watched import (
+    KEYS,
+    LEARNED,
+    Interrupted,
+    carry_out,
+    define,
+    expect_retraced,
+    made_once,
+    regressed,
+    seen,
+)
 from tests.support.world import CHECK, World
 
 SWITCHING = KEYS[:3]
@@ -35,17 +45,17 @@ class _Earlier(msgspec.Struct, array_like=True):
     anew: str = ""
 
 
-@pytest.fixture(params=DIALECTS)
-def learned(request: pytest.FixtureRequest, databases: Databases, stores: Callable[..., Store]) -> World:
-    """Give a world in which a baseline has just been learned."""
-    url, clock = learned_world(databases, request.param)
+@pytest.fixture
+def world(databases: Databases, stores: Callable[..., Store]) -> World:
+    """Give a world in which a habit has been learned: two episodes have passed, each of which was an alert."""
+    url, clock = made_once(databases, _with_habit)
     return World(store=stores(url), clock=clock)
 
 
-@pytest.fixture
-def on_sqlite(databases: Databases, stores: Callable[..., Store]) -> World:
-    """Give the same on SQLite alone."""
-    url, clock = learned_world(databases, "sqlite")
+@pytest.fixture(params=DIALECTS)
+def anywhere(request: pytest.FixtureRequest, databases: Databases, stores: Callable[..., Store]) -> World:
+    """Give the same on each kind of store."""
+    url, clock = made_once(databases, _with_habit, request.param)
     return World(store=stores(url), clock=clock)
 
 
@@ -59,17 +69,15 @@ def _episode(world: World, runs: int = 6, missing: Iterable[str] = SWITCHING) ->
     return carry_out(world, runs, missing) + carry_out(world, 3)
 
 
-def _with_habit(world: World) -> World:
-    """Let two episodes pass, each of which is an alert."""
+def _with_habit(world: World) -> None:
+    define(world)
+    carry_out(world, LEARNED)
     for number in (1, 2):
         _episode(world)
         assert len(world.alerts()) == number
-    return world
 
 
-@pytest.mark.both
-def test_an_alarm_that_came_back_alike_alerts_nobody_and_is_shown(learned: World) -> None:
-    world = _with_habit(learned)
+def test_an_alarm_that_came_back_alike_alerts_nobody_and_is_shown(world: World) -> None:
     before = world.count("transitions", "deliveries")
     runs = carry_out(world, 6, SWITCHING)
     row = seen(world)[runs[-1].id]
@@ -89,16 +97,14 @@ def test_an_alarm_that_came_back_alike_alerts_nobody_and_is_shown(learned: World
     expect_retraced(world)
 
 
-def test_the_same_canaries_with_another_answer_alert(on_sqlite: World) -> None:
-    world = _with_habit(on_sqlite)
+def test_the_same_canaries_with_another_answer_alert(world: World) -> None:
     _answering(world, 6, SWITCHING, "quite", "other", "noise")
     (newest,) = world.alerts(state="firing")
     assert "3 answers of this run are new" in newest["reason"]
     expect_retraced(world)
 
 
-def test_an_episode_that_lasts_too_long_alerts_since_its_first_run(on_sqlite: World) -> None:
-    world = _with_habit(on_sqlite)
+def test_an_episode_that_lasts_too_long_alerts_since_its_first_run(world: World) -> None:
     bound = baselines.show(world.store, CHECK).habits[0].bound
     first, *_ = carry_out(world, bound, SWITCHING)
     assert len(world.alerts()) == 2
@@ -109,8 +115,7 @@ def test_an_episode_that_lasts_too_long_alerts_since_its_first_run(on_sqlite: Wo
     expect_retraced(world)
 
 
-def test_scores_that_move_are_no_other_answer(on_sqlite: World) -> None:
-    world = _with_habit(on_sqlite)
+def test_scores_that_move_are_no_other_answer(world: World) -> None:
     for number in range(1, 5):
         moved = hits("noise", "more-noise", scores=(0.5 + number / 100, 0.5))
         world.probe.answers = {key: answered(moved) for key in SWITCHING}
@@ -120,8 +125,8 @@ def test_scores_that_move_are_no_other_answer(on_sqlite: World) -> None:
 
 
 @pytest.mark.both
-def test_what_is_called_not_normal_alerts_with_the_next_run(learned: World) -> None:
-    world = _with_habit(learned)
+def test_what_is_called_not_normal_alerts_with_the_next_run(anywhere: World) -> None:
+    world = anywhere
     carry_out(world, 3, SWITCHING)
     (habit,) = baselines.show(world.store, CHECK).habits
     for note in ("a stale replica", "again"):
@@ -136,8 +141,7 @@ def test_what_is_called_not_normal_alerts_with_the_next_run(learned: World) -> N
     expect_retraced(world)
 
 
-def test_a_habit_refused_while_a_run_ends_is_an_alarm_of_that_run(on_sqlite: World) -> None:
-    world = _with_habit(on_sqlite)
+def test_a_habit_refused_while_a_run_ends_is_an_alarm_of_that_run(world: World) -> None:
     carry_out(world, 2, SWITCHING)
     looks: list[int] = []
     world.clock = Interrupted(now=world.clock.now, act=looks.append)
@@ -157,21 +161,19 @@ def test_a_habit_refused_while_a_run_ends_is_an_alarm_of_that_run(on_sqlite: Wor
     expect_retraced(world)
 
 
-def test_what_is_no_habit_of_the_check_cannot_be_refused(on_sqlite: World) -> None:
+def test_what_is_no_habit_of_the_check_cannot_be_refused(world: World) -> None:
     with pytest.raises(NotFoundError, match="no habit 'ffff'"):
-        baselines.refuse(on_sqlite.store, CHECK, "ffff", by="ann", note=None, now=NOW)
+        baselines.refuse(world.store, CHECK, "ffff", by="ann", note=None, now=NOW)
 
 
-def test_accepting_the_present_forgets_habits(on_sqlite: World) -> None:
-    world = _with_habit(on_sqlite)
+def test_accepting_the_present_forgets_habits(world: World) -> None:
     transitions.accept_baseline(world.store, CHECK, by="ann", note=None, now=NOW)
     carry_out(world, 1)
     assert baselines.show(world.store, CHECK).habits == []
 
 
-def test_the_row_of_a_release_without_habits_is_read_and_begins_with_none(on_sqlite: World) -> None:
+def test_the_row_of_a_release_without_habits_is_read_and_begins_with_none(world: World) -> None:
     """An earlier release reads a row as far as it knows it, and writes it without the rest."""
-    world = _with_habit(on_sqlite)
     with world.store.write() as connection:
         check = present(catalog.find_definition(connection, "check", CHECK))
         row = present(detectors.find_detector(connection, check.id))
@@ -186,8 +188,7 @@ def test_the_row_of_a_release_without_habits_is_read_and_begins_with_none(on_sql
     assert len(world.alerts()) == 3
 
 
-def test_the_page_shows_the_habit_and_its_button_undoes_it(on_sqlite: World) -> None:
-    world = _with_habit(on_sqlite)
+def test_the_page_shows_the_habit_and_its_button_undoes_it(world: World) -> None:
     carry_out(world, 3, SWITCHING)
     site = Site(world=world, probe=world.probe)
     shown = site.page(f"/checks/{CHECK}")
@@ -202,8 +203,7 @@ def test_the_page_shows_the_habit_and_its_button_undoes_it(on_sqlite: World) -> 
     assert "stale" in after
 
 
-def test_a_habit_of_an_archived_check_is_not_refused(on_sqlite: World) -> None:
-    world = _with_habit(on_sqlite)
+def test_a_habit_of_an_archived_check_is_not_refused(world: World) -> None:
     (habit,) = baselines.show(world.store, CHECK).habits
     world.apply()
     with pytest.raises(ConflictError, match="archived"):

@@ -1,5 +1,6 @@
 """Bounds suggested from a baseline: their numbers, who may adopt one, and what adopting leaves in force."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,8 +9,10 @@ from app.alerts.domain.rules import suggested_bound
 from app.alerts.service import explanations
 from app.base.db.engine import Store
 from app.catalog.service import references
+from tests.conftest import Databases
 from tests.support.fakes import answered, hits
 from tests.support.pages_service import Site
+from tests.support.watched import made_once
 from tests.support.world import CHECK, World, canary, page
 
 KEYS = [f"q{number:02}" for number in range(20)]
@@ -23,27 +26,19 @@ def carry_out(world: World, slug: str, count: int) -> None:
         world.run(slug)
 
 
-def _begun(store: Store) -> Site:
-    """Give pages of a check of the API and one of a file, both without rules and with a baseline."""
-    world = World(store=store)
+def _begin(world: World) -> None:
+    """Give a check of the API and one of a file, both without rules, a baseline."""
     world.apply(page([canary(key) for key in KEYS], rules=[]))
-    site = Site(world=world)
-    assert site.client().put("/v1/checks/mine", json=BODY).status_code == 201
+    assert Site(world=world).client().put("/v1/checks/mine", json=BODY).status_code == 201
     for slug in ("mine", CHECK):
         carry_out(world, slug, 21)
-    return site
 
 
 @pytest.fixture
-def site(sqlite_store: Store) -> Site:
-    """Give it on SQLite, for what does not depend on the database."""
-    return _begun(sqlite_store)
-
-
-@pytest.fixture
-def anywhere(store: Store) -> Site:
-    """Give it on each kind of store."""
-    return _begun(store)
+def site(databases: Databases, stores: Callable[..., Store]) -> Site:
+    """Give the pages over both."""
+    url, clock = made_once(databases, _begin)
+    return Site(world=World(store=stores(url), clock=clock))
 
 
 @pytest.mark.parametrize(("low", "bound"), [(0.735, 0.715), (0.7, 0.68), (1.0, 0.98), (0.0204, None), (0.0, None)])
@@ -59,9 +54,8 @@ def test_there_are_no_suggestions_before_a_baseline_stands(sqlite_store: Store) 
     assert (found.rules, found.note) == ([], "no baseline yet: 3 of 20 identical runs")
 
 
-@pytest.mark.both
-def test_a_baseline_suggests_bounds_with_their_rules_and_yaml(anywhere: Site) -> None:
-    answer = anywhere.client().get("/v1/checks/mine/suggested-rules").json()
+def test_a_baseline_suggests_bounds_with_their_rules_and_yaml(site: Site) -> None:
+    answer = site.client().get("/v1/checks/mine/suggested-rules").json()
     found = {one["measure"]: one for one in answer["rules"]}
     assert answer["note"] is None
     assert set(found) == {"coverage", "health_score", "R@5", "NDCG@10"}

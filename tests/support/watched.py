@@ -82,19 +82,28 @@ class Interrupted(FakeClock):
         return self.now
 
 
-_LEARNED: dict[tuple[Path, str], tuple[str, FakeClock]] = {}
+_MADE: dict[tuple[Path, str, Callable[[World], object]], tuple[str, FakeClock]] = {}
+
+
+def made_once(databases: Databases, make: Callable[[World], object], dialect: str = "sqlite") -> tuple[str, FakeClock]:
+    """Copy a database that is made once of a new world; gives the URL of the copy and when that is."""
+    key = databases.folder, dialect, make
+    if key not in _MADE:
+        url: str = getattr(databases, dialect)()
+        store = Store(url)
+        world = World(store=store)
+        make(world)
+        store.close()
+        _MADE[key] = url, world.clock
+    url, clock = _MADE[key]
+    return databases.copy(url), FakeClock(now=clock.now)
+
+
+def _learn(world: World) -> None:
+    define(world)
+    carry_out(world, LEARNED)
 
 
 def learned_world(databases: Databases, dialect: str) -> tuple[str, FakeClock]:
     """Make a database in which a baseline has just been learned; gives its URL and when that is."""
-    made = databases.folder, dialect
-    if made not in _LEARNED:
-        url: str = getattr(databases, dialect)()
-        store = Store(url)
-        world = World(store=store)
-        define(world)
-        carry_out(world, LEARNED)
-        store.close()
-        _LEARNED[made] = url, world.clock
-    url, clock = _LEARNED[made]
-    return databases.copy(url), FakeClock(now=clock.now)
+    return made_once(databases, _learn, dialect)
