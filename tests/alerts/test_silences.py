@@ -283,10 +283,8 @@ def test_a_silence_about_what_nobody_has_is_refused_with_its_place_and_the_neare
         ("rules", "threshold-coverage"),
         ("rules", "probe_errors"),
     ):
-        text = (
-            f"silences:\n  - slug: fine\n    all: true\n    ends: 2999-01-01T00:00:00Z\n  - slug: night\n    {field}:"
-        )
-        wrong = read_canary_files([("s.yaml", f"{text} [{name}, {name}x]{window}")], {}, None)
+        night = f"  - slug: night\n    {field}: [{name}, {name}x]\n    window: {{cron: 0 2 * * 6, duration: 2h}}\n"
+        wrong = read_canary_files([("s.yaml", f"{fine}{night}")], {}, None)
         wanted = replace(known, silences=wrong.silences, sources={**known.sources, **wrong.sources})
         told = f"s.yaml:5: {field}[1]: there is no {field[:-1]} '{name}x'; did you mean '{name}'?"
         for put, owner in ((applying.diff, FILE), (applying.apply, FILE), (applying.apply, API)):
