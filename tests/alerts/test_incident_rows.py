@@ -289,13 +289,13 @@ def test_what_was_open_before_the_upgrade_ends_under_the_key_its_receivers_know(
 
 @pytest.mark.parametrize("delivered", [True, False])
 def test_what_an_older_replica_announces_during_a_rolling_update_is_one_page_and_ends_under_its_key(
-    sqlite_store: Store, *, delivered: bool
+    store: Store, *, delivered: bool
 ) -> None:
-    world = _broken(sqlite_store, HARSH)
+    world = _broken(store, HARSH)
     if delivered:
         world.deliver_all()
     key = "coalmine/watch/threshold-coverage"
-    _as_announced_without_incidents(sqlite_store, key)
+    _as_announced_without_incidents(store, key)
     if delivered:  # by the older replica
         world.clock.advance(5)
         world.tick()
@@ -305,7 +305,7 @@ def test_what_an_older_replica_announces_during_a_rolling_update_is_one_page_and
     _miss(world, 0)
     assert _types(world) == ["opened", "resolved"]
     assert _messages(world)[-1]["data"]["dedupe_key"] == key
-    assert [(row.dedupe_key, row.resolved_at is None) for row in _rows(sqlite_store)] == [(key, False)]
+    assert [(row.dedupe_key, row.resolved_at is None) for row in _rows(store)] == [(key, False)]
 
 
 NAMED_AS_A_CLASS = {**HARSH, "key": "latency"}

@@ -77,7 +77,9 @@ def _with_habit(world: World) -> None:
         assert len(world.alerts()) == number
 
 
-def test_an_alarm_that_came_back_alike_alerts_nobody_and_is_shown(world: World) -> None:
+@pytest.mark.both
+def test_an_alarm_that_came_back_alike_alerts_nobody_and_is_shown(anywhere: World) -> None:
+    world = anywhere
     before = world.count("transitions", "deliveries")
     runs = carry_out(world, 6, SWITCHING)
     row = seen(world)[runs[-1].id]

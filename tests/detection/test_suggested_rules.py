@@ -9,7 +9,7 @@ from app.alerts.domain.rules import suggested_bound
 from app.alerts.service import explanations
 from app.base.db.engine import Store
 from app.catalog.service import references
-from tests.conftest import Databases
+from tests.conftest import DIALECTS, Databases
 from tests.support.fakes import answered, hits
 from tests.support.pages_service import Site
 from tests.support.watched import made_once
@@ -41,6 +41,13 @@ def site(databases: Databases, stores: Callable[..., Store]) -> Site:
     return Site(world=World(store=stores(url), clock=clock))
 
 
+@pytest.fixture(params=DIALECTS)
+def anywhere(request: pytest.FixtureRequest, databases: Databases, stores: Callable[..., Store]) -> Site:
+    """Give them on each kind of store."""
+    url, clock = made_once(databases, _begin, request.param)
+    return Site(world=World(store=stores(url), clock=clock))
+
+
 @pytest.mark.parametrize(("low", "bound"), [(0.735, 0.715), (0.7, 0.68), (1.0, 0.98), (0.0204, None), (0.0, None)])
 def test_a_bound_is_two_hundredths_below_what_is_usual_and_never_at_nothing(low: float, bound: float | None) -> None:
     assert suggested_bound(low) == bound
@@ -54,8 +61,9 @@ def test_there_are_no_suggestions_before_a_baseline_stands(sqlite_store: Store) 
     assert (found.rules, found.note) == ([], "no baseline yet: 3 of 20 identical runs")
 
 
-def test_a_baseline_suggests_bounds_with_their_rules_and_yaml(site: Site) -> None:
-    answer = site.client().get("/v1/checks/mine/suggested-rules").json()
+@pytest.mark.both
+def test_a_baseline_suggests_bounds_with_their_rules_and_yaml(anywhere: Site) -> None:
+    answer = anywhere.client().get("/v1/checks/mine/suggested-rules").json()
     found = {one["measure"]: one for one in answer["rules"]}
     assert answer["note"] is None
     assert set(found) == {"coverage", "health_score", "R@5", "NDCG@10"}

@@ -242,7 +242,8 @@ def test_a_resolve_never_overtakes_its_trigger(store: Store) -> None:
     assert _told(world) == [("alert.opened", "delivered"), ("alert.resolved", "delivered")]
 
 
-def test_a_resolve_before_any_attempt_cancels_both(world: World) -> None:
+def test_a_resolve_before_any_attempt_cancels_both(store: Store) -> None:
+    world = _world(store)
     _break(world)
     _heal(world)
     assert _told(world) == [("alert.opened", "cancelled")]
@@ -452,11 +453,11 @@ def test_tests_in_one_microsecond_are_two_messages(sqlite_store: Store) -> None:
     )
 
 
-def test_a_mail_that_some_took_goes_to_the_others_alone_after_a_restart(sqlite_store: Store) -> None:
+def test_a_mail_that_some_took_goes_to_the_others_alone_after_a_restart(store: Store) -> None:
     replies = {"RCPT b@x.test": "450 greylisted"}
     send = Sender(policy=hook_policy(parse_allow("127.0.0.1,localhost")))
     with mail_server(replies) as server:
-        world = World(store=sqlite_store)
+        world = World(store=store)
         hook = {"slug": "ops", "kind": "email", "host": "localhost", "port": server.port, "tls": "none"}
         files = page([canary("ant"), canary("bee")], rules=[AT_ONCE])
         world.apply({**files, "hooks": [{**hook, "from": "canary@example.org", "to": ["a@x.test", "b@x.test"]}]})
@@ -465,7 +466,7 @@ def test_a_mail_that_some_took_goes_to_the_others_alone_after_a_restart(sqlite_s
         (waiting,) = world.deliveries()
         assert waiting["attempts"][0]["detail"] == "taken for a@x.test; the mail server answered 450 to b@x.test"
         replies.clear()
-        with closing(Store(sqlite_store.engine.url.render_as_string(hide_password=False))) as reopened:
+        with closing(Store(store.engine.url.render_as_string(hide_password=False))) as reopened:
             restarted = World(store=reopened, vault=world.vault, clock=world.clock)
             restarted.clock.advance(600)
             restarted.deliver(send=send)

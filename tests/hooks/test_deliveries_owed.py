@@ -65,7 +65,8 @@ def test_a_hook_that_was_disabled_hears_of_the_end_once_it_is_saved_again(store:
     assert _told(world) == [("opened", "delivered"), ("resolved", "delivered")]
 
 
-def test_the_end_of_what_it_may_have_heard_is_told_though_its_trigger_died(world: World) -> None:
+def test_the_end_of_what_it_may_have_heard_is_told_though_its_trigger_died(store: Store) -> None:
+    world = _world(store)
     _break(world)
     world.send.receipts = [BUSY, GONE]
     world.deliver_all()

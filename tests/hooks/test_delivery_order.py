@@ -92,7 +92,8 @@ def test_a_receiver_that_is_being_deployed_hears_of_the_alert_before_its_end(wor
     assert _received(world)[4:] == ["alert.opened", "alert.resolved"]
 
 
-def test_a_test_message_is_no_backlog(world: World) -> None:
+def test_a_test_message_is_no_backlog(store: Store) -> None:
+    world = _world(store)
     world.deliver_all()
     world.send.receipts = [BUSY] * 4
     deliveries.send_test(world.store, "ops", now=world.clock())
