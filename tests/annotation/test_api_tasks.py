@@ -18,6 +18,14 @@ def service(tmp_path: Path) -> Iterator[Api]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def pooled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, str]]:
+    """Give one with a task, and an item of it, to tests that only look at it."""
+    with api(tmp_path_factory.mktemp("pooled")) as opened:
+        opened.docs()
+        yield opened, opened.pooled_task()
+
+
 def problem(answer: Any) -> tuple[int, str]:
     """Give status and detail of a problem."""
     shape = answer.json()
@@ -97,8 +105,8 @@ def test_two_grades_of_a_chunk_by_one_person_in_a_file_are_refused_with_both_lin
     assert service.get("/v1/tasks/truth/agreement")["annotators"] == ["Ann"]
 
 
-def test_an_unknown_column_of_annotations_is_told_of_the_columns_of_annotations(service: Api) -> None:
-    service.pooled_task()
+def test_an_unknown_column_of_annotations_is_told_of_the_columns_of_annotations(pooled: tuple[Api, str]) -> None:
+    service, _ = pooled
     files = {"files": {"a.csv": "canary,chunk_id,annotator,grade,remarks\nx,c,Bob,1,well\n"}}
     (error,) = service.client.post("/v1/tasks/truth/annotations", json=files).json()["errors"]
     assert error["message"] == (
@@ -106,8 +114,8 @@ def test_an_unknown_column_of_annotations_is_told_of_the_columns_of_annotations(
     )
 
 
-def test_what_an_annotator_gets_tells_nothing_of_where_it_comes_from(service: Api) -> None:
-    service.pooled_task()
+def test_what_an_annotator_gets_tells_nothing_of_where_it_comes_from(pooled: tuple[Api, str]) -> None:
+    service, _ = pooled
     answer = service.client.get("/v1/tasks/truth/next", params={"annotator": "Bob"})
     assert answer.json()["item"].keys() == {"id", "query", "text", "grade", "answer", "pair"}, "as of random negatives"
     text = answer.text
@@ -131,13 +139,13 @@ def test_an_annotators_key_gives_its_name_and_opens_nothing_else(service: Api) -
     assert service.client.post("/v1/tasks/truth/adopt", headers=headers).status_code == 403
 
 
-def test_without_keys_somebody_has_to_say_who_annotates(service: Api) -> None:
-    service.pooled_task()
+def test_without_keys_somebody_has_to_say_who_annotates(pooled: tuple[Api, str]) -> None:
+    service, _ = pooled
     assert problem(service.client.get("/v1/tasks/truth/next")) == (422, "say who annotates: there are no keys here")
 
 
-def test_annotations_without_sense_are_refused(service: Api) -> None:
-    item = service.pooled_task()
+def test_annotations_without_sense_are_refused(pooled: tuple[Api, str]) -> None:
+    service, item = pooled
     cases: list[tuple[dict[str, Any], str]] = [
         ({}, "must have either a grade or `skip: true`"),
         ({"grade": 1, "skip": True}, "must have either a grade or `skip: true`"),

@@ -84,6 +84,15 @@ def service(tmp_path: Path) -> Iterator[Api]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """Give a service in which everything has happened, to tests that only look at it."""
+    with api(tmp_path_factory.mktemp("busy"), metrics_token=TOKEN) as opened:
+        opened.docs()
+        _busy(opened)
+        yield opened
+
+
 def _scrape(service: Api, **headers: str) -> str:
     answer = service.client.get("/metrics", headers={**bearer(TOKEN), **headers})
     assert answer.status_code == 200, answer.text
@@ -153,10 +162,9 @@ def test_promtool_has_nothing_to_complain_about(service: Api) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_the_state_is_that_of_the_newest_run(service: Api) -> None:
-    _busy(service)
-    text = _scrape(service)
-    run = service.get("/v1/checks/docs/health")
+def test_the_state_is_that_of_the_newest_run(busy: Api) -> None:
+    text = _scrape(busy)
+    run = busy.get("/v1/checks/docs/health")
     check = {"check": "docs", "suite": "docs", "retriever": "search"}
     assert _value(text, "coalmine_health_score_ratio", **check) == run["health_score"]
     assert _value(text, "coalmine_coverage_ratio", **check) == 0.5
@@ -187,9 +195,8 @@ def _epoch(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def test_this_process_counts_what_it_did(service: Api) -> None:
-    _busy(service)
-    text = _scrape(service)
+def test_this_process_counts_what_it_did(busy: Api) -> None:
+    text = _scrape(busy)
     assert _value(text, "coalmine_runs_total", outcome="healthy") == 1
     assert _value(text, "coalmine_runs_total", outcome="degraded") == 2
     assert _value(text, "coalmine_runs_total", outcome="unknown") == 0
@@ -287,10 +294,9 @@ def test_a_hook_that_is_gone_has_no_series_and_counts_on_when_it_comes_back(serv
     assert _value(_scrape(service), "coalmine_deliveries_total", hook="ops") == 1
 
 
-def test_no_text_of_a_query_or_an_address_is_ever_a_label(service: Api) -> None:
-    _busy(service)
+def test_no_text_of_a_query_or_an_address_is_ever_a_label(busy: Api) -> None:
     for accept in ("", "application/openmetrics-text"):
-        text = _scrape(service, accept=accept)
+        text = _scrape(busy, accept=accept)
         assert "://" not in text
         assert "127.0.0.1" not in text
         assert HOOK_SECRET not in text
@@ -359,9 +365,8 @@ def fragile(service: Api) -> Iterator[Gone]:
     store.close()
 
 
-def test_a_scrape_never_touches_the_store(service: Api) -> None:
-    _busy(service)
-    store = service.service.store
+def test_a_scrape_never_touches_the_store(busy: Api) -> None:
+    store = busy.service.store
     store.engine.pool.dispose()
     asked: list[str] = []
 
@@ -370,9 +375,9 @@ def test_a_scrape_never_touches_the_store(service: Api) -> None:
 
     sa.event.listen(store.engine, "checkout", note)
     for accept in ("", "application/openmetrics-text"):
-        assert "coalmine_health_score_ratio{" in _scrape(service, accept=accept)
+        assert "coalmine_health_score_ratio{" in _scrape(busy, accept=accept)
     assert asked == []
-    assert service.client.get("/v1/checks").status_code == 200
+    assert busy.client.get("/v1/checks").status_code == 200
     assert asked, "a route that reads is seen"
 
 
