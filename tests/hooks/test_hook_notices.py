@@ -158,34 +158,34 @@ def mailed(what: Notice, message_id: str = "msg_1") -> Any:
 
 
 @pytest.mark.parametrize("kind", HookKind)
-@pytest.mark.parametrize("what", [*map(notice, TYPES), test_message()], ids=lambda what: str(what["type"]))
-def test_equal_notices_are_equal_bytes_that_tell_their_kind(kind: HookKind, what: Notice) -> None:
-    body = body_of(HOOKS[kind], what, "msg_1")
-    assert body == body_of(HOOKS[kind], what, "msg_1")
-    assert [other for other in HookKind if is_written_for(HOOKS[other], body)] == [kind]
-    assert body.isascii()
+def test_equal_notices_are_equal_bytes_that_tell_their_kind(kind: HookKind) -> None:
+    for what in (*map(notice, TYPES), test_message()):
+        body = body_of(HOOKS[kind], what, "msg_1")
+        assert body == body_of(HOOKS[kind], what, "msg_1")
+        assert [other for other in HookKind if is_written_for(HOOKS[other], body)] == [kind], what["type"]
+        assert body.isascii()
 
 
 @pytest.mark.parametrize("kind", HookKind)
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_no_text_of_strangers_makes_a_message_large_or_unreadable(kind: HookKind, text: str) -> None:
-    body = body_of(HOOKS[kind], hostile(text), "msg_1")
-    if kind is not HookKind.WEBHOOK:  # whose texts are those of the contract; queries are cut before
-        assert len(body) < 100_000
-    assert body.isascii()
-    assert b"\x00" not in body
-    if kind is HookKind.EMAIL:
-        assert max(map(len, body.split(b"\r\n"))) <= 998  # RFC 5322, 2.1.1
-    else:
-        json.loads(body)
+def test_no_text_of_strangers_makes_a_message_large_or_unreadable(kind: HookKind) -> None:
+    for name, text in HOSTILE.items():
+        body = body_of(HOOKS[kind], hostile(text), "msg_1")
+        if kind is not HookKind.WEBHOOK:  # whose texts are those of the contract; queries are cut before
+            assert len(body) < 100_000, name
+        assert body.isascii(), name
+        assert b"\x00" not in body, name
+        if kind is HookKind.EMAIL:
+            assert max(map(len, body.split(b"\r\n"))) <= 998, name  # RFC 5322, 2.1.1
+        else:
+            json.loads(body)
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_story_has_short_single_lines_without_what_is_not_seen(text: str) -> None:
-    story = notice_text(hostile(text))
-    lines = [story.summary, story.reason, *story.canaries, *(value for _, value in story.facts)]
-    assert all(len(line) <= 1_000 and line.isprintable() for line in lines)
-    assert all(line == line.strip() for line in lines)
+def test_a_story_has_short_single_lines_without_what_is_not_seen() -> None:
+    for name, text in HOSTILE.items():
+        story = notice_text(hostile(text))
+        lines = [story.summary, story.reason, *story.canaries, *(value for _, value in story.facts)]
+        assert all(len(line) <= 1_000 and line.isprintable() for line in lines), name
+        assert all(line == line.strip() for line in lines), name
 
 
 def test_texts_are_cut_where_they_end() -> None:
@@ -248,21 +248,17 @@ def test_a_cause_is_said_once_however_many_canaries_share_it(kind: HookKind) -> 
 
 
 @pytest.mark.parametrize("kind", HookKind)
-@pytest.mark.parametrize(
-    "told",
-    [
-        "https://coalmine.test/alerts/7",
-        "Re-index the documents of the lost chunks.",
-        "retention_policy_doc, gdpr_doc and 4 more",
-    ],
-    ids=["link", "advice", "lost"],
-)
-def test_every_kind_leads_to_the_alert_and_says_what_to_do_and_what_was_lost(kind: HookKind, told: str) -> None:
+def test_every_kind_leads_to_the_alert_and_says_what_to_do_and_what_was_lost(kind: HookKind) -> None:
     if kind is HookKind.EMAIL:
         bodies = [mailed(notice()).get_body((part,)).get_content() for part in ("plain", "html")]
     else:
         bodies = [body_of(HOOKS[kind], notice(), "msg_1").decode()]
-    assert [body.count(told) >= 1 for body in bodies] == [True] * len(bodies)
+    for told in (
+        "https://coalmine.test/alerts/7",
+        "Re-index the documents of the lost chunks.",
+        "retention_policy_doc, gdpr_doc and 4 more",
+    ):
+        assert all(told in body for body in bodies), told
 
 
 @pytest.mark.parametrize("kind", HookKind)
@@ -293,18 +289,17 @@ def _severity_field(message: Mapping[str, Any]) -> str:
 # --- webhook -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_webhook_hands_texts_on_as_they_are(text: str) -> None:
-    assert written(HookKind.WEBHOOK, hostile(text)) == hostile(text)
+def test_a_webhook_hands_texts_on_as_they_are() -> None:
+    for text in HOSTILE.values():
+        assert written(HookKind.WEBHOOK, hostile(text)) == hostile(text)
 
 
 # --- slack ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_slack_takes_every_message_and_finds_nothing_but_text_in_it(text: str) -> None:
-    for what in (test_message(), *(hostile(text, kind) for kind in TYPES)):
-        assert slack_problem(body_of(HOOKS[HookKind.SLACK], what, "msg_1")) is None
+def test_slack_takes_every_message_and_finds_nothing_but_text_in_it() -> None:
+    for what in (test_message(), *(hostile(text, kind) for text in HOSTILE.values() for kind in TYPES)):
+        assert slack_problem(body_of(HOOKS[HookKind.SLACK], what, "msg_1")) is None, what
 
 
 def test_slack_links_are_ours() -> None:
@@ -328,21 +323,21 @@ def test_slack_shows_a_summary_that_is_longer_than_a_header_in_full_below_it() -
     assert blocks[1]["text"]["text"] == long
 
 
-@pytest.mark.parametrize("limit", range(1, 30))
-def test_an_escaped_text_keeps_to_its_limit_and_ends_with_no_half_of_an_escape(limit: int) -> None:
-    text = escaped("a&b<c>d&e<f>", limit)
-    assert len(text) <= limit
-    assert "&" not in re.sub("&(amp|lt|gt);", "", text)
+def test_an_escaped_text_keeps_to_its_limit_and_ends_with_no_half_of_an_escape() -> None:
+    for limit in range(1, 30):
+        text = escaped("a&b<c>d&e<f>", limit)
+        assert len(text) <= limit
+        assert "&" not in re.sub("&(amp|lt|gt);", "", text), limit
 
 
 # --- pagerduty -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_pagerduty_takes_every_event(text: str) -> None:
-    for what in (test_message(), *(hostile(text, kind) for kind in (*TYPES, "alert.acknowledged"))):
+def test_pagerduty_takes_every_event() -> None:
+    kinds = (*TYPES, "alert.acknowledged")
+    for what in (test_message(), *(hostile(text, kind) for text in HOSTILE.values() for kind in kinds)):
         event = {"routing_key": ROUTING_KEY, **written(HookKind.PAGERDUTY, what)}
-        assert pagerduty_problem(json.dumps(event).encode()) is None
+        assert pagerduty_problem(json.dumps(event).encode()) is None, what
 
 
 def test_pagerduty_hears_of_one_alert_under_one_key() -> None:
@@ -414,12 +409,12 @@ def test_alertmanager_gets_the_labels_of_its_hook_too() -> None:
     assert test["labels"] == {"alertname": "CoalmineTest", "service": "coalmine", "dedupe_key": "msg_1"}
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_alertmanager_annotations_are_texts_of_their_lines(text: str) -> None:
-    (alert,) = written(HookKind.ALERTMANAGER, hostile(text))
-    values = [*alert["labels"].values(), *alert["annotations"].values()]
-    assert all(value and "\r" not in value and len(value) <= 6_000 for value in values)
-    assert all(line.isprintable() for value in values for line in value.split("\n"))
+def test_alertmanager_annotations_are_texts_of_their_lines() -> None:
+    for name, text in HOSTILE.items():
+        (alert,) = written(HookKind.ALERTMANAGER, hostile(text))
+        values = [*alert["labels"].values(), *alert["annotations"].values()]
+        assert all(value and "\r" not in value and len(value) <= 6_000 for value in values), name
+        assert all(line.isprintable() for value in values for line in value.split("\n")), name
 
 
 # --- email ---------------------------------------------------------------------------------------------------
@@ -475,16 +470,16 @@ _HEAD = [
 ]
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("before", ["", "critical on docs since v1 -> ", "é " * 30, "word " * 30], ids=len)
-def test_the_head_of_an_email_is_ours_to_the_byte(before: str, text: str) -> None:
-    told = before + text  # of index versions, tags and documents, which stand in what is said of an alert
-    what = notice(summary=told, reason=told, check=told, rule=told, scope=told, dedupe_key=f"k{told}")
-    head = body_of(HOOKS[HookKind.EMAIL], what, "msg_1").partition(b"\r\n\r\n")[0]
-    lines = head.decode("ascii").split("\r\n")
-    assert not any({"\r", "\n"} & {*line} for line in lines)
-    assert [line.partition(":")[0] for line in lines if not line.startswith((" ", "\t"))] == _HEAD
-    assert mailed(what).get_body(("plain",)).get_content().startswith(notice_text(what).summary)
+def test_the_head_of_an_email_is_ours_to_the_byte(before: str) -> None:
+    for name, text in HOSTILE.items():
+        told = before + text  # of index versions, tags and documents, which stand in what is said of an alert
+        what = notice(summary=told, reason=told, check=told, rule=told, scope=told, dedupe_key=f"k{told}")
+        head = body_of(HOOKS[HookKind.EMAIL], what, "msg_1").partition(b"\r\n\r\n")[0]
+        lines = head.decode("ascii").split("\r\n")
+        assert not any({"\r", "\n"} & {*line} for line in lines), name
+        assert [line.partition(":")[0] for line in lines if not line.startswith((" ", "\t"))] == _HEAD, name
+        assert mailed(what).get_body(("plain",)).get_content().startswith(notice_text(what).summary), name
 
 
 def test_a_subject_of_encoded_words_is_shown_as_it_was_written() -> None:

@@ -62,7 +62,7 @@ def test_pagerduty_gets_the_routing_key_with_the_event_and_only_then() -> None:
     assert ROUTING_KEY.encode() not in message_for(hook).body
 
 
-@pytest.mark.parametrize("path", ["", "/", "/am", "/am/"])
+@pytest.mark.parametrize("path", ["", "/am/"])
 def test_alertmanager_is_spoken_to_below_its_address(path: str) -> None:
     with peer(reply(b"{}")) as server:
         assert sent(HookKind.ALERTMANAGER, server, path).ok
@@ -124,18 +124,17 @@ def test_an_error_within_a_200_is_not_delivered(kind: HookKind, body: bytes, wor
 
 
 @pytest.mark.parametrize("kind", [HookKind.SLACK, HookKind.PAGERDUTY, HookKind.ALERTMANAGER])
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_a_2xx_without_an_error_is_delivered(kind: HookKind) -> None:
+    bodies = (
         *(b"ok", b"OK\n", b"", b"1", b"sent", b"null", b"[]", b"{}", b"{not json", b"\xff"),
         *(b'{"ok": true}', b'{"success": true, "error": null}', b'{"ok": true, "error": "a warning"}'),
         *(b'{"status": "success", "message": "Event processed", "errors": []}', b'{"result": "success", "msg": ""}'),
         *(b'{"text": "the check has an error"}', b'{"id": 7, "content": "failed"}'),
-    ],
-)
-def test_a_2xx_without_an_error_is_delivered(kind: HookKind, body: bytes) -> None:
-    with peer(reply(body)) as server:
-        assert sent(kind, server, secret=ROUTING_KEY).ok
+    )
+    left = iter(bodies)
+    with peer(lambda _: reply(next(left))) as server:
+        assert [body for body in bodies if not sent(kind, server, secret=ROUTING_KEY).ok] == []
+        assert len(server.seen) == len(bodies)
 
 
 @pytest.mark.parametrize(
@@ -152,9 +151,8 @@ def test_slack_itself_has_taken_what_it_says_ok_to(host: str, body: bytes, reaso
     assert refusal_of(f"https://{host}/services/T0/B0/x")(Response(status=200, body=body)) == reason
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_a_webhook_has_taken_what_it_answers_2xx_to() -> None:
+    bodies = (
         b'{"ok": false, "error": "not ours"}',
         b'{"errcode": 0, "errmsg": "ok"}',
         b'{"code": 0, "msg": "success"}',
@@ -163,11 +161,10 @@ def test_slack_itself_has_taken_what_it_says_ok_to(host: str, body: bytes, reaso
         b'{"code": 19002}',
         b"{" * 4000,
         b"<html><title>Webhook message delivery failed</title></html>",
-    ],
-)
-def test_a_webhook_has_taken_what_it_answers_2xx_to(body: bytes) -> None:
-    with peer(reply(body)) as server:
-        assert sent(HookKind.WEBHOOK, server).ok
+    )
+    left = iter(bodies)
+    with peer(lambda _: reply(next(left))) as server:
+        assert [body for body in bodies if not sent(HookKind.WEBHOOK, server).ok] == []
 
 
 @pytest.mark.parametrize(
