@@ -36,7 +36,7 @@ def carry_out(world: World, count: int, missing: Iterable[str] = CHRONIC) -> lis
 def test_a_retriever_that_always_misses_a_quarter_is_healthy_and_a_loss_is_noticed_within_four_runs(
     world: World,
 ) -> None:
-    runs = carry_out(world, 25)
+    runs = carry_out(world, 21)
     assert {run.verdict for run in runs} == {"healthy"}
     assert world.alerts() == []
     assert baselines.show(world.store, CHECK).learned is not None

@@ -19,7 +19,7 @@ from tests.retrievers.test_embedding_canaries import Watch, adapter
 from tests.support.embedders import FakeModel
 from tests.support.fakes import answered, hits
 from tests.support.http_servers import peer
-from tests.support.watched import KEYS, carry_out, learned_world, until_open
+from tests.support.watched import KEYS, LEARNED, carry_out, learned_world, until_open
 from tests.support.world import HOOK, RETRIEVER, World, canary, page
 
 pytestmark = pytest.mark.databases
@@ -68,7 +68,7 @@ def test_a_swapped_embedder_that_trips_three_critical_rules_is_one_page_per_hook
         described = page([canary(key) for key in KEYS], rules=[HARSH, {"kind": "regression"}], hooks=["ops", "chat"])
         described |= {"retrievers": [{**RETRIEVER, "embedding": watch.embedding()}], "hooks": hooks}
         world.apply(described)
-        for _ in range(25):
+        for _ in range(LEARNED + 1):
             world.run()
         model.model = "two"
         world.probe.answers = {key: answered(hits("noise")) for key in KEYS}

@@ -139,8 +139,8 @@ def test_what_learning_waits_for_is_shown(alone: World) -> None:
     assert _show(alone).waits is None
 
 
-def test_a_pinned_run_freezes_what_is_learned(world: World) -> None:
-    runs = list(seen(world))
+def test_a_pinned_run_freezes_what_is_learned(alone: World) -> None:
+    world, runs = alone, list(seen(alone))
     carry_out(world, 1)
     _pin(world, runs[-1])
     shown = _show(world)

@@ -22,6 +22,7 @@ from app.runs.service import due_checks, runs
 from app.runs.service.finalising import EndedRun
 from tests.support.living import serving
 from tests.support.present import present
+from tests.support.watched import LEARNED
 from tests.support.world import World
 
 CANARIES = Path(__file__).parents[2] / "canaries" / "dataforge.yaml"
@@ -48,7 +49,7 @@ def test_a_loss_of_four_per_cent_of_the_demo_alerts_within_four_runs_and_names_w
         text = CANARIES.read_text(encoding="utf-8")
         documents = read_canary_files([("dataforge.yaml", text)], {"DEMO_URL": demo}, None)
         applying.apply(sqlite_store, world.vault, documents, managed_by=FILE, now=world.clock())
-        healthy = [run() for _ in range(25)]
+        healthy = [run() for _ in range(LEARNED + 1)]
         assert {one.verdict for one in healthy} == {"healthy"}
         httpx2.post(f"{demo}/fault", json={"kind": "loss", "size": 0.04}).raise_for_status()
         broken = [run() for _ in range(4)]

@@ -56,15 +56,11 @@ def learned(request: pytest.FixtureRequest, databases: Databases, stores: Callab
     return World(store=stores(url), clock=clock)
 
 
-@pytest.mark.parametrize(("lost", "told"), [(0, "0"), (1, "1"), (3, "3")])
-def test_a_first_run_says_how_many_canaries_are_without_an_expected_chunk(
-    sqlite_store: Store, lost: int, told: str
-) -> None:
-    world = World(store=sqlite_store)
-    define(world)
+@pytest.mark.parametrize("lost", [0, 3])
+def test_a_first_run_says_how_many_canaries_are_without_an_expected_chunk(world: World, lost: int) -> None:
     (run,) = carry_out(world, 1, KEYS[:lost])
     found = seen(world)[run.id]
-    assert found.body["reason"].startswith(f"{told} of 20 canaries without an expected chunk; ")
+    assert found.body["reason"].startswith(f"{lost} of 20 canaries without an expected chunk; ")
     assert not found.open
 
 

@@ -95,7 +95,7 @@ NAMED = {"kind": "webhook", "url": "https://alerts.internal/in"}
 TOLD = f"alerts.internal resolves to 10.0.0.7, a private address, {ADVICE}alerts.internal and restart the service"
 
 
-def test_saving_a_hook_whose_name_leads_to_a_private_address_warns_and_does_not_refuse(tmp_path: Path) -> None:
+def test_saving_a_hook_whose_address_or_name_is_private_warns_and_does_not_refuse(tmp_path: Path) -> None:
     with api(tmp_path) as service:
         service.client.app.state.look_up = _leads  # type: ignore[attr-defined] # an ASGI app for all it knows
         assert service.client.put("/v1/hooks/ops", json=NAMED).json()["warnings"] == [TOLD]
@@ -105,6 +105,12 @@ def test_saving_a_hook_whose_name_leads_to_a_private_address_warns_and_does_not_
         html = {"accept": "text/html"}
         assert TOLD in service.client.get("/hooks/ops?saved=yes", headers=html).text
         assert TOLD not in service.client.get("/hooks/ops", headers=html).text
+        saved = service.client.put("/v1/hooks/ops", json={**NAMED, "url": "http://127.0.0.1:9999/in"}).json()
+        assert f"{ADVICE}127.0.0.1" in saved["warnings"][0]
+        assert ADVICE in service.client.get("/hooks/ops", headers=html).text
+        again = service.client.put("/v1/hooks/ops", json={**saved, "url": "https://hooks.example.com/in"})
+        assert again.json()["warnings"] == []
+        assert ADVICE not in service.client.get("/hooks/ops", headers=html).text
 
 
 @pytest.mark.parametrize(
@@ -134,18 +140,6 @@ def test_applying_prints_which_hooks_may_not_be_reached(tmp_path: Path) -> None:
     assert told in _run("apply", file, "--data-dir", tmp_path / "data")
     with coalmine(tmp_path / "served") as (url, _):  # whose own setting counts, and allows something else
         assert "hooks may not reach: add 10.0.0.7 to COALMINE_HOOK_ALLOW and" in _run("apply", file, "--server", url)
-
-
-def test_saving_a_hook_with_a_private_address_warns(tmp_path: Path) -> None:
-    hook = {"kind": "webhook", "url": "http://127.0.0.1:9999/in"}
-    with api(tmp_path) as service:
-        saved = service.client.put("/v1/hooks/ops", json=hook).json()
-        (warning,) = saved["warnings"]
-        assert f"{ADVICE}127.0.0.1" in warning
-        assert ADVICE in service.client.get("/hooks/ops", headers={"accept": "text/html"}).text
-        again = service.client.put("/v1/hooks/ops", json={**saved, "url": "https://hooks.example.com/in"})
-        assert again.json()["warnings"] == []
-        assert ADVICE not in service.client.get("/hooks/ops", headers={"accept": "text/html"}).text
 
 
 def test_applying_a_file_with_such_a_hook_logs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
