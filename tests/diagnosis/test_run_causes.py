@@ -171,6 +171,20 @@ def test_a_fifth_of_the_documents_cut_anew_is_recognised() -> None:
     assert (cause.kind, cause.affected, cause.recall_by_id_now) == (RunCauseKind.RECHUNKED, 4, 0.8)
 
 
+def test_pieces_of_which_few_come_back_are_told_where_no_old_id_is_left() -> None:
+    def some_pieces(number: int) -> Ranking:
+        return (
+            halves(number) if number < 3 else ranking(*((f"n-{number}-{place}", words(500 + number)) for place in "ab"))
+        )
+
+    def some_old(number: int) -> Ranking:
+        return halves(number) if number < 3 else ranking((f"old-{number}b", words(number + 100)))
+
+    kinds = [cause and cause.kind for now in (some_pieces, some_old) for cause in (found(pairs(now)),)]
+    assert kinds[0] is RunCauseKind.RECHUNKED
+    assert kinds[1] is not RunCauseKind.RECHUNKED
+
+
 def test_lost_chunks_another_order_and_copies_are_not_taken_for_a_new_cut() -> None:
     def lost(number: int) -> Ranking:
         return ranking((f"old-{number}b", words(number + 100)), (f"else-{number}", words(number + 200)))

@@ -231,6 +231,9 @@ SHARE = 0.1
 _ORDER = (RunCauseKind.RECHUNKED, RunCauseKind.RENAMED_DOCUMENTS, RunCauseKind.REINDEXED)
 """Of equally frequent kinds the first is reported."""
 _EQUAL = 0.9
+_QUARTER = 0.25
+"""Of the lost judgments so many must be found by their texts where hardly an id of before is left, which no other model
+explains: small pieces of long chunks do not all come back."""
 _MOST_PIECES = 2
 """Chunks of a cut that hold most of the same text, where they overlap; of more, some are copies."""
 
@@ -329,7 +332,9 @@ def _renamed(figures: RunCause, pairs: Sequence[Pair], k: int) -> RunCause | Non
     moved = [pair for pair in pairs if not _is_settled(pair)]
     all_names = cache(partial(_names, pairs, k, hits_before))  # which compares texts: most runs can do without
     could_be_renamed = sum(one.lost for one in _names(moved, k, hits_before)) >= FEWEST
-    kinds = _renamed_judgments(all_names()) if could_be_renamed else Counter()
+    unseen = _share(chunk not in before_ids for pair in pairs for chunk in pair.now.ids)
+    least = HALF if (unseen or 0.0) < _EQUAL else _QUARTER
+    kinds = _renamed_judgments(all_names(), least) if could_be_renamed else Counter()
     kinds = kinds or _renamed_hits(pairs, k, hits_before)
     if not kinds:
         return None
@@ -341,7 +346,7 @@ def _renamed(figures: RunCause, pairs: Sequence[Pair], k: int) -> RunCause | Non
         recall_by_id_now=_share(one.by_name_now for one in all_names() if one.named),
         recall_by_passage_before=_share(one.is_found_before for one in all_names()),
         recall_by_passage_now=_share(one.is_found_now for one in all_names()),
-        unseen_ids=_share(chunk not in before_ids for pair in pairs for chunk in pair.now.ids),
+        unseen_ids=unseen,
         split=sum(one.renaming.split for one in all_names() if one.renaming is not None),
     )
 
@@ -382,12 +387,12 @@ class _Name:
     renaming: Renaming | None
 
 
-def _renamed_judgments(judged: Sequence[_Name]) -> Counter[RunCauseKind]:
-    """Count the lost judgments by kind of renaming; empty where too few are lost, or their texts are gone."""
+def _renamed_judgments(judged: Sequence[_Name], least: float) -> Counter[RunCauseKind]:
+    """Count the lost judgments by kind of renaming; empty where too few are lost, or found by text: `least` of them."""
     lost = sum(one.lost for one in judged)
     kinds = Counter(one.renaming.kind for one in judged if one.renaming is not None)
     enough = lost >= max(FEWEST, SHARE * sum(one.by_name_before for one in judged))
-    return kinds if enough and kinds.total() >= HALF * lost else Counter()
+    return kinds if enough and kinds.total() >= least * lost else Counter()
 
 
 def _renamed_hits(pairs: Sequence[Pair], k: int, hits_before: _Hits) -> Counter[RunCauseKind]:
