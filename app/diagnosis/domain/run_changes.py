@@ -477,7 +477,7 @@ def _missing(counts: Counts) -> Change | None:
         evidence=f"{counted(int(gone.sum()), 'chunk')} that {counted(int(affected.sum()), 'answer')} had are in no "
         f"answer any more, about {percent_text(counts.lost.share)} of all; what is left "
         f"{'moved, as it does where statistics are learned anew' if moved else 'kept its order'}",
-        against=_unexplained(counts, affected, "without"),
+        against=_unexplained(counts, affected),
     )
 
 
@@ -530,7 +530,7 @@ def _new_chunks(counts: Counts) -> Change | None:
         phrase="outranked by new chunks",
         evidence=f"{int(new.sum()):,} hits that no answer had before rank above known ones in "
         f"{counted(int(affected.sum()), 'answer')}, about {percent_text(came.share)} of all",
-        against=_unexplained(counts, affected, "with"),
+        against=_unexplained(counts, affected),
     )
 
 
@@ -633,9 +633,9 @@ _OF_WHOLE_ANSWERS: Final[Sequence[Callable[[Counts], Change | None]]] = (
 )
 
 
-def _unexplained(counts: Counts, affected: Bools, word: str) -> str:
+def _unexplained(counts: Counts, affected: Bools) -> str:
     others = ~counts.same & ~affected
-    return f"{int(others.sum()):,} other answers changed {word} one of these chunks" if others.any() else ""
+    return f"{int(others.sum()):,} other answers changed without one of these chunks" if others.any() else ""
 
 
 def _place_of(counts: Counts, gone: Bools) -> str:
