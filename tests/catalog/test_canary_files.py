@@ -195,9 +195,8 @@ def test_an_empty_file_is_refused_and_archives_nothing(text: str) -> None:
     assert problems(EXAMPLE, text) == ["b.yaml:1: is empty; delete it to archive what it defined"]
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
+def test_a_file_of_the_wrong_shape_is_told_with_its_line() -> None:
+    cases: list[tuple[str | bytes, str]] = [
         ("- a\n", "a.yaml:1: must be a mapping, not a list"),
         ("canaries:\n  - {key: a, query: q}\n", "a.yaml:1: canaries: need a suite; add 'suite: NAME'"),
         ("suite: s\nhooks: {}\n", "a.yaml:2: hooks: must be a list, not a mapping"),
@@ -206,10 +205,9 @@ def test_an_empty_file_is_refused_and_archives_nothing(text: str) -> None:
         (b"suite: s\n# caf\xe9\n", "a.yaml:2: is not UTF-8"),
         ("suite: s\n# \x07\n", "a.yaml:2: holds the character U+0007, which YAML does not allow"),
         ("suite: s\nhooks: " + "[" * 60, "a.yaml:2: is nested more than 50 levels deep"),
-    ],
-)
-def test_a_file_of_the_wrong_shape_is_told_with_its_line(text: str | bytes, told: str) -> None:
-    assert problems(text) == [told]
+    ]
+    for text, told in cases:
+        assert problems(text) == [told], text
 
 
 def test_a_syntax_error_is_told_with_its_line_and_does_not_hide_other_files() -> None:
@@ -272,9 +270,8 @@ def queried(text: str, **environment: str) -> str:
     return canary.query
 
 
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
+def test_variables_are_filled_in_after_parsing() -> None:
+    for written, meant in [
         ('"${A}"', "one"),
         ('"<${A}${B:-two}>"', "<onetwo>"),
         ('"${A:-two}"', "one"),
@@ -286,10 +283,8 @@ def queried(text: str, **environment: str) -> str:
         ('"${B:-a: b}"', "a: b"),
         ("'${YAML}'", "a: [b\n"),
         ("$A", "$A"),
-    ],
-)
-def test_variables_are_filled_in_after_parsing(written: str, meant: str) -> None:
-    assert queried(written, A="one", EMPTY="", YAML="a: [b\n") == meant
+    ]:
+        assert queried(written, A="one", EMPTY="", YAML="a: [b\n") == meant, written
 
 
 def test_a_variable_is_a_number_or_a_boolean_where_the_field_asks_for_one() -> None:

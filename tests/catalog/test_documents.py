@@ -83,9 +83,8 @@ def test_the_original_name_of_expected_chunks_is_understood() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
+def test_a_wrong_canary_is_refused_in_words() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"querry": 1}, "querry: unknown key 'querry'; did you mean 'query'?"),
         (
             {"key": "a b"},
@@ -130,10 +129,9 @@ def test_the_original_name_of_expected_chunks_is_understood() -> None:
                 "negative, not 'simple'; did you mean 'simple_factual'?"
             ),
         ),
-    ],
-)
-def test_a_wrong_canary_is_refused_in_words(changes: dict[str, Any], told: str) -> None:
-    assert complaints(CanaryDocument, canary(**changes)) == [told]
+    ]
+    for changes, told in cases:
+        assert complaints(CanaryDocument, canary(**changes)) == [told], changes
 
 
 def test_all_problems_are_told_at_once() -> None:
@@ -323,9 +321,8 @@ def test_cron_and_interval_become_schedules() -> None:
     assert cron.schedule.to_domain() == Schedule(cron="*/5 * * * *", timezone="UTC")
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
+def test_a_wrong_check_is_refused_in_words() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         (
             {"slug": "Nightly"},
             "slug: must be 1 to 64 lower-case letters, digits and hyphens, not 'Nightly'; try 'nightly'",
@@ -346,10 +343,9 @@ def test_cron_and_interval_become_schedules() -> None:
             {"schedule": {"every": "5m", "timezone": "UTC"}},
             "schedule.timezone: belongs to 'cron'; an interval has no time zone",
         ),
-    ],
-)
-def test_a_wrong_check_is_refused_in_words(changes: dict[str, Any], told: str) -> None:
-    assert complaints(CheckDocument, check(**changes)) == [told]
+    ]
+    for changes, told in cases:
+        assert complaints(CheckDocument, check(**changes)) == [told], changes
 
 
 @pytest.mark.parametrize(
@@ -406,9 +402,8 @@ def test_a_rule_becomes_the_domain_value_with_the_measure_named_as_a_mean() -> N
     )
 
 
-@pytest.mark.parametrize(
-    ("rules", "told"),
-    [
+def test_a_wrong_rule_is_refused_in_words() -> None:
+    for rules, told in [
         (
             [{"kind": "treshold"}],
             (
@@ -456,10 +451,8 @@ def test_a_rule_becomes_the_domain_value_with_the_measure_named_as_a_mean() -> N
             [threshold(measure="NDCG@20")],
             "rules[0].measure: NDCG@20 is undefined; it needs a fetch_k of at least 20",
         ),
-    ],
-)
-def test_a_wrong_rule_is_refused_in_words(rules: list[dict[str, Any]], told: str) -> None:
-    assert complaints(CheckDocument, check(rules=rules)) == [told]
+    ]:
+        assert complaints(CheckDocument, check(rules=rules)) == [told], rules
 
 
 def test_a_margin_may_reach_the_very_end_of_the_scale() -> None:
@@ -477,9 +470,8 @@ def test_a_hook_becomes_the_domain_value() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
+def test_a_wrong_hook_is_refused_in_words() -> None:
+    for changes, told in [
         (
             {"kind": "slak"},
             (
@@ -494,10 +486,8 @@ def test_a_hook_becomes_the_domain_value() -> None:
             {"secret_file": "/etc/passwd"},
             "secret_file: 'secret_file' names a file of this server; only canary files may use it",
         ),
-    ],
-)
-def test_a_wrong_hook_is_refused_in_words(changes: dict[str, Any], told: str) -> None:
-    assert complaints(HookDocument, hook(**changes)) == [told]
+    ]:
+        assert complaints(HookDocument, hook(**changes)) == [told], changes
 
 
 def test_secrets_leave_the_public_json_and_come_back() -> None:

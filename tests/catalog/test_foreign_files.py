@@ -91,9 +91,8 @@ def test_texts_and_ids_of_unequal_number_are_refused() -> None:
     assert problem.startswith("s.jsonl:1: has 2 texts and 1 ids of what is expected")
 
 
-@pytest.mark.parametrize(
-    ("cell", "items"),
-    [
+def test_a_list_in_a_text_is_known() -> None:
+    for cell, items in [
         ("['a', 'b']", ["a", "b"]),
         ('["a", "b"]', ["a", "b"]),
         ("['a' 'b']", ["a", "b"]),
@@ -103,10 +102,8 @@ def test_texts_and_ids_of_unequal_number_are_refused() -> None:
         ("[see below]", None),
         ("[]", None),
         ("a, b", None),
-    ],
-)
-def test_a_list_in_a_text_is_known(cell: str, items: list[str] | None) -> None:
-    assert list_of(cell) == items
+    ]:
+        assert list_of(cell) == items, cell
 
 
 def test_a_list_as_text_is_several_contexts() -> None:
@@ -339,9 +336,8 @@ def test_the_only_placeholder_of_a_query_of_rre_is_the_query() -> None:
 # --- runs -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
+def test_a_mistake_in_a_run_names_the_field() -> None:
+    for line, said in [
         ("1 Q0 a 1 nan t", "the score 'nan' (field 5) is not a finite number"),
         ("1 Q0 a 1 -inf t", "the score '-inf' (field 5) is not a finite number"),
         ("1 Q0 a 1 1_0 t", "the score '1_0' (field 5) is not a finite number"),
@@ -349,14 +345,12 @@ def test_the_only_placeholder_of_a_query_of_rre_is_the_query() -> None:
         ("1\ta\t1", "has 3 fields, as runs of MS MARCO (topic, document, rank), which hold no scores"),
         ("1 Q0 a 1 3", "has 5 fields; a line of a run has six: topic, Q0, document, rank, score, name. The name of"),
         ("1 Q0 doc a 1 3 t", "has 7 fields; a line of a run has six"),
-    ],
-)
-def test_a_mistake_in_a_run_names_the_field(line: str, said: str) -> None:
-    with pytest.raises(InvalidInputError) as error:
-        read_run(source("run", f"9 Q0 d 1 1 t\n{line}\n"))
-    (problem,) = error.value.problems
-    assert problem.line == 2
-    assert problem.message.startswith(said)
+    ]:
+        with pytest.raises(InvalidInputError) as error:
+            read_run(source("run", f"9 Q0 d 1 1 t\n{line}\n"))
+        (problem,) = error.value.problems
+        assert problem.line == 2, line
+        assert problem.message.startswith(said), line
 
 
 def test_scores_of_a_run_tie_as_32_bit_floats_as_in_trec_eval() -> None:

@@ -108,9 +108,8 @@ def test_the_form_offers_each_use_with_its_reason_and_keeps_the_chosen_one(pages
 # --- rules that miss a loss of recall ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("measure", "k", "expected"),
-    [
+def test_measures_of_the_first_good_hit_are_top_heavy() -> None:
+    for measure, k, expected in [
         ("MRR", 5, True),
         ("MRR@10", 5, True),
         ("Hit@1", 5, True),
@@ -121,15 +120,12 @@ def test_the_form_offers_each_use_with_its_reason_and_keeps_the_chosen_one(pages
         ("MAP", 5, False),
         ("coverage", 5, False),
         ("coverage", 1, True),
-    ],
-)
-def test_measures_of_the_first_good_hit_are_top_heavy(measure: str, k: int, *, expected: bool) -> None:
-    assert is_top_heavy(measure, k) is expected
+    ]:
+        assert is_top_heavy(measure, k) is expected, measure
 
 
-@pytest.mark.parametrize(
-    ("rules", "warned"),
-    [
+def test_rules_of_the_first_hits_alone_are_warned_of() -> None:
+    for rules, warned in [
         ([], False),
         ([MRR], True),
         ([{**MRR, "kind": "drop", "critical": {"by": 0.1}}], True),
@@ -140,11 +136,9 @@ def test_measures_of_the_first_good_hit_are_top_heavy(measure: str, k: int, *, e
         ([MRR, {"kind": "regression"}], False),
         ([RECALL], False),
         ([{"kind": "latency", "critical": {"above": 2}}], False),
-    ],
-)
-def test_rules_of_the_first_hits_alone_are_warned_of(rules: list[dict[str, Any]], *, warned: bool) -> None:
-    told = [one.message for one in find_warnings(Documents(checks=(document(rules=rules),)))]
-    assert told == ([f"check 'watch': {WARNING}"] if warned else [])
+    ]:
+        told = [one.message for one in find_warnings(Documents(checks=(document(rules=rules),)))]
+        assert told == ([f"check 'watch': {WARNING}"] if warned else []), rules
 
 
 def test_the_editor_the_page_of_the_check_and_the_api_warn_of_rules_of_the_first_hits(pages: Site) -> None:

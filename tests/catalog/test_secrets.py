@@ -245,9 +245,8 @@ def test_no_problem_quotes_a_secret(service: Api, caplog: pytest.LogCaptureFixtu
 # --- sent only where they were stored for --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "change", "refused"),
-    [
+def test_a_kept_secret_goes_only_to_the_address_it_was_stored_for(service: Api) -> None:
+    cases: list[tuple[str, dict[str, Any], set[str]]] = [
         ("bearer", {"url": "http://127.0.0.1:2/search"}, {"request.headers.X-Team", "auth.token", "tls.key"}),
         (
             "bearer",
@@ -268,16 +267,13 @@ def test_no_problem_quotes_a_secret(service: Api, caplog: pytest.LogCaptureFixtu
         ("oauth2", {"url": "http://other.test"}, {"request.headers.X-Team", "auth.client_secret", "tls.key"}),
         ("bearer", {"url": "http://127.0.0.1:1/elsewhere"}, set()),
         ("bearer", {"embedding": {"url": "http://embedder.test/v2", "model": "large"}}, set()),
-    ],
-)
-def test_a_kept_secret_goes_only_to_the_address_it_was_stored_for(
-    kind: str, change: dict[str, Any], refused: set[str], service: Api
-) -> None:
-    shown = service.put("/v1/retrievers/search", whole(kind))
-    answer = service.client.put("/v1/retrievers/search", json=over(shown, change))
-    assert answer.status_code == (422 if refused else 200), answer.text
-    assert {error["path"] for error in answer.json().get("errors", [])} == refused
-    service.put("/v1/retrievers/search", over(whole(kind), change))
+    ]
+    for kind, change, refused in cases:
+        shown = service.put("/v1/retrievers/search", whole(kind))
+        answer = service.client.put("/v1/retrievers/search", json=over(shown, change))
+        assert answer.status_code == (422 if refused else 200), answer.text
+        assert {error["path"] for error in answer.json().get("errors", [])} == refused, kind
+        service.put("/v1/retrievers/search", over(whole(kind), change))
 
 
 # --- files beside canary files -------------------------------------------------------------------------------

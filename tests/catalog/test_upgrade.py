@@ -208,10 +208,10 @@ CANARY = CanaryDocument(
 OPTIONAL = [name for name, field in CanaryDocument.model_fields.items() if not field.is_required()]
 
 
-@pytest.mark.parametrize("field", OPTIONAL)
-def test_a_canary_that_lacks_a_field_is_read_with_its_default(field: str) -> None:
-    text = _without(CANARY, field)
-    assert read_body("canary", text) == CanaryDocument.model_validate_json(text).data()
+def test_a_canary_that_lacks_a_field_is_read_with_its_default() -> None:
+    for field in OPTIONAL:
+        text = _without(CANARY, field)
+        assert read_body("canary", text) == CanaryDocument.model_validate_json(text).data(), field
 
 
 @pytest.mark.parametrize("field", ["id", "document", "text", "grade"])

@@ -287,9 +287,8 @@ def filed(tmp_path: Path) -> Iterator[Api]:
         yield opened
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "line"),
-    [
+def test_what_a_file_manages_is_read_only_and_the_problem_names_the_file(filed: Api) -> None:
+    for method, path, body, line in [
         ("PUT", "/v1/suites/docs", {}, 2),
         ("DELETE", "/v1/suites/docs", None, 2),
         ("PUT", "/v1/suites/docs/canaries/retention", {"query": "?"}, 4),
@@ -302,15 +301,11 @@ def filed(tmp_path: Path) -> Iterator[Api]:
         ("PUT", "/v1/hooks/ops", HOOK, 12),
         ("DELETE", "/v1/hooks/ops", None, 12),
         ("POST", "/v1/import", {"hooks": [{**HOOK, "slug": "ops"}]}, 12),
-    ],
-)
-def test_what_a_file_manages_is_read_only_and_the_problem_names_the_file(
-    filed: Api, method: str, path: str, body: Any, line: int
-) -> None:
-    answer = filed.client.request(method, path, json=body)
-    assert answer.status_code == 409
-    assert answer.json()["type"] == "/problems/file-managed"
-    assert f"docs.yaml:{line}" in answer.json()["detail"]
+    ]:
+        answer = filed.client.request(method, path, json=body)
+        assert answer.status_code == 409, method
+        assert answer.json()["type"] == "/problems/file-managed", method
+        assert f"docs.yaml:{line}" in answer.json()["detail"], method
 
 
 def test_a_file_managed_object_says_where_it_is_defined(filed: Api) -> None:

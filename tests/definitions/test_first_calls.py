@@ -155,9 +155,8 @@ def test_parts_that_are_named_and_parts_that_are_written_out_go_together(service
     assert service.get(CHECKED)["hooks"] == ["ops", "second"]
 
 
-@pytest.mark.parametrize(
-    ("changed", "paths"),
-    [
+def test_nothing_is_made_where_a_part_is_wrong_and_the_error_names_its_path(service: Api) -> None:
+    cases: list[tuple[Mapping[str, Any], list[str]]] = [
         ({"retriever": {**RETRIEVER, "response": {"hits": "a", "id": 5}}}, ["retriever.response.id"]),
         ({"suite": {"canaries": [{**ONE, "expected": "x"}]}}, ["suite.canaries[0].expected"]),
         ({"suite": {"slug": "docs"}}, ["suite.canaries"]),
@@ -167,16 +166,13 @@ def test_parts_that_are_named_and_parts_that_are_written_out_go_together(service
         ({"schedule": {"every": "soon"}, "suite": {"canaries": [{}]}}, ["schedule.every", "suite.canaries[0].key"]),
         ({"colour": "red", "retriever": {}}, ["colour", "retriever.url"]),
         ({"suite": {"canaries": [{**ONE, "floors": {"R@7": 0.5}}]}}, ["floors"]),
-    ],
-)
-def test_nothing_is_made_where_a_part_is_wrong_and_the_error_names_its_path(
-    service: Api, changed: Mapping[str, Any], paths: list[str]
-) -> None:
-    answer = service.client.put(CHECKED, json={**WHOLE, **changed})
-    assert answer.status_code == 422
-    told = [error["path"] for error in answer.json()["errors"]]
-    assert set(paths) <= set(told), told
-    assert nothing_is_there(service)
+    ]
+    for changed, paths in cases:
+        answer = service.client.put(CHECKED, json={**WHOLE, **changed})
+        assert answer.status_code == 422, changed
+        told = [error["path"] for error in answer.json()["errors"]]
+        assert set(paths) <= set(told), told
+        assert nothing_is_there(service), changed
 
 
 def test_a_key_that_may_write_defines_suites_within_a_check_but_no_retriever_and_no_hook(service: Api) -> None:

@@ -63,9 +63,8 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
     assert joined([]) == ""
 
 
-@pytest.mark.parametrize(
-    ("path", "form", "heading", "told"),
-    [
+def test_what_is_wrong_with_a_form_is_said_by_the_labels_on_the_page(pages: Site) -> None:
+    for path, form, heading, told in [
         (
             "/new-check",
             {**CHECK, "slug": "Bad Name", "k": "x", "schedule.every": "", "do": "save"},
@@ -147,21 +146,17 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
         ),
         ("/import", {"format": "csv", "do": "plan"}, "Not imported:", {"Files": "choose a file"}),
         ("/retrievers/search/try", {"query": "", "k": "0"}, "This cannot be sent:", {"Query": "", "Hits": ""}),
-    ],
-)
-def test_what_is_wrong_with_a_form_is_said_by_the_labels_on_the_page(
-    pages: Site, path: str, form: Mapping[str, str], heading: str, told: Mapping[str, str]
-) -> None:
-    shown = page(pages.client().post(path, data=form), 422)
-    alert = shown.one("div", role="alert")
-    assert alert.text.startswith(heading)
-    complaints = dict(one.text.split(": ", 1) for one in _inside(shown, alert) if one.tag == "li")
-    assert complaints.keys() == told.keys()
-    for label, words in told.items():
-        assert words in complaints[label]
-        seen, places = _labels(shown), label.split(", ")
-        assert places[0] in seen
-        assert set(places[1:]) <= seen | {"number 1", "kind", "MRR"}
+    ]:
+        shown = page(pages.client().post(path, data=form), 422)
+        alert = shown.one("div", role="alert")
+        assert alert.text.startswith(heading), path
+        complaints = dict(one.text.split(": ", 1) for one in _inside(shown, alert) if one.tag == "li")
+        assert complaints.keys() == told.keys(), path
+        for label, words in told.items():
+            assert words in complaints[label], path
+            seen, places = _labels(shown), label.split(", ")
+            assert places[0] in seen, path
+            assert set(places[1:]) <= seen | {"number 1", "kind", "MRR"}, path
 
 
 @pytest.mark.parametrize(

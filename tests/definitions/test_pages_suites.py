@@ -256,9 +256,8 @@ def test_saving_a_canary_as_it_stands_changes_nothing(pages: Site) -> None:
     assert (after.body, after.version_id) == (before.body, before.version_id)
 
 
-@pytest.mark.parametrize(
-    ("form", "field"),
-    [
+def test_what_is_wrong_with_a_canary_is_said_at_its_field_and_nothing_is_stored(pages: Site) -> None:
+    for form, field in [
         ({"query": ""}, "query"),
         ({"key": "-bad key"}, "key"),
         ({"min_relevance_score": "much"}, "min_relevance_score"),
@@ -269,18 +268,14 @@ def test_saving_a_canary_as_it_stands_changes_nothing(pages: Site) -> None:
         ({"expected_chunks[0].id": "a", "expected_chunks[3].id": "a"}, "expected_chunks-1"),
         ({"expected_chunks[0].id": "a", "expected_chunks[0].grade": "9"}, "expected_chunks-0-grade"),
         ({"expected_chunks[0].id": "a", "forbidden_chunks[0].id": "a"}, "forbidden_chunks-0"),
-    ],
-)
-def test_what_is_wrong_with_a_canary_is_said_at_its_field_and_nothing_is_stored(
-    pages: Site, form: Mapping[str, str], field: str
-) -> None:
-    before = pages.world.dump()
-    shown = sent(pages, ADD, 422, **{"query": "What?", "do": "save", **form})
-    assert shown.one("span", id=f"wrong-{field}").text
-    name, typed = next(iter(form.items()))
-    kept = [one for one in shown.elements if one.get("name") == name]
-    assert kept[0].get("value") == typed or "".join(kept[0].pieces).strip() == typed
-    assert pages.world.dump() == before
+    ]:
+        before = pages.world.dump()
+        shown = sent(pages, ADD, 422, **{"query": "What?", "do": "save", **form})
+        assert shown.one("span", id=f"wrong-{field}").text, form
+        name, typed = next(iter(form.items()))
+        kept = [one for one in shown.elements if one.get("name") == name]
+        assert kept[0].get("value") == typed or "".join(kept[0].pieces).strip() == typed, form
+        assert pages.world.dump() == before, form
 
 
 def test_a_key_is_used_once(pages: Site) -> None:
@@ -475,9 +470,8 @@ def test_saving_a_check_as_it_stands_changes_nothing(pages: Site) -> None:
     assert {**after.body, "rules": ()} == {**before.body, "rules": ()}
 
 
-@pytest.mark.parametrize(
-    ("form", "field"),
-    [
+def test_what_is_wrong_with_a_check_is_said_at_its_field_and_nothing_is_stored(pages: Site) -> None:
+    for form, field in [
         ({"suite": ""}, "suite"),
         ({"suite": "gone"}, "suite"),
         ({"retriever": ""}, "retriever"),
@@ -495,15 +489,11 @@ def test_saving_a_check_as_it_stands_changes_nothing(pages: Site) -> None:
         ({"rules": "- {kind: nonsense}"}, "rules"),
         ({"rules": "kind: regression"}, "rules"),
         ({"rules": "- {kind: ["}, "rules"),
-    ],
-)
-def test_what_is_wrong_with_a_check_is_said_at_its_field_and_nothing_is_stored(
-    pages: Site, form: Mapping[str, str], field: str
-) -> None:
-    before = pages.world.dump()
-    shown = sent(pages, "/new-check", 422, **{**CHECK, **form})
-    assert shown.one("span", id=f"wrong-{field}").text
-    assert pages.world.dump() == before
+    ]:
+        before = pages.world.dump()
+        shown = sent(pages, "/new-check", 422, **{**CHECK, **form})
+        assert shown.one("span", id=f"wrong-{field}").text, form
+        assert pages.world.dump() == before, form
 
 
 def test_a_check_of_a_file_is_written_for_the_file(pages: Site) -> None:
@@ -635,23 +625,20 @@ def test_a_canary_file_is_imported_with_what_it_holds(pages: Site) -> None:
     assert "is managed by canaries.yaml:1" in refused.text
 
 
-@pytest.mark.parametrize(
-    ("form", "files", "said"),
-    [
+def test_what_cannot_be_imported_is_said(pages: Site) -> None:
+    for form, files, said in [
         ({"format": "csv", "suite": "mine"}, None, "choose a file"),
         ({"format": "word", "suite": "mine", "pasted": CSV}, None, "is one of coalmine"),
         ({"format": "csv", "pasted": CSV}, None, "the name of the suite is missing"),
         ({"format": "csv", "suite": "mine"}, {"files": ("a.csv", b"\xff\xfe\x00", "text/csv")}, "is not UTF-8"),
         ({"format": "csv", "suite": "mine", "pasted": "nothing\nuseful\n"}, None, "What is `nothing`?"),
         ({"format": "trec", "suite": "mine", "pasted": HOSTILE}, None, ":"),
-    ],
-)
-def test_what_cannot_be_imported_is_said(pages: Site, form: Any, files: Any, said: str) -> None:
-    before = pages.world.dump()
-    shown = page(pages.client().post("/import", data={**form, "do": "plan"}, files=files), 422)
-    assert said in shown.one("div", role="alert").text
-    assert not shown.all("img", src="x")
-    assert pages.world.dump() == before
+    ]:
+        before = pages.world.dump()
+        shown = page(pages.client().post("/import", data={**form, "do": "plan"}, files=files), 422)
+        assert said in shown.one("div", role="alert").text, form
+        assert not shown.all("img", src="x"), form
+        assert pages.world.dump() == before, form
 
 
 # --- who may, and what is hostile ----------------------------------------------------------------------------

@@ -51,9 +51,8 @@ def _problem(answer: Any, status: int) -> dict[str, Any]:
     return problem
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "expected"),
-    [
+def test_a_wrong_body_is_refused_naming_the_field(service: Api) -> None:
+    for path, body, expected in [
         ("checks/c", {**CHECK, "shedule": {}}, ("shedule", "unknown key 'shedule'; did you mean 'schedule'?")),
         ("checks/c", {**CHECK, "k": "5"}, ("k", "must be a whole number, not text")),
         ("checks/c", {**CHECK, "k": 2.5}, ("k", "must be a whole number, not a fraction")),
@@ -88,23 +87,19 @@ def _problem(answer: Any, status: int) -> dict[str, Any]:
         ("hooks/h", {"kind": "slick", "url": "https://example.org"}, ("kind", None)),
         ("hooks/h", {"kind": "slack", "secret": "whsec_x", "url": "https://example.org"}, ("secret", None)),
         ("hooks/h", {"kind": "webhook", "url": "https://u:p@example.org"}, ("url", None)),
-    ],
-)  # fmt: skip
-def test_a_wrong_body_is_refused_naming_the_field(
-    service: Api, path: str, body: Any, expected: tuple[str, str | None] | None
-) -> None:
-    answer = service.client.put(f"/v1/{path}", content=json.dumps(body), headers=JSON)
-    if expected is None:
-        assert answer.status_code in {400, 404, 405}
-        assert answer.headers["content-type"] == "application/problem+json"
-        return
-    problem = _problem(answer, 422)
-    assert problem["type"] == "/problems/invalid-input"
-    found = {error["path"]: error["message"] for error in problem["errors"]}
-    path_, message = expected
-    assert path_ in found, found
-    assert message in {None, found[path_]}
-    assert service.client.get(f"/v1/{path}").status_code == 404, "nothing of it was kept"
+    ]:  # fmt: skip
+        answer = service.client.put(f"/v1/{path}", content=json.dumps(body), headers=JSON)
+        if expected is None:
+            assert answer.status_code in {400, 404, 405}, path
+            assert answer.headers["content-type"] == "application/problem+json", path
+            return
+        problem = _problem(answer, 422)
+        assert problem["type"] == "/problems/invalid-input", path
+        found = {error["path"]: error["message"] for error in problem["errors"]}
+        path_, message = expected
+        assert path_ in found, found
+        assert message in {None, found[path_]}, path
+        assert service.client.get(f"/v1/{path}").status_code == 404, "nothing of it was kept"
 
 
 def test_a_misspelled_key_is_told_before_the_keys_that_are_missing(service: Api) -> None:
@@ -122,9 +117,8 @@ def test_every_error_of_a_body_is_told_at_once(service: Api) -> None:
     assert {error["path"] for error in problem["errors"]} == {"k", "enabled", "colour"}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_broken_json_says_where(service: Api) -> None:
+    for content, message in [
         (b"", "a JSON body is needed"),
         (b"{", "is not JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
         (b"{'a': 1}", "is not JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
@@ -137,13 +131,11 @@ def test_every_error_of_a_body_is_told_at_once(service: Api) -> None:
         (b"[" * 100_000, None),
         (b"[" * 200 + b"]" * 200, "is nested more than 40 levels deep"),
         (b'{"a":' * 45 + b"1" + b"}" * 45, "is nested more than 40 levels deep"),
-    ],
-)
-def test_broken_json_says_where(service: Api, content: bytes, message: str | None) -> None:
-    problem = _problem(service.client.put("/v1/suites/s", content=content, headers=JSON), 422)
-    (error,) = problem["errors"]
-    assert error["path"] == "body"
-    assert message in {None, error["message"]}
+    ]:
+        problem = _problem(service.client.put("/v1/suites/s", content=content, headers=JSON), 422)
+        (error,) = problem["errors"]
+        assert error["path"] == "body", content
+        assert message in {None, error["message"]}, content
 
 
 def test_a_number_beyond_every_float_is_refused_as_not_finite(service: Api) -> None:
@@ -152,13 +144,11 @@ def test_a_number_beyond_every_float_is_refused_as_not_finite(service: Api) -> N
     assert problem["errors"] == [{"path": "min_relevance_score", "message": "must be a finite number"}]
 
 
-@pytest.mark.parametrize(
-    "kind", ["text/plain", "application/x-www-form-urlencoded", "application/yaml", "multipart/form-data", ""]
-)
-def test_another_content_type_is_refused(service: Api, kind: str) -> None:
-    for method, path in (("PUT", "/v1/suites/s"), ("POST", "/v1/checks/docs/runs"), ("POST", "/v1/import")):
-        answer = service.client.request(method, path, content=b"{}", headers={"content-type": kind})
-        assert _problem(answer, 415)["detail"] == "send JSON with the header Content-Type: application/json"
+def test_another_content_type_is_refused(service: Api) -> None:
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "application/yaml", "multipart/form-data", ""]:
+        for method, path in (("PUT", "/v1/suites/s"), ("POST", "/v1/checks/docs/runs"), ("POST", "/v1/import")):
+            answer = service.client.request(method, path, content=b"{}", headers={"content-type": kind})
+            assert _problem(answer, 415)["detail"] == "send JSON with the header Content-Type: application/json", kind
 
 
 def test_json_by_any_of_its_names_is_taken(service: Api) -> None:
@@ -188,9 +178,8 @@ def test_a_body_too_large_is_refused_whether_it_says_so_or_not(service: Api) -> 
     service.client.delete("/v1/suites/s")
 
 
-@pytest.mark.parametrize(
-    ("body", "path"),
-    [
+def test_a_wrong_wish_queues_nothing(service: Api) -> None:
+    for body, path in [
         ({"trigger": "schedule"}, "trigger"),
         ({"wait_seconds": -1}, "wait_seconds"),
         ({"wait_seconds": 301}, "wait_seconds"),
@@ -200,18 +189,15 @@ def test_a_body_too_large_is_refused_whether_it_says_so_or_not(service: Api) -> 
         ({"index_version": "\u0000"}, "index_version"),
         ({"index_version": "\udfff"}, "index_version"),
         ({"wait": 1}, "wait"),
-    ],
-)
-def test_a_wrong_wish_queues_nothing(service: Api, body: Any, path: str) -> None:
-    before = service.get("/v1/checks/docs/runs")
-    answer = service.client.post("/v1/checks/docs/runs", content=json.dumps(body), headers=JSON)
-    assert [error["path"] for error in _problem(answer, 422)["errors"]] == [path]
-    assert service.get("/v1/checks/docs/runs") == before
+    ]:
+        before = service.get("/v1/checks/docs/runs")
+        answer = service.client.post("/v1/checks/docs/runs", content=json.dumps(body), headers=JSON)
+        assert [error["path"] for error in _problem(answer, 422)["errors"]] == [path], body
+        assert service.get("/v1/checks/docs/runs") == before, body
 
 
-@pytest.mark.parametrize(
-    ("address", "path", "message"),
-    [
+def test_a_wrong_parameter_is_named(service: Api) -> None:
+    for address, path, message in [
         ("/v1/checks?limit=0", "limit", "must be at least 1"),
         ("/v1/checks?limit=501", "limit", "must be at most 500"),
         ("/v1/checks?limit=many", "limit", "must be a whole number"),
@@ -228,12 +214,10 @@ def test_a_wrong_wish_queues_nothing(service: Api, body: Any, path: str) -> None
         ("/v1/alerts?check=NO%20SLUG", "check", None),
         ("/v1/deliveries?hook=", "hook", None),
         ("/v1/checks/docs/series?from=now", "from", "must be a time such as 2026-01-31T12:00:00Z"),
-    ],
-)
-def test_a_wrong_parameter_is_named(service: Api, address: str, path: str, message: str | None) -> None:
-    (error,) = _problem(service.client.get(address), 422)["errors"]
-    assert error["path"] == path
-    assert message in {None, error["message"]}
+    ]:
+        (error,) = _problem(service.client.get(address), 422)["errors"]
+        assert error["path"] == path, address
+        assert message in {None, error["message"]}, address
 
 
 def test_an_idempotency_key_has_bounds(service: Api) -> None:

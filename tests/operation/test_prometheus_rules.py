@@ -96,30 +96,30 @@ def test_promtool_takes_the_rules() -> None:
     assert run_promtool("check", "rules", *RULE_FILES).count("SUCCESS") == len(RULE_FILES) == 3
 
 
-@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: f"{rule['alert']}-{rule['labels']['severity']}")
-def test_an_alert_has_all_that_people_need(rule: Mapping[str, Any]) -> None:
-    assert re.fullmatch(r"Coalmine([A-Z][a-z]+)+", rule["alert"])
-    assert rule["labels"]["severity"] in {"critical", "warning"}
-    assert rule["labels"]["service"] == "coalmine"
-    assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
-    summary, description = rule["annotations"]["summary"], rule["annotations"]["description"]
-    about = next(name for name in ("hook", "check", "job") if f"{{{{ $labels.{name} }}}}" in description)
-    assert summary.startswith(f"{{{{ $labels.{about} }}}}: "), "a summary begins with the name of what it is about"
-    assert "$value" not in summary, "a summary stays the same while an alert fires"
-    assert "{{ $labels." in rule["annotations"]["description"]
-    assert rule["annotations"]["runbook_url"] == f"{BASE}/{rule['alert']}.md"
-    assert rule["for"]
-    assert (RUNBOOKS / f"{rule['alert']}.md").is_file()
+def test_an_alert_has_all_that_people_need() -> None:
+    for rule in ALERTS:
+        assert re.fullmatch(r"Coalmine([A-Z][a-z]+)+", rule["alert"]), rule
+        assert rule["labels"]["severity"] in {"critical", "warning"}, rule
+        assert rule["labels"]["service"] == "coalmine", rule
+        assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}, rule
+        summary, description = rule["annotations"]["summary"], rule["annotations"]["description"]
+        about = next(name for name in ("hook", "check", "job") if f"{{{{ $labels.{name} }}}}" in description)
+        assert summary.startswith(f"{{{{ $labels.{about} }}}}: "), "a summary begins with the name of what it is about"
+        assert "$value" not in summary, "a summary stays the same while an alert fires"
+        assert "{{ $labels." in rule["annotations"]["description"], rule
+        assert rule["annotations"]["runbook_url"] == f"{BASE}/{rule['alert']}.md", rule
+        assert rule["for"], rule
+        assert (RUNBOOKS / f"{rule['alert']}.md").is_file(), rule
 
 
-@pytest.mark.parametrize("rule", rules(*RULE_FILES), ids=lambda rule: rule.get("alert") or rule["record"])
-def test_no_expression_tells_replicas_apart(rule: Mapping[str, Any]) -> None:
-    outermost = promql_parser.parse(rule["expr"])
-    assert outermost is not None
-    inner = re.findall(r"by \(([^)]*)\)", rule["expr"])
-    assert inner, "aggregated"
-    counted = [one for one in inner if "instance" in one]
-    assert not counted or rule["alert"] == "CoalmineReplicasDisagree", "which counts what each of them sees"
+def test_no_expression_tells_replicas_apart() -> None:
+    for rule in rules(*RULE_FILES):
+        outermost = promql_parser.parse(rule["expr"])
+        assert outermost is not None, rule
+        inner = re.findall(r"by \(([^)]*)\)", rule["expr"])
+        assert inner, "aggregated"
+        counted = [one for one in inner if "instance" in one]
+        assert not counted or rule["alert"] == "CoalmineReplicasDisagree", "which counts what each of them sees"
 
 
 @pytest.mark.systems

@@ -146,9 +146,8 @@ def test_expressions_beyond_plain_paths_are_read() -> None:
     assert (ranking.ids, ranking.scores, ranking.texts, ranking.documents) == (("1",), (0.3,), ("a b",), ("d",))
 
 
-@pytest.mark.parametrize(
-    ("document", "sentence"),
-    [
+def test_malformed_answer_is_explained_by_its_path() -> None:
+    for document, sentence in [
         (b"", "the answer is empty"),
         (b" \n", "the answer is empty"),
         (b"<!doctype html><p>Bad Gateway", "the answer is HTML or XML, not JSON"),
@@ -190,10 +189,8 @@ def test_expressions_beyond_plain_paths_are_read() -> None:
             {"results": [hit(metadata={"source": "x" * 3000})]},
             "results[0].metadata.source: longer than 2,048 characters, hardly an id",
         ),
-    ],
-)
-def test_malformed_answer_is_explained_by_its_path(document: Any, sentence: str) -> None:
-    assert complaint(document) == sentence
+    ]:
+        assert complaint(document) == sentence, document
 
 
 def test_list_alone_is_explained_too() -> None:
@@ -246,9 +243,8 @@ def test_long_text_is_cut_but_named_in_full() -> None:
     assert len(set(ranking.ids)) == 2
 
 
-@pytest.mark.parametrize(
-    ("value", "version"),
-    [
+def test_index_version_is_a_string_or_number_else_nothing() -> None:
+    for value, version in [
         ("v1", "v1"),
         (20240101, "20240101"),
         (1.5, "1.5"),
@@ -257,10 +253,8 @@ def test_long_text_is_cut_but_named_in_full() -> None:
         (True, None),
         ({"v": 1}, None),
         ("a\0", "a\ufffd"),
-    ],
-)
-def test_index_version_is_a_string_or_number_else_nothing(value: Any, version: str | None) -> None:
-    assert read({"index": value, "results": []}).index_version == version
+    ]:
+        assert read({"index": value, "results": []}).index_version == version, value
 
 
 def test_index_version_may_stand_in_a_header() -> None:

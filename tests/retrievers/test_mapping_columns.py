@@ -85,9 +85,8 @@ def test_columns_the_answer_does_not_include_are_null() -> None:
     assert (ranking.texts, ranking.documents) == ((None, None), (None, None))
 
 
-@pytest.mark.parametrize(
-    ("document", "sentence"),
-    [
+def test_malformed_columns_are_explained() -> None:
+    for document, sentence in [
         (answer(ids=None), f"ids[0]: missing, though response.id is mapped to it{ABSENT}"),
         (answer(distances=None), "distances[0]: missing, though response.score is mapped to it"),
         ({}, f"ids[0]: missing, though response.id is mapped to it{ABSENT}"),
@@ -113,10 +112,8 @@ def test_columns_the_answer_does_not_include_are_null() -> None:
             answer(metadatas=[[]], documents=None),
             "the columns are not equally long: ids[0] has 2, distances[0] has 2, metadatas[0][*].source.file has 0",
         ),
-    ],
-)
-def test_malformed_columns_are_explained(document: Any, sentence: str) -> None:
-    assert complaint(document) == sentence
+    ]:
+        assert complaint(document) == sentence, document
 
 
 def test_columns_of_text_alone_need_the_text() -> None:
@@ -174,13 +171,21 @@ def test_times_are_iso_8601_or_unix_time(mapping: ResponseMapping, value: Any, s
     assert updated(value, mapping) == seconds
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["", "yesterday", "31.01.2026", "2026-13-01", "0001-01-01T00:00+14:00", "9" * 70, "123", 1e16, 10**400, "é"],
-)
-def test_a_time_that_cannot_be_read_is_malformed(value: Any) -> None:
-    sentence = complaint({"results": [{"id": "b"}, {"id": "a", "meta": {"at": value}}]}, DATED)
-    assert sentence == "results[1].meta.at: not a time: ISO 8601 or seconds since 1970"
+def test_a_time_that_cannot_be_read_is_malformed() -> None:
+    for value in [
+        "",
+        "yesterday",
+        "31.01.2026",
+        "2026-13-01",
+        "0001-01-01T00:00+14:00",
+        "9" * 70,
+        "123",
+        1e16,
+        10**400,
+        "é",
+    ]:
+        sentence = complaint({"results": [{"id": "b"}, {"id": "a", "meta": {"at": value}}]}, DATED)
+        assert sentence == "results[1].meta.at: not a time: ISO 8601 or seconds since 1970", value
 
 
 @pytest.mark.parametrize("value", [True, [], {}])

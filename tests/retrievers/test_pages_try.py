@@ -1,7 +1,6 @@
 """The pages of retrievers: the list, and trying one, with and without scripts, by hand of friend and foe."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from textwrap import indent
 from typing import Any
@@ -181,9 +180,8 @@ def test_a_failure_is_said_as_probes_say_it(pages: Site) -> None:
     assert "no answer within 10 s" in told
 
 
-@pytest.mark.parametrize(
-    ("form", "said"),
-    [
+def test_what_is_wrong_is_said_beside_the_form_which_keeps_what_was_typed(pages: Site) -> None:
+    for form, said in [
         ({"query": " "}, "Query: "),
         ({"k": "0"}, "Hits: "),
         ({"k": "many"}, "Hits: "),
@@ -192,16 +190,12 @@ def test_a_failure_is_said_as_probes_say_it(pages: Site) -> None:
         ({"text": "a["}, "Text: 'a[' is not a JMESPath expression"),
         ({"id": "", "text": "", "hits": "x"}, "Response mapping: "),
         ({"scale": "celsius"}, "Scores are: "),
-    ],
-)
-def test_what_is_wrong_is_said_beside_the_form_which_keeps_what_was_typed(
-    pages: Site, form: Mapping[str, str], said: str
-) -> None:
-    shown = asked(pages, 422, **form)
-    assert said in shown.one("div", role="alert").text
-    name, typed = next(iter(form.items()))
-    if name != "scale":
-        assert shown.one("input", name=name).get("value") == typed
+    ]:
+        shown = asked(pages, 422, **form)
+        assert said in shown.one("div", role="alert").text, form
+        name, typed = next(iter(form.items()))
+        if name != "scale":
+            assert shown.one("input", name=name).get("value") == typed, form
 
 
 def test_an_unknown_retriever_is_not_found(pages: Site) -> None:

@@ -18,7 +18,7 @@ from app.catalog.service import references
 from app.definitions.service import definitions
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import Dialect
-from app.retrievers.presets import PRESETS, Preset
+from app.retrievers.presets import PRESETS
 from tests.retrievers.test_pages_try import exchanged
 from tests.support.fakes import FakeProbe, answered, failed, hits
 from tests.support.html_pages import Page
@@ -96,27 +96,27 @@ def test_a_preset_brings_its_own_fields(empty: Site) -> None:
     empty.page(f"{NEW}?preset=nothing", 422)
 
 
-@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
-def test_every_option_of_a_preset_has_its_field_and_a_missing_one_is_named_there(empty: Site, preset: Preset) -> None:
-    shown = empty.page(f"{NEW}?preset={preset.name}")
-    for one in preset.options:
-        field = shown.one("input", name=f"options.{one.name}")
-        assert (field.get("value"), field.get("placeholder")) == (one.default or "", one.example)
-        assert shown.one("label", **{"for": f"f-options.{one.name}"}).text == one.label
-        assert shown.one("span", id=f"hint-options-{one.name}").text == f"used as {{{{ {one.name} }}}}"
-    expected = {} if preset.response_as_one else dict(preset.response)
-    absent = expected.pop("absent", "")
-    assert not absent or chosen(shown, "response.absent") == absent
-    assert typed(shown) == expected
-    form = {**fields_of(shown), "slug": "docs", "url": preset.example_url, "do": "save"}
-    if not any(one.required for one in preset.options):
-        return
-    refused = page(empty.client().post(NEW, data=form), 422)
-    for one in (one for one in preset.options if one.required):
-        told = f"is missing; preset {preset.name} needs option `{one.name}`, for example {one.example}"
-        assert refused.one("span", id=f"wrong-options-{one.name}").text == told
-        assert f"{one.label}: {told}" in refused.one("div", id="problems").text
-    assert fields_of(refused) == {name: value for name, value in form.items() if name != "do"}
+def test_every_option_of_a_preset_has_its_field_and_a_missing_one_is_named_there(empty: Site) -> None:
+    for preset in PRESETS.values():
+        shown = empty.page(f"{NEW}?preset={preset.name}")
+        for one in preset.options:
+            field = shown.one("input", name=f"options.{one.name}")
+            assert (field.get("value"), field.get("placeholder")) == (one.default or "", one.example), preset
+            assert shown.one("label", **{"for": f"f-options.{one.name}"}).text == one.label, preset
+            assert shown.one("span", id=f"hint-options-{one.name}").text == f"used as {{{{ {one.name} }}}}", preset
+        expected = {} if preset.response_as_one else dict(preset.response)
+        absent = expected.pop("absent", "")
+        assert not absent or chosen(shown, "response.absent") == absent, preset
+        assert typed(shown) == expected, preset
+        form = {**fields_of(shown), "slug": "docs", "url": preset.example_url, "do": "save"}
+        if not any(one.required for one in preset.options):
+            return
+        refused = page(empty.client().post(NEW, data=form), 422)
+        for one in (one for one in preset.options if one.required):
+            told = f"is missing; preset {preset.name} needs option `{one.name}`, for example {one.example}"
+            assert refused.one("span", id=f"wrong-options-{one.name}").text == told, preset
+            assert f"{one.label}: {told}" in refused.one("div", id="problems").text, preset
+        assert fields_of(refused) == {name: value for name, value in form.items() if name != "do"}, preset
 
 
 @pytest.mark.parametrize(("chosen_text", "stored"), [("empty", "empty"), ("", None)])
@@ -128,14 +128,14 @@ def test_what_an_absent_list_means_is_saved_as_it_is_chosen(empty: Site, chosen_
     assert references.load_definition(empty.world.store, "retriever", "docs").body["response"]["absent"] == stored
 
 
-@pytest.mark.parametrize("preset", [one for one in PRESETS.values() if one.auth], ids=lambda one: one.name)
-def test_what_a_preset_knows_of_its_authentication_is_filled_in_chosen_or_not(empty: Site, preset: Preset) -> None:
-    shown = empty.page(f"{NEW}?preset={preset.name}")
-    fields = {one.get("name"): one.get("value") for one in shown.all("input")}
-    kind, *known = preset.auth.items()
-    prefix = f"auth.{kind[1]}"
-    assert {name: fields[f"{prefix}.{name}"] for name, _ in known} == dict(known)
-    assert (chosen(shown, "auth.kind") == kind[1]) is (preset.needs_auth or preset.dialect is Dialect.SQL)
+def test_what_a_preset_knows_of_its_authentication_is_filled_in_chosen_or_not(empty: Site) -> None:
+    for preset in [one for one in PRESETS.values() if one.auth]:
+        shown = empty.page(f"{NEW}?preset={preset.name}")
+        fields = {one.get("name"): one.get("value") for one in shown.all("input")}
+        kind, *known = preset.auth.items()
+        prefix = f"auth.{kind[1]}"
+        assert {name: fields[f"{prefix}.{name}"] for name, _ in known} == dict(known), preset
+        assert (chosen(shown, "auth.kind") == kind[1]) is (preset.needs_auth or preset.dialect is Dialect.SQL), preset
 
 
 def test_a_collection_that_is_not_there_is_told_by_its_name_and_host(empty: Site) -> None:
@@ -235,20 +235,17 @@ def test_typed_paths_are_previewed_and_wrong_ones_told_at_their_field(empty: Sit
     assert shown.one("input", name="response.hits").get("aria-invalid") == "true"
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
+def test_what_is_odd_about_a_mapping_is_said(empty: Site) -> None:
+    for more, said in [
         ({"response.id": "", "response.text": "body"}, "no id is mapped"),
         ({"response.id": "of.file"}, "2 hits had an id that came before"),
         ({"response.text": ""}, "no text is mapped"),
         ({"scorer": ""}, "no scale is chosen"),
         ({"scorer": "distance"}, "are these scores similarities?"),
         ({"response.text": "nothing"}, "was found in 0 of 3 hits"),
-    ],
-)
-def test_what_is_odd_about_a_mapping_is_said(empty: Site, more: Mapping[str, str], said: str) -> None:
-    shown = page(empty.client().post(NEW, data={**MAPPED, **more}))
-    assert said in shown.one("ul", class_="remarks").text.lower()
+    ]:
+        shown = page(empty.client().post(NEW, data={**MAPPED, **more}))
+        assert said in shown.one("ul", class_="remarks").text.lower(), more
 
 
 FAR = json.dumps(
@@ -388,9 +385,8 @@ def test_an_endpoint_that_fails_is_told_as_probes_tell_it(empty: Site) -> None:
     assert "The address is not allowed." in shown.text
 
 
-@pytest.mark.parametrize(
-    ("more", "field"),
-    [
+def test_what_cannot_be_saved_is_said_at_its_field_and_nothing_is_stored(pages: Site) -> None:
+    for more, field in [
         ({"url": "ftp://x"}, "url"),
         ({"url": ""}, "url"),
         ({"slug": "Not A Slug"}, "slug"),
@@ -400,16 +396,12 @@ def test_an_endpoint_that_fails_is_told_as_probes_tell_it(empty: Site) -> None:
         ({"timeout": "never"}, "timeout"),
         ({"auth.kind": "bearer"}, "auth-bearer-token"),
         ({"scorer": "unbounded"}, "scorer"),
-    ],
-)
-def test_what_cannot_be_saved_is_said_at_its_field_and_nothing_is_stored(
-    pages: Site, more: Mapping[str, str], field: str
-) -> None:
-    before = pages.world.dump()
-    shown = page(pages.client().post(NEW, data={**MAPPED, "do": "save", **more}), 422)
-    assert shown.one("span", id=f"wrong-{field}").text
-    assert shown.one("input", name="response.id").get("value") == "key"
-    assert pages.world.dump() == before
+    ]:
+        before = pages.world.dump()
+        shown = page(pages.client().post(NEW, data={**MAPPED, "do": "save", **more}), 422)
+        assert shown.one("span", id=f"wrong-{field}").text, more
+        assert shown.one("input", name="response.id").get("value") == "key", more
+        assert pages.world.dump() == before, more
 
 
 def test_a_retriever_is_saved_as_the_api_would_and_its_secret_never_shown(empty: Site) -> None:
@@ -523,15 +515,20 @@ def test_an_emptied_limit_is_the_default_again_and_a_prefix_keeps_its_space(empt
     assert (after["timeout"], after["requests_per_second"], after["concurrency"]) == (10.0, None, 2)
 
 
-@pytest.mark.parametrize("kind", AUTH_KINDS)
-def test_each_kind_of_authentication_has_a_field_for_all_that_its_document_takes(empty: Site, kind: str) -> None:
-    group = empty.page(f"{NEW}?preset=generic")
-    inputs = {
-        one.get("name"): one.get("type") for one in group.all("input") if one.get("name").startswith(f"auth.{kind}.")
-    }
-    without_field = {"kind", "tls"}  # certificates are written in files and over REST, as those of the retriever are
-    names = [name for name in AUTH_KINDS[kind].model_fields if name not in without_field]
-    assert inputs == {f"auth.{kind}.{name}": "password" if name in AUTH_SECRETS else "text" for name in names}
+def test_each_kind_of_authentication_has_a_field_for_all_that_its_document_takes(empty: Site) -> None:
+    for kind in AUTH_KINDS:
+        group = empty.page(f"{NEW}?preset=generic")
+        inputs = {
+            one.get("name"): one.get("type")
+            for one in group.all("input")
+            if one.get("name").startswith(f"auth.{kind}.")
+        }
+        without_field = {
+            "kind",
+            "tls",
+        }  # certificates are written in files and over REST, as those of the retriever are
+        names = [name for name in AUTH_KINDS[kind].model_fields if name not in without_field]
+        assert inputs == {f"auth.{kind}.{name}": "password" if name in AUTH_SECRETS else "text" for name in names}, kind
 
 
 def test_no_step_sends_back_a_secret_and_each_field_of_one_says_so(empty: Site) -> None:

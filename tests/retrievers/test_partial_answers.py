@@ -57,9 +57,8 @@ ES_HITS = {"hits": [{"_id": "z"}]}
 VESPA = ResponseMapping(hits="root.children", id="id")
 
 
-@pytest.mark.parametrize(
-    ("document", "mapping", "error"),
-    [
+def test_an_answer_that_says_it_is_not_whole_is_no_measurement() -> None:
+    for document, mapping, error in [
         (
             {
                 "timed_out": False,
@@ -92,15 +91,11 @@ VESPA = ResponseMapping(hits="root.children", id="id")
         ({"code": 7, "data": [], "message": "no"}, ResponseMapping(hits="data", id="id", error="code"), "no"),
         ({"results": HITS, "state": {"late": 3}}, replace(MAPPING, partial="state.late"), "state.late is 3"),
         ({"results": [{"code": 404, "error": "Not found."}]}, ResponseMapping(hits="results[0].hits", id="id"), "Not"),
-    ],
-)
-def test_an_answer_that_says_it_is_not_whole_is_no_measurement(
-    document: Any, mapping: ResponseMapping, error: str
-) -> None:
-    answer = ask_json(document, mapping)
-    assert answer.ranking is None
-    assert answer.outcome is (Outcome.MALFORMED if error == "Not" else Outcome.PARTIAL)
-    assert error in error_of(answer)
+    ]:
+        answer = ask_json(document, mapping)
+        assert answer.ranking is None, document
+        assert answer.outcome is (Outcome.MALFORMED if error == "Not" else Outcome.PARTIAL), document
+        assert error in error_of(answer), document
 
 
 @pytest.mark.parametrize(
@@ -160,9 +155,8 @@ def test_null_is_nothing_found_and_an_absent_list_where_that_is_declared() -> No
     assert ask_json({"service": "gateway"}, vespa).outcome is Outcome.MALFORMED, "nothing of Vespa's is in it"
 
 
-@pytest.mark.parametrize(
-    ("charset", "codec"),
-    [
+def test_answers_are_decoded_by_the_declared_charset() -> None:
+    for charset, codec in [
         ("iso-8859-1", "latin-1"),
         ("GBK", "gbk"),
         ('"gbk"', "gbk"),
@@ -172,14 +166,12 @@ def test_null_is_nothing_found_and_an_absent_list_where_that_is_declared() -> No
         ("base64", "utf-8"),
         ("utf-7", "utf-8"),
         ("utf-8", "utf-8-sig"),
-    ],
-)
-def test_answers_are_decoded_by_the_declared_charset(charset: str, codec: str) -> None:
-    names = ["文档一", "文档二"] if "gbk" in codec else ["café", "cafè"]
-    body = json.dumps({"results": [{"id": name} for name in names]}, ensure_ascii=False).encode(codec)
-    answer = ask(reply(body, headers={"content-type": f"application/json; charset={charset}"}))
-    assert answer.ranking is not None
-    assert list(answer.ranking.ids) == names
+    ]:
+        names = ["文档一", "文档二"] if "gbk" in codec else ["café", "cafè"]
+        body = json.dumps({"results": [{"id": name} for name in names]}, ensure_ascii=False).encode(codec)
+        answer = ask(reply(body, headers={"content-type": f"application/json; charset={charset}"}))
+        assert answer.ranking is not None, charset
+        assert list(answer.ranking.ids) == names, charset
 
 
 @pytest.mark.parametrize(

@@ -114,9 +114,8 @@ def test_error_that_comes_with_200_is_no_ranking_either(name: str) -> None:
     assert "\u201c" in str(answer.detail), "the words of the server are quoted"
 
 
-@pytest.mark.parametrize(
-    ("name", "path", "value"),
-    [
+def test_answer_that_says_it_is_not_whole_is_no_ranking() -> None:
+    for name, path, value in [
         ("elasticsearch", ("timed_out",), True),
         ("opensearch", ("_shards", "failed"), 1),
         ("vespa", ("root", "coverage", "degraded"), {"match-phase": False, "timeout": True}),
@@ -128,25 +127,23 @@ def test_error_that_comes_with_200_is_no_ranking_either(name: str) -> None:
         ("milvus", ("code",), 1100),
         ("qdrant", ("status",), {"error": "collection is loading"}),
         ("weaviate", ("errors",), [{"message": "shard is read-only"}]),
-    ],
-)
-def test_answer_that_says_it_is_not_whole_is_no_ranking(name: str, path: tuple[str | int, ...], value: object) -> None:
-    body = json.loads(json.dumps(SHAPES[name].answer))
-    place = body
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
-    answer = read_answer(response(body), compile_reader(retriever(name), K))
-    assert (answer.outcome, answer.ranking) == (Outcome.PARTIAL, None)
+    ]:
+        body = json.loads(json.dumps(SHAPES[name].answer))
+        place = body
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = value
+        answer = read_answer(response(body), compile_reader(retriever(name), K))
+        assert (answer.outcome, answer.ranking) == (Outcome.PARTIAL, None), name
 
 
-@pytest.mark.parametrize("name", [name for name in SHAPES if SHAPES[name].headers])
-def test_secret_goes_where_the_vendor_wants_it(name: str) -> None:
-    asked = retriever(name, auth=dict(SHAPES[name].secret))
-    identity = Keyring(AddressPolicy(name="retriever"), "coalmine").request_auth(asked.auth, None)
-    lines = [*identity.headers, *(plan(name).headers if name in OVER_HTTP else ())]
-    sent = {line.decode().lower() for line in lines}
-    assert {line.lower() for line in SHAPES[name].headers} <= sent
+def test_secret_goes_where_the_vendor_wants_it() -> None:
+    for name in [name for name in SHAPES if SHAPES[name].headers]:
+        asked = retriever(name, auth=dict(SHAPES[name].secret))
+        identity = Keyring(AddressPolicy(name="retriever"), "coalmine").request_auth(asked.auth, None)
+        lines = [*identity.headers, *(plan(name).headers if name in OVER_HTTP else ())]
+        sent = {line.decode().lower() for line in lines}
+        assert {line.lower() for line in SHAPES[name].headers} <= sent, name
 
 
 def test_user_of_pgvector_is_one_of_the_database() -> None:
@@ -171,9 +168,8 @@ def test_collection_of_chroma_is_found_by_its_name() -> None:
     assert compiled.lookup.value_in(b'{"error": "NotFoundError", "message": "no collection docs"}') is None
 
 
-@pytest.mark.parametrize(
-    ("name", "relevance"),
-    [
+def test_score_on_a_scale_is_relevance() -> None:
+    for name, relevance in [
         ("chroma", 1.0),
         ("pgvector", 0.75),
         ("weaviate-rest", 1 / 1.125),
@@ -183,15 +179,13 @@ def test_collection_of_chroma_is_found_by_its_name() -> None:
         ("opensearch-knn", 0.875),
         ("azure-ai-search-vector", 0.875),
         ("openai-vector-store", 0.875),
-    ],
-)
-def test_score_on_a_scale_is_relevance(name: str, relevance: float) -> None:
-    assert score_relevance(retriever(name).scorer, SHAPES[name].hits[0].score) == pytest.approx(relevance)
+    ]:
+        assert score_relevance(retriever(name).scorer, SHAPES[name].hits[0].score) == pytest.approx(relevance), name
 
 
-@pytest.mark.parametrize("name", ["haystack", "qdrant", "weaviate", "elasticsearch", "opensearch", "azure-ai-search"])
-def test_score_without_a_scale_is_judged_not_guessed(name: str) -> None:
-    assert score_relevance(retriever(name).scorer, SHAPES[name].hits[0].score) is None
+def test_score_without_a_scale_is_judged_not_guessed() -> None:
+    for name in ["haystack", "qdrant", "weaviate", "elasticsearch", "opensearch", "azure-ai-search"]:
+        assert score_relevance(retriever(name).scorer, SHAPES[name].hits[0].score) is None, name
 
 
 @pytest.mark.parametrize(

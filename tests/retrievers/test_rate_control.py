@@ -239,9 +239,8 @@ def test_the_rate_stays_between_its_least_and_what_was_sent(events: list[tuple[s
 # --- what is said --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("rate", "refusals", "text"),
-    [
+def test_the_sentence_has_the_rate_and_the_status() -> None:
+    for rate, refusals, text in [
         (4.0, 13, "slowed to 4/s by 429: 13 requests were refused and sent again"),
         (4.0, 1, "slowed to 4/s by 429: 1 request was refused and sent again"),
         (4.0, 0, "slowed to 4/s by 429"),
@@ -251,10 +250,8 @@ def test_the_rate_stays_between_its_least_and_what_was_sent(events: list[tuple[s
         (34.4, 0, "slowed to 34/s by 429"),
         (1234.0, 0, "slowed to 1,234/s by 429"),
         (None, 2, "slowed by 429: 2 requests were refused and sent again"),
-    ],
-)
-def test_the_sentence_has_the_rate_and_the_status(rate: float | None, refusals: int, text: str) -> None:
-    assert slowing_text(Slowing(rate=rate, status=429, refusals=refusals)) == text
+    ]:
+        assert slowing_text(Slowing(rate=rate, status=429, refusals=refusals)) == text, rate
 
 
 def test_the_lowest_rate_of_a_run_is_told_with_all_its_refusals() -> None:

@@ -45,9 +45,8 @@ def ranking(*scores: float | None) -> Ranking:
     )
 
 
-@pytest.mark.parametrize(
-    ("scale", "score", "expected"),
-    [
+def test_each_scale_maps_as_documented() -> None:
+    for scale, score, expected in [
         (Scale.SIMILARITY, 0.83, 0.83),
         (Scale.COSINE, -0.4, 0.0),
         (Scale.COSINE, 0.4, 0.4),
@@ -59,10 +58,8 @@ def ranking(*scores: float | None) -> Ranking:
         (Scale.UNBOUNDED, 0.0, 0.0),
         (Scale.UNBOUNDED, 10.0, 0.5),
         (Scale.UNBOUNDED, 30.0, 0.75),
-    ],
-)
-def test_each_scale_maps_as_documented(scale: Scale, score: float, expected: float) -> None:
-    assert score_relevance(scorer(scale), score) == pytest.approx(expected, abs=1e-15)
+    ]:
+        assert score_relevance(scorer(scale), score) == pytest.approx(expected, abs=1e-15), scale
 
 
 @pytest.mark.parametrize("score", [-HUGE, -800.0, 800.0, HUGE])

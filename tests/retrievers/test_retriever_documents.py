@@ -244,9 +244,8 @@ def test_names_of_ones_own_stand_in_the_address_and_the_body() -> None:
     assert document.to_domain().lookup == Lookup(name="id", url="http://search.test/{{ tenant }}/id", path="id")
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
+def test_a_wrong_template_is_told_at_its_place() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         (
             {"url": "http://{{ tenant }}.test/", "options": {"tenant": "a"}},
             "url: must not hold a placeholder in the host: where a request goes is never part of the question",
@@ -297,10 +296,9 @@ def test_names_of_ones_own_stand_in_the_address_and_the_body() -> None:
             "lookup.name: 'a' is an option already",
         ),
         ({"breaker": 0}, "breaker: must be at least 1"),
-    ],
-)
-def test_a_wrong_template_is_told_at_its_place(changes: dict[str, Any], problem: str) -> None:
-    assert told(**changes) == [problem]
+    ]
+    for changes, problem in cases:
+        assert told(**changes) == [problem], changes
 
 
 def test_a_breaker_may_be_switched_off() -> None:
@@ -321,9 +319,8 @@ def test_a_database_is_asked_by_one_statement_in_which_options_are_names() -> No
     assert (own.to_domain().sql or "").endswith("FROM public.chunks WHERE :query <> '' LIMIT :k")
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
+def test_what_no_database_can_be_asked_is_told() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"url": "http://db.test/"}, "url: must be an address that begins with postgresql:// and names a host"),
         (
             {"auth": None},
@@ -360,10 +357,9 @@ def test_a_database_is_asked_by_one_statement_in_which_options_are_names() -> No
             {"auth": {"kind": "bearer", "token": "t"}},
             "auth.kind: of a database must be basic: its user and password",
         ),
-    ],
-)
-def test_what_no_database_can_be_asked_is_told(changes: dict[str, Any], problem: str) -> None:
-    assert problem in told(**SQL | changes)
+    ]
+    for changes, problem in cases:
+        assert problem in told(**SQL | changes), changes
 
 
 def test_a_tool_is_called_with_arguments() -> None:
@@ -414,9 +410,8 @@ def test_a_way_of_ones_own_takes_the_place_of_the_presets() -> None:
     assert read(**bedrock, auth=written).to_domain().auth == SigV4(service="bedrock", **written)
 
 
-@pytest.mark.parametrize(
-    ("auth", "problem"),
-    [
+def test_a_wrong_auth_is_told_at_its_place() -> None:
+    for auth, problem in [
         ({"token": "t"}, "auth.kind: is missing; say one of bearer, api_key, basic, oauth2, sigv4"),
         (
             {"kind": "baerer", "token": "t"},
@@ -446,15 +441,12 @@ def test_a_way_of_ones_own_takes_the_place_of_the_presets() -> None:
             {"token_file": "/etc/passwd", "kind": "bearer"},
             "auth.token_file: 'token_file' names a file of this server; only canary files may use it",
         ),
-    ],
-)
-def test_a_wrong_auth_is_told_at_its_place(auth: Any, problem: str) -> None:
-    assert problem in told(auth=auth)
+    ]:
+        assert problem in told(auth=auth), auth
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
+def test_a_secret_in_the_wrong_place_of_auth_or_tls_is_not_quoted() -> None:
+    cases: list[dict[str, Any]] = [
         {"auth": {"kind": "s3cr3t-of-ours"}},
         {"auth": {"kind": "bearer", "s3cr3t-of-ours": None}},
         {"auth": {"kind": "bearer", "token": "t", "s3cr3t-of-ours": "t"}},
@@ -464,17 +456,16 @@ def test_a_wrong_auth_is_told_at_its_place(auth: Any, problem: str) -> None:
         {"embedding": {**EMBEDDING, "auth": {"kind": "s3cr3t-of-ours"}}},
         {"embedding": {**EMBEDDING, "tls": {"s3cr3t-of-ours": "key"}}},
         {"scorer": {"kind": "rerank", "url": "http://r.test", "auth": {"kind": "bearer", "s3cr3t-of-ours": "t"}}},
-    ],
-)
-def test_a_secret_in_the_wrong_place_of_auth_or_tls_is_not_quoted(part: dict[str, Any]) -> None:
-    problems = told(**part)
-    assert problems
-    assert not [problem for problem in problems if "s3cr3t" in problem]
-    page = {"retrievers": [{"slug": "search", "url": "http://127.0.0.1:1", **part}]}
-    with pytest.raises(InvalidInputError) as refused:
-        read_canary_files([("a.yaml", yaml.safe_dump(page))], {}, None)
-    assert all(problem.line for problem in refused.value.problems)
-    assert "s3cr3t" not in str(refused.value)
+    ]
+    for part in cases:
+        problems = told(**part)
+        assert problems, part
+        assert not [problem for problem in problems if "s3cr3t" in problem], part
+        page = {"retrievers": [{"slug": "search", "url": "http://127.0.0.1:1", **part}]}
+        with pytest.raises(InvalidInputError) as refused:
+            read_canary_files([("a.yaml", yaml.safe_dump(page))], {}, None)
+        assert all(problem.line for problem in refused.value.problems), part
+        assert "s3cr3t" not in str(refused.value), part
 
 
 def test_a_header_is_not_said_twice() -> None:
@@ -567,9 +558,8 @@ def test_a_scorer_outside_the_retriever_becomes_the_domain_value() -> None:
     assert shared.embedder is not None
 
 
-@pytest.mark.parametrize(
-    ("scorer", "problem"),
-    [
+def test_a_wrong_scorer_is_told_at_its_place() -> None:
+    for scorer, problem in [
         ({"kind": "rerank"}, "scorer.url: is missing; a scorer of kind rerank asks a /rerank there"),
         (
             {"kind": "rerank", "url": "http://r.test", "scale": "cosine"},
@@ -586,10 +576,8 @@ def test_a_scorer_outside_the_retriever_becomes_the_domain_value() -> None:
         ),
         ({"url": "http://e.test"}, "scorer.url: belongs to the scorer kinds embedding and rerank"),
         ({"kind": "judged", "auth": {"key": "k"}}, "scorer.auth: belongs to the scorer kinds embedding and rerank"),
-    ],
-)
-def test_a_wrong_scorer_is_told_at_its_place(scorer: dict[str, Any], problem: str) -> None:
-    assert told(scorer=scorer) == [problem]
+    ]:
+        assert told(scorer=scorer) == [problem], scorer
 
 
 def test_a_scorer_that_reads_hits_needs_their_text() -> None:

@@ -455,9 +455,8 @@ def test_exchange_is_shown_without_the_password(server: Database) -> None:
     assert answer.exchange.response_body == f'[{{"id": "a", "score": 0.5, "text": "one is it {MASK}?"}}]'
 
 
-@pytest.mark.parametrize(
-    ("changes", "path", "message"),
-    [
+def test_database_that_cannot_be_asked_is_refused_before_asking() -> None:
+    cases: list[tuple[dict[str, Any], str, str]] = [
         ({"url": "http://127.0.0.1/docs"}, "url", "must be written postgresql://host:port/database"),
         ({"url": "postgresql:///docs"}, "url", "must be written postgresql://host:port/database"),
         ({"url": "postgresql://%2Ftmp/docs"}, "url", "must be written postgresql://host:port/database"),
@@ -471,14 +470,13 @@ def test_exchange_is_shown_without_the_password(server: Database) -> None:
         ({"auth": None}, "auth", "must be of kind basic"),
         ({"auth": Bearer(token="hunter2")}, "auth", "must be of kind basic"),
         ({"response": ResponseMapping(hits="a[", id="id")}, "response", "hits: not a JMESPath expression"),
-    ],
-)
-def test_database_that_cannot_be_asked_is_refused_before_asking(
-    changes: dict[str, Any], path: str, message: str
-) -> None:
-    with pytest.raises(InvalidInputError) as caught:
-        PROBE(ProbeContext(retriever=replace(retriever("postgresql://h/docs"), **changes), k=10, run_id="run-7"), [])
-    (problem,) = caught.value.problems
-    assert problem.path == path
-    assert message in problem.message
-    assert PASSWORD not in str(caught.value)
+    ]
+    for changes, path, message in cases:
+        with pytest.raises(InvalidInputError) as caught:
+            PROBE(
+                ProbeContext(retriever=replace(retriever("postgresql://h/docs"), **changes), k=10, run_id="run-7"), []
+            )
+        (problem,) = caught.value.problems
+        assert problem.path == path, changes
+        assert message in problem.message, changes
+        assert PASSWORD not in str(caught.value), changes

@@ -7,9 +7,8 @@ from app.retrievers.client.sql import compile_statement
 NAMES = ("query", "k", "vector")
 
 
-@pytest.mark.parametrize(
-    ("sql", "compiled", "used"),
-    [
+def test_parameters_are_found_where_they_are_meant() -> None:
+    for sql, compiled, used in [
         ("SELECT :query LIMIT :k", "SELECT %(query)s LIMIT %(k)s", {"query", "k"}),
         ("SELECT :query, :query", "SELECT %(query)s, %(query)s", {"query"}),
         ("SELECT :vector::vector", "SELECT %(vector)s::vector", {"vector"}),
@@ -24,10 +23,8 @@ NAMES = ("query", "k", "vector")
         ("SELECT a[1:2], :query", "SELECT a[1:2], %(query)s", {"query"}),
         ("SELECT 10 % 3, '50%', :query", "SELECT 10 %% 3, '50%%', %(query)s", {"query"}),
         ("SELECT :query ; -- done\n", "SELECT %(query)s  -- done", {"query"}),
-    ],
-)
-def test_parameters_are_found_where_they_are_meant(sql: str, compiled: str, used: set[str]) -> None:
-    assert compile_statement(sql, NAMES) == (compiled, frozenset(used))
+    ]:
+        assert compile_statement(sql, NAMES) == (compiled, frozenset(used)), sql
 
 
 @pytest.mark.parametrize(

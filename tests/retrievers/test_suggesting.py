@@ -48,15 +48,14 @@ def test_names_different_in_each_hit_are_suggested_as_its_id(name: str) -> None:
     assert best(answer, query=QUERY).mapping.id == name
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_the_answer_of_a_vendor_is_read_as_its_preset_reads_it(name: str) -> None:
-    shape = SHAPES[name]
-    ranking = read(best(shape.answer, query=QUERY), shape.answer).ranking
-    for hit, found in zip(shape.hits, ranking.ids, strict=True):
-        assert hit.id in {None, found}
-    assert ranking.texts == tuple(hit.text for hit in shape.hits)
-    assert ranking.scores == tuple(hit.score for hit in shape.hits)
-    assert ranking.documents == tuple(hit.document for hit in shape.hits)
+def test_the_answer_of_a_vendor_is_read_as_its_preset_reads_it() -> None:
+    for name, shape in SHAPES.items():
+        ranking = read(best(shape.answer, query=QUERY), shape.answer).ranking
+        for hit, found in zip(shape.hits, ranking.ids, strict=True):
+            assert hit.id in {None, found}, name
+        assert ranking.texts == tuple(hit.text for hit in shape.hits), name
+        assert ranking.scores == tuple(hit.score for hit in shape.hits), name
+        assert ranking.documents == tuple(hit.document for hit in shape.hits), name
 
 
 @pytest.mark.parametrize(
@@ -82,21 +81,19 @@ def test_of_a_list_within_each_hit_only_the_text_is_taken_and_only_where_the_hit
     assert suggestion.mapping == ResponseMapping(hits="@", id="id", text="passage")
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_nothing_is_suggested_where_a_vendor_found_nothing(name: str) -> None:
-    assert suggest_mappings(SHAPES[name].nothing, query=QUERY) == []
+def test_nothing_is_suggested_where_a_vendor_found_nothing() -> None:
+    for name, shape in SHAPES.items():
+        assert suggest_mappings(shape.nothing, query=QUERY) == [], name
 
 
-@pytest.mark.parametrize("name", [name for name, shape in SHAPES.items() if shape.refusal])
-def test_a_refusal_is_not_taken_for_hits(name: str) -> None:
-    refusal = SHAPES[name].refusal
-    assert refusal is not None
-    assert suggest_mappings(refusal.body, query=QUERY) == []
+def test_a_refusal_is_not_taken_for_hits() -> None:
+    for name, shape in SHAPES.items():
+        if shape.refusal is not None:
+            assert suggest_mappings(shape.refusal.body, query=QUERY) == [], name
 
 
-@pytest.mark.parametrize(
-    ("answer", "mapping"),
-    [
+def test_answers_of_the_field_are_understood() -> None:
+    for answer, mapping in [
         (
             {"took": 3, "documents": rows("pageContent", chunkId=["c1", "c2", "c3"], similarity=[0.9, 0.8, 0.7])},
             ResponseMapping(hits="documents", id="chunkId", score="similarity", text="pageContent"),
@@ -153,10 +150,8 @@ def test_a_refusal_is_not_taken_for_hits(name: str) -> None:
             {"items": rows("notes", ref=["k-1", "k-2", "k-3"], closeness=[0.91, 0.52, 0.13])},
             ResponseMapping(hits="items", id="ref", score="closeness", text="notes"),
         ),
-    ],
-)
-def test_answers_of_the_field_are_understood(answer: Any, mapping: ResponseMapping) -> None:
-    assert best(answer).mapping == mapping
+    ]:
+        assert best(answer).mapping == mapping, answer
 
 
 def test_hits_paired_with_their_scores_are_understood() -> None:
@@ -230,9 +225,8 @@ def test_times_are_found_where_they_can_be_read() -> None:
     assert suggest_mappings({"results": rows("text", timestamp=[12.5, 80.0, 190.25])})[0].mapping.updated is None
 
 
-@pytest.mark.parametrize(
-    ("name", "scores", "scale"),
-    [
+def test_the_scale_of_scores_is_told_by_their_order() -> None:
+    for name, scores, scale in [
         ("score", [0.9, 0.5, 0.1], Scale.SIMILARITY),
         ("score", [0.9, 0.5, -0.1], Scale.COSINE),
         ("score", [12.5, 3.5, 0.1], None),
@@ -244,10 +238,8 @@ def test_times_are_found_where_they_can_be_read() -> None:
         ("score", [0.4, 0.3, 0.1], None),
         ("distance", [-0.9, -0.5, 0.1], None),
         ("distance", [0.5, 0.5, 0.5], Scale.DISTANCE),
-    ],
-)
-def test_the_scale_of_scores_is_told_by_their_order(name: str, scores: list[float], scale: Scale | None) -> None:
-    assert best({"results": rows("text", **{name: scores})}).scale is scale
+    ]:
+        assert best({"results": rows("text", **{name: scores})}).scale is scale, name
 
 
 def test_a_field_that_only_repeats_the_query_is_none() -> None:
@@ -286,9 +278,8 @@ def test_every_field_comes_with_its_reason() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
+def test_nothing_is_made_up() -> None:
+    cases: list[Any] = [
         None,
         True,
         5,
@@ -303,10 +294,9 @@ def test_every_field_comes_with_its_reason() -> None:
         {"results": [{"score": 0.5}, {"score": 0.4}]},
         {"embedding": [0.1, 0.2, 0.3]},
         {"ids": [[]], "documents": None},
-    ],
-)
-def test_nothing_is_made_up(answer: Any) -> None:
-    assert suggest_mappings(answer) == []
+    ]
+    for answer in cases:
+        assert suggest_mappings(answer) == [], answer
 
 
 @pytest.mark.parametrize(

@@ -123,10 +123,13 @@ def test_token_is_kept_and_renewed_before_it_runs_out(told: dict[str, Any], kept
         assert len(server.seen) == 2
 
 
-@pytest.mark.parametrize("life", [0, -5, "-1", "inf", "nan", False, "soon", [], 10**400])
-def test_senseless_life_is_no_error(life: Any) -> None:
-    with peer(reply(json.dumps({"access_token": "t-1", "expires_in": life}).encode())) as server:
-        assert header(keyring().request_auth(replace(AUTH, token_url=server.url), None)) == b"authorization: Bearer t-1"
+def test_senseless_life_is_no_error() -> None:
+    for life in [0, -5, "-1", "inf", "nan", False, "soon", [], 10**400]:
+        with peer(reply(json.dumps({"access_token": "t-1", "expires_in": life}).encode())) as server:
+            assert (
+                header(keyring().request_auth(replace(AUTH, token_url=server.url), None))
+                == b"authorization: Bearer t-1"
+            ), life
 
 
 def test_forgotten_token_is_fetched_anew_and_others_stay() -> None:

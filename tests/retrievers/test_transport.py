@@ -201,17 +201,24 @@ def test_redirect_is_not_followed() -> None:
         assert target.seen == []
 
 
-@pytest.mark.parametrize(
-    "host",
-    ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "017700000001", "[::ffff:127.0.0.1]", "[::1]", "0"],
-)
-def test_loopback_is_blocked_in_every_spelling(host: str) -> None:
-    with peer(reply()) as server:
-        response = ask(f"http://{host}:{server.port}/", policy=PUBLIC)
-        assert response.failure is Failure.BLOCKED
-        assert response.detail is not None
-        assert response.detail.startswith("not allowed to connect: ")
-        assert server.connections == 0
+def test_loopback_is_blocked_in_every_spelling() -> None:
+    for host in [
+        "127.0.0.1",
+        "localhost",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "017700000001",
+        "[::ffff:127.0.0.1]",
+        "[::1]",
+        "0",
+    ]:
+        with peer(reply()) as server:
+            response = ask(f"http://{host}:{server.port}/", policy=PUBLIC)
+            assert response.failure is Failure.BLOCKED, host
+            assert response.detail is not None, host
+            assert response.detail.startswith("not allowed to connect: "), host
+            assert server.connections == 0, host
 
 
 def test_allow_list_opens_what_it_names() -> None:
@@ -379,9 +386,8 @@ def test_nothing_to_ask_ends_at_once() -> None:
     assert list(exchange([], policy=ANYWHERE, concurrency=4)) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_header_cannot_smuggle_lines_and_its_value_stays_secret() -> None:
+    for name, value in [
         ("x", "a\r\nevil: 1"),
         ("x", "a\nb"),
         ("x", "a\0"),
@@ -394,12 +400,10 @@ def test_nothing_to_ask_ends_at_once() -> None:
         ("x", "\x7f"),
         ("x", "€"),
         ("x", "\ud800"),
-    ],
-)
-def test_header_cannot_smuggle_lines_and_its_value_stays_secret(name: str, value: str) -> None:
-    with pytest.raises(ValueError, match="header") as caught:
-        header_line(name, f"hunter2{value}")
-    assert "hunter2" not in str(caught.value)
+    ]:
+        with pytest.raises(ValueError, match="header") as caught:
+            header_line(name, f"hunter2{value}")
+        assert "hunter2" not in str(caught.value), name
 
 
 def test_failure_says_nothing_of_user_info_or_query() -> None:

@@ -242,9 +242,8 @@ def test_a_long_answer_is_cut_but_still_suggested_from() -> None:
     assert found[0]["response"] == {"hits": "data", "id": "id", "text": "text"}
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
+def test_of_cut_json_stays_what_came_whole() -> None:
+    for text, value in [
         ('{"a": [{"b": 1, "c": "x,]}"}, {"b": 2, "c"', {"a": [{"b": 1, "c": "x,]}"}]}),
         ('{"a": [1, 2, 3', {"a": [1, 2]}),
         ('{"a": "\\"}, {", "b": tr', {"a": '"}, {'}),
@@ -254,10 +253,8 @@ def test_a_long_answer_is_cut_but_still_suggested_from() -> None:
         ('{"a": 1]}', None),
         ("}{", None),
         ("[" * 100_000 + ",", None),
-    ],
-)
-def test_of_cut_json_stays_what_came_whole(text: str, value: Any) -> None:
-    assert parse_cut(text) == value
+    ]:
+        assert parse_cut(text) == value, text
 
 
 # --- asking --------------------------------------------------------------------------------------------------
@@ -288,9 +285,8 @@ def test_a_probe_that_says_nothing_is_a_trial_too() -> None:
     assert trial["outcome"] == "skipped"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "otherwise"),
-    [
+def test_reading_otherwise_is_told_from_asking_otherwise() -> None:
+    cases: list[tuple[dict[str, Any], bool]] = [
         ({}, False),
         ({"response": {"hits": "a", "id": "b"}, "scorer": {"scale": "cosine"}, "score_precision": 0.1}, False),
         ({"url": "http://127.0.0.1:2"}, True),
@@ -299,10 +295,9 @@ def test_a_probe_that_says_nothing_is_a_trial_too() -> None:
         ({"scorer": {"kind": "rerank", "url": "http://127.0.0.1:2"}}, True),
         ({"scorer": "rerank"}, True),
         ({"unknown": 1}, True),
-    ],
-)
-def test_reading_otherwise_is_told_from_asking_otherwise(overrides: dict[str, Any], otherwise: bool) -> None:  # noqa: FBT001 - a parameter
-    assert trials.changes_request(overrides) is otherwise
+    ]
+    for overrides, otherwise in cases:
+        assert trials.changes_request(overrides) is otherwise, overrides
 
 
 # --- over the API --------------------------------------------------------------------------------------------
@@ -433,9 +428,8 @@ def test_a_retriever_that_hangs_is_waited_for_as_long_as_it_says(tmp_path: Path)
         assert len(retriever.seen) == 1
 
 
-@pytest.mark.parametrize(
-    ("wish", "path"),
-    [
+def test_what_cannot_be_tried_is_refused_naming_the_field(tmp_path: Path) -> None:
+    wishes: list[tuple[dict[str, Any], str]] = [
         ({}, "query"),
         ({"query": " "}, "query"),
         ({"query": "q", "k": 0}, "k"),
@@ -443,14 +437,13 @@ def test_a_retriever_that_hangs_is_waited_for_as_long_as_it_says(tmp_path: Path)
         ({"query": "q", "retriever": {"slug": "other"}}, "slug"),
         ({"query": "q", "retriever": {"response": {"hits": "a[", "id": "id"}}}, "response.hits"),
         ({"query": "q", "retriever": {"tiemout": 3}}, "tiemout"),
-    ],
-)
-def test_what_cannot_be_tried_is_refused_naming_the_field(tmp_path: Path, wish: dict[str, Any], path: str) -> None:
+    ]
     with service(tmp_path) as (client, _):
         client.put("/v1/retrievers/search", json={"url": "http://127.0.0.1:1", "response": RESPONSE})
-        refused = client.post("/v1/retrievers/search/try", json=wish)
-        assert refused.status_code == 422, refused.text
-        assert path in [error["path"] for error in refused.json()["errors"]]
+        for wish, path in wishes:
+            refused = client.post("/v1/retrievers/search/try", json=wish)
+            assert refused.status_code == 422, refused.text
+            assert path in [error["path"] for error in refused.json()["errors"]], wish
 
 
 def test_an_unknown_retriever_is_not_found(tmp_path: Path) -> None:
