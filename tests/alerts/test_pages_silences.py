@@ -1,5 +1,6 @@
 """The pages of silences: which are on and what they keep back, made in a form that says first what it would do."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -32,7 +33,17 @@ NIGHT = {
 @pytest.fixture
 def pages(sqlite_store: Store) -> Site:
     """Give the pages over two checks, one of which fires."""
-    made = site(sqlite_store)
+    return _fired(sqlite_store)
+
+
+@pytest.fixture(scope="module")
+def read(shared_stores: Callable[[], Store]) -> Site:
+    """Give the same to those that only look, or are refused."""
+    return _fired(shared_stores())
+
+
+def _fired(store: Store) -> Site:
+    made = site(store)
     quiet = canary_page([canary("cat")], slug="quiet", suite="other", rules=[COVERAGE])
     made.world.apply(canary_page([canary("ant"), canary("bee")], rules=[{**COVERAGE, **AT_ONCE}, SOFT]), quiet)
     made.world.run()
@@ -62,8 +73,8 @@ def _rows(shown: Page) -> dict[str, str]:
 # --- what there is ---
 
 
-def test_without_silences_the_page_says_what_they_are_for(pages: Site) -> None:
-    shown = pages.page("/silences")
+def test_without_silences_the_page_says_what_they_are_for(read: Site) -> None:
+    shown = read.page("/silences")
     assert "No silences" in shown.text
     assert "what still fires at its end is notified then" in shown.text
 
@@ -126,38 +137,38 @@ def test_who_it_is_about_is_told_in_words() -> None:
 # --- the form ---
 
 
-def test_a_preview_names_the_checks_and_rules_before_anything_is_saved(pages: Site) -> None:
+def test_a_preview_names_the_checks_and_rules_or_says_that_nothing_would_be_silenced(read: Site) -> None:
     query = urlencode({**ONCE, "checks": "watch", "rules": "soft", "preview": "1"})
-    told = _section(pages.page(f"/new-silence?{query}"), "preview-title")
+    told = _section(read.page(f"/new-silence?{query}"), "preview-title")
     assert "1 of 2 checks: watch soft" in told
     assert "silenced now" not in told, "no alert of that rule is open"
     everything = urlencode({"slug": "x", "all": "on", "when": "once", "for": "1h", "preview": "1"})
-    told = _section(pages.page(f"/new-silence?{everything}"), "preview-title")
+    told = _section(read.page(f"/new-silence?{everything}"), "preview-title")
     assert "2 of 2 checks" in told
     assert "1 open alert would be silenced now: threshold-coverage of watch" in told
-    assert references.load_definitions(pages.world.store, "silence") == []
+    assert references.load_definitions(read.world.store, "silence") == []
 
     query = urlencode({**ONCE, "checks": "quiet", "rules": "soft", "preview": "1"})
-    assert "it would silence nothing" in _section(pages.page(f"/new-silence?{query}"), "preview-title")
+    assert "it would silence nothing" in _section(read.page(f"/new-silence?{query}"), "preview-title")
     query = urlencode({**ONCE, "checks": "nothing", "preview": "1"})
-    assert "There is no check 'nothing'." in _section(pages.page(f"/new-silence?{query}"), "preview-title")
+    assert "There is no check 'nothing'." in _section(read.page(f"/new-silence?{query}"), "preview-title")
 
 
-def test_a_preview_shows_the_next_windows_in_utc_with_summer_time_followed(pages: Site) -> None:
+def test_a_preview_shows_the_next_windows_in_utc_with_summer_time_followed(read: Site) -> None:
     query = urlencode({**NIGHT, "cron": "0 2 1 1,7 *", "preview": "1"})
-    shown = pages.page(f"/new-silence?{query}")
+    shown = read.page(f"/new-silence?{query}")
     moments = [one.get("datetime")[5:16] for one in shown.all("time")]
     assert {"01-01T01:00", "01-01T05:00", "07-01T00:00", "07-01T04:00"} == set(moments)
     assert len(moments) == 10
 
 
-def test_what_cannot_be_told_yet_is_said_in_the_preview_without_a_failure(pages: Site) -> None:
+def test_what_cannot_be_told_yet_is_said_in_the_preview_without_a_failure(read: Site) -> None:
     query = urlencode({"slug": "x", "when": "window", "cron": "every day", "duration": "4h", "preview": "1"})
-    shown = pages.page(f"/new-silence?{query}")
+    shown = read.page(f"/new-silence?{query}")
     assert "No preview yet: Cron expression: " in " ".join(_section(shown, "preview-title").split())
     assert shown.one("span", id="wrong-cron").text
     assert not shown.all("div", role="alert")
-    assert "Tick a scope" in pages.page("/new-silence").text
+    assert "Tick a scope" in read.page("/new-silence").text
 
 
 def test_a_silence_for_a_while_begins_at_once_and_ends_by_itself(pages: Site) -> None:
@@ -205,21 +216,21 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-def test_what_is_wrong_is_said_beside_the_field_and_nothing_saved(pages: Site) -> None:
+def test_what_is_wrong_is_said_beside_the_field_and_nothing_saved(read: Site) -> None:
     found: dict[str, str] = {}
     for fields, field, message in WRONG:
-        shown = page(_make(pages, **fields), 422)
+        shown = page(_make(read, **fields), 422)
         told, summary = shown.one("span", id=f"wrong-{field}").text, shown.one("div", role="alert").text
         if message not in told or "Nothing was saved" not in summary:
             found[str(fields)] = f"{told}; {summary}"
     assert found == {}
-    shown = page(_make(pages, checks=()), 422)
+    shown = page(_make(read, checks=()), 422)
     assert "Must say what it is about" in shown.one("div", role="alert").text
-    assert references.load_definitions(pages.world.store, "silence") == []
+    assert references.load_definitions(read.world.store, "silence") == []
 
 
-def test_what_was_typed_is_kept_when_it_is_refused(pages: Site) -> None:
-    shown = page(_make(pages, timezone="Mars/Olympus", reason="why not", rules="soft", severities=["warning"]), 422)
+def test_what_was_typed_is_kept_when_it_is_refused(read: Site) -> None:
+    shown = page(_make(read, timezone="Mars/Olympus", reason="why not", rules="soft", severities=["warning"]), 422)
     assert shown.one("input", name="reason").get("value") == "why not"
     assert shown.one("textarea", name="rules").text == "soft"
     ticked = [one.get("value") for one in shown.all("input", type="checkbox") if "checked" in one.attributes]
@@ -292,6 +303,6 @@ def test_what_people_wrote_is_only_text(pages: Site) -> None:
         assert all(script.get("src").startswith("/static/") for script in shown.all("script")), path
 
 
-def test_a_silence_there_is_not_is_not_found(pages: Site) -> None:
+def test_a_silence_there_is_not_is_not_found(read: Site) -> None:
     paths = ("/silences/nothing", "/silences/nothing/edit")
-    assert {pages.client().get(path).status_code for path in paths} == {404}
+    assert {read.client().get(path).status_code for path in paths} == {404}

@@ -345,10 +345,10 @@ def test_an_embedder_that_did_not_answer_neither_opens_nor_closes() -> None:
     assert (seen.measured, seen.severity, seen.good_beyond_margin) == (False, None, False)
 
 
-@pytest.mark.parametrize("kind", RuleKind)
-@pytest.mark.parametrize("change", [TransitionType.OPENED, TransitionType.RESOLVED])
-def test_every_kind_of_rule_has_a_summary(kind: RuleKind, change: TransitionType) -> None:
-    assert alert_summary(AlertFacts(check="docs", kind=kind, change=change)).startswith("docs: ")
+def test_every_kind_of_rule_has_a_summary() -> None:
+    for kind in RuleKind:
+        for change in (TransitionType.OPENED, TransitionType.RESOLVED):
+            assert alert_summary(AlertFacts(check="docs", kind=kind, change=change)).startswith("docs: "), kind
 
 
 def test_a_first_run_that_the_gate_would_fail_says_why_they_differ() -> None:

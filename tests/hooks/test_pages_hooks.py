@@ -1,6 +1,7 @@
 """The pages of hooks and deliveries: how they fare, made and changed in forms, tested, replayed; secrets stay so."""
 
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,17 @@ SECRETS = (SECRET, "services/T0/B0/private", ROUTING_KEY, "s3cret", "private-top
 @pytest.fixture
 def pages(sqlite_store: Store) -> Site:
     """Give the pages over a check whose alerts the hook `ops` of a file hears of."""
-    made = site(sqlite_store)
+    return _begun(sqlite_store)
+
+
+@pytest.fixture(scope="module")
+def read(shared_stores: Callable[[], Store]) -> Site:
+    """Give the same to those that only look, or are refused."""
+    return _begun(shared_stores())
+
+
+def _begun(store: Store) -> Site:
+    made = site(store)
     made.world.apply(canary_page([canary("ant"), canary("bee")], rules=[{**COVERAGE, **AT_ONCE}]))
     made.world.run()
     return made
@@ -122,18 +133,18 @@ def test_what_an_address_asks_for_is_not_shown_on_a_list(pages: Site) -> None:
     assert "https://hooks.test/in?…" in _row(pages.page("/hooks"), "chat")
 
 
-def test_a_hook_of_a_file_names_the_file_and_cannot_be_changed_here(pages: Site) -> None:
-    shown = pages.page("/hooks/ops")
+def test_a_hook_of_a_file_names_the_file_and_cannot_be_changed_here(read: Site) -> None:
+    shown = read.page("/hooks/ops")
     assert "Defined in canaries.yaml:1: change it there and apply." in shown.text
     assert not shown.all("a", href="/hooks/ops/edit")
-    assert pages.page("/hooks/ops/edit").one("fieldset").attributes.keys() >= {"disabled"}
-    assert "managed by canaries.yaml" in page(_change(pages, "ops", url="https://else.test/"), 409).text
-    assert pages.client().post("/hooks/ops/archive").status_code == 409
-    assert _body(pages, "ops")["url"] == "http://hook.test/"
+    assert read.page("/hooks/ops/edit").one("fieldset").attributes.keys() >= {"disabled"}
+    assert "managed by canaries.yaml" in page(_change(read, "ops", url="https://else.test/"), 409).text
+    assert read.client().post("/hooks/ops/archive").status_code == 409
+    assert _body(read, "ops")["url"] == "http://hook.test/"
 
 
-def test_what_there_is_not_is_not_found_and_a_kind_there_is_not_is_refused(pages: Site) -> None:
-    client = pages.client()
+def test_what_there_is_not_is_not_found_and_a_kind_there_is_not_is_refused(read: Site) -> None:
+    client = read.client()
     for path in ("/hooks/nothing", "/hooks/nothing/edit", "/hooks/ops?test=77", "/hooks/ops?test=x"):
         assert client.get(path).status_code == 404, path
     for kind in ("", "carrier-pigeon"):
@@ -202,9 +213,9 @@ def test_a_password_is_not_sent_to_another_address_than_it_was_stored_for(pages:
     assert _change(pages, url="http://elsewhere.test:9093", password="s3cret").status_code == 303
 
 
-def test_what_is_wrong_is_said_beside_the_field_and_what_was_typed_is_kept(pages: Site) -> None:
+def test_what_is_wrong_is_said_beside_the_field_and_what_was_typed_is_kept(read: Site) -> None:
     typed = {**FORMS["email"], "slug": "Ops!", "kind": "email", "port": "many", "to": "ops@example.org\nnobody"}
-    shown = page(pages.client().post("/new-hook", data=typed), 422)
+    shown = page(read.client().post("/new-hook", data=typed), 422)
     assert "lower-case letters, digits and hyphens, not 'Ops!'; try 'ops'" in shown.one("span", id="wrong-slug").text
     assert "must be a whole number, not text" in shown.one("span", id="wrong-port").text
     assert "must be one plain address" in shown.one("span", id="wrong-to").text
