@@ -39,8 +39,8 @@ def test_folders_of_any_name_hold_their_own_database(tmp_path: Path) -> None:
     for name in NAMES:
         listed = CliRunner().invoke(app, ["keys", "list", "--data-dir", str(tmp_path / name)])
         assert (listed.stdout.count("Z  "), name in listed.stdout) == (1, True), listed.output
-        migrated = CliRunner().invoke(app, ["migrate", "--data-dir", str(tmp_path / name)])
-        assert f"SQLite, {tmp_path / name / 'coalmine.db'}: has the schema already" in migrated.stdout
+    migrated = CliRunner().invoke(app, ["migrate", "--data-dir", str(tmp_path / NAMES[0])])
+    assert f"SQLite, {tmp_path / NAMES[0] / 'coalmine.db'}: has the schema already" in migrated.stdout
 
 
 def test_the_command_that_a_start_shows_names_the_folder_as_a_shell_reads_it(tmp_path: Path) -> None:

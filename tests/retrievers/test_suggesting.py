@@ -383,6 +383,6 @@ def test_a_deep_or_wide_answer_is_no_burden() -> None:
     for _ in range(200):
         deep = {"a": [deep]}
     assert suggest_mappings(deep) == []
-    wide = {f"k{at}": {"a": [{f"f{at}": at for at in range(300)}] * 3} for at in range(300)}
+    wide = {f"k{at}": {"a": [{f"f{at}": at for at in range(100)}] * 3} for at in range(100)}
     assert suggest_mappings(wide) == []
     assert best([{"text": PROSE[0], "id": at} for at in range(5_000)][:200]).hits == 200
