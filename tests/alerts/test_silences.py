@@ -1,7 +1,7 @@
 """Silences keep news back and nothing else; what still fires when they end is told once. And reminders, and why."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,9 +32,11 @@ from app.hooks.service import hooks
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
 from app.reports import metrics
+from tests.conftest import Databases
 from tests.support.api_service import CANARIES, api
 from tests.support.fakes import START, answered, hits
 from tests.support.living import until
+from tests.support.watched import made_once
 from tests.support.world import CHECK, COVERAGE, LINKS, World, canary, documents, page
 
 pytestmark = pytest.mark.databases
@@ -52,12 +54,15 @@ WARNING = Member(
 DECLINED = Receipt(ok=False, http_status=404, error="http_4xx", untaken=True)
 
 
-@pytest.fixture
-def world(sqlite_store: Store) -> World:
-    """Give a world of ten canaries and a rule that opens and closes at once."""
-    world = World(store=sqlite_store)
+def _begin(world: World) -> None:
     world.apply(PAGE)
-    return world
+
+
+@pytest.fixture
+def world(databases: Databases, stores: Callable[..., Store]) -> World:
+    """Give a world of ten canaries and a rule that opens and closes at once."""
+    url, clock = made_once(databases, _begin)
+    return World(store=stores(url), clock=clock)
 
 
 @pytest.fixture
