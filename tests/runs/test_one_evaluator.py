@@ -16,11 +16,11 @@ from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.base.values import Answer, EmbedderChange, Outcome, Ranking, Step
 from app.catalog.documents.documents import build_inputs
-from app.records.service import runs
-from app.records.service.plans import SHARD
+from app.records.service import plans, runs
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.service import trials
 from app.runs.service import rescoring
+from app.runs.service import runs as runs_service
 from app.runs.service.gate import choose_targets, measure
 from app.runs.service.runs import try_canary
 from app.scoring.runs import HistoryFacts, RunInputs, RunOutcome, build_responses, evaluate, score
@@ -29,6 +29,8 @@ from tests.support.fakes import START, FakeClock, answered, failed, hits
 from tests.support.migrated_files import write_migrated
 from tests.support.world import CHECK, RETRIEVER, World, documents, page
 
+SHARD = 50
+"""Canaries of a shard here; the first batch of the probe holds all of the last one, and two more hold the rest."""
 IDS = ("a", "b", "c", "d", "e")
 TEXTS = ("ash birch cedar", "elm fir", None)
 DOCUMENTS = ("file-1", "file-2", None)  # never an expected id: what is re-scored does not say that ids are documents
@@ -229,9 +231,12 @@ class Ways:
 
 
 @pytest.fixture(scope="module")
-def ways(tmp_path_factory: pytest.TempPathFactory) -> Ways:
-    """Give the maker of worlds."""
-    return Ways(tmp_path_factory.mktemp("ways"))
+def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
+    """Give the maker of worlds, with shards so small that a run of few canaries is cut into two."""
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (plans, runs_service):
+            patched.setattr(module, "SHARD", SHARD)
+        yield Ways(tmp_path_factory.mktemp("ways"))
 
 
 def _live(world: World) -> int:
