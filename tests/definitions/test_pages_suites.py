@@ -75,9 +75,11 @@ def test_a_suite_shows_what_each_canary_expects_and_how_it_stands(pages: Site) -
     assert "/checks/watch/canaries/ant" in {link.get("href") for link in pages.page("/suites/suite").all("a")}
 
 
-@pytest.mark.parametrize(
-    ("query", "keys"),
-    [
+def test_canaries_are_found_by_what_they_are_like(pages: Site) -> None:
+    pages.world.probe.answers["Who carries leaves?"] = answered(hits("noise"))
+    pages.world.probe.answers["Who lives on the moon?"] = answered(hits("noise", scores=[0.1]))
+    pages.world.run()
+    for query, keys in [
         ("text=CARRIES", ["ant"]),
         ("text=be", ["bee"]),
         ("tag=small", ["ant"]),
@@ -86,15 +88,10 @@ def test_a_suite_shows_what_each_canary_expects_and_how_it_stands(pages: Site) -
         ("state=healthy&category=simple_factual", ["bee"]),
         ("after=ant", ["bee", "none"]),
         ("tag=gone", []),
-    ],
-)
-def test_canaries_are_found_by_what_they_are_like(pages: Site, query: str, keys: list[str]) -> None:
-    pages.world.probe.answers["Who carries leaves?"] = answered(hits("noise"))
-    pages.world.probe.answers["Who lives on the moon?"] = answered(hits("noise", scores=[0.1]))
-    pages.world.run()
-    shown = pages.page(f"/suites/suite?{query}")
-    found = [link.text for link in shown.all("a") if link.get("href").startswith("/suites/suite/canaries/")]
-    assert found == keys
+    ]:
+        shown = pages.page(f"/suites/suite?{query}")
+        found = [link.text for link in shown.all("a") if link.get("href").startswith("/suites/suite/canaries/")]
+        assert found == keys, query
 
 
 def test_a_probe_that_failed_leaves_its_canary_unknown(pages: Site) -> None:
