@@ -478,7 +478,7 @@ def _drive(make_url: Callable[[], str], *, examples: int, steps: int) -> None:
 
 
 def test_the_alert_engine_keeps_its_promises_whatever_happens(databases: Databases) -> None:
-    _drive(databases.sqlite, examples=5, steps=35)
+    _drive(databases.sqlite, examples=4, steps=30)
 
 
 def test_it_keeps_them_on_postgresql(databases: Databases) -> None:

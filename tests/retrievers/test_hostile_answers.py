@@ -18,7 +18,7 @@ from app.retrievers.domain.retrievers import KEPT_CHARACTERS
 from app.retrievers.service import trials
 from tests.support.present import present
 
-LENGTH = 30_000
+LENGTH = 60_000
 PROSE = "Logs are kept for thirty days in the hot tier and for a year in the archive."
 SPARSE = [{f"a{at}": 1} for at in range(200)]
 

@@ -94,20 +94,19 @@ def test_a_run_takes_its_time_and_measures_everything(store: Store, per_second: 
     assert reason.endswith("refused and sent again")
 
 
-@pytest.mark.databases
-def test_three_checks_of_one_retriever_at_once_are_measured(store: Store) -> None:
+def test_three_checks_of_one_retriever_at_once_are_measured(sqlite_store: Store) -> None:
     limited = Limited(per_second=30, burst=5)
     with peer(limited) as server:
-        world = World(store=store)
+        world = World(store=sqlite_store)
         world.clock.now = datetime.now(UTC)
-        whole = _pages(server, 20)
+        whole = _pages(server, 12)
         checks = [{**whole["checks"][0], "slug": slug, "schedule": {"every": "31d"}} for slug in ("watch", *OTHERS)]
         world.apply({**whole, "checks": checks})
-        with _working(world, share_limits(store, _probe()), "only"):
+        with _working(world, share_limits(sqlite_store, _probe()), "only"):
             _wait_for_runs(world, "watch", *OTHERS)
     for slug in ("watch", *OTHERS):
         (run,) = _ended(world, slug)
-        assert (run["verdict"], run["canaries"]["measured"]) == ("healthy", 20)
+        assert (run["verdict"], run["canaries"]["measured"]) == ("healthy", 12)
     assert any(_slowed(run["reasons"]) for slug in ("watch", *OTHERS) for run in _ended(world, slug))
 
 
