@@ -38,10 +38,10 @@ class Reads:
             self._count_parsed()
         return read_body(kind, text, secrets_set)
 
-    def document(self, kind: type[Any], value: Any, *rest: Any, **more: Any) -> Any:
+    def document(self, kind: type[Any], value: Any) -> Any:
         """Parse a document, as suites have it done with each of their canaries."""
         self._count_parsed()
-        return parse_document(kind, value, *rest, **more)
+        return parse_document(kind, value)
 
     def _count_parsed(self) -> None:
         self.parsed += 1
