@@ -94,7 +94,7 @@ def test_queries_of_one_task_have_the_same_strata() -> None:
 
 def test_intervals_cover_the_true_recall_of_a_population() -> None:
     """80 queries drawn from a population with 5 relevant beyond the pool in 200 texts on average."""
-    random, covered, repetitions = np.random.default_rng(1), 0, 100
+    random, covered, repetitions = np.random.default_rng(1), 0, 300
     relevant = random.integers(1, 7, size=5_000)
     found = random.binomial(relevant, 0.7)
     beyond = random.poisson(1.5, size=(5_000, 2)) * (1, 2)

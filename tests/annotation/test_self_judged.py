@@ -131,7 +131,7 @@ def test_it_stands_beside_recall_wherever_that_is_shown(service: Api) -> None:
     assert "self-judged" not in service.client.get("/badge/docs.svg?measure=MRR").text
 
 
-@pytest.mark.parametrize("source", [None, "retriever:other"])
+@pytest.mark.parametrize("source", [None, "retriever:other", "task:gone"])
 def test_other_judgments_have_no_label(service: Api, source: str | None) -> None:
     service.docs(canaries=ticked(source), use="completeness")
     run = service.run()

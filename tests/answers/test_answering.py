@@ -84,7 +84,7 @@ def test_what_holds_is_written_only_where_it_changes(store: Store) -> None:
     assert len(before & now) == 1
 
 
-@pytest.mark.parametrize("outcome", [JudgeOutcome.DECLINED, JudgeOutcome.UNPARSABLE])
+@pytest.mark.parametrize("outcome", [one for one in JudgeOutcome if one is not JudgeOutcome.OK])
 def test_what_a_judge_does_not_say_is_undefined_and_asked_again(sqlite_store: Store, outcome: JudgeOutcome) -> None:
     it = answered_world(sqlite_store, answers_page(["ant", "bee"]))
     it.judge.outcome = outcome

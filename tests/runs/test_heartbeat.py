@@ -16,7 +16,7 @@ from tests.support.living import until
 from tests.support.world import LINKS, World, canary, page
 
 
-@pytest.mark.parametrize("error", [ValueError("a bug"), Crash()])
+@pytest.mark.parametrize("error", [ValueError("a bug"), MemoryError(), Crash()])
 def test_a_heartbeat_goes_on_after_any_error_and_tells_of_one_that_lasts(
     sqlite_store: Store, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:

@@ -67,14 +67,14 @@ def _assert_whole(world: World, run_id: int) -> None:
 # --- stopping ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batches", [0, 8])
+@pytest.mark.parametrize("batches", [0, 4, 8])
 def test_a_worker_that_stops_lets_go_and_another_carries_on_at_once(world: World, batches: int) -> None:
     claimed = _claimed(world)
     given = iter(range(batches))
     assert world.execute(claimed, "first", stopping=lambda: next(given, None) is None) is None
     staged = world.count("shards")["shards"]
     first_asked = len(world.probe.asked)
-    assert (staged, first_asked) == {0: (0, 25), 8: (2, 225)}[batches]
+    assert (staged, first_asked) == {0: (0, 25), 4: (1, 125), 8: (2, 225)}[batches]
     resumed = _taken_over(world, claimed.id)
     world.execute(resumed, "second")
     _assert_whole(world, claimed.id)
@@ -94,7 +94,7 @@ def _canaries_in(shards: int) -> int:
 # --- dying ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize("batch", [0, 1, 5, 9])
 def test_a_run_whose_worker_died_is_carried_on_by_another(world: World, batch: int) -> None:
     def die(number: int) -> None:
         world.clock.advance(1)
