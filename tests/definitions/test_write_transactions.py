@@ -24,7 +24,7 @@ from tests.support.counted_reads import counted_world
 from tests.support.fakes import START
 from tests.support.world import CHECK, World, canary, documents, page
 
-SMALL, LARGE = 10, 200
+SMALL, LARGE = 10, 300
 PROPOSALS = 5
 SLACK = 150
 """Calls more or less that a transaction may make, for caches that are filled or emptied: fewer than the canaries."""
