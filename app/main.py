@@ -26,12 +26,12 @@ from app.base.api.bodies import Gate, install_problems
 from app.base.api.requests import SubPath, path_of, require_free, take_turn
 from app.base.db import keys
 from app.base.db.engine import Store
+from app.base.db.keys import Vault
 from app.base.documents.parsing import canary_paths, canary_texts, read_secret
 from app.base.errors import CoalmineError, ConfigurationError, StoreUnavailableError
-from app.base.vault import Vault
 from app.catalog.documents.canary_files import Documents, config_hash, read_canary_files
-from app.catalog.service.edits import FILE
 from app.catalog.service.vault import open_vault
+from app.catalog.store import FILE
 from app.config import Settings
 from app.definitions.service import applying
 from app.diagnosis.service.diagnoses import OnDemand

@@ -36,13 +36,13 @@ import uvloop
 from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
 from app.base.db.files import migrate
-from app.base.documents.parsing import parse_document
+from app.base.db.keys import Vault
+from app.base.documents.fields import parse_document
 from app.base.values import Trigger
-from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service.edits import API
+from app.catalog.store import API
 from app.definitions.service import applying
 from app.records.service.plans import Planner
 from app.retrievers.client.probe import RetrieverProbe

@@ -24,13 +24,13 @@ import sqlalchemy as sa
 
 from app.base.db.engine import Store, to_us
 from app.base.db.files import migrate
-from app.base.documents.parsing import parse_document
-from app.base.vault import Vault
+from app.base.db.keys import Vault
+from app.base.documents.fields import parse_document
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import references
-from app.catalog.service.edits import API
+from app.catalog.store import API
 from app.config import Settings
 from app.definitions.service import applying
 from app.hooks.documents import HookDocument

@@ -11,7 +11,7 @@ from app.alerts.service import views as alert_views
 from app.alerts.service.explanations import CheckAlerting
 from app.base.api.bodies import LARGEST_ID, AcknowledgeRequest, Before, Limit, OptionalContent, Page, Slug, body_schema
 from app.base.api.requests import StoreDep, refuse_unknown_parameters
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.views import id_number
 from app.hooks.domain import AlertDetail
 

@@ -27,7 +27,7 @@ from app.base.addresses import hook_remedy
 from app.base.api.bodies import AcknowledgeRequest
 from app.base.api.requests import StoreDep, read_form, takes_form, wake
 from app.base.db.engine import Store, to_us
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.texts import LATENCY_NAMES, counted, outcome_word, seconds_text
 from app.base.values import Cause, RuleKind, Severity

@@ -41,8 +41,7 @@ from app.base.api.bodies import (
 )
 from app.base.api.requests import StoreDep, expensive, needs, refuse_unknown_parameters, wake
 from app.base.db.keys import Scope
-from app.base.documents.fields import SLUG
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import SLUG, parse_document
 from app.base.errors import InvalidInputError, Problem, UnsupportedError
 from app.base.texts import Source
 from app.definitions.api import sent_document

@@ -17,7 +17,7 @@ from app.annotation.views import AdoptionView, NextItem, TaskState, TaskView
 from app.base.api.requests import Form, FormInput, StoreDep, expensive, needs, sub_path, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Identity, Scope
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.web.forms import follow_form, has_scope, parse_list, parse_number
 from app.base.web.rendering import render

@@ -12,7 +12,7 @@ from app.answers.service import answering, labels
 from app.base.api.bodies import After, Content, Limit, Page, answers_with, body_schema
 from app.base.api.requests import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.base.db.keys import Scope
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.catalog.service import references
 from app.definitions.api import JudgeView, definition_page, definition_shape, put_definition
 from app.definitions.service import definitions

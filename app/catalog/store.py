@@ -16,22 +16,47 @@ from sqlalchemy import Connection
 
 from app.base.db.engine import blocks, insert_new, insert_one, insert_selected, new_ids, read_body
 from app.base.db.rows import StagedRows, numbers, row_table, staged_table
-from app.base.documents.parsing import parse_document
-from app.base.errors import InvalidInputError
+from app.base.documents.fields import parse_document
+from app.base.errors import FileManagedError, InvalidInputError
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.tables import canaries, canary_versions, definition_versions, definitions, suite_versions
 from app.scoring.suites import Member, UnusableSuiteError, suite_hash
 
+FILE, API = "file", "api"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class Owned:
+    """What a canary file or the API owns."""
+
+    managed_by: str
+    source: str | None
+    """File and line, where a file owns it."""
+    archived_at: int | None
+
+    @property
+    def is_file_managed(self) -> bool:
+        """Whether a file owns it, and it is not archived."""
+        return self.managed_by == FILE and self.archived_at is None
+
+    def ownership_note(self, managed_by: str) -> str | None:
+        """Return a note on a change of ownership; None = the owner stays."""
+        return None if self.managed_by == managed_by else f"taken over from the {self.managed_by}"
+
+
+def refuse_file_managed(owned: Owned | None, name: str) -> None:
+    """Raise FileManagedError for what a file owns."""
+    if owned is not None and owned.is_file_managed:
+        raise FileManagedError(f"{name} is managed by {owned.source}; change it there and apply")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition(Owned):
     """A suite, retriever, check, hook or silence with its current version."""
 
     id: int
     kind: str
     slug: str
-    managed_by: str
-    source: str | None
     version_id: int
     revision: int
     hash: str
@@ -39,7 +64,6 @@ class Definition:
     secrets: bytes | None
     created_at: int
     updated_at: int
-    archived_at: int | None
     disabled_reason: str | None
 
 
@@ -121,6 +145,14 @@ def lock_definition(connection: Connection, definition_id: int) -> None:
 
 
 _LOCK = sa.select(definitions.c.id).where(definitions.c.id == sa.bindparam("id")).with_for_update(key_share=True)
+
+
+def fields_changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the fields that differ; stored bodies have defaults for fields newer than them.
+
+    A different hash alone is no change: an older release may have computed it differently.
+    """
+    return tuple(name for name in sorted({*before, *after}) if before.get(name) != after.get(name))
 
 
 def version_body(connection: Connection, version_id: int) -> Content:
@@ -284,16 +316,13 @@ def replace_encrypted(connection: Connection, tokens: Sequence[tuple[int, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryHead:
+class CanaryHead(Owned):
     """A canary of a suite with its current version, without its body."""
 
     id: int
     key: str
-    managed_by: str
-    source: str | None
     version_id: int
     hash: str
-    archived_at: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

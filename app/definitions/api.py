@@ -30,9 +30,8 @@ from app.base.api.bodies import (
 from app.base.api.requests import StoreDep, VaultDep, needs, refuse_unknown_parameters, wake
 from app.base.db import keys
 from app.base.db.keys import Identity, Scope
-from app.base.documents.fields import Document
+from app.base.documents.fields import AnyDocument, Document, parse_document
 from app.base.documents.http_fields import AUTH_KINDS, AUTH_SECRETS
-from app.base.documents.parsing import AnyDocument, parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.views import time_text
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
@@ -51,9 +50,8 @@ from app.catalog.domain import (
     SuiteView,
 )
 from app.catalog.service import edits, suites
-from app.catalog.service.edits import FILE
 from app.catalog.service.references import load_canaries, load_canary, load_definition, load_definitions
-from app.catalog.store import CanaryRow, Definition
+from app.catalog.store import FILE, CanaryRow, Definition
 from app.definitions.service import applying, definitions
 from app.hooks.documents import HOOK_SECRETS, HookDocument
 from app.hooks.service import hooks as hook_views

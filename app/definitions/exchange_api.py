@@ -15,8 +15,7 @@ from app.base.api.bodies import Content, SuiteFiles, YamlResponse, json_body, re
 from app.base.api.requests import StoreDep, VaultDep, expensive, needs, refuse_unknown_parameters, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
-from app.base.documents.fields import one_line
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import one_line, parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import Source
 from app.catalog.documents.canary_files import CanaryFile, Documents, join_pages, read_canary_files
@@ -27,7 +26,7 @@ from app.catalog.exchange.csv import parse_columns
 from app.catalog.exchange.suite_builder import Limits, SuiteBuilder, parse_grades
 from app.catalog.service import references
 from app.catalog.service import suites as suite_plans
-from app.catalog.service.edits import API
+from app.catalog.store import API
 from app.definitions.api import only_reads
 from app.definitions.service import applying, definitions
 from app.hooks.service.hooks import notes_on_hooks

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Request
 from app.alerts.service import explanations, transitions
 from app.base.api.bodies import BaselineRequest, Content, NotNormalRequest, OptionalContent, body_schema
 from app.base.api.requests import StoreDep, refuse_unknown_parameters
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.detection.domain.views import BaselineView, SuggestedRules
 from app.detection.service import baselines
 

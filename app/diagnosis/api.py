@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from app.base.api.bodies import Before, Content, Limit, Page, ReanchorRequest, body_schema, text_answers
 from app.base.api.requests import StoreDep, expensive, refuse_unknown_parameters
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.values import ReportProgress
 from app.diagnosis.documents import quality_markdown
 from app.diagnosis.domain import DiagnosisView, QualityReport, ReanchorDecision, ReanchorState, ReanchorView

@@ -8,8 +8,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from app.base.api.bodies import After, Content, Limit, Page, answers_with, body_schema, list_schema, refusals
 from app.base.api.requests import StoreDep, VaultDep, expensive, needs, refuse_unknown_parameters, wake
 from app.base.db.keys import Scope
-from app.base.documents.fields import SLUG
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import SLUG, parse_document
 from app.definitions.api import sent_document
 from app.experiments.documents import (
     MOST_ITEMS,

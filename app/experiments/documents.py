@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, 
 from app.alerts.silences.documents import Moment
 from app.base.documents.fields import (
     Document,
+    Duration,
     Flag,
     ForeignText,
     Number,
@@ -19,8 +20,6 @@ from app.base.documents.fields import (
     Whole,
     field_error,
     field_errors,
-    parse_seconds,
-    seconds_within,
 )
 from app.comparison.domain import Side
 from app.experiments.domain import ExperimentPlan, ShadowHit
@@ -33,22 +32,7 @@ _LEAST_SHARE: Final = 0.001
 _LONGEST_WINDOW: Final = 90 * DAY
 
 UnitId = Annotated[Text, StringConstraints(max_length=200)]
-OutcomeWindow = Annotated[
-    float,
-    BeforeValidator(parse_seconds),
-    Field(allow_inf_nan=False),
-    seconds_within(1, _LONGEST_WINDOW),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "minimum": 1, "maximum": _LONGEST_WINDOW},
-                {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"},
-            ],
-            "description": "Seconds, or a duration such as 24h.",
-        },
-        mode="validation",
-    ),
-]
+OutcomeWindow = Annotated[float, Duration(1, _LONGEST_WINDOW, "Seconds, or a duration such as 24h.")]
 
 
 class ArmDocument(Document):

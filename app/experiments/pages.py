@@ -14,7 +14,7 @@ from app.annotation.pages import open_task
 from app.base.api.requests import Form, FormInput, StoreDep, takes_form
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import change_text
 from app.base.web.forms import follow_form, has_scope, parse_number, problems_by_field

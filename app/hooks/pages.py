@@ -32,7 +32,7 @@ from app.base.web.rendering import render
 from app.base.web.signing_in import safe_path
 from app.catalog.documents.documents import secret_names
 from app.catalog.service import references
-from app.catalog.service.edits import FILE
+from app.catalog.store import FILE
 from app.definitions.api import only_reads
 from app.definitions.pages.suites import list_setup_steps
 from app.definitions.service import definitions

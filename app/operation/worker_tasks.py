@@ -16,10 +16,10 @@ from app.annotation.service import results, tasks
 from app.answers.service import answering, labels
 from app.answers.service.answering import AnswerTools
 from app.base.db.engine import Store
+from app.base.db.keys import Vault
 from app.base.errors import LocalResourceError, StoreUnavailableError
 from app.base.jobs import JobQueue
 from app.base.jobs.values import Job, JobKind
-from app.base.vault import Vault
 from app.diagnosis.service import diagnoses
 from app.experiments.service import shadows
 from app.hooks.domain import Send

@@ -19,7 +19,7 @@ from app.base.api.requests import (
     refuse_unknown_parameters,
 )
 from app.base.db.keys import Scope
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import ForbiddenError
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.probes import EmbedderView, TrialView

@@ -30,7 +30,7 @@ from app.base.api.bodies import (
 )
 from app.base.api.requests import StoreDep, refuse_unknown_parameters, wake
 from app.base.db.keys import Identity
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.values import Category, Outcome, Reason, RunStatus, Trigger, Verdict
 from app.base.views import id_number
 from app.records.domain import ResultView, RunView

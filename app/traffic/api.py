@@ -10,7 +10,7 @@ from app.annotation.views import TaskDetail
 from app.base.api.bodies import Content, Limit, OptionalContent, Page, body_schema, refusals
 from app.base.api.requests import StoreDep, VaultDep, expensive, needs, refuse_unknown_parameters, wake
 from app.base.db.keys import Scope
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.traffic import service as traffic
 from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest
 from app.traffic.domain import ForgottenTraffic, ReceivedTraffic, SuggestionView, TrafficReachView, TrafficView

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, Response
 from app.base.api.requests import Form, FormInput, StoreDep, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.web.forms import follow_form, parse_number
 from app.base.web.rendering import render

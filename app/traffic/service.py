@@ -21,13 +21,13 @@ from app.annotation.documents import TaskDocument
 from app.annotation.service import tasks
 from app.annotation.views import TaskDetail
 from app.base.db.engine import Connection, ReceivedPart, Store, answer_before, blocks, cached, from_us, to_us
-from app.base.documents.parsing import parse_document
+from app.base.db.keys import Vault
+from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.texts import Source, counted
 from app.base.values import Answer, Category, Outcome
-from app.base.vault import Vault
 from app.base.views import rounded, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument

@@ -25,7 +25,7 @@ from app.alerts.service import notifications
 from app.alerts.silences.documents import SilenceDocument
 from app.alerts.tables import alerts, incidents, transitions
 from app.base.db.engine import Store, from_us
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError
 from app.base.values import Outcome
 from app.catalog import store as catalog

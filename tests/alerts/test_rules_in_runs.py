@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.values import Answer, Outcome
 from app.catalog.documents.canary_documents import SuiteDocument

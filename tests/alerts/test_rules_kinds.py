@@ -9,7 +9,7 @@ import pytest
 
 from app.alerts.documents import rules_in_force
 from app.alerts.domain.rules import NO_FACTS, Alarm, RunFacts, condition, silent_rules
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
 from app.base.values import Aggregates, Bound, Percentile, Reason, Rule, RuleKind, Severity, Verdict
 from app.catalog.documents.documents import CheckDocument

@@ -19,13 +19,13 @@ from app.alerts.service import views as alert_views
 from app.alerts.silences import service
 from app.alerts.silences.documents import SilenceDocument, WindowDocument
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
 from app.base.values import RuleKind, Severity
 from app.catalog.documents.canary_files import Documents, read_canary_files, silence_notes
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import references
-from app.catalog.service.edits import API, FILE
+from app.catalog.store import API, FILE
 from app.definitions.service import applying, definitions
 from app.hooks.domain import Receipt
 from app.hooks.service import hooks

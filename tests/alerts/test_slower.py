@@ -13,7 +13,7 @@ from app.alerts.domain.rules import RunFacts, SlowerLimits, condition, default_s
 from app.alerts.domain.summaries import AlertFacts, alert_advice, alert_summary
 from app.alerts.service import explanations, transitions
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
 from app.base.values import Aggregates, Answer, Outcome, Rule, RuleKind, Severity
 from app.catalog.documents.documents import CheckDocument

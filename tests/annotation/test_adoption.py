@@ -18,7 +18,7 @@ from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.texts import Source
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.service import edits, references
-from app.catalog.service.edits import FILE
+from app.catalog.store import FILE
 from tests.support.annotation_tasks import Desk
 from tests.support.present import present
 

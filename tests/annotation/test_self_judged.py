@@ -14,8 +14,8 @@ from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment
 from app.catalog.domain import are_self_judged, collect_sources, is_own_pool, labelled
 from app.catalog.service import references
-from app.catalog.service.edits import FILE
 from app.catalog.service.suites import is_self_judged
+from app.catalog.store import FILE
 from app.cli import app
 from app.hooks.notices import notice_text
 from tests.support.annotation_tasks import Desk

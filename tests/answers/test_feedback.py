@@ -9,7 +9,7 @@ from app.answers.documents import FeedbackRequest
 from app.answers.domain.judges import ReceivedFeedback
 from app.answers.service import answering
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, NotFoundError
 from app.operation.service import retention
 from tests.support.answered_world import Answered, answered_world, answers_page

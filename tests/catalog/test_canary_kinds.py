@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Canary, Category, Judgment, Outcome, Ranking, Reason
 from app.catalog.documents.canary_documents import CanaryDocument

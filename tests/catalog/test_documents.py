@@ -6,8 +6,15 @@ import pytest
 from pydantic import create_model
 
 from app.alerts.documents import rules_in_force
-from app.base.documents.fields import CANARY_KEY, SLUG, Document, format_duration, parse_duration, suggest_name
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import (
+    CANARY_KEY,
+    SLUG,
+    Document,
+    format_duration,
+    parse_document,
+    parse_duration,
+    suggest_name,
+)
 from app.base.errors import InvalidInputError
 from app.base.schedules import Schedule
 from app.base.values import Bound, Canary, Category, Judgment, Rule, RuleKind

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from app.base.db.engine import Connection, Store
-from app.base.documents.parsing import parse_document
+from app.base.db.keys import Vault
+from app.base.documents.fields import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
 from app.base.values import RunStatus
-from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import edits, references
-from app.catalog.service.edits import API, FILE
+from app.catalog.store import API, FILE
 from app.definitions.service import applying, definitions
 from app.hooks.documents import HookDocument
 from tests.support.blocking import begin, overtaken

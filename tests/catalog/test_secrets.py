@@ -16,9 +16,9 @@ from typer.testing import CliRunner, Result
 
 from app.base.db.engine import Store
 from app.base.db.files import lock_for_serving, lock_for_work
-from app.base.documents.parsing import parse_document
+from app.base.db.keys import Vault
+from app.base.documents.fields import FILE_TWINS, parse_document
 from app.base.errors import ConfigurationError, InvalidInputError
-from app.base.vault import Vault
 from app.catalog.documents.canary_export import canary_file_schema, exported_secrets, write_canary_file
 from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.catalog.documents.documents import (
@@ -351,7 +351,10 @@ def test_every_secret_may_be_in_a_file() -> None:
 
 
 def test_the_schema_knows_the_files_too() -> None:
-    jsonschema.Draft202012Validator(canary_file_schema()).validate(yaml.safe_load(TWINS))
+    schema = canary_file_schema()
+    jsonschema.Draft202012Validator(schema).validate(yaml.safe_load(TWINS))
+    properties = {name for part in schema["$defs"].values() for name in part.get("properties", ())}
+    assert {name for name in properties if name.endswith("_file")} == FILE_TWINS | {"url_file"}
 
 
 def test_no_file_is_read_for_a_text_from_the_network() -> None:

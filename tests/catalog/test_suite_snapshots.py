@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.base.db.engine import ByteCache
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import references, suites
 from app.definitions.service import definitions

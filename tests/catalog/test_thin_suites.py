@@ -10,7 +10,7 @@ from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment
 from app.catalog.documents.canary_files import suite_notes
 from app.catalog.service import suites
-from app.catalog.service.edits import API, FILE
+from app.catalog.store import API, FILE
 from app.cli import app
 from app.scoring.suites import FEWEST_PER_TOPIC, canaries_for, coverage_note, power_of, smallest_fraction
 from tests.support.api_service import CANARIES, api

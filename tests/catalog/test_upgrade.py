@@ -13,13 +13,13 @@ from fastapi import FastAPI
 
 from app.base.db.engine import Store
 from app.base.db.files import migrate
-from app.base.vault import Vault
+from app.base.db.keys import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument
 from app.catalog.documents.canary_files import read_canary_files
 from app.catalog.documents.documents import CheckDocument, read_body
 from app.catalog.service import references
-from app.catalog.service.edits import FILE
+from app.catalog.store import FILE
 from app.config import Settings
 from app.definitions.service import applying
 from app.main import Service, create_app, open_service

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.base.documents.parsing import parse_document
-from app.base.vault import Vault
+from app.base.db.keys import Vault
+from app.base.documents.fields import parse_document
 from app.definitions.service import definitions
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument

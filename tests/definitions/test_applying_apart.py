@@ -12,11 +12,12 @@ import sqlalchemy as sa
 
 from app.base.api.bodies import SuiteFiles
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.service import edits, references
-from app.catalog.service.edits import API, ATTEMPTS
+from app.catalog.service.edits import ATTEMPTS
+from app.catalog.store import API
 from app.definitions.exchange_api import from_files
 from app.definitions.service import applying, definitions
 from app.hooks.documents import HookDocument

@@ -8,15 +8,16 @@ import sqlalchemy as sa
 import yaml
 
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
 from app.base.values import RunStatus
 from app.catalog.documents import canary_export
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import edits, references
-from app.catalog.service.edits import API, FILE, Change
+from app.catalog.service.edits import Change
 from app.catalog.service.suites import freeze_suite, load_suite
+from app.catalog.store import API, FILE
 from app.catalog.tables import definition_versions
 from app.definitions.service import applying, definitions
 from app.hooks.documents import HookDocument

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from app.base.db.engine import Connection, Store, to_us
-from app.base.documents.parsing import parse_document
+from app.base.db.keys import Vault
+from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError
-from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.service import references
-from app.catalog.service.edits import API, definition_content
+from app.catalog.store import API
 from app.definitions.service import definitions
+from app.definitions.service.definitions import stored_content
 from app.retrievers.documents.retrievers import RetrieverDocument
 from tests.support.blocking import overtaken
 from tests.support.fakes import START
@@ -106,7 +107,7 @@ def test_a_change_waits_for_the_one_it_could_be_overtaken_by(postgresql_store: S
     )
 
     def meanwhile(connection: Connection) -> None:
-        content = definition_content(vault, document(ELSEWHERE, "other"))
+        content = stored_content(vault, document(ELSEWHERE, "other"))
         catalog.save_definition(
             connection, "retriever", "search", content, managed_by=API, source=None, now=to_us(START)
         )

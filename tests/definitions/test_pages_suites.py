@@ -11,7 +11,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.values import Outcome
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_files import read_canary_files

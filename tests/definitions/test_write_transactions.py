@@ -8,12 +8,12 @@ import pytest
 
 from app.alerts.service import transitions
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import edits, references, suites
-from app.catalog.service.edits import API, FILE
+from app.catalog.store import API, FILE
 from app.definitions.service import applying, definitions
 from app.detection.service import baselines
 from app.diagnosis import store as diagnoses

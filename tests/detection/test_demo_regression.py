@@ -9,7 +9,7 @@ from app import USER_AGENT
 from app.base.db.engine import Store
 from app.base.values import Trigger
 from app.catalog.documents.canary_files import read_canary_files
-from app.catalog.service.edits import FILE
+from app.catalog.store import FILE
 from app.config import load_settings
 from app.definitions.service import applying
 from app.demo.server import create_demo

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, NotFoundError
 from app.experiments.documents import ExperimentDocument, ExposureBatch, OutcomeBatch
 from app.experiments.domain import ExperimentState, assign_arm

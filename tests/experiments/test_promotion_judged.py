@@ -9,7 +9,7 @@ from app.annotation.documents import TaskDocument
 from app.annotation.service import tasks
 from app.answers.service import labels
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.texts import Source
 from app.experiments.documents import PromotionDocument
 from app.experiments.domain import Gate, GateName, GateResult

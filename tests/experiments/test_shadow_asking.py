@@ -11,7 +11,7 @@ from app.base.db.engine import Store, to_us
 from app.base.jobs import at_hand
 from app.base.jobs.values import JobKind
 from app.base.values import Answer, Outcome
-from app.catalog.service.edits import API
+from app.catalog.store import API
 from app.definitions.service import applying
 from app.experiments import store as rows
 from app.experiments.documents import HitDocument, ShadowDocument, ShadowPair

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.base.db.engine import RECEIVED_BEFORE, Store
+from app.base.db.keys import Vault
 from app.base.errors import ConflictError, InvalidInputError
-from app.base.vault import Vault
 from app.experiments.documents import HitDocument, ShadowPair
 from app.experiments.domain import compare_pair, is_asked
 from app.experiments.service import shadows

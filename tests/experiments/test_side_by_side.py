@@ -12,9 +12,9 @@ from app.annotation.service import results, tasks
 from app.annotation.store import PairItem
 from app.annotation.views import NextItem
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
-from app.catalog.service.edits import API
+from app.catalog.store import API
 from app.definitions.service import applying
 from app.experiments.documents import HitDocument, ShadowDocument, ShadowPair
 from app.experiments.domain import ComparedPair, count_preferences

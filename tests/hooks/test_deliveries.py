@@ -13,8 +13,8 @@ from standardwebhooks.webhooks import Webhook
 
 from app.base.addresses import hook_policy, parse_allow
 from app.base.db.engine import Store
+from app.base.db.keys import Vault
 from app.base.errors import ConflictError, NotFoundError
-from app.base.vault import Vault
 from app.catalog.service import references
 from app.catalog.tables import definition_versions
 from app.hooks.client.webhook import Sender, send_webhook

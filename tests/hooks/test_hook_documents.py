@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
 from app.catalog.documents.canary_export import canary_file_schema, exported_secrets, write_canary_file
 from app.catalog.documents.canary_files import Documents, read_canary_files

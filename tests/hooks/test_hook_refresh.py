@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from app.base.db.engine import Store
+from app.base.db.keys import Vault
 from app.base.errors import ConflictError
-from app.base.vault import Vault
 from app.hooks.domain import Hook, Message, Receipt, Send
 from app.hooks.service import deliveries, hooks
 from app.hooks.service.deliveries import SentDelivery

@@ -13,7 +13,7 @@ from app.base.addresses import hook_policy
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.catalog.service import references
-from app.catalog.service.edits import FILE
+from app.catalog.store import FILE
 from app.definitions.service import applying, definitions
 from app.hooks.client.webhook import Sender
 from app.hooks.documents import HookDocument

@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from app.base.api.bodies import DOCUMENTS, EXAMPLES, plain_names, plain_parameter, renamed, settings_name, titled
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from tests.support.api_service import api
 from tests.support.filled_service import app_of
 

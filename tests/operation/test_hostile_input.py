@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.base.addresses import hook_policy, retriever_policy
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
 from app.base.net.transfer import Request
 from app.catalog.documents.canary_documents import SuiteDocument

@@ -10,16 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.base.db.engine import Store
-from app.base.documents import fields
-from app.base.documents.parsing import NodeBudget, parse_document
+from app.base.db.keys import Vault
+from app.base.documents.fields import parse_document
+from app.base.documents.parsing import NodeBudget
 from app.base.errors import InvalidInputError, StoreUnavailableError
 from app.base.texts import REQUEST_LIMITS, JsonLimits, Source, excess_of
-from app.base.vault import Vault
+from app.catalog.documents import canary_documents
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.catalog.exchange import FORMATS
 from app.catalog.exchange.suite_builder import Limits, SuiteBuilder
-from app.catalog.service.edits import API
+from app.catalog.store import API
 from app.definitions.service import applying
 from tests.support.api_service import api
 from tests.support.fakes import START
@@ -131,7 +132,7 @@ def test_a_list_validated_in_blocks_has_the_problems_it_has_as_a_whole(monkeypat
         "canaries[7].expected_chunks[0].grade",
         "canaries[7].colour",
     }
-    monkeypatch.setattr(fields, "_BLOCK", 2)
+    monkeypatch.setattr(canary_documents, "_BLOCK", 2)
     assert problems_of(suite) == whole
     canaries[3:8] = canaries[:1]
     assert problems_of(suite) == [("canaries[3].key", "the key 'k0' is used twice")]
@@ -139,14 +140,14 @@ def test_a_list_validated_in_blocks_has_the_problems_it_has_as_a_whole(monkeypat
 
 def test_a_long_list_that_is_all_wrong_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[int] = []
-    adapter = fields._adapter(CanaryDocument)
+    adapter = canary_documents._adapter(CanaryDocument)
 
     class Counting:
         def validate_python(self, block: list[Any]) -> Any:
             checked.append(len(block))
             return adapter.validate_python(block)
 
-    monkeypatch.setattr(fields, "_adapter", lambda _model: Counting())
+    monkeypatch.setattr(canary_documents, "_adapter", lambda _model: Counting())
     assert len(problems_of({"slug": "s", "canaries": [{}] * 50_000})) == 101
     assert checked == [500]
 

@@ -20,8 +20,7 @@ from app.base.errors import ConfigurationError, StoreUnavailableError
 from app.base.values import Outcome
 from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument, content_hash
-from app.catalog.service.edits import FILE
-from app.catalog.store import Content
+from app.catalog.store import FILE, Content
 from tests.conftest import Databases
 from tests.support.fakes import answered, failed, hits
 from tests.support.world import CHECK, World, canary, page

@@ -17,8 +17,8 @@ from starlette.routing import Mount
 from app.base.db.files import lock_for_new_key, lock_for_serving, lock_for_work
 from app.base.errors import ConfigurationError
 from app.catalog.documents.canary_files import read_canary_files
-from app.catalog.service.edits import FILE
 from app.catalog.service.vault import KEY_FILE, open_vault
+from app.catalog.store import FILE
 from app.config import Settings
 from app.definitions.service import applying
 from app.main import create_app, open_service

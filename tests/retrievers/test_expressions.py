@@ -7,7 +7,7 @@ from typing import Any
 import jmespath
 import pytest
 
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
 from app.retrievers.client.columns import Path as CompiledPath
 from app.retrievers.client.requests import Reader

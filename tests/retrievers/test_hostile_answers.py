@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.texts import parse_cut
 from app.retrievers.client.probe import read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument

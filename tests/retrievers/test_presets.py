@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
 from app.retrievers.client.requests import Reader, json_template, url_template
 from app.retrievers.documents.requests import RESERVED, placeholders_in

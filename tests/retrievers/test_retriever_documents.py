@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.base.addresses import ApiKey, Basic, Bearer, OAuth2, SigV4
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
 from app.catalog.documents.canary_export import exported_secrets, write_canary_file
 from app.catalog.documents.canary_files import Documents, read_canary_files

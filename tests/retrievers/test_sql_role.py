@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from app.base.addresses import retriever_policy
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.retrievers.client.sql import SUPERUSER, SqlProbe
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.probes import TrialView

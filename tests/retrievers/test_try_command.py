@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.cli import app as cli
 from app.retrievers.client.probe import read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument

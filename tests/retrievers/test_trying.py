@@ -11,7 +11,8 @@ import pytest
 
 from app.base.db import keys
 from app.base.db.keys import Scope
-from app.base.documents.parsing import parse_document, read_secret
+from app.base.documents.fields import parse_document
+from app.base.documents.parsing import read_secret
 from app.base.errors import InvalidInputError
 from app.base.texts import parse_cut
 from app.base.values import Answer, Exchange, Outcome

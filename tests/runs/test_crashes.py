@@ -17,7 +17,7 @@ from app.alerts.service import notifications
 from app.alerts.silences.documents import SilenceDocument
 from app.alerts.tables import alerts, transitions
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.catalog.service import references
 from app.definitions.service import definitions
 from app.hooks.domain import Hook, Message, Receipt

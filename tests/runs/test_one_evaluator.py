@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.values import Answer, EmbedderChange, Outcome, Ranking, Step
 from app.catalog.documents.documents import build_inputs
 from app.records.service import plans, runs

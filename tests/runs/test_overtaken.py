@@ -7,21 +7,16 @@ from typing import Any
 import pytest
 
 from app.base.db.engine import Connection, Store, to_us
-from app.base.documents.parsing import parse_document
+from app.base.db.keys import Vault
+from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError
-from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.service import edits, references
-from app.catalog.service.edits import (
-    API,
-    definition_content,
-    plan_suite,
-    suite_content,
-    suite_definition,
-    write_suite_plan,
-)
+from app.catalog.service.edits import plan_suite, suite_content, suite_definition, write_suite_plan
+from app.catalog.store import API
 from app.definitions.service import definitions
+from app.definitions.service.definitions import stored_content
 from app.hooks.documents import HookDocument
 from tests.retrievers.test_pages_wizard import ANSWER, fields_of
 from tests.support.blocking import overtaken
@@ -186,7 +181,7 @@ def test_of_two_that_make_the_same_at_once_the_second_hears_of_the_first(postgre
     store, vault = postgresql_store, Vault("a key for tests alone")
 
     def make(connection: Connection) -> None:
-        content = definition_content(vault, hook("https://first.test/"))
+        content = stored_content(vault, hook("https://first.test/"))
         catalog.save_definition(connection, "hook", "chat", content, managed_by=API, source=None, now=to_us(START))
 
     with pytest.raises(ConflictError):

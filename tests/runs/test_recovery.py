@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from app.base.db.engine import Store
+from app.base.db.keys import Vault
 from app.base.values import Outcome, RunStatus, Verdict
-from app.base.vault import Vault
 from app.records.store.queue import ClaimedRun
 from app.runs.service import runs
 from tests.support.fakes import Crash, FakeClock, answered, failed, hits

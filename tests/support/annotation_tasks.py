@@ -10,9 +10,9 @@ from app.annotation.service import tasks
 from app.annotation.store import ItemRow
 from app.annotation.views import NextItem, TaskDetail
 from app.base.db.engine import Store, to_us
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.values import Answer, Outcome, Ranking
-from app.catalog.service.edits import API
+from app.catalog.store import API
 from app.definitions.service import applying
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from tests.support.present import present

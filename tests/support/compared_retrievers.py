@@ -19,11 +19,11 @@ from pydantic import BaseModel
 from scipy import sparse
 from typer.testing import CliRunner
 
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service.edits import API
+from app.catalog.store import API
 from app.cli import app as command_line
 from app.definitions.service import applying
 from app.demo.corpus import Chunk

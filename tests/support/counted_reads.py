@@ -13,7 +13,7 @@ from unittest.mock import patch
 import sqlalchemy as sa
 
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.catalog import store as catalog
 from app.catalog.documents.documents import read_body
 from tests.support.world import World

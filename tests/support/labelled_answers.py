@@ -13,7 +13,7 @@ from app.answers import store as rows
 from app.answers.domain.trust import CalibrationBody
 from app.answers.service import labels
 from app.base.db.engine import Store, to_us
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.catalog import store as catalog
 from tests.support.answered_world import Answered, answered_world, answers_page
 from tests.support.present import present

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.base.db.engine import Store
 from app.base.values import Answer, Outcome, Ranking
-from app.catalog.service.edits import API, FILE
+from app.catalog.store import API, FILE
 from app.definitions.service import applying
 from app.diagnosis.domain import DiagnosisView
 from app.diagnosis.service import diagnoses

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from app.annotation.documents import TaskDocument
 from app.annotation.service import tasks
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.experiments.documents import (
     ExperimentDocument,
     Exposure,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from app.base.addresses import retriever_policy
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.documents import CheckDocument
 from app.demo.corpus import BUNDLED, Chunk, read_corpus

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from app.annotation.domain import hash_share
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.values import Answer
 from app.comparison.service import comparisons
 from app.comparison.views import ComparisonPage

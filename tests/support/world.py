@@ -13,13 +13,14 @@ from app.alerts.service import transitions
 from app.alerts.service import views as alert_views
 from app.alerts.service.views import Links
 from app.base.db.engine import Store, to_us
+from app.base.db.keys import Vault
 from app.base.db.rows import metadata
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.values import Trigger
-from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import CanaryFile, Documents, Source
-from app.catalog.service.edits import FILE, Change
+from app.catalog.service.edits import Change
+from app.catalog.store import FILE
 from app.definitions.service import applying
 from app.hooks import store as outbox
 from app.hooks.domain import Send

@@ -12,15 +12,15 @@ import pytest
 
 from app.annotation import store as task_rows
 from app.base.db.engine import RECEIVED_BEFORE, Store, to_us
-from app.base.documents.parsing import parse_document
+from app.base.db.keys import Vault
+from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.texts import Source
 from app.base.values import Answer, Outcome, Ranking
-from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.service import edits, references
-from app.catalog.service.edits import API
+from app.catalog.store import API
 from app.definitions.service import applying, definitions
 from app.operation.service import retention
 from app.records.store import results

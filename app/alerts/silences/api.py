@@ -9,7 +9,7 @@ from app.alerts.silences.documents import SilenceDocument
 from app.base.api.bodies import After, Content, Limit, Page, answers_with, body_schema
 from app.base.api.requests import StoreDep, VaultDep, refuse_unknown_parameters, wake
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.catalog.service import references
 from app.definitions.api import DefinitionJson, SilenceView, definition_shape, with_name
 from app.definitions.service import definitions

@@ -16,12 +16,11 @@ from app.alerts.silences.documents import SilenceDocument, WindowDocument
 from app.alerts.silences.service import Preview, SilenceState
 from app.base.api.requests import Form, FormInput, StoreDep, VaultDep, read_fields, takes_form, wake
 from app.base.db.engine import Store
-from app.base.documents.fields import Control, duration_of
-from app.base.documents.parsing import parse_document
+from app.base.db.keys import Vault
+from app.base.documents.fields import Control, duration_of, parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.schedules import parse_schedule
 from app.base.values import Severity
-from app.base.vault import Vault
 from app.base.web.forms import (
     FormField,
     document_body,
@@ -33,8 +32,7 @@ from app.base.web.forms import (
 )
 from app.base.web.rendering import render
 from app.catalog.service import references
-from app.catalog.service.edits import FILE
-from app.catalog.store import Definition
+from app.catalog.store import FILE, Definition
 from app.definitions.service import definitions
 
 MOST_FIELDS: Final = 700

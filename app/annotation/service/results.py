@@ -46,7 +46,6 @@ from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, ChunkIdentity, JudgmentDocument
 from app.catalog.domain import task_source
 from app.catalog.service import edits
-from app.catalog.service.edits import is_file_managed
 from app.catalog.service.references import checks_in_force
 from app.catalog.store import CanaryRow
 from app.diagnosis.documents import judgment_name
@@ -345,7 +344,7 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
             left_out.append({"canary": canary.key, "reason": str(one)})
             continue
         judgments, view = one
-        if not is_file_managed(row):
+        if not row.is_file_managed:
             adopted.append(view)
             if not dry_run:
                 documents.append(judgments.canary.with_judgments(judgments.changed, judgments.added))

@@ -53,14 +53,13 @@ from app.annotation.views import (
     TaskView,
 )
 from app.base.db.engine import Connection, Store, to_us
-from app.base.db.keys import Identity
+from app.base.db.keys import Identity, Vault
 from app.base.documents.fields import MOST_PROBLEMS, one_line
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, require_found
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.texts import Source
 from app.base.values import Answer, Outcome, Ranking
-from app.base.vault import Vault
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.experiments import store as shadow_rows

@@ -59,10 +59,10 @@ from app.answers.store import (
     digest,
 )
 from app.base.db.engine import Connection, Store, to_us
-from app.base.documents.parsing import parse_document
+from app.base.db.keys import Vault
+from app.base.documents.fields import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.values import Canary, Outcome, Ranking
-from app.base.vault import Vault
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument, join_secrets

@@ -52,8 +52,8 @@ from app.answers.domain.trust import (
 from app.answers.service.answering import QUESTIONS_BLOCK, JudgeInUse, contexts_of, day_of, load_judge
 from app.answers.store import DrawnRow, DrawnVerdict, DrawRow
 from app.base.db.engine import Connection, Store, to_us
+from app.base.db.keys import Vault
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
-from app.base.vault import Vault
 from app.base.views import time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument

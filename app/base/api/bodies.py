@@ -28,8 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from app.base.api.requests import route_path
-from app.base.documents.fields import Document, Flag, Number, Text, Whole, field_error
-from app.base.documents.parsing import message_of, path_of
+from app.base.documents.fields import Document, Flag, Number, Text, Whole, field_error, message_of, path_of
 from app.base.errors import (
     BusyError,
     CoalmineError,

@@ -33,7 +33,7 @@ from starlette.types import Scope as AsgiScope
 
 from app.base.db import keys
 from app.base.db.engine import Store
-from app.base.db.keys import OPEN, Identity, Scope
+from app.base.db.keys import OPEN, Identity, Scope, Vault
 from app.base.documents.fields import MOST_PROBLEMS, did_you_mean
 from app.base.errors import (
     BusyError,
@@ -47,7 +47,6 @@ from app.base.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from app.base.vault import Vault
 
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "x-csrf-token"

@@ -1,8 +1,8 @@
-"""Types and widgets of the fields of documents, strict so that nothing is guessed: `yes` is not true, "5" is not 5.
+"""Documents: types and widgets of their fields, schedules, and sentences for people of what is wrong in one.
 
-One exception: a text that came out of a `${VARIABLE}` is read as the number or boolean its field asks for, because an
-environment holds only text. Documents of schedules stand at the end; which fields any other document has is defined in
-the documents' own modules.
+Strict, so that nothing is guessed: `yes` is not true, "5" is not 5. One exception: a text that came out of a
+`${VARIABLE}` is read as the number or boolean its field asks for, because an environment holds only text. No message
+quotes a value where a secret could stand. Which fields a document has is defined in its own module.
 """
 
 import hashlib
@@ -14,12 +14,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
 from enum import StrEnum
-from functools import cache, partial
-from typing import Annotated, Any, Final, Self
+from functools import partial
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, get_args
 from urllib.parse import urlsplit
 
+from annotated_types import GroupedMetadata
 from pydantic import (
     AfterValidator,
+    AliasChoices,
+    AllowInfNan,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -27,7 +31,6 @@ from pydantic import (
     GetJsonSchemaHandler,
     Strict,
     StringConstraints,
-    TypeAdapter,
     ValidationError,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
@@ -36,9 +39,11 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from app.base.errors import InvalidInputError, Problem
 from app.base.schedules import Schedule, parse_schedule
 
 MOST_PROBLEMS = 100  # a hostile body can hold millions
@@ -86,6 +91,28 @@ def hash_content(document: Document, lean: dict[str, Any], secrets: Iterable[str
             lean[name] = sorted(lean[name])
     meaning = _canonical([type(document).__name__, lean, sorted(secrets)])
     return hashlib.sha256(meaning.encode()).hexdigest()
+
+
+class SecretPart(Document):
+    """Base of `auth` and `tls`: an unknown key there may be a secret in the wrong place, and is never quoted."""
+
+    KNOWN: ClassVar[set[str]] = set()
+    """Every key that one of them knows."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_config: Any) -> None:
+        """Note the keys of another kind."""
+        cls.KNOWN.update(cls.model_fields)
+
+
+FILE_TWINS: Final = frozenset(
+    f"{key}_file"
+    for key in (
+        *("secret", "routing_key", "headers", "token", "key", "password", "client_secret", "secret_key"),
+        *("session_token", "certificate", "authority"),
+    )
+)
+"""Keys of canary files that name a file holding the value of the key without the ending."""
 
 
 class VariableText(str):
@@ -264,34 +291,35 @@ def check_seconds(
     raise field_error(f"{bounds}; {number} is read as {number} s{meant if isinstance(number, int) else ''}")
 
 
-def seconds_within(least: float, most: float) -> WrapValidator:
-    """Return the validator of a duration in seconds, or as a text such as `10s`, between these bounds."""
+@dataclass(frozen=True, slots=True)
+class Duration(GroupedMetadata):
+    """Marks seconds between two bounds, which may also be written as a text such as `10s`; kept to the millisecond."""
 
-    def check(value: Any, handler: ValidatorFunctionWrapHandler) -> float:
+    least: float
+    most: float
+    description: str
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the validators, and what the JSON Schema says."""
+        yield from (BeforeValidator(parse_seconds), Strict(), AllowInfNan(allow_inf_nan=False))
+        yield from (AfterValidator(lambda seconds: round(seconds, 3)), WrapValidator(self._check))
+        number = {"type": "number", "minimum": self.least, "maximum": self.most}
+        text = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"}
+        yield WithJsonSchema({"anyOf": [number, text], "description": self.description}, mode="validation")
+
+    def _check(self, value: Any, handler: ValidatorFunctionWrapHandler) -> float:
         seconds: float = handler(value)
-        check_seconds(value, seconds, least=least, most=most)
+        check_seconds(value, seconds, least=self.least, most=self.most)
         return seconds
 
-    return WrapValidator(check)
 
-
-Seconds = Annotated[
+Seconds = Annotated[float, Duration(0.1, 300, "Seconds, or a duration such as 10s.")]
+MaxAge = Annotated[
     float,
-    BeforeValidator(parse_seconds),
-    Strict(),
-    Field(allow_inf_nan=False),
-    AfterValidator(lambda seconds: round(seconds, 3)),
-    seconds_within(0.1, 300),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "minimum": 0.1, "maximum": 300},
-                {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"},
-            ],
-            "description": "Seconds, or a duration such as 10s.",
-        },
-        mode="validation",
-    ),
+    Duration(1, 316_224_000, "How old the newest of the top k hits may be: seconds, or a duration such as 2d."),
+]
+MaxLatency = Annotated[
+    float, Duration(0.001, 300, "How long an answer may take: seconds, or a duration such as 800ms.")
 ]
 
 
@@ -503,38 +531,6 @@ WindowLength = Annotated[str, duration_text(60, 31 * _DAY), DURATION_SCHEMA]
 Cron = Annotated[str, StringConstraints(max_length=256), AfterValidator(_cron)]
 Zone = Annotated[str, StringConstraints(max_length=64), AfterValidator(_zone)]
 
-_DURATION_SCHEMA = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"}
-MaxAge = Annotated[
-    float,
-    BeforeValidator(parse_seconds),
-    Strict(),
-    Field(allow_inf_nan=False),
-    AfterValidator(lambda seconds: round(seconds, 3)),
-    seconds_within(1, 316_224_000),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "number", "minimum": 1, "maximum": 316_224_000}, _DURATION_SCHEMA],
-            "description": "How old the newest of the top k hits may be: seconds, or a duration such as 2d.",
-        },
-        mode="validation",
-    ),
-]
-MaxLatency = Annotated[
-    float,
-    BeforeValidator(parse_seconds),
-    Strict(),
-    Field(allow_inf_nan=False),
-    AfterValidator(lambda seconds: round(seconds, 3)),
-    seconds_within(0.001, 300),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "number", "minimum": 0.001, "maximum": 300}, _DURATION_SCHEMA],
-            "description": "How long an answer may take: seconds, or a duration such as 800ms.",
-        },
-        mode="validation",
-    ),
-]
-
 
 class ScheduleDocument(Document):
     """When a check runs: `{every: 5m}`, or `{cron: "*/5 * * * *", timezone: Europe/Berlin}`."""
@@ -603,44 +599,191 @@ class ReportScheduleDocument(Document):
         return parse_schedule(cron=self.cron, timezone=self.timezone)
 
 
-_BLOCK = 500
+AnyDocument = TypeVar("AnyDocument", bound=Document)
 
 
-def in_blocks(model: type[Document]) -> BeforeValidator:
-    """Give the validator of a list of documents, to stand before the list's own.
+def parse_document(model: type[AnyDocument], data: Any) -> AnyDocument:
+    """Return the document `data` describes, or raise InvalidInputError with every problem and its path."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise InvalidInputError(problems_of(model, error.errors(include_url=False))) from None
 
-    Its items come out validated. Of a list with many problems only those of the first blocks are told.
+
+def problems_of(model: type[BaseModel], errors: Iterable[ErrorDetails]) -> list[Problem]:
+    """Return one problem per pydantic error of `model`, each with its path (`rules[0].critical`); at most 100.
+
+    Of one mapping, unknown keys like a known one come first and missing keys last: they are often the same mistake.
     """
-
-    def check(value: Any) -> Any:
-        if not isinstance(value, list | tuple) or len(value) <= _BLOCK:
-            return value
-        valid: list[Document] = []
-        wrong: list[InitErrorDetails] = []
-        for start in range(0, len(value), _BLOCK):
-            try:
-                valid += _adapter(model).validate_python(list(value[start : start + _BLOCK]))
-            except ValidationError as error:
-                wrong += [_moved(one, start) for one in error.errors(include_url=False)]
-            if len(wrong) > MOST_PROBLEMS:
-                break
-        if wrong:
-            raise ValidationError.from_exception_data("list", wrong)
-        return valid
-
-    return BeforeValidator(check)
-
-
-@cache
-def _adapter(model: type[Document]) -> TypeAdapter[Any]:
-    return TypeAdapter(list[model])  # type: ignore[valid-type] # a variable, which mypy takes for no type
+    first = list(islice(errors, MOST_PROBLEMS + 1))
+    mappings = {place: at for at, place in reversed(list(enumerate(error["loc"][:-1] for error in first)))}
+    ranked = [
+        (
+            mappings[error["loc"][:-1]],
+            (error["type"] == "missing") - (error["type"] == "extra_forbidden" and DID_YOU_MEAN in message),
+            Problem(message=message, path=path_of(place_of(error)) or None),
+        )
+        for error in first[:MOST_PROBLEMS]
+        for message in (message_of(model, error),)
+    ]
+    problems = [problem for *_, problem in sorted(ranked, key=lambda one: one[:2])]
+    return (
+        problems
+        if len(first) <= MOST_PROBLEMS
+        else [*problems, Problem(message="and more of the kind; mend these first")]
+    )
 
 
-def _moved(error: ErrorDetails, start: int) -> InitErrorDetails:
-    """Say an error of a block with its place in the whole list."""
-    position, *within = error["loc"]
-    kind: Any = error["type"]
-    context = error.get("ctx", {})
-    if kind == "invalid":  # ours: see fields.field_error
-        kind = PydanticCustomError("invalid", "{message}", {"message": error["msg"]})
-    return InitErrorDetails(type=kind, loc=(start + int(position), *within), input=error["input"], ctx=context)
+def place_of(error: ErrorDetails) -> Place:
+    """Return the place of a pydantic error, without an unknown key beside secrets, which may be one."""
+    place = error["loc"]
+    return place[:-1] if error["type"] == "extra_forbidden" and _may_be_secret(place) else place
+
+
+def path_of(place: Place) -> str:
+    """Text of a place: `canaries[2].expected_chunks[0].grade`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+
+
+def message_of(model: type[BaseModel], error: ErrorDetails) -> str:
+    """Message of an error, without the path."""
+    kind, limits, given = error["type"], error.get("ctx", {}), error["input"]
+    if kind == "extra_forbidden":
+        place = error["loc"]
+        message = _unknown_key(
+            str(place[-1]), _fields_at_place(model, place[:-1]), quotes_key=not _may_be_secret(place)
+        )
+    elif kind == "missing":
+        message = f"the key '{error['loc'][-1]}' is missing"
+    elif kind in _EXPECTED_TYPES:
+        fraction = kind == "int_type" and isinstance(given, float)
+        kind_given = "a fraction" if fraction else _type_name(given)
+        message = f"must be {_EXPECTED_TYPES[kind]}, not {kind_given}{_type_hint(kind, given)}"
+    elif kind in {"enum", "literal_error"}:
+        message = _choice_message(str(limits["expected"]), given)
+    elif kind == "string_pattern_mismatch":
+        value_text = f"'{_printable(given)}'" if given else "empty"
+        near = suggest_name(limits["pattern"], given)
+        message = f"must be {PATTERN_TEXTS.get(limits['pattern'], 'of the right form')}, not {value_text}"
+        message += f"; try '{near}'" if near else ""
+    elif kind == "too_long" and isinstance(given, str):
+        message = _LIMITS["string_too_long"].format_map(limits)
+    else:
+        message = _LIMITS[kind].format_map(limits) if kind in _LIMITS else error["msg"]
+        if kind == "less_than_equal" and limits["le"] == 1 and _LEAST_PERCENT <= given <= _PERCENT:
+            message += _write_instead(given / _PERCENT, f"{given:g}%")
+    return message
+
+
+def _may_be_secret(place: Place) -> bool:
+    """Whether the unknown key at the end of a place could be a secret put where its key belongs."""
+    key = str(place[-1])
+    return place[-2:-1] in {("auth",), ("tls",)} and key not in SecretPart.KNOWN and key not in FILE_TWINS
+
+
+def _unknown_key(key: str, fields: list[list[str]], *, quotes_key: bool) -> str:
+    """Message for an unknown key, with the nearest known one, or else all of them."""
+    if key in FILE_TWINS:
+        return f"'{key}' names a file of this server; only canary files may use it"
+    for names in fields:
+        if key in names[1:]:
+            return f"'{key}' is another name of '{names[0]}'; write one of the two"
+    if [key] in fields:
+        return f"'{key}' belongs to another kind"
+    names_there = [names[0] for names in fields]
+    near = did_you_mean(key, names_there) or (f"; known are: {', '.join(names_there)}" if names_there else "")
+    return (
+        f"unknown key '{_printable(key)}'{near}"
+        if quotes_key
+        else f"unknown key, not quoted as it may be a secret{near}"
+    )
+
+
+_PERCENT, _LEAST_PERCENT = 100, 5
+_NUMBER_TEXT = re.compile(r"([0-9]{1,9})(?:[.,]([0-9]{1,9}))? ?%|([0-9]{1,9}),([0-9]{1,9})")
+"""Numbers as people write them, though not as documents have them: `90%`, `0,9`."""
+_EXPECTED_TYPES = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+_LIMITS = {
+    "finite_number": "must be a finite number",
+    "greater_than": "must be greater than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be less than {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "string_too_long": "must be at most {max_length} characters long",
+    "string_too_short": "must be at least {min_length} characters long",
+    "too_long": "must have at most {max_length} entries",
+    "too_short": "must have at least {min_length} entries",
+}
+
+
+def _type_name(value: Any) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true or false"
+    for types, name in ((int | float, "a number"), (str, "text"), (list | tuple, "a list"), (Mapping, "a mapping")):
+        if isinstance(value, types):
+            return name
+    return f"a {type(value).__name__}"
+
+
+def _type_hint(kind: str, value: Any) -> str:
+    if kind == "string_type" and isinstance(value, bool | int | float):
+        return "; put it in quotes"
+    if kind == "bool_type" and isinstance(value, str) and value.lower() in {"yes", "no", "on", "off", "y", "n"}:
+        return f" ('{value}')"
+    spelled = _NUMBER_TEXT.fullmatch(value.strip()) if kind == "float_type" and isinstance(value, str) else None
+    if spelled:
+        number = float(f"{spelled[1] or spelled[3]}.{spelled[2] or spelled[4] or 0}")
+        return _write_instead(number / _PERCENT if spelled[1] else number, spelled[0])
+    return ""
+
+
+def _write_instead(number: float, spelled: str) -> str:
+    return f"; write {number:.6g} for {spelled}"
+
+
+def _choice_message(expected: str, value: Any) -> str:
+    options = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
+    near = did_you_mean(value, options) if isinstance(value, str) else ""
+    found = f"'{_printable(value)}'" if isinstance(value, str) else _type_name(value)
+    return f"must be one of {', '.join(options)}, not {found}{near}"
+
+
+def _printable(value: Any) -> str:
+    return "".join(character if character.isprintable() else "�" for character in one_line(str(value)))
+
+
+def _fields_at_place(model: type[BaseModel], place: Place) -> list[list[str]]:
+    """Return the names of each field of the documents that may stand at `place`, the preferred one first."""
+    models = [model]
+    for part in place:
+        if isinstance(part, str):
+            fields = (field for model in models for names, field in _named_fields(model) if part in names)
+            models = [inner for field in fields for inner in _nested_models(field.annotation)]
+    every = [names for model in models for names, _ in _named_fields(model)]
+    return [names for position, names in enumerate(every) if names not in every[:position]]
+
+
+def _named_fields(model: type[BaseModel]) -> list[tuple[list[str], FieldInfo]]:
+    return [
+        ([str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [field.alias or name], field)
+        for name, field in model.model_fields.items()
+        for alias in (field.validation_alias,)
+    ]
+
+
+def _nested_models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _nested_models(inner)]

@@ -32,8 +32,8 @@ from app.base.addresses import (
     Tls,
 )
 from app.base.documents.fields import (
-    Document,
     Place,
+    SecretPart,
     Text,
     Url,
     Widget,
@@ -118,7 +118,7 @@ def nothing_required(schema: dict[str, Any]) -> None:
     schema.pop("required", None)
 
 
-class _AuthDocument(Document):
+class _AuthDocument(SecretPart):
     model_config = ConfigDict(json_schema_extra=nothing_required)
 
 
@@ -218,7 +218,7 @@ _PemText = Annotated[str, StringConstraints(max_length=100_000)]
 PemCertificate = Annotated[_PemText, AfterValidator(_certificate)]
 
 
-class TlsDocument(Document):
+class TlsDocument(SecretPart):
     """PEM texts: our certificate with its key (mTLS), and an authority to trust in place of the system's."""
 
     certificate: PemCertificate | None = None
@@ -359,10 +359,6 @@ def apply_style(written: Any, style: Mapping[str, Any]) -> Any:
         if style["kind"] in {"bearer", "api_key"} and other in whole and field not in whole:
             whole[field] = whole.pop(other)
     return whole
-
-
-NAMES = frozenset(name for document in (*AUTH_KINDS.values(), TlsDocument) for name in document.model_fields)
-"""Every key `auth` and `tls` know; any other may be a secret in the wrong place, and is never quoted."""
 
 
 def endpoint_value(

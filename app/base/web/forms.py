@@ -13,12 +13,12 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
 from fastapi import Query, Request
 from fastapi.responses import RedirectResponse, Response
-from pydantic import BeforeValidator, StringConstraints
+from pydantic import StringConstraints
 from pydantic.fields import FieldInfo
 
 from app.base.api.requests import Form
 from app.base.db.keys import Scope
-from app.base.documents.fields import Control, Document, Widget, format_duration, parse_seconds, widgets_of
+from app.base.documents.fields import Control, Document, Duration, Widget, format_duration, widgets_of
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.texts import parse_json_text
 from app.base.values import Category, Outcome, Reason, Verdict
@@ -376,7 +376,7 @@ def _type_of(info: FieldInfo) -> _Type:
         shape=_shape(shape),
         item=_shape(inside[0]) if inside else str,
         is_nullable=len(plain) < len(parts),
-        is_duration=any(isinstance(one, BeforeValidator) and one.func is parse_seconds for one in marks),
+        is_duration=any(isinstance(one, Duration) for one in marks),
         length=next((one for one in lengths if one is not None), None),
         choices=_choices(shape),
     )

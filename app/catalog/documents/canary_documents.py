@@ -7,6 +7,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any, Final, Self
 
@@ -16,15 +17,18 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     StringConstraints,
+    TypeAdapter,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from app.base.documents.fields import (
     CANARY_KEY,
+    MOST_PROBLEMS,
     CanaryKey,
     Control,
     Document,
@@ -41,9 +45,8 @@ from app.base.documents.fields import (
     each_once,
     field_error,
     field_errors,
-    in_blocks,
+    parse_document,
 )
-from app.base.documents.parsing import parse_document
 from app.base.values import (
     DEFAULT_CATEGORY,
     DEFAULT_MIN_RELEVANCE,
@@ -347,6 +350,49 @@ class CanaryDocument(Document):
         if self.max_age is None or retriever.response.updated is not None:
             return None
         return f"can never be judged: retriever '{retriever.slug}' maps no 'updated' under 'response'"
+
+
+_BLOCK = 500
+
+
+def in_blocks(model: type[Document]) -> BeforeValidator:
+    """Give the validator of a list of documents, to stand before the list's own.
+
+    Its items come out validated. Of a list with many problems only those of the first blocks are told.
+    """
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, list | tuple) or len(value) <= _BLOCK:
+            return value
+        valid: list[Document] = []
+        wrong: list[InitErrorDetails] = []
+        for start in range(0, len(value), _BLOCK):
+            try:
+                valid += _adapter(model).validate_python(list(value[start : start + _BLOCK]))
+            except ValidationError as error:
+                wrong += [_moved(one, start) for one in error.errors(include_url=False)]
+            if len(wrong) > MOST_PROBLEMS:
+                break
+        if wrong:
+            raise ValidationError.from_exception_data("list", wrong)
+        return valid
+
+    return BeforeValidator(check)
+
+
+@cache
+def _adapter(model: type[Document]) -> TypeAdapter[Any]:
+    return TypeAdapter(list[model])  # type: ignore[valid-type] # a variable, which mypy takes for no type
+
+
+def _moved(error: ErrorDetails, start: int) -> InitErrorDetails:
+    """Say an error of a block with its place in the whole list."""
+    position, *within = error["loc"]
+    kind: Any = error["type"]
+    context = error.get("ctx", {})
+    if kind == "invalid":  # ours: see fields.field_error
+        kind = PydanticCustomError("invalid", "{message}", {"message": error["msg"]})
+    return InitErrorDetails(type=kind, loc=(start + int(position), *within), input=error["input"], ctx=context)
 
 
 class SuiteDocument(Document):

@@ -28,21 +28,16 @@ from app.base.documents.fields import (
     VariableText,
     did_you_mean,
     field_errors,
-    in_blocks,
-    one_line,
-)
-from app.base.documents.parsing import (
-    Located,
-    NodeBudget,
     message_of,
+    one_line,
     parse_document,
     path_of,
     place_of,
-    read_yaml,
 )
+from app.base.documents.parsing import Located, NodeBudget, read_yaml
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
-from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
+from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument, in_blocks
 from app.catalog.documents.documents import CheckDocument, content_hash, header_places, key_places
 from app.hooks.documents import HOOK_TEXTS, HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument

@@ -23,6 +23,7 @@ from app.alerts.silences.documents import SilenceDocument
 from app.answers.documents import JudgeDocument
 from app.answers.domain.judges import answer_measures
 from app.base.documents.fields import (
+    AnyDocument,
     Control,
     Document,
     Flag,
@@ -40,8 +41,10 @@ from app.base.documents.fields import (
     field_error,
     field_errors,
     hash_content,
+    parse_document,
 )
 from app.base.documents.http_fields import AUTH_SECRETS, TLS_TEXTS, origin_of
+from app.base.errors import InvalidInputError, Problem
 from app.base.limits import run_patience
 from app.base.schedules import first_interval
 from app.base.values import GROUNDING, JUDGED
@@ -356,6 +359,24 @@ def join_secrets(public: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[
         if mapping[key] is None and name in secrets:
             mapping[key] = secrets[name]
     return whole
+
+
+def parse_with_stored(
+    model: type[AnyDocument], body: Mapping[str, Any], *, before: Mapping[str, Any], secrets: Mapping[str, str]
+) -> AnyDocument:
+    """Return the document of a body whose nulls are filled from the stored `secrets` of the public JSON `before`.
+
+    Raises InvalidInputError for an invalid document, and where a stored secret would be sent to another address than it
+    was stored for: whoever may change an address could read it on a server of their own.
+    """
+    document = parse_document(model, join_secrets(body, secrets))
+    kept = [name for name in secret_names(body) if name in secrets]
+    after = document.data() if kept else {}
+    message = "a stored value is not sent to another address than the one it was stored for; enter the value again"
+    moved = [name for name in kept if destinations(after, name) != destinations(before, name)]
+    if moved:
+        raise InvalidInputError([Problem(path=name, message=message) for name in moved])
+    return document
 
 
 def replaced_secrets(whole: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from app.alerts.documents import rules_in_force
 from app.alerts.domain.rules import ANSWERED_RATIO
-from app.base.documents.fields import Document
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import Document, parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import Category, RuleKind
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument

@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
-from app.base.documents.fields import MOST_PROBLEMS, did_you_mean, one_line
-from app.base.documents.parsing import message_of, parse_document, path_of
+from app.base.documents.fields import MOST_PROBLEMS, did_you_mean, message_of, one_line, parse_document, path_of
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import REQUEST_LIMITS, Source, parse_json_text
 from app.base.values import MAX_GRADE, Category

@@ -1,13 +1,13 @@
-"""Edits: what saving would change, who may change it, and the suites and canaries that are saved.
+"""Edits of suites and their canaries: what saving would change, and saving it.
 
 A plan of a suite is made before the transaction that writes it, and again if another change came first: a hundred
-thousand canaries take seconds to compare and to serialise, and the transaction compares only a revision. Below: one
-change, the stored content of a definition, owners, and refusals. `definitions.service` saves all other kinds by these.
+thousand canaries take seconds to compare and to serialise, and the transaction compares only a revision.
+`definitions.service` saves all other kinds.
 """
 
 import dataclasses
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,38 +15,26 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from app.answers.documents import JudgeDocument
 from app.base.db.engine import Connection, Store, to_us
-from app.base.documents.fields import Document
 from app.base.errors import (
-    ConfigurationError,
     ConflictError,
-    FileManagedError,
-    InvalidInputError,
-    Problem,
-    UnendedIncidentsError,
 )
-from app.base.texts import counted
-from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.documents.documents import (
-    WITH_SECRETS,
-    content_hash,
-    destinations,
-    join_secrets,
-    secret_names,
-    split_secrets,
-)
 from app.catalog.service.references import refuse_named, require_canary, require_floors, require_suite
 from app.catalog.service.suites import SuiteOvertakenError
-from app.catalog.store import CanaryHead, CanaryToSave, Content, Definition, StagedCanaries
-from app.hooks import store as outbox
-from app.hooks.documents import HookDocument, receivers
-from app.retrievers.documents.retrievers import RetrieverDocument
+from app.catalog.store import (
+    API,
+    CanaryHead,
+    CanaryToSave,
+    Content,
+    Definition,
+    StagedCanaries,
+    fields_changed,
+    refuse_file_managed,
+)
 from app.scoring.suites import SuiteFloors
 
-FILE, API = "file", "api"
 ATTEMPTS: Final = 5
 NO_FLOORS: Final = SuiteFloors.of((), {})
 PlanT = TypeVar("PlanT")
@@ -112,7 +100,7 @@ def put_suite(
         if only_new and before is not None and before.archived_at is None:
             raise slug_taken_error(connection, "suite", slug)
         if document.canaries is None:
-            refuse_file_managed(before)
+            refuse_file_managed(before, f"suite '{slug}'")
 
     def write(planned: SuitePlan) -> bool:
         with store.write(planned.staged.tables) as connection:
@@ -181,7 +169,7 @@ def archive_canary(store: Store, suite: str, key: str, *, now: datetime) -> None
     with store.write() as connection:
         owner = require_suite(connection, suite)
         found = require_canary(catalog.list_canary_heads(connection, owner.id, keys=[key]), suite, key)
-        refuse_file_managed_canary(found, suite)
+        refuse_file_managed(found, f"canary '{suite}/{key}'")
         refuse_named(connection, suite, {key})
         catalog.touch_definition(connection, owner.id, to_us(now))
         catalog.archive_canaries(connection, [found.id], to_us(now))
@@ -295,11 +283,11 @@ def plan_suite(
     for key, canary in content.contents.items():
         before, name = rows.get(key), f"{slug}/{key}"
         fields = _changed_fields(before, canary, bodies)
-        if before is not None and managed_by == API and is_file_managed(before):
+        if before is not None and managed_by == API and before.is_file_managed:
             if repeats and not fields:
                 continue
             if refuse:
-                refuse_file_managed_canary(before, slug)
+                refuse_file_managed(before, f"canary '{name}'")
             changes.append(refused_change("canary", name, before, fields))
             continue
         change, source = _canary_change(name, before, fields, managed_by), content.sources.get(key)
@@ -348,7 +336,7 @@ def _changed_fields(
 def _canary_change(name: str, before: CanaryHead | None, fields: tuple[str, ...], managed_by: str) -> Change | None:
     if before is None or before.archived_at is not None:
         return Change(kind="canary", name=name, action="create", note=None if before is None else "was archived")
-    note = ownership_note(before, managed_by)
+    note = before.ownership_note(managed_by)
     return Change(kind="canary", name=name, action="update", fields=fields, note=note) if fields or note else None
 
 
@@ -402,46 +390,6 @@ def floors_in_force(connection: Connection, slug: str) -> SuiteFloors:
     return SuiteFloors.of(frozenset([row.key for row in heads]), _floors_of(connection, heads))
 
 
-def definition_change(
-    vault: Vault, kind: str, slug: str, before: Definition | None, content: Content, *, managed_by: str
-) -> Change | None:
-    """Return the change that saving a content makes; None = no change."""
-    if before is None:
-        return Change(kind=kind, name=slug, action="create")
-    if before.archived_at is not None:
-        return Change(kind=kind, name=slug, action="create", note="was archived")
-    note = ownership_note(before, managed_by)
-    if note is None and before.disabled_reason is not None:
-        note = "was disabled"
-    # With equal hashes only the order of tags and hooks can differ.
-    fields = () if before.hash == content.hash else fields_changed(before.body, content.body)
-    if _secrets_differ(vault, before, content):
-        fields = (*fields, "secrets")
-    if fields or note:
-        return Change(kind=kind, name=slug, action="update", fields=fields, note=note)
-    return None
-
-
-def _secrets_differ(vault: Vault, before: Definition, content: Content) -> bool:
-    try:
-        return vault.decrypt(before.secrets) != vault.decrypt(content.secrets)
-    except ConfigurationError:  # encrypted under another key, thus unusable: the new ones replace them
-        return True
-
-
-def fields_changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the fields that differ; stored bodies have defaults for fields newer than them.
-
-    A different hash alone is no change: an older release may have computed it differently.
-    """
-    return tuple(name for name in sorted({*before, *after}) if before.get(name) != after.get(name))
-
-
-def ownership_note(before: Definition | CanaryHead, managed_by: str) -> str | None:
-    """Return a note on a change of ownership; None = the owner stays."""
-    return None if before.managed_by == managed_by else f"taken over from the {before.managed_by}"
-
-
 def refused_change(kind: str, name: str, before: Definition | CanaryHead, fields: tuple[str, ...]) -> Change:
     """Return a change that the API may not make; the note names the file that owns the object."""
     note = f"managed by {before.source}: refused here, change it there"
@@ -453,125 +401,9 @@ def archived_change(kind: str, name: str) -> Change:
     return Change(kind=kind, name=name, action="archive")
 
 
-def definition_content(vault: Vault, document: Document, *, previous: Definition | None = None) -> Content:
-    """Return a document ready to be stored; null secrets are taken from `previous`, where given."""
-    if isinstance(document, SuiteDocument):
-        return suite_definition(document.slug)
-    if not isinstance(document, WITH_SECRETS):
-        return Content(hash=document.content_hash(), body=document.data())
-    public, secrets = split_secrets(document)
-    open_names = [name for name in secret_names(public) if name not in secrets]
-    if open_names and previous is not None and previous.secrets is not None:
-        stored = vault.decrypt(previous.secrets)
-        secrets |= {name: stored[name] for name in open_names if name in stored}
-    return Content(hash=content_hash(document), body=public, secrets=vault.encrypt(secrets))
-
-
 def suite_definition(slug: str) -> Content:
     """Return a suite ready to be stored; its canaries are stored separately."""
     return Content(hash=slug, body={"slug": slug})
-
-
-def write_content(
-    connection: Connection,
-    kind: str,
-    slug: str,
-    before: Definition | None,
-    content: Content,
-    *,
-    managed_by: str,
-    source: str | None,
-    now: int,
-) -> None:
-    """Write a definition that differs from `before`; a hook that was disabled is sent the ends it has not heard of."""
-    saved = catalog.save_definition(connection, kind, slug, content, managed_by=managed_by, source=source, now=now)
-    if before is not None and before.disabled_reason is not None:
-        outbox.replay_unsent_resolves(connection, now, hook_id=saved)
-
-
-def write_archive(connection: Connection, definition: Definition, *, now: int) -> None:
-    """Archive a definition: a suite with its canaries; pending deliveries of a hook are abandoned."""
-    catalog.archive_definition(connection, definition.id, now)
-    if definition.kind == "hook":
-        outbox.abandon_deliveries(connection, definition.id, "The hook was archived.")
-
-
-def is_file_managed(thing: Definition | CanaryHead | None) -> bool:
-    """Whether a file owns it, and it is not archived."""
-    return thing is not None and thing.managed_by == FILE and thing.archived_at is None
-
-
-def refuse_file_managed(definition: Definition | None) -> None:
-    """Raise FileManagedError for a file-managed definition."""
-    if definition is not None and is_file_managed(definition):
-        raise FileManagedError(
-            f"{definition.kind} '{definition.slug}' is managed by {definition.source}; change it there and apply"
-        )
-
-
-def refuse_file_managed_canary(canary: CanaryHead, suite: str) -> None:
-    """Raise FileManagedError for a file-managed canary."""
-    if is_file_managed(canary):
-        raise FileManagedError(
-            f"canary '{suite}/{canary.key}' is managed by {canary.source}; change it there and apply"
-        )
-
-
-def refuse_moving(
-    before: Definition, document: RetrieverDocument | HookDocument | JudgeDocument, stored: Iterable[str]
-) -> None:
-    """Raise InvalidInputError where the `stored` secrets would be sent to another address than they were stored for.
-
-    Otherwise whoever may change an address could read them on a server of their own.
-    """
-    after = document.data()
-    message = "a stored value is not sent to another address than the one it was stored for; enter the value again"
-    moved = [name for name in stored if destinations(after, name) != destinations(before.body, name)]
-    if moved:
-        raise InvalidInputError([Problem(path=name, message=message) for name in moved])
-
-
-def unended_incidents(
-    connection: Connection,
-    vault: Vault,
-    before: Definition | None,
-    after: Content | None,
-    *,
-    ended: Collection[str] = (),
-) -> str | None:
-    """Return the rest of a sentence: which incidents a change of a hook leaves open at its receiver; None = none.
-
-    `after` is the hook's content afterwards, None = it is archived. `ended`: checks that end with the same change, so
-    that the receiver hears of it.
-    """
-    if before is None or before.archived_at is not None or before.kind != "hook":
-        return None
-    left = _receivers(vault, before.body, before.secrets)
-    if left is not None and after is not None:
-        kept = _receivers(vault, after.body, after.secrets) or {}
-        left = {identity: name for identity, name in left.items() if identity not in kept}
-    if left is not None and not left:
-        return None
-    found = [one for one in outbox.unended_incidents(connection, before.id) if one[0] not in ended]
-    if not found:
-        return None
-    names = ", ".join(left.values()) if left else "its receiver"
-    classes = ", ".join(f"{incident_class} of check '{check}'" for check, incident_class in found)
-    return f"leaves {counted(len(found), 'incident')} open at {names}, which will not hear of the end: {classes}"
-
-
-def refuse_unended(sentence: str | None, hook: str, *, force: bool) -> None:
-    """Raise UnendedIncidentsError where `unended_incidents` says something of a change that is not forced."""
-    if sentence is not None and not force:
-        raise UnendedIncidentsError(f"this change of hook '{hook}' {sentence}")
-
-
-def _receivers(vault: Vault, body: Mapping[str, Any], secrets: bytes | None) -> dict[tuple[str, ...], str] | None:
-    """Return the receivers of a stored hook; None where its secrets cannot be read."""
-    try:
-        return receivers(join_secrets(body, vault.decrypt(secrets)))
-    except ConfigurationError:
-        return None
 
 
 def overtaken(name: str) -> ConflictError:

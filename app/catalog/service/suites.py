@@ -11,11 +11,10 @@ from typing import Any, Final, TypeVar
 
 from app.annotation import store as task_rows
 from app.base.db.engine import Connection, Store, all_cached, cached, to_us
-from app.base.documents.fields import Document
-from app.base.documents.parsing import parse_document
+from app.base.db.keys import Vault
+from app.base.documents.fields import Document, parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.values import MAX_GRADE, Canary, Category, Judgment, Segment
-from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, assign_keys, is_key, lacks_key, possible_keys
 from app.catalog.documents.canary_files import Documents

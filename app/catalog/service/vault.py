@@ -1,6 +1,6 @@
 """The key of stored secrets: where it comes from, and how it is changed for another.
 
-A wrong key is refused when the vault is opened, not when a run needs a secret. `base.vault` encrypts.
+A wrong key is refused when the vault is opened, not when a run needs a secret. `base.db.keys` encrypts.
 """
 
 import base64
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.base.db.engine import Store
+from app.base.db.keys import Vault
 from app.base.errors import ConfigurationError
-from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.store import list_encrypted, replace_encrypted
 

@@ -19,10 +19,10 @@ from app.base.commands import Commands, DataDir, Paths, ServerUrl, examples, now
 from app.base.db.engine import Store, from_us
 from app.base.db.files import lock_for_new_key, revisions
 from app.base.db.files import migrate as migrate_store
+from app.base.db.keys import Vault
 from app.base.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
 from app.base.terminal import file_source
 from app.base.texts import counted, plain
-from app.base.vault import Vault
 from app.base.views import time_text
 from app.catalog.documents.canary_export import import_pages, write_canary_file
 from app.catalog.documents.canary_files import Documents, suite_notes
@@ -31,9 +31,9 @@ from app.catalog.exchange import FORMATS, archived_note
 from app.catalog.exchange.csv import COLUMNS, IGNORED, parse_columns
 from app.catalog.exchange.suite_builder import ImportedSuite, SuiteBuilder, parse_grades
 from app.catalog.service import suites
-from app.catalog.service.edits import API, FILE
 from app.catalog.service.vault import KEY_FILE, open_vault, rotate_key_file
 from app.catalog.service.vault import rotate as rotate_store
+from app.catalog.store import API, FILE
 from app.config import Settings, load_settings, read_api_key
 from app.definitions.client import Server
 from app.definitions.commands import canary_files

@@ -13,10 +13,10 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.base.api.requests import LARGE_FORM, PROBE_LIMITER, Form, StoreDep, VaultDep, read_form, takes_form, wake
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.db.keys import Vault
+from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import Category
-from app.base.vault import Vault
 from app.base.web.forms import (
     MAX_ROWS,
     FormField,
@@ -38,8 +38,7 @@ from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.domain import retriever_source
 from app.catalog.service import edits, references, suites
-from app.catalog.service.edits import FILE, refuse_file_managed_canary
-from app.catalog.store import CanaryRow
+from app.catalog.store import FILE, CanaryRow, refuse_file_managed
 from app.retrievers.domain.probes import TrialView
 from app.retrievers.service import trials
 
@@ -168,7 +167,7 @@ def _handle(request: Request, store: Store, vault: Vault, suite: str, key: str |
 def _save(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> str:
     """Save a canary as the API does; return its key."""
     if row is not None:
-        refuse_file_managed_canary(row, suite)
+        refuse_file_managed(row, f"canary '{suite}/{row.key}'")
     document = _document(store, suite, row, typed)
     over = read_revision(typed) if row is not None else None
     edits.put_canary(store, suite, document, now=datetime.now(UTC), over=over)

@@ -15,11 +15,10 @@ from app.alerts.documents import RuleDocument, read_rules, rules_yaml
 from app.alerts.domain.rules import ALWAYS, is_silent_about_quality
 from app.base.api.requests import Form, FormInput, StoreDep, VaultDep, wake
 from app.base.db.engine import Store
-from app.base.documents.fields import LONGEST_SLUG
-from app.base.documents.parsing import parse_document
+from app.base.db.keys import Vault
+from app.base.documents.fields import LONGEST_SLUG, parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.values import RuleKind, Trigger
-from app.base.vault import Vault
 from app.base.web.forms import (
     FormField,
     document_body,
@@ -39,8 +38,7 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import blind_to_recall_reason
 from app.catalog.service import references
-from app.catalog.service.edits import FILE, refuse_file_managed
-from app.catalog.store import Definition
+from app.catalog.store import FILE, Definition, refuse_file_managed
 from app.definitions.service import definitions
 from app.records.service import runs
 from app.runs.service import due_checks
@@ -104,7 +102,7 @@ def _handle(request: Request, store: Store, vault: Vault, slug: str | None, type
         if definition is None:
             put(only_new=True)
         else:
-            refuse_file_managed(definition)
+            refuse_file_managed(definition, f"check '{definition.slug}'")
             put(revision=read_revision(typed))  # the one the form was opened with
     except InvalidInputError as error:
         return _page(request, store, definition, typed, problems=error.problems, status=422)

@@ -28,12 +28,10 @@ from app.base.api.requests import (
     wake,
 )
 from app.base.db.engine import Store
-from app.base.db.keys import Scope
-from app.base.documents.fields import one_line
-from app.base.documents.parsing import parse_document
+from app.base.db.keys import Scope, Vault
+from app.base.documents.fields import one_line, parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.texts import Source, decode_text, not_utf_8
-from app.base.vault import Vault
 from app.base.web.forms import label_problems, problems_by_field, refuse_other
 from app.base.web.rendering import render
 from app.catalog.documents.canary_documents import CanaryDocument
@@ -41,7 +39,8 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.warnings import find_warnings, text_of
 from app.catalog.exchange.csv import COLUMN_LABELS, COLUMNS, IGNORED, column_of, header_of, list_columns, plain_name
 from app.catalog.service import suites
-from app.catalog.service.edits import API, Change
+from app.catalog.service.edits import Change
+from app.catalog.store import API
 from app.definitions.exchange_api import from_canary_files, from_files
 from app.definitions.pages.suites import FORMS
 from app.definitions.service import applying

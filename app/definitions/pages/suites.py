@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.base.api.requests import Form, FormInput, StoreDep, expensive, wake
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, Problem
 from app.base.values import Category, Verdict
 from app.base.web.forms import follow_form, problems_by_field, refuse_other

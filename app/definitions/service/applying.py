@@ -17,38 +17,29 @@ from app.alerts.silences.documents import SilenceDocument
 from app.alerts.silences.service import CheckRules, refuse_too_many, rules_of, silence_problems
 from app.answers.documents import JudgeDocument
 from app.base.db.engine import Connection, Store, to_us
+from app.base.db.keys import Vault
 from app.base.db.rows import StagedRows
 from app.base.documents.fields import Document
 from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import read_inline_check
-from app.catalog.service import edits, suites
+from app.catalog.service import suites
 from app.catalog.service.edits import (
-    API,
-    FILE,
     NO_FLOORS,
     Change,
     SuiteContent,
     SuitePlan,
     archived_change,
-    definition_change,
-    definition_content,
     floors_in_force,
     hold_suite,
-    is_file_managed,
     plan_and_write,
     plan_archive,
     plan_suite,
-    refuse_file_managed,
-    refuse_unended,
     refused_change,
     suite_content,
-    unended_incidents,
-    write_archive,
     write_suite_plan,
 )
 from app.catalog.service.references import (
@@ -61,7 +52,7 @@ from app.catalog.service.references import (
     references_of,
 )
 from app.catalog.service.suites import SuiteOvertakenError
-from app.catalog.store import Content, Definition
+from app.catalog.store import API, FILE, Content, Definition, refuse_file_managed
 from app.definitions.service import definitions
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
@@ -257,17 +248,17 @@ class _Application:
     def _save(self, kind: str, document: _Document) -> None:
         slug, owner = document.slug, self._managed_by
         before = catalog.find_definition(self._connection, kind, slug)
-        content = definition_content(self._vault, document, previous=before if owner == API else None)
-        if owner == API and is_file_managed(before):
-            change = definition_change(self._vault, kind, slug, before, content, managed_by=FILE)
+        content = definitions.stored_content(self._vault, document, previous=before if owner == API else None)
+        if owner == API and before is not None and before.is_file_managed:
+            change = definitions.planned_change(self._vault, kind, slug, before, content, managed_by=FILE)
             if change is None:
                 return  # equal to the file's definition
-            if self._writes or before is None:
-                refuse_file_managed(before)
+            if self._writes:
+                refuse_file_managed(before, f"{kind} '{slug}'")
             else:
                 self._changes.append(refused_change(kind, slug, before, change.fields))
                 return
-        change = definition_change(self._vault, kind, slug, before, content, managed_by=owner)
+        change = definitions.planned_change(self._vault, kind, slug, before, content, managed_by=owner)
         if change is not None:
             change = self._with_unended(change, before, content)
             self._changes.append(change)
@@ -276,7 +267,9 @@ class _Application:
             return
         source, now = source_of(self._documents, owner, kind, slug), to_us(self._now)
         if change is not None:
-            edits.write_content(self._connection, kind, slug, before, content, managed_by=owner, source=source, now=now)
+            definitions.write_content(
+                self._connection, kind, slug, before, content, managed_by=owner, source=source, now=now
+            )
         elif before is not None and before.source != source:
             catalog.own_definition(self._connection, before.id, managed_by=owner, source=source)
 
@@ -295,7 +288,7 @@ class _Application:
                     changes = self._archive_changes(kind, row.slug)
                     self._changes += [self._with_unended(change, row, None) for change in changes]
                     if self._writes:
-                        write_archive(self._connection, row, now=to_us(self._now))
+                        definitions.write_archive(self._connection, row, now=to_us(self._now))
 
     def _with_unended(self, change: Change, before: Definition | None, after: Content | None) -> Change:
         """Return a change that says in its note which incidents it leaves open at the receiver of a hook.
@@ -305,10 +298,10 @@ class _Application:
         sentence = None
         if change.kind == "hook":
             ended = self._ended_checks() if after is None else ()
-            sentence = unended_incidents(self._connection, self._vault, before, after, ended=ended)
+            sentence = definitions.unended_incidents(self._connection, self._vault, before, after, ended=ended)
         if sentence is None:
             return change
-        refuse_unended(sentence, change.name, force=self._force)
+        definitions.refuse_unended(sentence, change.name, force=self._force)
         return replace(change, note="; ".join(filter(None, (change.note, f"WARNING: {sentence}"))))
 
     def _ended_checks(self) -> set[str]:

@@ -1,10 +1,11 @@
 """Definitions one at a time, such as a retriever, a check or a silence: put, archived, completed, exported.
 
-One transaction a function. `applying` saves whole sets of documents, `catalog.service.edits` suites and their canaries.
-A suggested rule is added to its check here.
+One transaction a function. `applying` saves whole sets of documents by the same steps: the content that is stored, the
+change it makes, the row. `catalog.service.edits` saves suites and their canaries. A suggested rule is added to its
+check here.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -16,29 +17,25 @@ from app.alerts.silences import service as silencing
 from app.alerts.silences.documents import SilenceDocument
 from app.answers.documents import JudgeDocument
 from app.base.db.engine import Connection, Store, to_us
-from app.base.documents.fields import Document
-from app.base.documents.parsing import AnyDocument, parse_document
-from app.base.errors import InvalidInputError, NotFoundError, Problem
-from app.base.vault import Vault
+from app.base.db.keys import Vault
+from app.base.documents.fields import AnyDocument, Document, parse_document
+from app.base.errors import ConfigurationError, InvalidInputError, NotFoundError, Problem, UnendedIncidentsError
+from app.base.texts import counted
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument, join_secrets, secret_names, with_placeholders
-from app.catalog.service.edits import (
-    API,
-    definition_change,
-    definition_content,
-    overtaken,
-    plan_and_write,
-    refuse_file_managed,
-    refuse_moving,
-    refuse_unended,
-    slug_taken_error,
-    unended_incidents,
-    write_archive,
-    write_content,
+from app.catalog.documents.documents import (
+    WITH_SECRETS,
+    CheckDocument,
+    content_hash,
+    join_secrets,
+    parse_with_stored,
+    secret_names,
+    split_secrets,
+    with_placeholders,
 )
+from app.catalog.service.edits import Change, overtaken, plan_and_write, slug_taken_error, suite_definition
 from app.catalog.service.references import (
     answer_problems,
     find_check,
@@ -50,8 +47,9 @@ from app.catalog.service.references import (
     require,
 )
 from app.catalog.service.suites import SuiteOvertakenError, load_suite_in_force
-from app.catalog.store import Definition
-from app.hooks.documents import HookDocument
+from app.catalog.store import API, Content, Definition, fields_changed, refuse_file_managed
+from app.hooks import store as outbox
+from app.hooks.documents import HookDocument, receivers
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.scoring.suites import UnusableSuiteError
 
@@ -88,13 +86,13 @@ def put(
             before = catalog.find_definition(connection, kind, slug)
             if only_new and before is not None and before.archived_at is None:
                 raise slug_taken_error(connection, kind, slug)
-            refuse_file_managed(before)
+            refuse_file_managed(before, f"{kind} '{slug}'")
             if revision is not None and (before is None or before.revision != revision):
                 # Otherwise secrets stored for one address could be saved with another, changed in between.
                 raise overtaken(f"{kind} '{slug}'")
-            content = definition_content(vault, document)
+            content = stored_content(vault, document)
             refuse_unended(unended_incidents(connection, vault, before, content), slug, force=force)
-            if definition_change(vault, kind, slug, before, content, managed_by=API) is not None:
+            if planned_change(vault, kind, slug, before, content, managed_by=API) is not None:
                 write_content(connection, kind, slug, before, content, managed_by=API, source=None, now=to_us(now))
             if isinstance(document, CheckDocument):
                 transitions.follow_definitions(connection, now=now)
@@ -192,7 +190,7 @@ def archive(
     """
     with store.write() as connection:
         definition = require(catalog.find_definition(connection, kind, slug), f"{kind} '{slug}'")
-        refuse_file_managed(definition)
+        refuse_file_managed(definition, f"{kind} '{slug}'")
         if confirm is not None:
             refuse_used(connection, kind, slug)
             confirm(connection, definition)
@@ -216,15 +214,11 @@ def complete(
     stored secret would be sent to another address than it was stored for. ConfigurationError as `stored_secrets`.
     """
     # Only where needed: secrets encrypted under another key must not prevent their replacement.
-    open_names = secret_names(body)
-    before = _find(store, kind, str(body.get("slug"))) if open_names else None
-    stored = _decrypt(vault, before)
-    document = parse_document(model, join_secrets(body, stored))
-    if before is None or not stored:
-        return document, None
-    if isinstance(document, RetrieverDocument | HookDocument | JudgeDocument):
-        refuse_moving(before, document, [name for name in open_names if name in stored])
-    return document, before.revision
+    before = _find(store, kind, str(body.get("slug"))) if secret_names(body) else None
+    secrets = _decrypt(vault, before)
+    if before is None or not secrets:
+        return parse_document(model, join_secrets(body, {})), None
+    return parse_with_stored(model, body, before=before.body, secrets=secrets), before.revision
 
 
 def _find(store: Store, kind: str, slug: str) -> Definition | None:
@@ -234,6 +228,114 @@ def _find(store: Store, kind: str, slug: str) -> Definition | None:
 
 def _decrypt(vault: Vault, before: Definition | None) -> dict[str, str]:
     return vault.decrypt(before.secrets) if before is not None and before.managed_by == API else {}
+
+
+def planned_change(
+    vault: Vault, kind: str, slug: str, before: Definition | None, content: Content, *, managed_by: str
+) -> Change | None:
+    """Return the change that saving a content makes; None = no change."""
+    if before is None:
+        return Change(kind=kind, name=slug, action="create")
+    if before.archived_at is not None:
+        return Change(kind=kind, name=slug, action="create", note="was archived")
+    note = before.ownership_note(managed_by)
+    if note is None and before.disabled_reason is not None:
+        note = "was disabled"
+    # With equal hashes only the order of tags and hooks can differ.
+    fields = () if before.hash == content.hash else fields_changed(before.body, content.body)
+    if _secrets_differ(vault, before, content):
+        fields = (*fields, "secrets")
+    if fields or note:
+        return Change(kind=kind, name=slug, action="update", fields=fields, note=note)
+    return None
+
+
+def _secrets_differ(vault: Vault, before: Definition, content: Content) -> bool:
+    try:
+        return vault.decrypt(before.secrets) != vault.decrypt(content.secrets)
+    except ConfigurationError:  # encrypted under another key, thus unusable: the new ones replace them
+        return True
+
+
+def stored_content(vault: Vault, document: Document, *, previous: Definition | None = None) -> Content:
+    """Return a document ready to be stored; null secrets are taken from `previous`, where given."""
+    if isinstance(document, SuiteDocument):
+        return suite_definition(document.slug)
+    if not isinstance(document, WITH_SECRETS):
+        return Content(hash=document.content_hash(), body=document.data())
+    public, secrets = split_secrets(document)
+    open_names = [name for name in secret_names(public) if name not in secrets]
+    if open_names and previous is not None and previous.secrets is not None:
+        stored = vault.decrypt(previous.secrets)
+        secrets |= {name: stored[name] for name in open_names if name in stored}
+    return Content(hash=content_hash(document), body=public, secrets=vault.encrypt(secrets))
+
+
+def write_content(
+    connection: Connection,
+    kind: str,
+    slug: str,
+    before: Definition | None,
+    content: Content,
+    *,
+    managed_by: str,
+    source: str | None,
+    now: int,
+) -> None:
+    """Write a definition that differs from `before`; a hook that was disabled is sent the ends it has not heard of."""
+    saved = catalog.save_definition(connection, kind, slug, content, managed_by=managed_by, source=source, now=now)
+    if before is not None and before.disabled_reason is not None:
+        outbox.replay_unsent_resolves(connection, now, hook_id=saved)
+
+
+def write_archive(connection: Connection, definition: Definition, *, now: int) -> None:
+    """Archive a definition: a suite with its canaries; pending deliveries of a hook are abandoned."""
+    catalog.archive_definition(connection, definition.id, now)
+    if definition.kind == "hook":
+        outbox.abandon_deliveries(connection, definition.id, "The hook was archived.")
+
+
+def unended_incidents(
+    connection: Connection,
+    vault: Vault,
+    before: Definition | None,
+    after: Content | None,
+    *,
+    ended: Collection[str] = (),
+) -> str | None:
+    """Return the rest of a sentence: which incidents a change of a hook leaves open at its receiver; None = none.
+
+    `after` is the hook's content afterwards, None = it is archived. `ended`: checks that end with the same change, so
+    that the receiver hears of it.
+    """
+    if before is None or before.archived_at is not None or before.kind != "hook":
+        return None
+    left = _receivers(vault, before.body, before.secrets)
+    if left is not None and after is not None:
+        kept = _receivers(vault, after.body, after.secrets) or {}
+        left = {identity: name for identity, name in left.items() if identity not in kept}
+    if left is not None and not left:
+        return None
+    found = [one for one in outbox.unended_incidents(connection, before.id) if one[0] not in ended]
+    if not found:
+        return None
+    names = ", ".join(left.values()) if left else "its receiver"
+    classes = ", ".join(f"{incident_class} of check '{check}'" for check, incident_class in found)
+    return f"leaves {counted(len(found), 'incident')} open at {names}, which will not hear of the end: {classes}"
+
+
+def refuse_unended(sentence: str | None, hook: str, *, force: bool) -> None:
+    """Raise UnendedIncidentsError where `unended_incidents` says something of a change that is not forced."""
+    if sentence is not None and not force:
+        raise UnendedIncidentsError(f"this change of hook '{hook}' {sentence}")
+
+
+def _receivers(vault: Vault, body: Mapping[str, Any], secrets: bytes | None) -> dict[tuple[str, ...], str] | None:
+    """Return the receivers of a stored hook; None where its secrets cannot be read."""
+    try:
+        return receivers(join_secrets(body, vault.decrypt(secrets)))
+    except ConfigurationError:
+        return None
 
 
 _PAGE: Final = 1_000

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.base.db.engine import Connection, Store, to_us
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import Judgment, Ranking
 from app.base.views import view_of
@@ -21,10 +21,8 @@ from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocum
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.service.edits import (
-    API,
     SuitePlan,
     hold_suite,
-    is_file_managed,
     plan_and_write,
     plan_suite,
     suite_content,
@@ -32,7 +30,7 @@ from app.catalog.service.edits import (
 )
 from app.catalog.service.references import find_check, require
 from app.catalog.service.suites import SuiteOvertakenError
-from app.catalog.store import CanaryRow
+from app.catalog.store import API, CanaryRow
 from app.diagnosis import store as diagnoses
 from app.diagnosis.documents import Replacement, judgment_name, patch_text, replace_judgments
 from app.diagnosis.domain import (
@@ -138,7 +136,7 @@ def _plan(connection: Connection, slug: str, accept: ProposalIds, reject: Propos
     chosen = [replace(row, state=_current_state(row, canaries.get(row.canary_id))) for row in rows]
     waiting = [row for row in chosen if row.state == ReanchorState.PROPOSED]
     taken = [row for row in waiting if accept is None or row.id in accept]
-    here = [row for row in taken if not is_file_managed(canaries[row.canary_id])]
+    here = [row for row in taken if not canaries[row.canary_id].is_file_managed]
     return _Decision(
         suite_slug=suite_slug,
         revision=suite.revision,
@@ -147,7 +145,7 @@ def _plan(connection: Connection, slug: str, accept: ProposalIds, reject: Propos
         chosen=chosen,
         accepted=here,
         rejected=[row for row in waiting if row not in taken],
-        in_files=[row for row in taken if is_file_managed(canaries[row.canary_id])],
+        in_files=[row for row in taken if canaries[row.canary_id].is_file_managed],
         ended=_ended_by_edits({row.id: row for row in [*newest, *rows]}.values(), canaries),
     )
 

@@ -16,13 +16,13 @@ from app.annotation.service.results import read_grades
 from app.annotation.service.tasks import new_item
 from app.annotation.store import NewItem, PairItem, TaskRow
 from app.base.db.engine import Connection, Store, answer_before, from_us, to_us
+from app.base.db.keys import Vault
 from app.base.documents.fields import MOST_PROBLEMS
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, require_found
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.texts import counted
 from app.base.values import Answer, Outcome
-from app.base.vault import Vault
 from app.base.views import rounded, time_text, view_of
 from app.catalog import store as catalog
 from app.experiments import store as rows

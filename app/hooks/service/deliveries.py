@@ -20,10 +20,10 @@ from app.alerts.service.evidence import Explanation, explain, since
 from app.alerts.service.notifications import adopt_announced
 from app.alerts.service.views import Links, facts_of, filled_links, run_ids_of
 from app.base.db.engine import Connection, Store, from_us, to_us
+from app.base.db.keys import Vault
 from app.base.errors import ConfigurationError, ConflictError, LocalResourceError, NotFoundError, StoreUnavailableError
 from app.base.texts import LATENCY_NAMES
 from app.base.values import DeliveryState, RuleKind
-from app.base.vault import Vault
 from app.base.views import rounded_or_none, time_text
 from app.catalog import store as catalog
 from app.catalog.documents.documents import join_secrets

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from app.alerts.domain.rules import DEGRADED_SHARE
 from app.base.db.engine import Connection, Store, from_us
+from app.base.db.keys import Vault
 from app.base.errors import CoalmineError, InvalidInputError, NotFoundError, Problem
 from app.base.values import (
     Aggregates,
@@ -30,7 +31,6 @@ from app.base.values import (
     Trigger,
     Verdict,
 )
-from app.base.vault import Vault
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.service.suites import UnusableDefinitionError, freeze_suite, load_corrected, load_inputs

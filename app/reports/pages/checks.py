@@ -32,7 +32,7 @@ from app.answers.service import answering
 from app.base.api.bodies import BaselineRequest, NotNormalRequest
 from app.base.api.requests import PROBE_LIMITER, StoreDep, VaultDep, expensive, read_form, takes_form
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import parse_document
 from app.base.errors import CoalmineError, ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import Category, Cause, Outcome, Reason, ReportProgress, Verdict
 from app.base.web.forms import Version, parse_choice, parse_number, read_revision, refuse_other

@@ -45,6 +45,7 @@ from app.base.documents.fields import (
     field_error,
     field_errors,
     one_line,
+    parse_document,
 )
 from app.base.documents.http_fields import (
     BEARER_STYLE,
@@ -60,7 +61,7 @@ from app.base.documents.http_fields import (
     origin_of,
     tls_value,
 )
-from app.base.documents.parsing import escape_dollars, parse_document
+from app.base.documents.parsing import escape_dollars
 from app.retrievers.documents.requests import (
     COMMON_NAMES,
     QUERY_NAMES,

@@ -24,11 +24,10 @@ from app.base.api.requests import (
     wake,
 )
 from app.base.db.engine import Store
-from app.base.db.keys import Scope
-from app.base.documents.parsing import parse_document
+from app.base.db.keys import Scope, Vault
+from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.texts import shown_json
-from app.base.vault import Vault
 from app.base.web.forms import field_labels, label_problems, parse_number
 from app.base.web.rendering import render
 from app.catalog.documents.documents import secret_names, short_name

@@ -33,13 +33,11 @@ from app.base.api.requests import (
     takes_form,
 )
 from app.base.db.engine import Store
-from app.base.db.keys import Scope
-from app.base.documents.fields import Control
+from app.base.db.keys import Scope, Vault
+from app.base.documents.fields import Control, parse_document
 from app.base.documents.http_fields import AUTH_KINDS, KEY_IN_ONE_PLACE
-from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem
 from app.base.texts import counted
-from app.base.vault import Vault
 from app.base.web.forms import (
     FormField,
     document_texts,
@@ -62,8 +60,7 @@ from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import secret_names, with_placeholders
 from app.catalog.service import references
-from app.catalog.service.edits import FILE, refuse_file_managed
-from app.catalog.store import Definition
+from app.catalog.store import FILE, Definition, refuse_file_managed
 from app.definitions.service import definitions
 from app.retrievers.documents.requests import apply_preset
 from app.retrievers.documents.retrievers import GENERIC, RetrieverDocument, mapping_yaml, response_fields
@@ -420,7 +417,8 @@ def _complete_json(body: str) -> str:
 def _save(request: Request, store: Store, vault: Vault, state: WizardState) -> str:
     if not has_scope(request, Scope.ADMIN):
         raise ForbiddenError("defining retrievers needs a key with scope admin")
-    refuse_file_managed(state.definition)
+    if state.definition is not None:
+        refuse_file_managed(state.definition, f"retriever '{state.definition.slug}'")
     body = document_body(state.form, state.stored)
     save = partial(definitions.save, store, vault, "retriever", RetrieverDocument, body, now=datetime.now(UTC))
     if state.definition is not None:

@@ -12,7 +12,8 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from app.base.db.engine import Store
-from app.base.documents.parsing import parse_document
+from app.base.db.keys import Vault
+from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import ANSWER_LIMITS, counted, parse_cut, parse_json_text
 from app.base.values import (
@@ -24,12 +25,10 @@ from app.base.values import (
     Ranking,
     Step,
 )
-from app.base.vault import Vault
 from app.base.views import time_text
 from app.catalog.documents.canary_documents import CanaryDocument
-from app.catalog.documents.documents import join_secrets, secret_names
+from app.catalog.documents.documents import parse_with_stored
 from app.catalog.service import references
-from app.catalog.service.edits import refuse_moving
 from app.catalog.service.references import load_definition
 from app.records.views import judgment_shape
 from app.retrievers.documents.retrievers import RetrieverDocument, suggestion_view
@@ -132,10 +131,8 @@ def stored_retriever(store: Store, vault: Vault, slug: str, overrides: Mapping[s
     body = {**definition.body, **changes}
     if body["slug"] != slug:
         raise InvalidInputError([Problem(path="slug", message=f"is not the '{slug}' of the address")])
-    kept = vault.decrypt(definition.secrets)
-    document = parse_document(RetrieverDocument, join_secrets(body, kept))
-    refuse_moving(definition, document, [name for name in secret_names(body) if name in kept])
-    return document
+    secrets = vault.decrypt(definition.secrets)
+    return parse_with_stored(RetrieverDocument, body, before=definition.body, secrets=secrets)
 
 
 def suggestion_views(document: RetrieverDocument, answer: Any, query: str) -> list[MappingSuggestion]:

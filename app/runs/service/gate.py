@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from app.alerts.documents import gate_rules
 from app.alerts.domain.rules import Alarm, RunFacts, has_kind
-from app.base.documents.fields import did_you_mean
-from app.base.documents.parsing import parse_document
+from app.base.documents.fields import did_you_mean, parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
 from app.base.values import Answer, Ranking, RuleKind, RunStatus, Trigger

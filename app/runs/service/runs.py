@@ -18,13 +18,13 @@ from typing import Final
 import numpy as np
 
 from app.base.db.engine import Connection, Store, from_us, to_us
-from app.base.documents.parsing import parse_document
+from app.base.db.keys import Vault
+from app.base.documents.fields import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.limits import merge_slowings
 from app.base.values import Answer, Outcome, Ranking
-from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
