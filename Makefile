@@ -37,13 +37,14 @@ test: $(VENV)/.dev-installed packages-test $(NPM)/node_modules/.installed ## for
 types:
 	$(BIN)/mypy
 
-# Three on two cores: a third of their time they wait, for PostgreSQL, a browser or a program they started.
+# Four on two cores: a third of their time they wait, for PostgreSQL, a browser or a program they started.
 tests:
-	$(PYTEST) --numprocesses 3 --dist worksteal -m 'not systems'
+	$(PYTEST) --numprocesses 4 --dist worksteal -m 'not systems'
 
 # By file: what the tests of one share, such as a server or a walk over the boards, is started once.
+# Three on two cores, for the same reason; `tests/conftest.py` begins the longest files first.
 test-systems: $(VENV)/.dev-installed $(SERVERS)/.installed packages-test-systems $(NPM)/node_modules/.installed ## the tests that walk through other programs (retrievers, Prometheus, Alertmanager, image, docs) and through faults
-	$(PYTEST) --numprocesses 2 --dist loadfile -m systems
+	$(PYTEST) --numprocesses 3 --dist loadfile -m systems
 
 faults: $(VENV)/.dev-installed ## try faults on real processes, as often as docs/reliability.md says (hours), and print its table
 	$(BIN)/python -m tests.faults $(FAULTS)

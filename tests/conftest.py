@@ -72,7 +72,8 @@ def pytest_collection() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out PostgreSQL where it is the second database of a claim that is about neither.
 
-    `make test-systems` has those of these variants that send it a statement which no other test does.
+    `make test-systems` has those of these variants that send it a statement which no other test does. It begins the
+    longest files first: one that began last would run alone.
     """
     left_out: set[pytest.Item] = set()
     for item in items:
@@ -81,8 +82,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.systems)
             else:
                 left_out.add(item)
-    items[:] = [item for item in items if item not in left_out]
+    items[:] = sorted((item for item in items if item not in left_out), key=_seconds, reverse=True)
     config.hook.pytest_deselected(items=[*left_out])
+
+
+def _seconds(item: pytest.Item) -> int:
+    mark = item.get_closest_marker("systems")
+    return mark.kwargs.get("seconds", 0) if mark else 0
 
 
 def _is_for_postgresql(item: pytest.Item) -> bool:

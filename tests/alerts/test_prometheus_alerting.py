@@ -22,7 +22,7 @@ from tests.support.living import until
 from tests.support.monitoring import alertmanager, needed, prometheus, replicas, scraping
 from tests.support.world import CHECK
 
-pytestmark = pytest.mark.systems
+pytestmark = pytest.mark.systems(seconds=35)
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "deploy"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.annotation.kills import kill_amid_pool, kill_amid_traffic
 
-pytestmark = [pytest.mark.systems, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.systems(seconds=60), pytest.mark.timeout(900)]
 
 
 def test_traffic_and_reach_survive_kills(tmp_path: Path) -> None:

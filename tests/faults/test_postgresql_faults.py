@@ -7,7 +7,7 @@ import pytest
 from tests.faults import postgres_faults, replica_faults
 from tests.faults.faults import Fault, assert_harmless
 
-pytestmark = [pytest.mark.systems, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.systems(seconds=90), pytest.mark.timeout(600)]
 
 _TESTED = ("replica-kill-busiest", "postgres-restart")
 """A worker and the database that end at once. Each of the others takes a minute by itself, so tests leave them out."""

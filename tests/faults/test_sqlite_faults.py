@@ -7,7 +7,7 @@ import pytest
 from tests.faults.faults import Fault, assert_harmless
 from tests.faults.sqlite_faults import FAULTS
 
-pytestmark = [pytest.mark.systems, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.systems(seconds=100), pytest.mark.timeout(420)]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)

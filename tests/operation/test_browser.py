@@ -122,7 +122,7 @@ def address(sqlite_store: Store) -> Iterator[str]:
         yield found
 
 
-@pytest.mark.systems
+@pytest.mark.systems(seconds=65)
 @pytest.mark.parametrize(("viewport", "colours"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
 def test_every_page_can_be_used_by_everybody(
     chromium: Browser, address: str, viewport: dict[str, int], colours: str

@@ -60,7 +60,7 @@ def canaries(tmp_path: Path) -> Path:
 # --- processes -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.systems
+@pytest.mark.systems(seconds=40)
 def test_serve_with_the_demo_soon_has_a_healthy_run_and_stops_cleanly_on_sigterm(tmp_path: Path) -> None:
     port = free_ports()
     arguments = ("--port", port, "--with-demo", "--data-dir", tmp_path / "data", "--canaries", CANARIES)

@@ -168,7 +168,7 @@ def test_a_worker_alone_is_healthy_while_it_gives_signs_of_life(tmp_path: Path) 
     assert health.check(tmp_path, closed) is False
 
 
-@pytest.mark.systems
+@pytest.mark.systems(seconds=80)
 def test_prometheus_accepts_its_configuration(tmp_path: Path) -> None:
     promtool = _found("promtool", "Debian package prometheus")
     token = tmp_path / "token"

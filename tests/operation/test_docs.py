@@ -142,7 +142,7 @@ def service(request: pytest.FixtureRequest, page: str, tmp_path: Path) -> Iterat
 # --- the pages ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.systems
+@pytest.mark.systems(seconds=65)
 @pytest.mark.parametrize("page", RUN)
 def test_every_command_of_a_page_runs_and_writes_what_is_shown(page: str, service: Service) -> None:
     (service.folder / ".venv").symlink_to(sys.prefix)

@@ -28,7 +28,7 @@ from tests.support.grafana_walk import (
 from tests.support.monitoring import Sample
 from tests.support.world import CHECK
 
-pytestmark = pytest.mark.systems
+pytestmark = pytest.mark.systems(seconds=45)
 
 EMPTY_WHEN_HEALTHY = {
     # Nothing was ever told or failed to be told, so these counters do not exist yet.

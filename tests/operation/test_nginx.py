@@ -21,7 +21,7 @@ from tests.support.http_servers import peer, reply
 from tests.support.living import coalmine, until
 from tests.support.processes import free_ports
 
-pytestmark = pytest.mark.systems
+pytestmark = pytest.mark.systems(seconds=30)
 
 PATH = "/coalmine"
 CANARIES = [{"key": "a", "query": "alpha", "expected_chunks": ["doc-alpha"]}]

@@ -26,7 +26,7 @@ from tests.support.filled_service import app_of, filled_api, names_of, rescored
 from tests.support.living import serving
 from tests.support.servers import PROGRAMS, installed
 
-pytestmark = pytest.mark.systems
+pytestmark = pytest.mark.systems(seconds=150)
 
 CHECKS = (
     "not_a_server_error",

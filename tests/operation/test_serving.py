@@ -28,7 +28,7 @@ from tests.support.http_servers import HANG, peer
 from tests.support.living import until
 from tests.support.processes import free_ports, started
 
-pytestmark = pytest.mark.systems
+pytestmark = pytest.mark.systems(seconds=30)
 
 CANARIES = Path(__file__).parents[2] / "canaries"
 HOOK = "hooks: [{slug: ops, kind: webhook, url: 'https://hooks.example/', secret: whsec_%s}]" % ("ZGVtbw" * 8)

@@ -26,7 +26,7 @@ from tests.support.http_servers import HANG, Reply, Seen, peer, reply
 from tests.support.living import serving, until
 from tests.support.world import CHECK, RETRIEVER, World, canary, page
 
-pytestmark = pytest.mark.systems
+pytestmark = pytest.mark.systems(seconds=30)
 
 COUNT = 300
 KEYS = [f"q{number:03}" for number in range(COUNT)]

@@ -17,7 +17,7 @@ from tests.support.living import until
 from tests.support.processes import free_ports, listens
 from tests.support.servers import chroma
 
-pytestmark = pytest.mark.systems
+pytestmark = pytest.mark.systems(seconds=70)
 
 PAGE = "docs/ten-minutes.md"
 START, QUESTIONS, ALERT = "1. An empty service and a receiver", "2. Questions", "4. An alert"

@@ -189,7 +189,7 @@ def _pgvector(_folder: Path) -> Iterator[Typed]:
 SERVERS = {"chroma": _chroma, "haystack": _haystack, "langserve": _langserve, "mcp": _mcp, "pgvector": _pgvector}
 
 
-@pytest.mark.systems
+@pytest.mark.systems(seconds=30)
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_preset_is_set_up_set_up_at_the_real_server(
     chromium: Browser, sqlite_store: Store, tmp_path: Path, name: str

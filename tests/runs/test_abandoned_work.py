@@ -26,7 +26,7 @@ COUNT = 300  # three shards
 AT_ONCE = timedelta(seconds=25)  # of which a busy machine takes most to start a process; others wait for 30 s
 
 
-@pytest.mark.systems
+@pytest.mark.systems(seconds=30)
 def test_a_run_whose_service_was_killed_goes_on_at_once(tmp_path: Path, stores: Callable[..., Store]) -> None:
     data, keys = tmp_path / "data", [f"q{number:03}" for number in range(COUNT)]
     killed = threading.Event()

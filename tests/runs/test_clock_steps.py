@@ -150,7 +150,7 @@ class SetClock:
         return datetime.now(UTC) + self.ahead
 
 
-@pytest.mark.systems
+@pytest.mark.systems(seconds=35)
 def test_a_worker_goes_on_when_its_clock_is_set_forward_and_back(
     database_url: str, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:

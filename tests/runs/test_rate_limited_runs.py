@@ -77,7 +77,7 @@ def _slowed(reasons: list[str]) -> list[str]:
 @pytest.mark.databases
 @pytest.mark.parametrize(
     ("per_second", "count"),
-    [(5.0, 20), pytest.param(1.0, 12, marks=pytest.mark.systems)],
+    [(5.0, 20), pytest.param(1.0, 12, marks=pytest.mark.systems(seconds=30))],
     ids=["5 a second", "60 a minute"],
 )
 def test_a_run_takes_its_time_and_measures_everything(store: Store, per_second: float, count: int) -> None:

@@ -193,7 +193,7 @@ def test_one_who_was_taken_over_cannot_fail_the_run_either(store: Store) -> None
 # --- the last transaction ------------------------------------------------------------------------------------
 
 
-@pytest.mark.systems
+@pytest.mark.systems(seconds=30)
 @pytest.mark.databases
 def test_dying_anywhere_in_the_last_transaction_leaves_nothing_half_written(store: Store) -> None:
     """The process dies before the nth statement of finalising, for every n, and then before the commit."""

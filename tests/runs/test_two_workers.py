@@ -31,7 +31,7 @@ from tests.support.living import until
 from tests.support.processes import free_ports, started
 from tests.support.world import CHECK, COVERAGE, HOOK, LINKS, RETRIEVER, World, canary, page
 
-pytestmark = [pytest.mark.databases, pytest.mark.systems]
+pytestmark = [pytest.mark.databases, pytest.mark.systems(seconds=30)]
 
 AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
 CHECKS = tuple(f"check-{number}" for number in range(6))
