@@ -14,7 +14,6 @@ from app.base.api import requests
 from app.base.db.engine import Store
 from app.base.db.files import is_migrated, migrate
 from app.base.errors import ConfigurationError
-from app.catalog.documents.documents import read_body
 from app.catalog.service.vault import require_key
 from app.config import Settings, read_trace_endpoint
 from app.hooks.client.webhook import Pinger
@@ -40,7 +39,7 @@ def open_store(settings: Settings, *, create: bool = True) -> Store:
             f"there is no database at {file}; --data-dir or COALMINE_DATA_DIR say where yours is, and "
             "`coalmine serve` or `coalmine apply` make a new one"
         )
-    store = Store(settings.database, bodies=read_body)
+    store = Store(settings.database)
     try:
         _prepare_store(settings, store)
     except BaseException:

@@ -19,7 +19,6 @@ from hypothesis import settings
 
 from app.base.db.engine import Store
 from app.base.db.files import migrate
-from app.catalog.documents.documents import read_body
 from tests.support import compiled_statements, migrated_files
 from tests.support.migrated_files import write_migrated
 
@@ -306,7 +305,7 @@ def stores() -> Iterator[Callable[..., Store]]:
     opened: list[Store] = []
 
     def opener(url: str, **options: int) -> Store:
-        opened.append(Store(url, bodies=read_body, **options))
+        opened.append(Store(url, **options))
         return opened[-1]
 
     yield opener
@@ -330,14 +329,14 @@ def sqlite_store(databases: Databases, stores: Callable[..., Store]) -> Store:
 def shared_stores(databases: Databases) -> Iterator[Callable[[], Store]]:
     """Give a way to open stores on SQLite for what the tests of a module only look at."""
     with ExitStack() as stack:
-        yield lambda: stack.enter_context(closing(Store(databases.sqlite(), bodies=read_body)))
+        yield lambda: stack.enter_context(closing(Store(databases.sqlite())))
 
 
 @pytest.fixture
 def postgresql_store(databases: Databases) -> Iterator[Store]:
     """Give a fresh, migrated store on PostgreSQL alone, for what only there can happen."""
     with databases.lent("postgresql") as url:
-        store = Store(url, bodies=read_body)
+        store = Store(url)
         try:
             yield store
         finally:

@@ -26,11 +26,11 @@ from app.annotation.tables import (
     tasks,
 )
 from app.annotation.views import TaskState
-from app.base.db.engine import blocks, insert_new, insert_one, read_body, row_value
+from app.base.db.engine import blocks, insert_new, insert_one, row_value
 from app.base.db.rows import row_table
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
-from app.catalog.store import list_canary_heads
+from app.catalog.store import list_canary_heads, read_body
 from app.catalog.tables import canaries, canary_versions, definitions
 
 
@@ -336,7 +336,7 @@ def _task_canaries(connection: Connection, statement: sa.Select[Any]) -> list[Ta
         row_value(
             TaskCanary,
             row,
-            body=read_body(connection, "canary", row.body),
+            body=read_body("canary", row.body),
             sizes=None if row.sizes is None else tuple(json.loads(row.sizes)),
             shared_ids=frozenset(json.loads(row.shared_ids or "[]")),
         )

@@ -5,21 +5,28 @@ list of its canaries in their versions.
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import sqlalchemy as sa
+from pydantic import ValidationError
 from sqlalchemy import Connection
 
-from app.base.db.engine import blocks, insert_new, insert_one, insert_selected, new_ids, read_body
+from app.alerts.silences.documents import SilenceDocument
+from app.answers.documents import JudgeDocument
+from app.base.db.engine import blocks, insert_new, insert_one, insert_selected, new_ids
 from app.base.db.rows import StagedRows, numbers, row_table, staged_table
-from app.base.documents.fields import parse_document
+from app.base.documents.fields import AnyDocument, Document, parse_document
 from app.base.errors import FileManagedError, InvalidInputError
-from app.catalog.documents.canary_documents import CanaryDocument
+from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument
+from app.catalog.documents.documents import WITH_SECRETS, CheckDocument, split_secrets, with_placeholders
 from app.catalog.tables import canaries, canary_versions, definition_versions, definitions, suite_versions
+from app.hooks.documents import HookDocument
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.scoring.suites import Member, UnusableSuiteError, suite_hash
 
 FILE, API = "file", "api"
@@ -65,6 +72,12 @@ class Definition(Owned):
     created_at: int
     updated_at: int
     disabled_reason: str | None
+    document: Document | None = None
+    """The body read into a document, for kinds without secrets; None also where it is invalid in this release."""
+
+    def read(self, model: type[AnyDocument]) -> AnyDocument:
+        """Return the document, which is read once for all who ask. Raises ValidationError where it is invalid."""
+        return self.document if isinstance(self.document, model) else model.model_validate(self.body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,18 +100,18 @@ _BY_ID = _DEFINITION.where(definitions.c.id == sa.bindparam("id"))
 def find_definition(connection: Connection, kind: str, slug: str) -> Definition | None:
     """Return a definition by its slug, archived ones included."""
     row = connection.execute(_BY_SLUG, {"kind": kind, "slug": slug}).one_or_none()
-    return _definition(connection, row) if row else None
+    return _definition(row) if row else None
 
 
 def definition_by_id(connection: Connection, definition_id: int) -> Definition:
     """Return the definition with an id known to exist."""
-    return _definition(connection, connection.execute(_BY_ID, {"id": definition_id}).one())
+    return _definition(connection.execute(_BY_ID, {"id": definition_id}).one())
 
 
 def definitions_by_id(connection: Connection, definition_ids: Sequence[int]) -> list[Definition]:
     """Return a few hundred definitions at most by their ids, in no order; those that are not there are left out."""
     rows = connection.execute(_DEFINITION.where(definitions.c.id.in_(list(definition_ids))))
-    return [_definition(connection, row) for row in rows]
+    return [_definition(row) for row in rows]
 
 
 def list_definitions(
@@ -109,7 +122,7 @@ def list_definitions(
     if not archived:
         statement = statement.where(definitions.c.archived_at.is_(None))
     rows = connection.execute(statement.order_by(definitions.c.slug).limit(limit))
-    return [_definition(connection, row) for row in rows]
+    return [_definition(row) for row in rows]
 
 
 def hold_definitions(connection: Connection, kind: str, slugs: Collection[str]) -> set[str]:
@@ -158,7 +171,7 @@ def fields_changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple
 def version_body(connection: Connection, version_id: int) -> Content:
     """Return the content of a version of a definition."""
     row = connection.execute(_VERSION, {"id": version_id}).one()
-    body = read_body(connection, row.kind, row.body, secrets_set=row.secrets is not None)
+    body = read_body(row.kind, row.body, secrets_set=row.secrets is not None)
     return Content(hash=row.hash, body=body, secrets=row.secrets)
 
 
@@ -171,7 +184,7 @@ _VERSION = _VERSIONS.where(definition_versions.c.id == sa.bindparam("id"))
 def version_bodies(connection: Connection, version_ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:
     """Return the bodies of a few hundred versions of definitions at most, by version; without secrets."""
     return {
-        row.id: read_body(connection, row.kind, row.body, secrets_set=row.secrets is not None)
+        row.id: read_body(row.kind, row.body, secrets_set=row.secrets is not None)
         for row in connection.execute(_VERSIONS.where(definition_versions.c.id.in_(list(version_ids))))
     }
 
@@ -266,9 +279,59 @@ def disable_definition(connection: Connection, definition_id: int, reason: str, 
     )
 
 
-def _definition(connection: Connection, row: Any) -> Definition:
-    body = read_body(connection, row.kind, row.body, secrets_set=row.secrets is not None)
-    return Definition(**{**row._asdict(), "body": body})
+def _definition(row: Any) -> Definition:
+    document, public = _stored(row.kind, row.body, row.secrets is not None)
+    open_document = None if isinstance(document, WITH_SECRETS) else document
+    return Definition(**{**row._asdict(), "body": json.loads(public), "document": open_document})
+
+
+_DOCUMENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Document]]] = {
+    "retriever": RetrieverDocument.model_validate,
+    "check": CheckDocument.model_validate,
+    "hook": HookDocument.model_validate,
+    "judge": JudgeDocument.model_validate,
+    "silence": SilenceDocument.stored,
+}
+"""By kind. A suite is only a slug, and canaries are completed without validation: there may be 50,000."""
+
+_CANARY: Final = CanaryDocument(key="any", query="any").data()
+_CHUNKS: Final = {
+    "expected_chunks": {**JudgmentDocument(id="any").data(), "id": None},
+    "forbidden_chunks": {**ChunkDocument(id="any").data(), "id": None},
+}
+
+
+def read_body(kind: str, text: str, *, secrets_set: bool = False) -> dict[str, Any]:
+    """Return the body of a definition or a canary, with defaults for missing fields.
+
+    A body that is invalid in this release is returned as stored; executing it reports the problem.
+    """
+    if kind == "canary":
+        return _complete_canary(json.loads(text))
+    return dict(json.loads(_stored(kind, text, secrets_set)[1]))
+
+
+@lru_cache(maxsize=2048)
+def _stored(kind: str, text: str, secrets_set: bool) -> tuple[Document | None, str]:  # noqa: FBT001 - part of the cache's key
+    """Return a stored definition as a document, with placeholders for secrets, and as JSON without them."""
+    parse = _DOCUMENTS.get(kind)
+    if parse is None:
+        return None, text
+    body = json.loads(text)
+    try:
+        document = parse(with_placeholders(body, secrets_set=True) if secrets_set else body)
+    except ValidationError:
+        return None, text
+    is_open = not isinstance(document, WITH_SECRETS)
+    return document, json.dumps(document.data() if is_open else split_secrets(document)[0])
+
+
+def _complete_canary(body: dict[str, Any]) -> dict[str, Any]:
+    whole = body if body.keys() >= _CANARY.keys() else {**_CANARY, **body}
+    for name, defaults in _CHUNKS.items():
+        if not all(chunk.keys() >= defaults.keys() for chunk in whole[name]):
+            whole[name] = [{**defaults, **chunk} for chunk in whole[name]]
+    return whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,8 +436,7 @@ def list_canaries(
         in_force = sa.and_(canaries.c.suite_id == suite_id, canaries.c.key == after, canaries.c.archived_at.is_(None))
         statement = statement.where(canaries.c.id > sa.select(canaries.c.id).where(in_force).scalar_subquery())
     return [
-        CanaryRow(**{**row._asdict(), "body": read_body(connection, "canary", row.body)})
-        for row in connection.execute(statement)
+        CanaryRow(**{**row._asdict(), "body": read_body("canary", row.body)}) for row in connection.execute(statement)
     ]
 
 
@@ -556,12 +618,18 @@ def bodies_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, d
     for block in blocks(wanted):
         held = sa.select(canary_versions.c.id, canary_versions.c.body).where(canary_versions.c.id.in_(block))
         rows = connection.execute(held)
-        found.update((row.id, read_body(connection, "canary", row.body)) for row in rows)
+        found.update((row.id, read_body("canary", row.body)) for row in rows)
     return found
 
 
-CanaryToSave = tuple[str, str, str | None, str | None]
-"""Key, hash, body as JSON (None = the version of this hash exists already) and source."""
+class CanaryToSave(NamedTuple):
+    """A canary of a suite, ready to be stored."""
+
+    key: str
+    hash: str
+    text: str | None
+    """Its body as JSON; None = the version of this hash exists already."""
+    source: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

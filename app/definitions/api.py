@@ -280,7 +280,7 @@ def put_check(
     response.status_code = 201 if created else 200
     wake(request)
     view = definition_shape(saved)
-    blind = blind_to_recall_reason(CheckDocument.model_validate(saved.body))
+    blind = blind_to_recall_reason(saved.read(CheckDocument))
     warnings = [] if blind is None else [blind]
     if "hook" in inline:
         return {**view, "warnings": [*warnings, *_notes_on_hooks(request, store, saved)]}

@@ -1,7 +1,7 @@
 """Silences keep news back and nothing else; what still fires when they end is told once. And reminders, and why."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -185,7 +185,7 @@ def test_every_list_that_is_not_empty_has_to_name_the_alert(matchers: Mapping[st
 
 def test_of_several_silences_the_one_that_lasts_longest_is_named() -> None:
     short, long = (once(slug=name, ends=f"2026-03-{day}") for name, day in (("short", "05"), ("long", "06")))
-    assert service.find_silences([long, short], [WARNING], at("2026-03-02")) == {1: "long"}
+    assert silenced([long, short], WARNING) == {1: "long"}
 
 
 def test_of_several_alerts_each_has_the_longest_silence_that_names_it() -> None:
@@ -195,17 +195,23 @@ def test_of_several_alerts_each_has_the_longest_silence_that_names_it() -> None:
         once(slug="over", ends="2026-03-01"),
     ]
     critical = replace(WARNING, alert_id=2, severity=Severity.CRITICAL)
-    assert service.find_silences(silences, [WARNING, critical], at("2026-03-02")) == {1: "all", 2: "loud"}
-    assert service.find_silences(silences[2:], [WARNING], at("2026-03-02")) == {}
+    assert silenced(silences, WARNING, critical) == {1: "all", 2: "loud"}
+    assert silenced(silences[2:], WARNING) == {1: None}
 
 
 def test_whether_a_silence_of_something_else_is_on_is_not_worked_out() -> None:
     window = WindowDocument.model_construct(cron="no cron at all", timezone="UTC", duration="1h")
     broken = once().model_copy(update={"ends": None, "window": window})
     other = broken.model_copy(update={"rules": ("another",)})
-    assert service.find_silences([other], [WARNING], at("2026-03-02")) == {}
+    assert silenced([other], WARNING) == {1: None}
     with pytest.raises(ValueError, match="cron"):
-        service.find_silences([broken], [WARNING], at("2026-03-02"))
+        silenced([broken], WARNING)
+
+
+def silenced(silences: Sequence[SilenceDocument], *members: Member) -> dict[int, str | None]:
+    """Silences of alerts by their ids."""
+    found = service.silence_members(silences, members, at("2026-03-02"))
+    return {one.alert_id: one.silence for one in found}
 
 
 # --- documents -----------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from typing import Final
 
 from app.base.db.engine import Store
 from app.base.db.files import migrate
-from app.catalog.documents.documents import read_body
 from app.hooks.domain import GIVE_UP_AFTER, JITTER_SHARE, LONGEST_BACKOFF_SECONDS, Receipt
 from app.hooks.service import hooks
 from tests.faults.accounting import Account
@@ -37,7 +36,7 @@ def kill_receiver_for_a_day(folder: Path, times: int) -> Account:
 
 
 def _wait_a_day(url: str) -> Account:
-    store = Store(url, bodies=read_body)
+    store = Store(url)
     try:
         migrate(store)
         send = FakeSend()

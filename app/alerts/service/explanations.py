@@ -127,7 +127,7 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
     """Return the evaluation of every rule in force of a check, with its alert. Raises NotFoundError."""
     with store.read() as connection:
         check = require(catalog.find_definition(connection, "check", slug), f"check '{slug}'")
-        document = CheckDocument.model_validate(check.body)
+        document = check.read(CheckDocument)
         rules = with_confirmed(connection, document.judge, rules_in_force(document.rules))
         rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id, hold=False)}
         facts = alert_transitions.load_facts(connection, check.id, rules, unresolved=rows.keys())
@@ -259,7 +259,7 @@ def suggest(store: Store, slug: str) -> SuggestedRules:
     """
     with store.read() as connection:
         check = find_check(connection, slug)
-        document = CheckDocument.model_validate(check.body)
+        document = check.read(CheckDocument)
         source = series.Source(check_id=check.id)
         suggestions = [_suggestion(connection, source, document, name) for name in _measures(document)]
     warm_up = baselines.show(store, slug).warm_up

@@ -27,7 +27,7 @@ from app.alerts.domain.state import (
     plan_notifications,
     reminder_due,
 )
-from app.alerts.silences.service import find_silences, silences_of
+from app.alerts.silences.service import silence_members, silences_of
 from app.alerts.store import AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
@@ -75,7 +75,7 @@ class Context:
     @property
     def remind_every(self) -> timedelta | None:
         """Time from the last message to a reminder; None = never."""
-        return CheckDocument.model_validate(self.check.body).remind_after
+        return self.check.read(CheckDocument).remind_after
 
     def plan(self, now: datetime, *, remind: bool = False) -> list[Step]:
         """Return a step per incident that changes; `remind`: with reminders."""
@@ -114,13 +114,10 @@ def load_context(
     own = {hook.id: hook for hook in (_require_hook(connection, slug) for slug in check.body["hooks"])}
     others = {row.hook_id for deliveries in past.values() for row in deliveries} - own.keys()
     hooks = {**own, **{hook_id: catalog.definition_by_id(connection, hook_id) for hook_id in others}}
-    silenced = find_silences(silences_of(connection, check), in_progress.values(), now)
+    members = silence_members(silences_of(connection, check), in_progress.values(), now)
     return Context(
         check=check,
-        members={
-            number: replace(one, suppression=_suppression(transitions[number]), silence=silenced.get(number))
-            for number, one in in_progress.items()
-        },
+        members={one.alert_id: replace(one, suppression=_suppression(transitions[one.alert_id])) for one in members},
         transitions=transitions,
         incidents=[_incident_of(row, past[row.id]) for row in rows.values()],
         rows=rows,

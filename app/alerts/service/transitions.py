@@ -455,7 +455,7 @@ def _retirement_of(check: Definition) -> Retirement | None:
 
 
 def _rules(check: Definition) -> tuple[Rule, ...]:
-    return rules_in_force(CheckDocument.model_validate(check.body).rules)
+    return rules_in_force(check.read(CheckDocument).rules)
 
 
 def scope_of(rule: Rule) -> str:

@@ -183,7 +183,7 @@ def show_silence(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show a silence: its state, affected checks and schedule."""
     row, now = references.load_definition(store, silencing.KIND, slug), datetime.now(UTC)
     line = _line(row, silencing.states(store, [row], now)[row.id])
-    preview = silencing.preview(store, SilenceDocument.stored(row.body), now)
+    preview = silencing.preview(store, row.read(SilenceDocument), now)
     return render(request, "alerts/silence.html", line=line, preview=preview)
 
 

@@ -1,9 +1,9 @@
 """Silences in force: the alerts they silence, their states, a preview of one, and names in them that do not exist."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from typing import Any, Final
 
 from typing_extensions import TypedDict
@@ -30,44 +30,26 @@ MOST_IN_FORCE: Final = 200
 
 def silences_of(connection: Connection, check: Definition) -> list[SilenceDocument]:
     """Return the silences that are about a check, whether or not they are on now."""
-    rows = catalog.list_definitions(connection, KIND)
-    return [silence for silence in map(parse_stored, rows) if _is_about(silence, check)]
+    silences = [row.read(SilenceDocument) for row in catalog.list_definitions(connection, KIND)]
+    return [silence for silence in silences if _is_about(silence, check)]
 
 
-def find_silences(silences: Iterable[SilenceDocument], members: Collection[Member], now: datetime) -> dict[int, str]:
-    """Return the slugs of the silences of a check that are on, by the id of the alert; of several that ends last.
+def silence_members(silences: Iterable[SilenceDocument], members: Collection[Member], now: datetime) -> list[Member]:
+    """Return the alerts of a check, each with the silence of it that is on; of several the one that ends last.
 
     Whether a silence is on is computed once, and only for those that match an alert.
     """
-    on: list[tuple[datetime, str, list[int]]] = []
-    for silence in silences:
-        ids = [one.alert_id for one in members if silence.matches(one.rule, one.severity)]
-        if ids and (until := silence.active_until(now)) is not None:
-            on.append((until, silence.slug, ids))
-    return {alert_id: slug for _, slug, ids in sorted(on) for alert_id in ids}
+    matching = [one for one in silences if any(one.matches(each.rule, each.severity) for each in members)]
+    ends = {one.slug: until for one in matching if (until := one.active_until(now)) is not None}
+    on = sorted((one for one in matching if one.slug in ends), key=lambda one: (ends[one.slug], one.slug), reverse=True)
+    return [
+        replace(each, silence=next((one.slug for one in on if one.matches(each.rule, each.severity)), None))
+        for each in members
+    ]
 
 
 def _is_about(silence: SilenceDocument, check: Definition) -> bool:
     return silence.is_about(check.slug, check.body["suite"], check.body["retriever"])
-
-
-def parse_stored(row: Definition) -> SilenceDocument:
-    """Return a stored silence, cached by its version."""
-    return _parsed(_Stored(version_id=row.version_id, hash=row.hash, body=row.body))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stored:
-    """A version of a silence: its id and, across stores, its hash are the cache key."""
-
-    version_id: int
-    hash: str
-    body: Mapping[str, Any] = field(compare=False)
-
-
-@lru_cache(maxsize=4 * MOST_IN_FORCE)
-def _parsed(stored: _Stored) -> SilenceDocument:
-    return SilenceDocument.stored(stored.body)
 
 
 def refuse_too_many(count: int) -> None:
@@ -120,7 +102,7 @@ class SilenceState(TypedDict):
 def states(store: Store, rows: Sequence[Definition], now: datetime) -> dict[int, SilenceState]:
     """States of silences by id: whether they are on, until when, and which open alerts they match."""
     with store.read() as connection:
-        found = _states(connection, [parse_stored(row) for row in rows], now)
+        found = _states(connection, [row.read(SilenceDocument) for row in rows], now)
     return {row.id: shape for row, shape in zip(rows, found, strict=True)}
 
 
@@ -202,7 +184,7 @@ def _affected_checks(silence: SilenceDocument, checks: Sequence[Definition]) -> 
     for check in checks:
         if not _is_about(silence, check):
             continue
-        document = CheckDocument.model_validate(check.body)
+        document = check.read(CheckDocument)
         rules = [rule.key for rule in rules_in_force(document.rules)]
         meant = [rule for rule in rules if any(silence.matches(rule, severity) for severity in Severity)]
         if meant:

@@ -155,7 +155,7 @@ def _make_items(connection: Connection, task: TaskRow, found: Collection[DrawnRo
     """
     canaries = catalog.bodies_of(connection, {one.canary_version_id for one in found})
     depths = {
-        check_id: CheckDocument.model_validate(catalog.definition_by_id(connection, check_id).body).k
+        check_id: catalog.definition_by_id(connection, check_id).read(CheckDocument).k
         for check_id in {one.check_id for one in found}
     }
     rankings = results.load_rankings(connection, sorted({one.ranking_id for one in found}))

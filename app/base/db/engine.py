@@ -49,7 +49,6 @@ RUN_CACHE_BYTES = 32 * 1024 * 1024
 RUN_CACHE_SECONDS = 600.0
 """As long as a person may look at an alert before the next page of it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_BODIES = "coalmine_bodies"
 _CACHE = "coalmine_cache"
 _RUN_CACHE = "coalmine_run_cache"
 _CONTENT_LOCK = 0xC0A2
@@ -63,29 +62,15 @@ NOW: sa.BindParameter[int] = sa.bindparam("now", type_=sa.BigInteger)
 
 ValueT = TypeVar("ValueT")
 
-BodyReader = Callable[[str, str, bool], dict[str, Any]]
-"""(kind, stored JSON, whether secrets are stored with it) -> the body of a definition or a canary."""
-
-
-def body_as_stored(_kind: str, text: str, _secrets_set: bool) -> dict[str, Any]:  # noqa: FBT001 - a `BodyReader`
-    """Return a body exactly as it was stored, whatever release wrote it."""
-    return dict(json.loads(text))
-
 
 class Store:
     """A database, opened once per process and shared by its threads."""
 
-    def __init__(
-        self, url: str, *, busy_milliseconds: int = BUSY_MILLISECONDS, bodies: BodyReader = body_as_stored
-    ) -> None:
-        """Open nothing yet.
-
-        `busy_milliseconds` is how long to wait for a lock that somebody else holds; `bodies` reads what may be of an
-        older release.
-        """
+    def __init__(self, url: str, *, busy_milliseconds: int = BUSY_MILLISECONDS) -> None:
+        """Open nothing yet; `busy_milliseconds` is how long to wait for a lock that somebody else holds."""
         self.cache = ByteCache()
         self.run_cache = ByteCache(RUN_CACHE_BYTES, RUN_CACHE_SECONDS)
-        options: dict[str, object] = {_BODIES: bodies, _CACHE: self.cache, _RUN_CACHE: self.run_cache}
+        options: dict[str, object] = {_CACHE: self.cache, _RUN_CACHE: self.run_cache}
         self.engine = create_engine(url, busy_milliseconds).execution_options(**options)
         self._writer = self.engine.execution_options(**{WRITES: True})
         self._reader = self.engine
@@ -227,11 +212,6 @@ class Store:
     def close(self) -> None:
         """Give all connections back."""
         self.engine.dispose()
-
-
-def read_body(connection: Connection, kind: str, text: str, *, secrets_set: bool = False) -> dict[str, Any]:
-    """Return the body of a definition or a canary, read as the store was told to when it was opened."""
-    return dict(connection.get_execution_options().get(_BODIES, body_as_stored)(kind, text, secrets_set))
 
 
 def cached(connection: Connection, key: Hashable, make: Callable[[], tuple[ValueT, int]]) -> ValueT:

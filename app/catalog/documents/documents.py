@@ -1,22 +1,19 @@
-"""The document of a check; stored bodies of all kinds read back into documents; secrets apart from public parts.
+"""The document of a check; secrets apart from the public parts of documents.
 
-A body that an older release wrote is completed by the defaults of newer fields. The secrets, which the store encrypts,
-are: of a hook, depending on its kind, the secret, URL, routing key or password; of a judge, a retriever and each of its
-endpoints, the values of headers, the credentials of `auth` and the private key of `tls`. The hashes of a document and
-of a run's configuration stand at the end.
+The secrets, which the store encrypts, are: of a hook, depending on its kind, the secret, URL, routing key or password;
+of a judge, a retriever and each of its endpoints, the values of headers, the credentials of `auth` and the private key
+of `tls`. The hashes of a document and of a run's configuration stand at the end.
 """
 
 import copy
 import hashlib
-import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
-from functools import lru_cache
 from typing import Annotated, Any, Final, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, field_validator, model_validator
+from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from app.alerts.documents import RuleDocument, problems_of_rules, rules_in_force, why_uncomputed
 from app.alerts.silences.documents import SilenceDocument
@@ -251,51 +248,6 @@ class CheckDocument(Document):
         return Yardstick.of(
             k=self.k, fetch_k=self.fetch_k, cutoffs=self.cutoffs, scorer=scorer, rules=rules_in_force(self.rules)
         )
-
-
-_DOCUMENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Document]]] = {
-    "retriever": RetrieverDocument.model_validate,
-    "check": CheckDocument.model_validate,
-    "hook": HookDocument.model_validate,
-    "judge": JudgeDocument.model_validate,
-    "silence": SilenceDocument.stored,
-}
-"""By kind. A suite is only a slug, and canaries are completed without validation: there may be 50,000."""
-
-_CANARY: Final = CanaryDocument(key="any", query="any").data()
-_CHUNKS: Final = {
-    "expected_chunks": {**JudgmentDocument(id="any").data(), "id": None},
-    "forbidden_chunks": {**ChunkDocument(id="any").data(), "id": None},
-}
-
-
-def read_body(kind: str, text: str, secrets_set: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - a `BodyReader`
-    """Return the body of a definition or a canary, with defaults for missing fields.
-
-    A body that is invalid in this release is returned as stored; executing it reports the problem.
-    """
-    if kind == "canary":
-        return _complete_canary(json.loads(text))
-    if kind not in _DOCUMENTS:
-        return dict(json.loads(text))
-    return dict(json.loads(_complete(kind, text, secrets_set)))
-
-
-@lru_cache(maxsize=2048)
-def _complete(kind: str, text: str, secrets_set: bool) -> str:  # noqa: FBT001 - part of the cache's key
-    try:
-        document = _DOCUMENTS[kind](with_placeholders(json.loads(text), secrets_set=secrets_set))
-    except ValidationError:
-        return text
-    return json.dumps(split_secrets(document)[0])
-
-
-def _complete_canary(body: dict[str, Any]) -> dict[str, Any]:
-    whole = body if body.keys() >= _CANARY.keys() else {**_CANARY, **body}
-    for name, defaults in _CHUNKS.items():
-        if not all(chunk.keys() >= defaults.keys() for chunk in whole[name]):
-            whole[name] = [{**defaults, **chunk} for chunk in whole[name]]
-    return whole
 
 
 ENDPOINTS = ("", "embedding", "scorer", "answer")

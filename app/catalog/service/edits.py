@@ -221,25 +221,14 @@ def plan_and_write(store: Store, plan: Callable[[Connection], PlanT], write: Cal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryContent:
-    """A canary ready to be stored."""
-
-    hash: str
-    text: str
-    """Its body as JSON."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteContent:
-    """Canaries that are to be saved in a suite; those of files have a source. Made by `suite_content`."""
+    """Canaries that are to be saved in a suite. Made by `suite_content`."""
 
     slug: str
     canaries: Sequence[CanaryDocument]
-    contents: Mapping[str, CanaryContent]
-    """By key."""
+    contents: Mapping[str, CanaryToSave]
+    """By key; those of files have a source."""
     managed_by: str
-    sources: Mapping[str, str]
-    """File and line by key."""
     number: int
     """Differs between suites that are written together."""
 
@@ -252,11 +241,14 @@ def suite_content(
     sources: Mapping[str, str] = MappingProxyType({}),
     number: int = 0,
 ) -> SuiteContent:
-    """Return canaries ready to be stored; done before any transaction, since a hundred thousand take seconds."""
-    contents = {one.key: CanaryContent(hash=one.content_hash(), text=one.json_text()) for one in canaries}
-    return SuiteContent(
-        slug=slug, canaries=canaries, contents=contents, managed_by=managed_by, sources=sources, number=number
-    )
+    """Return canaries ready to be stored; done before any transaction, since a hundred thousand take seconds.
+
+    `sources`: file and line by key.
+    """
+    contents = {
+        one.key: CanaryToSave(one.key, one.content_hash(), one.json_text(), sources.get(one.key)) for one in canaries
+    }
+    return SuiteContent(slug=slug, canaries=canaries, contents=contents, managed_by=managed_by, number=number)
 
 
 def plan_suite(
@@ -290,13 +282,13 @@ def plan_suite(
                 refuse_file_managed(before, f"canary '{name}'")
             changes.append(refused_change("canary", name, before, fields))
             continue
-        change, source = _canary_change(name, before, fields, managed_by), content.sources.get(key)
+        change = _canary_change(name, before, fields, managed_by)
         if change is not None:
             changes.append(change)
-            (created if before is None else changed).append((key, canary.hash, canary.text, source))
-        elif before is not None and before.source != source:
+            (created if before is None else changed).append(canary)
+        elif before is not None and before.source != canary.source:
             # Only the place changed: the stored hash stays, or the suite would be another one to its runs.
-            changed.append((key, before.hash, None, source))
+            changed.append(canary._replace(hash=before.hash, text=None))
     others = [row for row in heads if row.archived_at is None and row.key not in keys]
     archived = tuple(row for row in others if replace and row.managed_by == managed_by)
     remaining = [row for row in others if not replace or row.managed_by != managed_by]
@@ -314,7 +306,7 @@ def plan_suite(
 
 
 def _bodies_to_compare(
-    connection: Connection, rows: Mapping[str, CanaryHead], contents: Mapping[str, CanaryContent]
+    connection: Connection, rows: Mapping[str, CanaryHead], contents: Mapping[str, CanaryToSave]
 ) -> Mapping[int, Mapping[str, Any]]:
     """Return the bodies of the current versions whose hash differs from the new content, by version id."""
     others = [
@@ -326,11 +318,11 @@ def _bodies_to_compare(
 
 
 def _changed_fields(
-    before: CanaryHead | None, content: CanaryContent, bodies: Mapping[int, Mapping[str, Any]]
+    before: CanaryHead | None, content: CanaryToSave, bodies: Mapping[int, Mapping[str, Any]]
 ) -> tuple[str, ...]:
     """Return the names of the fields that would change."""
     body = None if before is None or before.hash == content.hash else bodies.get(before.version_id)
-    return () if body is None else fields_changed(body, json.loads(content.text))
+    return () if body is None else fields_changed(body, json.loads(content.text or ""))
 
 
 def _canary_change(name: str, before: CanaryHead | None, fields: tuple[str, ...], managed_by: str) -> Change | None:

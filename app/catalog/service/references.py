@@ -61,7 +61,7 @@ def refuse_named(connection: Connection, suite: str, keys: Collection[str]) -> N
 
 def checks_in_force(connection: Connection) -> list[CheckDocument]:
     """Return every check that is not archived."""
-    return [CheckDocument.model_validate(row.body) for row in catalog.list_definitions(connection, "check")]
+    return [row.read(CheckDocument) for row in catalog.list_definitions(connection, "check")]
 
 
 def references_of(check: CheckDocument) -> dict[str, tuple[str, ...]]:

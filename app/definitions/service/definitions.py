@@ -397,5 +397,5 @@ def adopt(store: Store, vault: Vault, slug: str, rule: Mapping[str, Any], *, rev
     """
     with store.read() as connection:
         check = find_check(connection, slug)
-    body = {**check.body, "rules": [*written_out(CheckDocument.model_validate(check.body)), rule]}
+    body = {**check.body, "rules": [*written_out(check.read(CheckDocument)), rule]}
     put(store, vault, "check", parse_document(CheckDocument, body), now=now, revision=revision)
