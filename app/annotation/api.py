@@ -12,7 +12,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import StringConstraints
 
 from app.annotation.documents import AdjudicationRequest, AnnotationRequest, TaskDocument, UndoRequest
-from app.annotation.service import results, tasks
+from app.annotation.service import annotations, results, tasks
 from app.annotation.views import (
     AdoptionView,
     AgreementView,
@@ -131,7 +131,7 @@ def list_disagreements(
 ) -> Page[DisagreementView]:
     """List the items that annotators grade on both sides of relevant, or two apart; the decided ones last."""
     may_write = request.state.identity.scope.includes(Scope.WRITE)
-    found = results.list_disagreements(store, slug, may_write=may_write)
+    found = annotations.list_disagreements(store, slug, may_write=may_write)
     start = next((place + 1 for place, one in enumerate(found) if one["id"] == after), 0)
     shown = found[start : start + limit]
     return Page(items=shown, next=shown[-1]["id"] if start + limit < len(found) else None)
@@ -142,7 +142,7 @@ def put_adjudication(store: StoreDep, request: Request, slug: str, item: str, bo
     """Decide the grade of an item, whatever its annotators say."""
     decision = parse_document(AdjudicationRequest, body)
     by = request.state.identity.name
-    results.adjudicate(store, slug, item, grade=decision.grade, by=by, now=datetime.now(UTC))
+    annotations.adjudicate(store, slug, item, grade=decision.grade, by=by, now=datetime.now(UTC))
 
 
 @router.post("/tasks/{slug}/adopt", responses=refusals(409))
@@ -153,14 +153,14 @@ def adopt_task(store: StoreDep, slug: str, *, dry_run: bool = False) -> Adoption
     Canaries of a file stay as they are: `patches` are to be committed. History can then be re-scored for each of
     `checks`, see `POST /v1/checks/{slug}/rescorings`.
     """
-    return results.adopt(store, slug, now=datetime.now(UTC), dry_run=dry_run)
+    return annotations.adopt(store, slug, now=datetime.now(UTC), dry_run=dry_run)
 
 
 @router.get("/tasks/{slug}/annotations", response_class=Response, responses=text_answers(200, types=(_CSV,)))
 @expensive
 def get_annotations(store: StoreDep, slug: str, *, judge: Judge = False) -> Response:
     """Export the annotations of people as CSV, or of judges: canary, chunk_id, document, text, annotator, grade."""
-    text = tasks.export_annotations(store, slug, by_judge=judge)
+    text = annotations.export_annotations(store, slug, by_judge=judge)
     name = {"content-disposition": f'attachment; filename="{slug}.csv"'}
     return PlainTextResponse(text, media_type=f"{_CSV}; charset=utf-8", headers=name)
 
@@ -174,7 +174,7 @@ def post_annotations(store: StoreDep, slug: str, body: Content, *, judge: Judge 
     """
     sources = parse_document(TextFiles, body).sources
     now = datetime.now(UTC)
-    return {"annotations": tasks.import_annotations(store, slug, sources, now=now, by_judge=judge)}
+    return {"annotations": annotations.import_annotations(store, slug, sources, now=now, by_judge=judge)}
 
 
 Annotator = Annotated[
@@ -188,14 +188,16 @@ Annotator = Annotated[
 @needs(Scope.ANNOTATE)
 def get_next_item(store: StoreDep, request: Request, slug: str, annotator: Annotator = None) -> NextItem:
     """Show the next item to grade and the one after it, without rank, score, retriever or stratum."""
-    return tasks.next_item(store, slug, annotator=tasks.annotator_of(request.state.identity, annotator))
+    return annotations.next_item(store, slug, annotator=annotations.annotator_of(request.state.identity, annotator))
 
 
 @router.get("/tasks/{slug}/items/{item}")
 @needs(Scope.ANNOTATE)
 def get_item(store: StoreDep, request: Request, slug: str, item: str, annotator: Annotator = None) -> ItemView:
     """Show an item, and the grade one has given it."""
-    return tasks.load_item(store, slug, item, annotator=tasks.annotator_of(request.state.identity, annotator))
+    return annotations.load_item(
+        store, slug, item, annotator=annotations.annotator_of(request.state.identity, annotator)
+    )
 
 
 @router.put("/tasks/{slug}/items/{item}/annotation", openapi_extra=body_schema(AnnotationRequest))
@@ -206,11 +208,11 @@ def put_annotation(store: StoreDep, request: Request, slug: str, item: str, body
     What was said before stays as history.
     """
     said = parse_document(AnnotationRequest, body)
-    return tasks.annotate(
+    return annotations.annotate(
         store,
         slug,
         item,
-        annotator=tasks.annotator_of(request.state.identity, said.annotator),
+        annotator=annotations.annotator_of(request.state.identity, said.annotator),
         grade=said.grade,
         seconds=said.seconds,
         now=datetime.now(UTC),
@@ -222,8 +224,8 @@ def put_annotation(store: StoreDep, request: Request, slug: str, item: str, body
 def undo_annotation(store: StoreDep, request: Request, slug: str, body: OptionalContent) -> NextItem:
     """Take one's last annotation back; answers with its item."""
     wish = parse_document(UndoRequest, body or {})
-    annotator = tasks.annotator_of(request.state.identity, wish.annotator)
-    return tasks.undo(store, slug, annotator=annotator, now=datetime.now(UTC))
+    annotator = annotations.annotator_of(request.state.identity, wish.annotator)
+    return annotations.undo(store, slug, annotator=annotator, now=datetime.now(UTC))
 
 
 _NAMES: Final = {"application/x-ndjson": "body.jsonl", "application/jsonl": "body.jsonl", _CSV: "body.csv"}

@@ -412,6 +412,11 @@ class PoolItem:
     ranks: Mapping[str, int] = field(default_factory=dict)
     chunks: Sequence[tuple[str, str]]
 
+    @property
+    def chunk_ids(self) -> list[str]:
+        """Ids of its chunks, each once."""
+        return list(dict.fromkeys(chunk for _, chunk in self.chunks))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryPool:

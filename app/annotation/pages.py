@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.annotation.documents import TaskDocument
 from app.annotation.domain import LABELS, PREFERENCES, grade_limit
-from app.annotation.service import results, tasks
+from app.annotation.service import annotations, results, tasks
 from app.annotation.views import AdoptionView, NextItem, TaskState, TaskView
 from app.base.api.requests import Form, FormInput, StoreDep, expensive, needs, sub_path, takes_form, wake
 from app.base.db.engine import Store
@@ -65,7 +65,7 @@ def adjudicate(request: Request, store: StoreDep, slug: str, form: FormInput) ->
     if grade not in map(str, range(len(GRADES))):
         raise InvalidInputError([Problem(path="grade", message="is a grade of the scale")])
     by, now = request.state.identity.name, datetime.now(UTC)
-    results.adjudicate(store, slug, form.get("item"), grade=int(grade), by=by, now=now)
+    annotations.adjudicate(store, slug, form.get("item"), grade=int(grade), by=by, now=now)
     return RedirectResponse(f"/tasks/{quote(slug)}#disagreements", status_code=303)
 
 
@@ -73,7 +73,7 @@ def adjudicate(request: Request, store: StoreDep, slug: str, form: FormInput) ->
 @expensive
 def adopt_task(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Adopt what is agreed on, and show what changed with the patches of files."""
-    return _task(request, store, slug, adopted=results.adopt(store, slug, now=datetime.now(UTC)))
+    return _task(request, store, slug, adopted=annotations.adopt(store, slug, now=datetime.now(UTC)))
 
 
 @router.post("/tasks/{slug}/archive")
@@ -88,7 +88,7 @@ def archive_task(store: StoreDep, slug: str) -> Response:
 def export_annotations(store: StoreDep, slug: str) -> Response:
     """Download the annotations as CSV."""
     name = {"content-disposition": f'attachment; filename="{slug}.csv"'}
-    text = tasks.export_annotations(store, slug)
+    text = annotations.export_annotations(store, slug)
     return Response(text, media_type="text/csv; charset=utf-8", headers=name)
 
 
@@ -141,7 +141,7 @@ def _tasks(
 def _task(request: Request, store: Store, slug: str, *, adopted: AdoptionView | None = None) -> HTMLResponse:
     task = tasks.load_task(store, slug)
     of_chunks = task["answers"] is None and task["pairs"] is None
-    disagreements = results.list_disagreements(store, slug, may_write=has_scope(request, Scope.WRITE))
+    disagreements = annotations.list_disagreements(store, slug, may_write=has_scope(request, Scope.WRITE))
     return render(
         request,
         "annotation/task.html",
@@ -153,7 +153,7 @@ def _task(request: Request, store: Store, slug: str, *, adopted: AdoptionView | 
         disagreements=disagreements[:_SHOWN_DISAGREEMENTS],
         disputed=sum(one["adjudicated"] is None for one in disagreements),
         adopted=adopted,
-        plan=results.adopt(store, slug, now=datetime.now(UTC), dry_run=True, patches=False) if of_chunks else None,
+        plan=annotations.adopt(store, slug, now=datetime.now(UTC), dry_run=True, patches=False) if of_chunks else None,
     )
 
 
@@ -181,9 +181,9 @@ def show_next(request: Request, store: StoreDep, slug: str, item: str = "") -> H
     annotator = _annotator(request)
     found: NextItem | None = None
     if annotator is not None:
-        found = tasks.next_item(store, slug, annotator=annotator)
+        found = annotations.next_item(store, slug, annotator=annotator)
         if item:
-            again = tasks.load_item(store, slug, item, annotator=annotator)
+            again = annotations.load_item(store, slug, item, annotator=annotator)
             found = {**found, "item": again, "following": None}
     return render(
         request,
@@ -214,18 +214,18 @@ def annotate(request: Request, store: StoreDep, slug: str, form: FormInput) -> R
         within = f"{sub_path(request.scope)}/tasks"
         named.set_cookie(_COOKIE, quote(name), max_age=_YEAR_SECONDS, path=within, httponly=True, samesite="strict")
         return named
-    annotator = tasks.annotator_of(request.state.identity, _annotator(request))
+    annotator = annotations.annotator_of(request.state.identity, _annotator(request))
     answer, now = form.get("answer"), datetime.now(UTC)
     if answer == "undo":
         try:
-            back = tasks.undo(store, slug, annotator=annotator, now=now)
+            back = annotations.undo(store, slug, annotator=annotator, now=now)
         except ConflictError:  # there is nothing to take back
             return RedirectResponse(page, status_code=303)
         token = back["item"]["id"] if back["item"] is not None else ""
         return RedirectResponse(f"{page}?item={quote(token)}", status_code=303)
     if answer != "skip" and answer not in map(str, range(len(GRADES))):
         raise InvalidInputError([Problem(path="answer", message="is a grade or 'skip'")])
-    tasks.annotate(
+    annotations.annotate(
         store,
         slug,
         form.get("item"),

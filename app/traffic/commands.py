@@ -15,7 +15,7 @@ import typer
 
 from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
-from app.annotation.service import tasks
+from app.annotation.service import annotations, tasks
 from app.annotation.views import TaskState
 from app.base import terminal
 from app.base.commands import DataDir, ServerUrl, examples, now
@@ -213,7 +213,7 @@ def finish_demo(store: Store, sources: Sequence[Source], *, now: datetime) -> bo
                 tasks.request_pool(store, TASK, now=now)
             return False
         if not is_annotated:
-            tasks.import_annotations(store, TASK, sources, now=now)
+            annotations.import_annotations(store, TASK, sources, now=now)
     except (NotFoundError, ConflictError):  # somebody archived it meanwhile
         return True
     return True

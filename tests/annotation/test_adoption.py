@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from app.annotation.domain import text_key
-from app.annotation.service import results, tasks
-from app.annotation.service.results import GradedItem, adopt_judgments
+from app.annotation.domain import PoolItem, text_key
+from app.annotation.service import annotations, results, tasks
+from app.annotation.service.annotations import GradedItem, adopt_judgments
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.texts import Source
@@ -33,7 +33,7 @@ def graded(store: Store, **changes: Any) -> Desk:
 
 
 def adopt(desk: Desk, **more: Any) -> Any:
-    return results.adopt(desk.store, "truth", now=desk.world.clock.advance(1), **more)
+    return annotations.adopt(desk.store, "truth", now=desk.world.clock.advance(1), **more)
 
 
 def expected(store: Store, key: str) -> list[dict[str, Any]]:
@@ -42,7 +42,7 @@ def expected(store: Store, key: str) -> list[dict[str, Any]]:
 
 
 def item(text: str, grade: int, *ids: str) -> GradedItem:
-    return GradedItem(key=text_key(text, chunk=""), ids=ids, text=text, grade=grade)
+    return PoolItem(key=text_key(text, chunk=""), text=text, chunks=[("search", one) for one in ids]), grade
 
 
 def source(name: str, text: str) -> Source:
@@ -180,7 +180,7 @@ def test_an_id_of_what_was_ranked_and_not_drawn_names_no_line(sqlite_store: Stor
     alone = next(chunk for chunk, times in drawn.items() if times == 1)
     table = f"canary,chunk_id,annotator,grade\nrefunds,{alone},Ann,1\n"
     with pytest.raises(InvalidInputError, match="names several chunks"):
-        tasks.import_annotations(sqlite_store, "truth", [source("a.csv", table)], now=desk.world.clock.advance(1))
+        annotations.import_annotations(sqlite_store, "truth", [source("a.csv", table)], now=desk.world.clock.advance(1))
 
 
 def test_an_item_that_waits_for_a_grade_counts_among_those_of_its_id(sqlite_store: Store) -> None:
@@ -206,7 +206,7 @@ def test_disputed_and_open_items_wait_and_an_adjudication_decides(sqlite_store: 
     key = mine.text.split()[-1].rstrip(".")
     assert done[key]["undecided"] == 1
     assert done[key]["added"] == 8
-    results.adjudicate(sqlite_store, "truth", token, grade=2, by="Cyd", now=desk.world.clock())
+    annotations.adjudicate(sqlite_store, "truth", token, grade=2, by="Cyd", now=desk.world.clock())
     adopt(desk)
     assert {chunk["text"]: chunk["grade"] for chunk in expected(sqlite_store, key)}[mine.text] == 2
 
@@ -276,37 +276,37 @@ def test_without_the_file_at_hand_its_canaries_are_given_whole(sqlite_store: Sto
 
 def test_annotations_go_out_and_come_in_as_csv(store: Store) -> None:
     desk = graded(store, overlap=1.0)
-    text = tasks.export_annotations(store, "truth")
+    text = annotations.export_annotations(store, "truth")
     lines = list(csv.DictReader(io.StringIO(text)))
     assert list(lines[0]) == ["canary", "chunk_id", "document", "text", "annotator", "grade"]
     assert len(lines) == 2 * 36
     before = results.load_agreement(store, "truth")
     flipped = text.replace("Ann,1", "Ann,skip").replace(",Bob,", ",Cyd,")
-    stored = tasks.import_annotations(store, "truth", [source("a.csv", flipped)], now=desk.world.clock())
+    stored = annotations.import_annotations(store, "truth", [source("a.csv", flipped)], now=desk.world.clock())
     assert stored == 2 * 36
     after = results.load_agreement(store, "truth")
     assert after["annotators"] == ["Ann", "Bob", "Cyd"]
     assert before["items"] == after["items"] == 36
-    assert tasks.export_annotations(store, "truth").count("Ann,skip") == text.count("Ann,1") > 0
+    assert annotations.export_annotations(store, "truth").count("Ann,skip") == text.count("Ann,1") > 0
 
 
 def test_a_line_can_name_its_chunk_by_text_alone(sqlite_store: Store) -> None:
     desk = Desk.of(sqlite_store)
     desk.make_pool()
     text = "canary,text,annotator,grade\nrefunds,TEXT 2 about refunds,Ann,2\n"
-    assert tasks.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock()) == 1
+    assert annotations.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock()) == 1
     assert results.load_budget(sqlite_store, "truth")["annotators"][0]["graded"] == 1
 
 
 def test_grades_come_back_to_their_texts_where_retrievers_share_ids(sqlite_store: Store) -> None:
     desk = graded(sqlite_store, counted=True, overlap=1.0)
-    text = tasks.export_annotations(sqlite_store, "truth").replace(",Ann,", ",Cyd,")
+    text = annotations.export_annotations(sqlite_store, "truth").replace(",Ann,", ",Cyd,")
     lines = [one for one in csv.DictReader(io.StringIO(text)) if one["annotator"] == "Cyd"]
     firsts = [one.text for one in desk.items() if "1" in {chunk for _, chunk in one.chunks}]
     assert {"Text 0 about refunds.", "Text 3 about refunds."} <= set(firsts)
     assert len(lines) == 36
-    tasks.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock())
-    again = tasks.export_annotations(sqlite_store, "truth")
+    annotations.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock())
+    again = annotations.export_annotations(sqlite_store, "truth")
     stored = [one for one in csv.DictReader(io.StringIO(again)) if one["annotator"] == "Cyd"]
     assert stored == lines
 
@@ -319,11 +319,11 @@ def test_a_text_is_found_as_export_writes_it(sqlite_store: Store) -> None:
     tokens = {one.text: one.token for one in desk.items()}
     for grade, odd in enumerate(("=2+3", "--", "'@x")):
         desk.say("Ann", tokens[odd], grade)
-    text = tasks.export_annotations(sqlite_store, "truth")
+    text = annotations.export_annotations(sqlite_store, "truth")
     assert ",'=2+3," in text
     moved = text.replace(",Ann,", ",Cyd,")
-    tasks.import_annotations(sqlite_store, "truth", [source("a.csv", moved)], now=desk.world.clock())
-    again = list(csv.DictReader(io.StringIO(tasks.export_annotations(sqlite_store, "truth"))))
+    annotations.import_annotations(sqlite_store, "truth", [source("a.csv", moved)], now=desk.world.clock())
+    again = list(csv.DictReader(io.StringIO(annotations.export_annotations(sqlite_store, "truth"))))
     grades = {one["text"]: one["grade"] for one in again if one["annotator"] == "Cyd"}
     assert grades == {"'=2+3": "0", "'--": "1", "''@x": "2"}
 
@@ -335,7 +335,7 @@ def test_an_id_of_several_chunks_does_not_name_one(sqlite_store: Store) -> None:
     with pytest.raises(
         InvalidInputError, match="chunk id '1' names several chunks of canary 'refunds'; give"
     ) as raised:
-        tasks.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock())
+        annotations.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock())
     assert [(one.file, one.line) for one in raised.value.problems] == [("a.csv", 3)]
     assert results.load_budget(sqlite_store, "truth")["annotators"] == []
 
@@ -345,7 +345,7 @@ def test_a_text_that_is_not_in_the_task_is_refused_whatever_its_id(sqlite_store:
     desk.make_pool()
     text = "canary,chunk_id,text,annotator,grade\nrefunds,bm25-refunds-0,Another text,Ann,2\n"
     with pytest.raises(InvalidInputError, match="canary 'refunds' has no chunk of this text"):
-        tasks.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock())
+        annotations.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock())
 
 
 def test_wrong_lines_are_told_all_at_once_and_nothing_is_stored(sqlite_store: Store) -> None:
@@ -361,7 +361,7 @@ def test_wrong_lines_are_told_all_at_once_and_nothing_is_stored(sqlite_store: St
     ):
         text = f"canary,chunk_id,annotator,grade\n{good}{wrong}"
         with pytest.raises(InvalidInputError, match=message) as raised:
-            tasks.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock())
+            annotations.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock())
         assert (raised.value.problems[0].file, raised.value.problems[0].line) == ("a.csv", 3)
     assert results.load_budget(sqlite_store, "truth")["annotators"] == []
 
@@ -370,9 +370,9 @@ def test_no_cell_is_a_formula(sqlite_store: Store) -> None:
     desk = Desk.of(sqlite_store)
     desk.make_pool()
     desk.say("=cmd()", present(desk.next("=cmd()")["item"])["id"], 1)
-    text = tasks.export_annotations(sqlite_store, "truth")
+    text = annotations.export_annotations(sqlite_store, "truth")
     assert ",'=cmd()," in text
-    assert tasks.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock()) == 1
+    assert annotations.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock()) == 1
     assert results.load_agreement(sqlite_store, "truth")["annotators"] == ["=cmd()"]
 
 
@@ -420,7 +420,7 @@ def test_lines_without_an_id_are_told(sqlite_store: Store) -> None:
 def test_a_judge_is_shown_with_its_agreement_and_decides_nothing(sqlite_store: Store) -> None:
     desk = graded(sqlite_store, overlap=1.0)
     before = {one["canary"]: one["grades"] for one in adopt(desk, dry_run=True)["adopted"]}
-    exported = tasks.export_annotations(sqlite_store, "truth")
+    exported = annotations.export_annotations(sqlite_store, "truth")
     lines = list(csv.DictReader(io.StringIO(exported)))
     machine = [{**line, "annotator": "model-x", "grade": "2"} for line in lines if line["annotator"] == "Ann"]
     text = io.StringIO(newline="")
@@ -431,7 +431,7 @@ def test_a_judge_is_shown_with_its_agreement_and_decides_nothing(sqlite_store: S
     def judged(name: str, *, by_judge: bool) -> int:
         table = source("judge.csv", text.getvalue().replace("model-x", name))
         now = desk.world.clock.advance(1)
-        return tasks.import_annotations(sqlite_store, "truth", [table], now=now, by_judge=by_judge)
+        return annotations.import_annotations(sqlite_store, "truth", [table], now=now, by_judge=by_judge)
 
     assert judged("model-x", by_judge=True) == len(machine)
     assert {one["canary"]: one["grades"] for one in adopt(desk, dry_run=True)["adopted"]} == before
@@ -439,8 +439,8 @@ def test_a_judge_is_shown_with_its_agreement_and_decides_nothing(sqlite_store: S
     assert agreement["annotators"] == ["Ann", "Bob"]
     (judge,) = agreement["judges"]
     assert (judge["judge"], judge["items"], judge["raw"]["value"]) == ("model-x", len(machine), 0.0)
-    assert tasks.export_annotations(sqlite_store, "truth") == exported, "people's alone"
-    assert "model-x" in tasks.export_annotations(sqlite_store, "truth", by_judge=True)
+    assert annotations.export_annotations(sqlite_store, "truth") == exported, "people's alone"
+    assert "model-x" in annotations.export_annotations(sqlite_store, "truth", by_judge=True)
     assert results.load_budget(sqlite_store, "truth")["annotations_left"] == 0
     with pytest.raises(ConflictError, match="'Ann' has annotated as a person; a judge needs another name"):
         judged("Ann", by_judge=True)

@@ -11,7 +11,7 @@ import pytest
 
 from app.annotation import store as rows
 from app.annotation.documents import TaskDocument, read_annotations
-from app.annotation.service import results, tasks
+from app.annotation.service import annotations, results, tasks
 from app.base.db.engine import Store
 from app.base.texts import Source
 from app.base.values import Answer, Outcome, Ranking
@@ -155,7 +155,7 @@ def test_the_demo_has_traffic_and_a_finished_task_without_a_command(demo: Demo) 
     task = tasks.load_task(store, "demo")
     assert (task["state"], task["items"], task["created_by"]) == ("pooled", 20, "demo")
     assert results.load_agreement(store, "demo")["annotators"] == ["Ann", "Bob"]
-    assert len(results.list_disagreements(store, "demo")) == 2
+    assert len(annotations.list_disagreements(store, "demo")) == 2
 
 
 def test_started_again_nothing_comes_twice(demo: Demo) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from app.annotation.service import results
+from app.annotation.service import annotations
 from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment
 from app.catalog.domain import are_self_judged, collect_sources, is_own_pool, labelled
@@ -210,13 +210,13 @@ def sources(store: Store) -> set[str | None]:
 
 def test_adopted_judgments_come_from_their_task(sqlite_store: Store) -> None:
     desk = graded(sqlite_store)
-    results.adopt(sqlite_store, "truth", now=desk.world.clock.advance(1))
+    annotations.adopt(sqlite_store, "truth", now=desk.world.clock.advance(1))
     assert sources(sqlite_store) == {"task:truth"}
 
 
 def test_patches_of_files_have_the_source(sqlite_store: Store) -> None:
     desk = graded(sqlite_store, owner=FILE)
-    found = results.adopt(sqlite_store, "truth", now=desk.world.clock.advance(1))
+    found = annotations.adopt(sqlite_store, "truth", now=desk.world.clock.advance(1))
     assert "source: task:truth" in (found["patches"][0]["yaml"] or "")
 
 

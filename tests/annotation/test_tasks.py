@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from app.annotation import tables
 from app.annotation.domain import ConsensusState
-from app.annotation.service import results, tasks
-from app.annotation.tables import annotations
+from app.annotation.service import annotations, results, tasks
 from app.annotation.views import TaskState
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
@@ -208,10 +208,10 @@ def test_an_annotation_can_be_changed_and_its_history_stays(store: Store) -> Non
     item = present(desk.next("Ann")["item"])["id"]
     desk.say("Ann", item, 1)
     desk.say("Ann", item, 2)
-    assert tasks.load_item(store, "truth", item, annotator="Ann")["grade"] == 2
-    assert tasks.load_item(store, "truth", item, annotator="Bob")["grade"] is None
+    assert annotations.load_item(store, "truth", item, annotator="Ann")["grade"] == 2
+    assert annotations.load_item(store, "truth", item, annotator="Bob")["grade"] is None
     with store.read() as connection:
-        rows = connection.execute(annotations.select().order_by(annotations.c.id)).all()
+        rows = connection.execute(tables.annotations.select().order_by(tables.annotations.c.id)).all()
     assert [(row.grade, row.withdrawn_at is None) for row in rows] == [(1, False), (2, True)]
 
 
@@ -222,10 +222,10 @@ def test_undo_brings_back_ones_last_item_and_nobody_elses(store: Store) -> None:
     desk.say("Ann", mine[1], 0)
     desk.say("Bob", present(desk.next("Bob")["item"])["id"], 1)
     for expected in reversed(mine):
-        found = tasks.undo(store, "truth", annotator="Ann", now=desk.world.clock.advance(1))
+        found = annotations.undo(store, "truth", annotator="Ann", now=desk.world.clock.advance(1))
         assert present(found["item"])["id"] == expected
     with pytest.raises(ConflictError, match="no annotation"):
-        tasks.undo(store, "truth", annotator="Ann", now=desk.world.clock())
+        annotations.undo(store, "truth", annotator="Ann", now=desk.world.clock())
     assert results.load_budget(store, "truth")["states"][ConsensusState.GRADED_ONCE] == 1
 
 
@@ -251,14 +251,14 @@ def test_two_annotators_agree_and_what_they_do_not_is_adjudicated(store: Store) 
     assert (agreement["items"], agreement["annotators"]) == (36, ["Ann", "Bob"])
     assert agreement["raw"]["value"] == pytest.approx(32 / 36, abs=1e-6)
     assert present(agreement["alpha"]["nominal"]["low"]) < present(agreement["alpha"]["nominal"]["value"]) < 1
-    disputed = results.list_disagreements(store, "truth")
+    disputed = annotations.list_disagreements(store, "truth")
     assert len(disputed) == 4
     assert {tuple(one["grades"]) for one in disputed} == {("Ann", "Bob")}
     assert results.load_budget(store, "truth")["states"][ConsensusState.DISPUTED] == 4
     first = disputed[0]["id"]
-    results.adjudicate(store, "truth", first, grade=2, by="Cyd", now=desk.world.clock())
-    results.adjudicate(store, "truth", first, grade=1, by="Cyd", now=desk.world.clock())
-    again = results.list_disagreements(store, "truth")
+    annotations.adjudicate(store, "truth", first, grade=2, by="Cyd", now=desk.world.clock())
+    annotations.adjudicate(store, "truth", first, grade=1, by="Cyd", now=desk.world.clock())
+    again = annotations.list_disagreements(store, "truth")
     assert (again[-1]["id"], again[-1]["adjudicated"]) == (first, 1)
     states = results.load_budget(store, "truth")["states"]
     assert (states[ConsensusState.DISPUTED], states[ConsensusState.ADJUDICATED]) == (3, 1)
@@ -267,7 +267,7 @@ def test_two_annotators_agree_and_what_they_do_not_is_adjudicated(store: Store) 
 def test_an_item_without_annotation_cannot_be_adjudicated(sqlite_store: Store) -> None:
     desk = pooled(sqlite_store)
     with pytest.raises(ConflictError, match="nobody has annotated"):
-        results.adjudicate(sqlite_store, "truth", desk.items()[0].token, grade=1, by="Cyd", now=desk.world.clock())
+        annotations.adjudicate(sqlite_store, "truth", desk.items()[0].token, grade=1, by="Cyd", now=desk.world.clock())
 
 
 def test_the_budget_counts_what_is_left_for_everybody(sqlite_store: Store) -> None:
@@ -289,7 +289,7 @@ def test_without_annotations_nothing_is_agreed_on(sqlite_store: Store) -> None:
     agreement = results.load_agreement(sqlite_store, "truth")
     assert (agreement["items"], agreement["annotators"], agreement["pairs"]) == (0, [], [])
     assert agreement["alpha"]["ordinal"] == {"value": None, "low": None, "high": None}
-    assert results.list_disagreements(sqlite_store, "truth") == []
+    assert annotations.list_disagreements(sqlite_store, "truth") == []
     assert desk.items()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.annotation.service import results, tasks
+from app.annotation.service import annotations, results, tasks
 from app.answers import store as rows
 from app.answers.domain.judges import JudgeOutcome
 from app.answers.service import answering, labels
@@ -31,7 +31,7 @@ def test_people_label_answers_with_their_contexts_and_without_the_verdict(store:
     it.draw()
     view = tasks.load_task(store, "labels")
     assert (view["state"], view["items"], view["scale"]) == ("pooled", 20, "0-1")
-    item = present(tasks.next_item(store, "labels", annotator="Ann")["item"])
+    item = present(annotations.next_item(store, "labels", annotator="Ann")["item"])
     context = present(item["answer"])
     assert context["question"] == "Are all claims of the answer supported by the chunks?"
     assert context["contexts"] == [
@@ -42,7 +42,7 @@ def test_people_label_answers_with_their_contexts_and_without_the_verdict(store:
     assert context["expected_answer"] is None
     assert "1.0" not in str(item)
     with pytest.raises(InvalidInputError, match="at most 1"):
-        tasks.annotate(store, "labels", item["id"], annotator="Ann", grade=2, now=it.it.world.clock())
+        annotations.annotate(store, "labels", item["id"], annotator="Ann", grade=2, now=it.it.world.clock())
 
 
 @pytest.mark.both
@@ -76,10 +76,10 @@ def test_two_people_who_disagree_wait_for_a_decision(sqlite_store: Store) -> Non
     it.label("Ann")
     it.label("Bob", wrong=4)
     assert it.calibration()["labels"] == 16
-    disputed = results.list_disagreements(sqlite_store, "labels")
+    disputed = annotations.list_disagreements(sqlite_store, "labels")
     assert len(disputed) == 4
     now = it.it.world.clock()
-    results.adjudicate(sqlite_store, "labels", disputed[0]["id"], grade=1, by="Ada", now=now)
+    annotations.adjudicate(sqlite_store, "labels", disputed[0]["id"], grade=1, by="Ada", now=now)
     labels.calibrate(sqlite_store, it.task().id, now=now)
     assert it.calibration()["labels"] == 17
     agreement = results.load_agreement(sqlite_store, "labels")
@@ -202,11 +202,11 @@ def test_labels_travel_as_csv(sqlite_store: Store) -> None:
     it.put()
     it.draw()
     it.label()
-    text = tasks.export_annotations(sqlite_store, "labels")
+    text = annotations.export_annotations(sqlite_store, "labels")
     it.put(slug="copy")
     it.draw("copy")
     source = Source(name="labels.csv", lines=lambda: io.StringIO(text))
-    count = tasks.import_annotations(sqlite_store, "copy", [source], now=it.it.world.clock())
+    count = annotations.import_annotations(sqlite_store, "copy", [source], now=it.it.world.clock())
     assert count == 20
 
 
@@ -215,7 +215,7 @@ def test_labels_of_answers_are_neither_judgments_nor_recall(sqlite_store: Store)
     it.put()
     it.draw()
     with pytest.raises(ConflictError, match="judgments are of chunks"):
-        results.adopt(sqlite_store, "labels", now=it.it.world.clock())
+        annotations.adopt(sqlite_store, "labels", now=it.it.world.clock())
     with pytest.raises(ConflictError, match="no recall"):
         results.load_recall(sqlite_store, "labels")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
-from app.annotation.service import tasks
+from app.annotation.service import annotations, tasks
 from app.answers.service import labels
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
@@ -58,13 +58,13 @@ class Judged:
         with store.read() as connection:
             task = tasks.find_task(connection, document.slug)
         labels.draw_labels(store, world.vault, self.it.judge, task.id, clock=world.clock)
-        table = tasks.export_annotations(store, document.slug)
+        table = annotations.export_annotations(store, document.slug)
         with store.read() as connection:
             keys = {one.canary_id: one.key for one in rows.list_task_canaries(connection, task.id)}
             items = [(keys[one.canary_id or 0], one.text) for one in rows.list_items(connection, task.id)]
         said = [f"{key},,,{text},Ann,{int(key not in LIES)}" for key, text in items]
         source = Source(name="said.csv", lines=lambda: [table, *(f"{line}\n" for line in said)])
-        tasks.import_annotations(store, document.slug, [source], now=world.clock())
+        annotations.import_annotations(store, document.slug, [source], now=world.clock())
         labels.calibrate(store, task.id, now=world.clock())
 
     def gate(self) -> Gate:

@@ -8,7 +8,7 @@ import pytest
 from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
 from app.annotation.domain import ALIKE, LEFT, RIGHT, ConsensusState, reach_preference
-from app.annotation.service import results, tasks
+from app.annotation.service import annotations, results, tasks
 from app.annotation.store import PairItem
 from app.annotation.views import NextItem
 from app.base.db.engine import Store
@@ -97,7 +97,7 @@ def draw(world: World) -> None:
 
 
 def next_of(world: World, annotator: str = "Ann") -> NextItem:
-    return tasks.next_item(world.store, "sides", annotator=annotator)
+    return annotations.next_item(world.store, "sides", annotator=annotator)
 
 
 def sides(world: World) -> dict[str, PairItem]:
@@ -107,7 +107,7 @@ def sides(world: World) -> dict[str, PairItem]:
 
 
 def say(world: World, item: str, grade: int, annotator: str = "Ann") -> NextItem:
-    return tasks.annotate(
+    return annotations.annotate(
         world.store, "sides", item, annotator=annotator, grade=grade, seconds=4.0, now=world.clock.advance(1)
     )
 
@@ -158,7 +158,7 @@ def test_undo_gives_the_pair_back(any_world: World) -> None:
     compared(any_world)
     first = present(next_of(any_world)["item"])
     say(any_world, first["id"], LEFT)
-    back = tasks.undo(any_world.store, "sides", annotator="Ann", now=any_world.clock.advance(1))
+    back = annotations.undo(any_world.store, "sides", annotator="Ann", now=any_world.clock.advance(1))
     assert present(back["item"])["id"] == first["id"]
 
 
@@ -167,13 +167,13 @@ def test_sides_that_people_disagree_on_are_disputed_and_decided(world: World) ->
     item = present(next_of(world)["item"])
     say(world, item["id"], LEFT)
     say(world, item["id"], ALIKE, annotator="Bob")
-    assert results.list_disagreements(world.store, "sides") == [], "no difference contradicts nobody"
+    assert annotations.list_disagreements(world.store, "sides") == [], "no difference contradicts nobody"
     say(world, item["id"], RIGHT, annotator="Cy")
-    (found,) = results.list_disagreements(world.store, "sides")
+    (found,) = annotations.list_disagreements(world.store, "sides")
     assert (found["canary"], found["query"]) == (None, item["query"])
     assert found["text"].startswith("Left:\nwhat ")
     assert "\n\nRight:\nwhat " in found["text"]
-    results.adjudicate(world.store, "sides", item["id"], grade=RIGHT, by="Dee", now=world.clock.advance(1))
+    annotations.adjudicate(world.store, "sides", item["id"], grade=RIGHT, by="Dee", now=world.clock.advance(1))
     (counted,) = shadows.load_shadow(world.store, "hybrid")["comparisons"]
     assert counted["candidate"] + counted["current"] == 1
 
@@ -182,12 +182,12 @@ def test_pairs_have_no_judgments_to_adopt_no_recall_and_no_import(world: World) 
     compared(world)
     say(world, present(next_of(world)["item"])["id"], LEFT)
     with pytest.raises(ConflictError, match="judge no chunk"):
-        results.adopt(world.store, "sides", now=world.clock())
+        annotations.adopt(world.store, "sides", now=world.clock())
     with pytest.raises(ConflictError, match="not of chunks"):
         results.load_recall(world.store, "sides")
     with pytest.raises(ConflictError, match="compared on its page"):
-        tasks.import_annotations(world.store, "sides", [], now=world.clock())
-    exported = tasks.export_annotations(world.store, "sides").splitlines()
+        annotations.import_annotations(world.store, "sides", [], now=world.clock())
+    exported = annotations.export_annotations(world.store, "sides").splitlines()
     assert (len(exported), exported[1].startswith(",pair-"), exported[1].endswith(",Ann,0")) == (2, True, True)
 
 

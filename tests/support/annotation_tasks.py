@@ -6,7 +6,7 @@ from typing import Any
 
 from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
-from app.annotation.service import tasks
+from app.annotation.service import annotations, tasks
 from app.annotation.store import ItemRow
 from app.annotation.views import NextItem, TaskDetail
 from app.base.db.engine import Store, to_us
@@ -133,12 +133,14 @@ class Desk:
 
     def next(self, annotator: str) -> NextItem:
         """Look at the next item of an annotator."""
-        return tasks.next_item(self.store, "truth", annotator=annotator)
+        return annotations.next_item(self.store, "truth", annotator=annotator)
 
     def say(self, annotator: str, token: str, grade: int | None, seconds: float | None = 4.0) -> NextItem:
         """Annotate an item."""
         now = self.world.clock.advance(5)
-        return tasks.annotate(self.store, "truth", token, annotator=annotator, grade=grade, seconds=seconds, now=now)
+        return annotations.annotate(
+            self.store, "truth", token, annotator=annotator, grade=grade, seconds=seconds, now=now
+        )
 
     def grade_all(self, annotator: str, *, flip: int = 0) -> None:
         """Grade at once everything that is left for an annotator, as `work_through` does one by one."""

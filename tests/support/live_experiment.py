@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from app.annotation.documents import TaskDocument
-from app.annotation.service import tasks
+from app.annotation.service import annotations, tasks
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.experiments.documents import (
@@ -65,6 +65,6 @@ def make_shadow(world: World, suite: str) -> None:
     with store.read() as connection:
         task = tasks.find_task(connection, "sides")
     shadows.draw_pairs(store, task.id, now=now)
-    item = tasks.next_item(store, "sides", annotator="Ann")["item"]
+    item = annotations.next_item(store, "sides", annotator="Ann")["item"]
     if item is not None:
-        tasks.annotate(store, "sides", item["id"], annotator="Ann", grade=2, seconds=4.0, now=now)
+        annotations.annotate(store, "sides", item["id"], annotator="Ann", grade=2, seconds=4.0, now=now)

@@ -17,7 +17,7 @@ import numpy as np
 from app.annotation import store as task_rows
 from app.annotation.documents import DrawnAnswersDocument
 from app.annotation.domain import PoolItem, text_key
-from app.annotation.service.results import TaskGrades, read_grades
+from app.annotation.service.annotations import TaskGrades, read_grades
 from app.annotation.service.tasks import new_item
 from app.annotation.store import AnswerItem, DrawnAnswer, TaskRow, defer_results
 from app.answers import store as rows

@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from app.annotation import store as task_rows
 from app.annotation.domain import PoolItem, hash_share
-from app.annotation.service.results import read_grades
+from app.annotation.service.annotations import read_grades
 from app.annotation.service.tasks import new_item
 from app.annotation.store import NewItem, PairItem, TaskRow
 from app.base.db.engine import Connection, Store, answer_before, from_us, to_us
