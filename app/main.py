@@ -45,7 +45,7 @@ from app.operation.worker_tasks import Engine, untraced
 from app.reports import metrics
 from app.retrievers.client.probe import RetrieverProbe, read_pasted
 from app.retrievers.domain.retrievers import Probe
-from app.retrievers.service.limits import share_limits
+from app.retrievers.service.probing import share_limits
 from app.runs.service.change_feed import Endings, Streams
 from app.site import PAGES, Compression, install_pages
 from app.wiring import (

@@ -32,7 +32,7 @@ from app.annotation import pages as annotation
 from app.answers import pages as answers
 from app.base.api.requests import identify_visitor, route_path, sub_path
 from app.base.errors import CoalmineError, ForbiddenError, UnauthorizedError
-from app.base.web import rendering, signing_in
+from app.base.web import rendering
 from app.base.web.rendering import STATIC, render
 from app.catalog.domain import recall_label
 from app.comparison import pages as comparisons
@@ -40,6 +40,7 @@ from app.definitions.pages import canary_editor, check_editor, importing, suites
 from app.diagnosis import pages as diagnosis
 from app.experiments import pages as experiments
 from app.hooks import pages as hooks
+from app.operation import pages as operation
 from app.records.views import first_expected, not_returned, starter, why_degraded
 from app.reports.pages import checks, overviews
 from app.reports.pages.overviews import grave_issues
@@ -69,7 +70,7 @@ PAGES = tuple(
         traffic,
         answers,
         experiments,
-        signing_in,
+        operation,
     )
 )
 """Routers of the pages, in matching order."""

@@ -21,7 +21,7 @@ from app.answers.documents import JudgeDocument
 from app.base.db.engine import blocks, insert_new, insert_one, insert_selected, new_ids
 from app.base.db.rows import StagedRows, numbers, row_table, staged_table
 from app.base.documents.fields import AnyDocument, Document, parse_document
-from app.base.errors import FileManagedError, InvalidInputError
+from app.base.errors import FileManagedError, InvalidInputError, NotFoundError
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument
 from app.catalog.documents.documents import WITH_SECRETS, CheckDocument, split_secrets, with_placeholders
 from app.catalog.tables import canaries, canary_versions, definition_versions, definitions, suite_versions
@@ -95,6 +95,13 @@ _DEFINITION = sa.select(
 ).join(definition_versions, definition_versions.c.id == definitions.c.version_id)
 _BY_SLUG = _DEFINITION.where(definitions.c.kind == sa.bindparam("kind"), definitions.c.slug == sa.bindparam("slug"))
 _BY_ID = _DEFINITION.where(definitions.c.id == sa.bindparam("id"))
+
+
+def require(definition: Definition | None, name: str) -> Definition:
+    """Return the definition. Raises NotFoundError where it is None or archived."""
+    if definition is None or definition.archived_at is not None:
+        raise NotFoundError(f"there is no {name}")
+    return definition
 
 
 def find_definition(connection: Connection, kind: str, slug: str) -> Definition | None:

@@ -26,10 +26,10 @@ from app.base.web.forms import (
     problems_by_field,
     read_revision,
     refuse_other,
+    safe_path,
     with_revision,
 )
 from app.base.web.rendering import render
-from app.base.web.signing_in import safe_path
 from app.catalog.documents.documents import secret_names
 from app.catalog.service import references
 from app.catalog.store import FILE

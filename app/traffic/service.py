@@ -32,9 +32,9 @@ from app.base.views import rounded, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.service import edits, suites
-from app.catalog.service.references import load_canaries, require
+from app.catalog.service.references import load_canaries
 from app.catalog.service.suites import load_suite
-from app.catalog.store import Definition
+from app.catalog.store import Definition, require
 from app.records.store import results
 from app.records.store.results import RunRow
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, outcome_text

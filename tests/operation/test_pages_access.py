@@ -17,8 +17,8 @@ from app.base.api.requests import SESSION_COOKIE, Attempts
 from app.base.db import keys
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
+from app.base.web.forms import safe_path
 from app.base.web.rendering import STATIC
-from app.base.web.signing_in import safe_path
 from tests.support.fakes import FakeClock
 from tests.support.pages_service import HTML, Site, csrf, page, site
 from tests.support.world import RETRIEVER, canary

@@ -11,8 +11,9 @@ from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
 from app.retrievers.client.columns import Path as CompiledPath
 from app.retrievers.client.requests import Reader
+from app.retrievers.documents.requests import MAX_LEVELS, find_problem
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.domain.retrievers import MAX_LEVELS, ResponseMapping, find_problem
+from app.retrievers.domain.retrievers import ResponseMapping
 from tests.support.api_service import RETRIEVER, api
 
 DEEP = {

@@ -25,7 +25,7 @@ from app.records.service import runs as run_views
 from app.reports import metrics
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import Probe, ProbeQuery
-from app.retrievers.service.limits import share_limits
+from app.retrievers.service.probing import share_limits
 from app.runs.service import rescoring
 from tests.conftest import Databases
 from tests.support.fakes import answered, hits

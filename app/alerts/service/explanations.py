@@ -46,8 +46,8 @@ from app.base.views import id_text, rounded, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.domain import Use
-from app.catalog.service.references import find_check, last_completed, require, schedule_of
-from app.catalog.store import Definition
+from app.catalog.service.references import find_check, last_completed, schedule_of
+from app.catalog.store import Definition, require
 from app.detection import store as detectors
 from app.detection.domain.views import BoundLine, NormalRange, SuggestedRule, SuggestedRuleBody, SuggestedRules
 from app.detection.service import baselines

@@ -57,8 +57,8 @@ from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.views import time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service.references import checks_in_force, require
-from app.catalog.store import Definition
+from app.catalog.service.references import checks_in_force
+from app.catalog.store import Definition, require
 from app.records.store import results
 
 CONTROLS: Final = 100

@@ -41,6 +41,12 @@ def follow_form(act: Callable[[], str], show: Callable[..., Response]) -> Respon
         return show(problems=(Problem(message=str(error)),), status=409)
 
 
+def safe_path(path: str) -> str:
+    """Return where to redirect after signing in: a path on this host, else the overview."""
+    plain = path.isprintable() and "\\" not in path and path.startswith("/") and not path.startswith("//")
+    return path if plain else "/"
+
+
 def parse_number(text: str) -> Any:
     """Return the number a text stands for; any other text stays, for the document to refuse."""
     plain = text.strip()

@@ -15,7 +15,7 @@ from app.base.schedules import Schedule, credible_until, parse_schedule
 from app.base.views import id_number
 from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.store import CanaryHead, CanaryRow, Definition
+from app.catalog.store import CanaryHead, CanaryRow, Definition, require
 from app.records.store import results
 from app.records.store.results import RunRow
 from app.scoring.suites import SuiteFloors
@@ -105,13 +105,6 @@ def hook_kinds(connection: Connection, check: CheckDocument) -> dict[str, str]:
     """Return the kinds of the stored hooks that the reports of a check are sent to, by slug."""
     hooks = (catalog.find_definition(connection, "hook", slug) for slug in (check.report.hooks if check.report else ()))
     return {hook.slug: str(hook.body["kind"]) for hook in hooks if hook is not None}
-
-
-def require(definition: Definition | None, name: str) -> Definition:
-    """Return the definition. Raises NotFoundError where it is None or archived."""
-    if definition is None or definition.archived_at is not None:
-        raise NotFoundError(f"there is no {name}")
-    return definition
 
 
 def find_check(connection: Connection, slug: str) -> Definition:

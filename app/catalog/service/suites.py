@@ -29,8 +29,7 @@ from app.catalog.domain import (
     retriever_source,
     task_source,
 )
-from app.catalog.service.references import require
-from app.catalog.store import CanaryList, Definition
+from app.catalog.store import CanaryList, Definition, require
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Retriever
 from app.scoring.evaluation import Yardstick

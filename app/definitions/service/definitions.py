@@ -44,10 +44,9 @@ from app.catalog.service.references import (
     missing_references,
     references_of,
     refuse_used,
-    require,
 )
 from app.catalog.service.suites import SuiteOvertakenError, load_suite_in_force
-from app.catalog.store import API, Content, Definition, fields_changed, refuse_file_managed
+from app.catalog.store import API, Content, Definition, fields_changed, refuse_file_managed, require
 from app.hooks import store as outbox
 from app.hooks.documents import HookDocument, receivers
 from app.retrievers.documents.retrievers import RetrieverDocument
@@ -81,15 +80,7 @@ def put(
         with store.write() as connection:
             if isinstance(document, CheckDocument):  # locks in the same order as `applying`: references first
                 require_references(connection, document, suite_revision)
-            if revision is not None or only_new:
-                catalog.hold_definition(connection, kind, slug)
-            before = catalog.find_definition(connection, kind, slug)
-            if only_new and before is not None and before.archived_at is None:
-                raise slug_taken_error(connection, kind, slug)
-            refuse_file_managed(before, f"{kind} '{slug}'")
-            if revision is not None and (before is None or before.revision != revision):
-                # Otherwise secrets stored for one address could be saved with another, changed in between.
-                raise overtaken(f"{kind} '{slug}'")
+            before = _hold_changeable(connection, kind, slug, revision=revision, only_new=only_new)
             content = stored_content(vault, document)
             refuse_unended(unended_incidents(connection, vault, before, content), slug, force=force)
             if planned_change(vault, kind, slug, before, content, managed_by=API) is not None:
@@ -103,7 +94,28 @@ def put(
                 raise slug_taken_error(connection, kind, slug)  # on PostgreSQL a missing row cannot be locked
             return after, before is None or before.archived_at is not None
 
-    return plan_and_write(store, partial(load_suite_of, document=document), write)
+    if isinstance(document, CheckDocument):
+        return plan_and_write(store, partial(load_suite_of, check=document), write)
+    return write(None)
+
+
+def _hold_changeable(
+    connection: Connection, kind: str, slug: str, *, revision: int | None, only_new: bool
+) -> Definition | None:
+    """Return a definition that may be changed, locked where the change is based on it; None = there is none.
+
+    Raises as `put` does.
+    """
+    if revision is not None or only_new:
+        catalog.hold_definition(connection, kind, slug)
+    before = catalog.find_definition(connection, kind, slug)
+    if only_new and before is not None and before.archived_at is None:
+        raise slug_taken_error(connection, kind, slug)
+    refuse_file_managed(before, f"{kind} '{slug}'")
+    if revision is not None and (before is None or before.revision != revision):
+        # Otherwise secrets stored for one address could be saved with another, changed in between.
+        raise overtaken(f"{kind} '{slug}'")
+    return before
 
 
 def require_references(connection: Connection, check: CheckDocument, revision: int | None) -> None:
@@ -127,14 +139,12 @@ def require_references(connection: Connection, check: CheckDocument, revision: i
         raise InvalidInputError(problems)
 
 
-def load_suite_of(connection: Connection, document: Document) -> int | None:
+def load_suite_of(connection: Connection, check: CheckDocument) -> int | None:
     """Load the suite of a check into the cache before the transaction of `require_references`; return its revision.
 
-    None where there is none, or the document is no check.
+    None where there is none.
     """
-    if not isinstance(document, CheckDocument):
-        return None
-    suite = catalog.find_definition(connection, "suite", document.suite)
+    suite = catalog.find_definition(connection, "suite", check.suite)
     if suite is None:
         return None
     with suppress(UnusableSuiteError):

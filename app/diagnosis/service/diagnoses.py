@@ -8,9 +8,11 @@ are diagnosed, and their cases from rows, stands at the end; proposals are decid
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
+from itertools import groupby
 from threading import Lock
 from typing import Final
 
@@ -24,7 +26,7 @@ from app.catalog.documents.canary_documents import JudgmentDocument
 from app.catalog.service.references import find_check
 from app.diagnosis import store as rows
 from app.diagnosis.documents import judgment_name
-from app.diagnosis.domain import Case, Diagnosis, DiagnosisView, Reanchor, ReanchorState
+from app.diagnosis.domain import Case, Diagnosis, DiagnosisView, Question, Reanchor, ReanchorState
 from app.diagnosis.domain.chunk_causes import classify
 from app.diagnosis.domain.chunks import questions
 from app.diagnosis.domain.run_causes import RENAMING, RunCause
@@ -34,8 +36,8 @@ from app.diagnosis.store import DiagnosisRow, causes_of
 from app.records.service.plans import NotExecutableError, Planner
 from app.records.store import results
 from app.records.store.results import RunRow, StateRow
-from app.retrievers.domain.retrievers import Probe, ScorerKind
-from app.retrievers.service.limits import TimeBudget, ask_questions
+from app.retrievers.domain.probes import CircuitBreaker
+from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind, is_external
 from app.scoring.evaluation import MISSING, REGRESSED, pack_reasons
 from app.scoring.rankings import match
 from app.scoring.runs import RunInputs
@@ -64,6 +66,26 @@ LONGEST_TEXT: Final = 4_000
 _DIGEST = 16
 _ENOUGH = 3
 """Questions; the most conclusive ones come first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeBudget:
+    """Time limit for queries."""
+
+    clock: Callable[[], datetime]
+    until: datetime
+    stopping: Callable[[], bool] = lambda: False
+
+    @classmethod
+    def of(
+        cls, seconds: float, clock: Callable[[], datetime], stopping: Callable[[], bool] = lambda: False
+    ) -> "TimeBudget":
+        """Budget that begins now."""
+        return cls(clock=clock, until=clock() + timedelta(seconds=seconds), stopping=stopping)
+
+    def is_spent(self) -> bool:
+        """Whether no more queries may be sent."""
+        return self.stopping() or self.clock() >= self.until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,12 +190,57 @@ def ask_about(
     """Diagnose these canaries; those with too few answers for a cause are left out, unless `anyway`."""
     question_lists = [questions(one.case) for one in subjects]
     keyed = [(one.case.canary.key, asked) for one, asked in zip(subjects, question_lists, strict=True)]
-    answers = ask_questions(probe, inputs.retriever, keyed, budget, run_id=run_id, progress=progress)
+    answers = _ask_questions(probe, inputs.retriever, keyed, budget, run_id=run_id, progress=progress)
     return [
         (one, classify(one.case, asked, got))
         for one, asked, got in zip(subjects, question_lists, answers, strict=True)
         if anyway or _is_conclusive(got)
     ]
+
+
+def _ask_questions(
+    probe: Probe,
+    retriever: Retriever,
+    questions_by_canary: Sequence[tuple[str, Sequence[Question]]],
+    budget: TimeBudget,
+    *,
+    run_id: str,
+    progress: ReportProgress = lambda _answered, _of: None,
+) -> list[list[Answer | None]]:
+    """Return the answers to every canary's questions, given with its key; None = not asked in time.
+
+    The first question of every canary comes before the second of any, so that a short time yields the most telling
+    answers. The retriever's own concurrency, rate and circuit breaker hold.
+    """
+    answers: list[list[Answer | None]] = [[None] * len(questions) for _, questions in questions_by_canary]
+    breaker = CircuitBreaker(limit=retriever.breaker)
+    if is_external(retriever.scorer):  # diagnoses need ranks and own scores alone
+        retriever = replace(retriever, scorer=Scorer(kind=ScorerKind.JUDGED))
+    queue = [
+        (subject, place, ProbeQuery(position=0, query=questions[place].query, key=key), questions[place].k)
+        for place in range(max((len(questions) for _, questions in questions_by_canary), default=0))
+        for subject, (key, questions) in enumerate(questions_by_canary)
+        if place < len(questions)
+    ]
+    answer_count = 0
+    progress(answer_count, len(queue))
+    for k, queued in groupby(queue, key=lambda one: one[3]):  # a probe requests one number of hits
+        if budget.is_spent() or breaker.is_open:
+            break
+        block = list(queued)
+        asking = ProbeContext(retriever=retriever, k=k, run_id=run_id)
+        asks = [replace(ask, position=number) for number, (_, _, ask, _) in enumerate(block)]
+        with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+            for batch in batches:
+                for position, answer in batch:
+                    subject, place, _, _ = block[position]
+                    answers[subject][place] = answer
+                answer_count += len(batch)
+                progress(answer_count, len(queue))
+                breaker = breaker.after(answer for _, answer in batch)
+                if budget.is_spent() or breaker.is_open:
+                    break
+    return answers
 
 
 def _is_conclusive(answers: Sequence[Answer | None]) -> bool:

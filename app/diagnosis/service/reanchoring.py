@@ -28,9 +28,9 @@ from app.catalog.service.edits import (
     suite_content,
     write_suite_plan,
 )
-from app.catalog.service.references import find_check, require
+from app.catalog.service.references import find_check
 from app.catalog.service.suites import SuiteOvertakenError
-from app.catalog.store import API, CanaryRow
+from app.catalog.store import API, CanaryRow, require
 from app.diagnosis import store as diagnoses
 from app.diagnosis.documents import Replacement, judgment_name, patch_text, replace_judgments
 from app.diagnosis.domain import (

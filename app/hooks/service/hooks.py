@@ -15,8 +15,7 @@ from app.base.errors import ConflictError, NotFoundError
 from app.base.values import DeliveryState
 from app.catalog import store as catalog
 from app.catalog.documents.documents import hook_for_readers
-from app.catalog.service.references import require
-from app.catalog.store import Definition
+from app.catalog.store import Definition, require
 from app.hooks import store as outbox
 from app.hooks.documents import PAGERDUTY_URL
 from app.hooks.domain import DeliveryView, HookKind, HookReplay, mail_port_hint

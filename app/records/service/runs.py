@@ -21,9 +21,9 @@ from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import ReachView
 from app.catalog.service import suites as suite_plans
-from app.catalog.service.references import find_check, find_run, require
+from app.catalog.service.references import find_check, find_run
 from app.catalog.service.suites import is_self_judged, load_suite, load_suite_in_force, load_suites
-from app.catalog.store import CanaryRow, Definition
+from app.catalog.store import CanaryRow, Definition, require
 from app.detection import store as detectors
 from app.detection.service import baselines
 from app.records.domain import (

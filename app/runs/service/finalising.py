@@ -42,8 +42,8 @@ from app.records.store.recording import NewState, OpenState
 from app.records.views import probe_summary, run_body
 from app.retrievers.domain.probes import ENDED_FIRST, latency_summary
 from app.retrievers.domain.retrievers import missing_fields
-from app.retrievers.service import findings
-from app.retrievers.service.findings import EmbedderRecord
+from app.retrievers.service import probing
+from app.retrievers.service.probing import EmbedderRecord
 from app.scoring.evaluation import MISSING, named_by
 from app.scoring.runs import (
     HistoryFacts,
@@ -331,7 +331,7 @@ def _end(
         if gathered.index_version is not None:
             recording.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
         recording.save_latest(connection, check_id, run_id, body)
-        findings.save_record(connection, run_id, embedder)
+        probing.save_record(connection, run_id, embedder)
         if cause is not None:
             diagnoses.save_run_cause(connection, run_id, cause.as_json)
         baseline_id = detector_step.save_detection(connection, detection, now=now)

@@ -28,15 +28,16 @@ from app.base.values import Answer, Outcome, Ranking
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service.references import find_check, require
+from app.catalog.service.references import find_check
+from app.catalog.store import require
 from app.records.domain import ResultView
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
 from app.records.store import queue, recording, results
 from app.records.store.queue import ClaimedRun, Failure, ShardBody
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
 from app.retrievers.domain.retrievers import Embed, Lane, Probe, present_fields
-from app.retrievers.service import findings, trials
-from app.retrievers.service.limits import SHARD_PATIENCE_SECONDS, reserve_rate
+from app.retrievers.service import probing, trials
+from app.retrievers.service.probing import SHARD_PATIENCE_SECONDS, reserve_rate
 from app.retrievers.store import hold_lane
 from app.runs.service.finalising import EndedRun as EndedRun  # noqa: PLC0414 - what carrying out a run gives
 from app.runs.service.finalising import ended_early, fail, finalise
@@ -80,7 +81,7 @@ def execute(
         with store.read() as connection:
             answered = queue.staged_shards(connection, claimed.id)
     try:
-        embedder = findings.check_embedder(store, embed, plan.inputs.retriever, run_id=claimed.id, now=clock())
+        embedder = probing.check_embedder(store, embed, plan.inputs.retriever, run_id=claimed.id, now=clock())
         if not _ask(store, plan, probe, answered, owner=owner, clock=clock, stopping=stopping):
             return None
     except InvalidInputError as error:
@@ -377,7 +378,7 @@ def ask_shard(
         return ShardEnd()
     with store.read() as connection:
         answered = queue.staged_shards(connection, claimed.id)
-    embedder = findings.check_embedder(store, embed, plan.inputs.retriever, run_id=claimed.id, now=clock())
+    embedder = probing.check_embedder(store, embed, plan.inputs.retriever, run_id=claimed.id, now=clock())
     ended = finalise(store, plan, answered, embedder, OWNER, clock, hold=hold)
     planner.forget(claimed.id)
     return ShardEnd(ended=ended)

@@ -1,4 +1,4 @@
-"""Signing in with a key, and out. The browser gets an encrypted cookie, never the key.
+"""Pages of signing in with a key, and out. The browser gets an encrypted cookie, never the key.
 
 `base.api.requests` makes the cookie, and says for how long it is good.
 """
@@ -25,6 +25,7 @@ from app.base.api.requests import (
 from app.base.db import keys
 from app.base.db.keys import Identity, Scope
 from app.base.errors import ForbiddenError, InvalidInputError, Problem, TooManyRequestsError, UnauthorizedError
+from app.base.web.forms import safe_path
 from app.base.web.rendering import render
 
 router = APIRouter(include_in_schema=False)
@@ -100,12 +101,6 @@ def log_out(request: Request) -> Response:
     return response
 
 
-def safe_path(path: str) -> str:
-    """Return where to redirect after signing in: a path on this host, else the overview."""
-    plain = path.isprintable() and "\\" not in path and path.startswith("/") and not path.startswith("//")
-    return path if plain else "/"
-
-
 def _identify(access: Access, key: str) -> Identity:
     return keys.identify(access.store, key, now=datetime.now(UTC))
 
@@ -122,7 +117,7 @@ def _show(
         secure_url = f"{request.app.state.links.public_url}/login?{urlencode({'next': following})}"
     return render(
         request,
-        "login.html",
+        "operation/login.html",
         status=status,
         following=following,
         is_open=is_open,
