@@ -27,9 +27,13 @@ from app.base.api.requests import SubPath, path_of, require_free, take_turn
 from app.base.db import keys
 from app.base.db.engine import Store
 from app.base.db.keys import Vault
-from app.base.documents.parsing import canary_paths, canary_texts, read_secret
 from app.base.errors import CoalmineError, ConfigurationError, StoreUnavailableError
-from app.catalog.documents.canary_files import Documents, config_hash, read_canary_files
+from app.catalog.documents.canary_files import (
+    Documents,
+    canary_paths,
+    config_hash,
+    read_files,
+)
 from app.catalog.service.vault import open_vault
 from app.catalog.store import FILE
 from app.config import Settings
@@ -262,7 +266,7 @@ def apply_canaries(path: Path, store: Store, vault: Vault, environment: Mapping[
     if not canary_paths(path) and not applying.diff(store, vault, Documents(), managed_by=FILE, now=datetime.now(UTC)):
         logger.warning("canary_folder_empty", extra={"path": str(path)})
         return Documents()
-    documents = read_canary_files(canary_texts(path), environment, read_secret)
+    documents = read_files([path], environment)
     changes = applying.apply(store, vault, documents, managed_by=FILE, now=datetime.now(UTC))
     for change in changes:
         if change.kind == "hook" and change.note is not None:

@@ -49,7 +49,7 @@ from app.catalog.domain import (
     SuiteDetail,
     SuiteView,
 )
-from app.catalog.service import edits, suites
+from app.catalog.service import suites
 from app.catalog.service.references import load_canaries, load_canary, load_definition, load_definitions
 from app.catalog.store import FILE, CanaryRow, Definition
 from app.definitions.service import applying, definitions
@@ -446,7 +446,7 @@ _CANARIES_BODY = json_body({"anyOf": [_CANARY, {"type": "array", "items": _CANAR
 @router.get("/suites")
 def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[SuiteView]:
     """List the suites."""
-    rows = edits.list_suites(store, after=after, limit=limit + 1)
+    rows = suites.list_suites(store, after=after, limit=limit + 1)
     items = [_suite(row) for row in rows[:limit]]
     return Page(items=items, next=rows[limit - 1].slug if len(rows) > limit else None)
 
@@ -454,7 +454,7 @@ def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[S
 @router.get("/suites/{suite}")
 def get_suite(store: StoreDep, suite: str) -> SuiteDetail:
     """Show a suite with its number of canaries and the damage they can detect."""
-    return {**_suite(edits.find_suite(store, suite)), **suites.load_reach(store, suite)}
+    return {**_suite(suites.find_suite(store, suite)), **suites.load_reach(store, suite)}
 
 
 @router.get("/suites/{suite}/composition")
@@ -474,7 +474,7 @@ def put_suite(store: StoreDep, response: Response, suite: str, body: Content) ->
     if isinstance(given.get("canaries"), list):
         given["canaries"] = suites.assign_suite_keys(store, suite, given["canaries"])
     document = parse_document(SuiteDocument, given)
-    saved, created = edits.put_suite(store, document, now=datetime.now(UTC))
+    saved, created = suites.put_suite(store, document, now=datetime.now(UTC))
     response.status_code = 201 if created else 200
     return {**_suite(saved), **suites.load_reach(store, suite)}
 
@@ -506,7 +506,7 @@ def post_canaries(store: StoreDep, response: Response, suite: str, body: Content
     bodies = [without_read_only(one) for one in (body if isinstance(body, list) else [body])]
     given = suites.assign_suite_keys(store, suite, bodies)
     parsed = parse_document(SuiteDocument, {"slug": suite, "canaries": given}).canaries or ()
-    saved = edits.put_canaries(store, suite, parsed, now=datetime.now(UTC), with_suite=True)
+    saved = suites.put_canaries(store, suite, parsed, now=datetime.now(UTC), with_suite=True)
     response.status_code = 201 if saved.created else 200
     counts = {"given": len(parsed), "changed": saved.saved}
     if isinstance(body, list):
@@ -526,7 +526,7 @@ def get_canary(store: StoreDep, suite: str, key: str) -> CanaryView:
 def put_canary(store: StoreDep, response: Response, suite: str, key: str, body: Content) -> CanaryView:
     """Create or change a canary."""
     document = parse_document(CanaryDocument, with_name(body, "key", key))
-    saved = edits.put_canaries(store, suite, [document], now=datetime.now(UTC))
+    saved = suites.put_canaries(store, suite, [document], now=datetime.now(UTC))
     response.status_code = 201 if saved.created else 200
     return _canary(load_canary(store, suite, key))
 
@@ -534,7 +534,7 @@ def put_canary(store: StoreDep, response: Response, suite: str, key: str, body: 
 @router.delete("/suites/{suite}/canaries/{key}", status_code=204)
 def delete_canary(store: StoreDep, suite: str, key: str) -> None:
     """Archive a canary; its history stays."""
-    edits.archive_canary(store, suite, key, now=datetime.now(UTC))
+    suites.archive_canary(store, suite, key, now=datetime.now(UTC))
 
 
 def _suite(row: Definition) -> SuiteView:

@@ -17,8 +17,8 @@ from app.base.documents.fields import did_you_mean
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import Table, counted, outcome_word, plain, plural, shorten, shown_json
 from app.base.values import Outcome
+from app.catalog.documents.canary_files import read_files
 from app.config import load_settings
-from app.definitions.commands.canary_files import read_files
 from app.definitions.commands.resources import connect_server
 from app.retrievers.client.probe import RetrieverProbe, read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument
@@ -101,7 +101,9 @@ def _server_slug(paths: Sequence[Path] | None, retriever: str | None) -> str:
 def _file_retriever(paths: Sequence[Path] | None, slug: str | None) -> RetrieverDocument:
     if not paths:
         raise InvalidInputError([Problem(message="name the canary files of the retriever, or a service with --server")])
-    retrievers = {document.slug: document for document in read_files(paths, retrievers_alone=True).retrievers}
+    retrievers = {
+        document.slug: document for document in read_files(paths, os.environ, retrievers_alone=True).retrievers
+    }
     if slug is not None and slug not in retrievers:
         message = f"the files define no retriever '{slug}'{did_you_mean(slug, retrievers)}"
         raise InvalidInputError([Problem(path="--retriever", message=message)])

@@ -31,7 +31,7 @@ from app.base.values import Answer, Category, Outcome
 from app.base.views import rounded, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
-from app.catalog.service import edits, suites
+from app.catalog.service import suites
 from app.catalog.service.references import load_canaries
 from app.catalog.service.suites import load_suite
 from app.catalog.store import Definition, require
@@ -405,7 +405,7 @@ def open_task(
     known = {row.key for row in load_canaries(store, suite)}
     fresh = [one for one in documents if one.key not in known]
     if fresh:
-        edits.put_canaries(store, suite, fresh, now=now)
+        suites.put_canaries(store, suite, fresh, now=now)
     tasks.request_pool(store, task, now=now)
     return tasks.load_task(store, task)
 

@@ -11,7 +11,7 @@ from app.base.errors import ConflictError, InvalidInputError
 from app.base.values import Answer, Outcome
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service import edits, references
+from app.catalog.service import references, suites
 from app.definitions.service import definitions
 from app.records.service import runs
 from app.runs.service import rescoring
@@ -113,7 +113,7 @@ def test_a_rule_about_a_canary_its_suite_does_not_have_is_refused(sqlite_store: 
 def test_a_canary_that_a_rule_of_the_api_is_about_cannot_be_taken_away(sqlite_store: Store) -> None:
     world = World(store=sqlite_store)
     suite = parse_document(SuiteDocument, {"slug": "api", "canaries": [canary("c03"), canary("c04")]})
-    edits.put_suite(sqlite_store, suite, now=world.clock())
+    suites.put_suite(sqlite_store, suite, now=world.clock())
     world.apply({"retrievers": [RETRIEVER]})
     fields = {"slug": "by-api", "suite": "api", "retriever": "search", "schedule": {"every": "5m"}}
 
@@ -125,12 +125,12 @@ def test_a_canary_that_a_rule_of_the_api_is_about_cannot_be_taken_away(sqlite_st
         put("c05")
     put("c03")
     with pytest.raises(ConflictError, match="canary 'api/c03' is named by rule 'canary-c03' of check 'by-api'"):
-        edits.archive_canary(sqlite_store, "api", "c03", now=world.clock())
+        suites.archive_canary(sqlite_store, "api", "c03", now=world.clock())
     with pytest.raises(ConflictError, match="change that first"):
-        edits.put_suite(
+        suites.put_suite(
             sqlite_store, parse_document(SuiteDocument, {"slug": "api", "canaries": [canary("c04")]}), now=world.clock()
         )
-    edits.archive_canary(sqlite_store, "api", "c04", now=world.clock())
+    suites.archive_canary(sqlite_store, "api", "c04", now=world.clock())
     assert [row.key for row in references.load_canaries(sqlite_store, "api", limit=9)] == ["c03"]
 
 

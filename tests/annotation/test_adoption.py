@@ -17,7 +17,7 @@ from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.texts import Source
 from app.catalog.documents.canary_documents import CanaryDocument
-from app.catalog.service import edits, references
+from app.catalog.service import references, suites
 from app.catalog.store import FILE
 from tests.support.annotation_tasks import Desk
 from tests.support.present import present
@@ -214,10 +214,10 @@ def test_disputed_and_open_items_wait_and_an_adjudication_decides(sqlite_store: 
 def test_what_was_changed_since_is_left_out(sqlite_store: Store) -> None:
     desk = graded(sqlite_store)
     now = desk.world.clock()
-    edits.archive_canary(sqlite_store, "suite", "refunds", now=now)
+    suites.archive_canary(sqlite_store, "suite", "refunds", now=now)
     for key, more in (("invoices", {"query": "another"}), ("exports", {"category": "negative"})):
         document = CanaryDocument.model_validate({"key": key, "query": key, **more})
-        edits.put_canaries(sqlite_store, "suite", [document], now=now)
+        suites.put_canaries(sqlite_store, "suite", [document], now=now)
     done = adopt(desk)
     assert [one["canary"] for one in done["adopted"]] == ["quotas"]
     assert {one["canary"]: one["reason"] for one in done["left_out"]} == {

@@ -12,9 +12,9 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.base.documents import parsing
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
+from app.catalog.documents import canary_files
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_export import (
     SCHEMA_FILE,
@@ -393,7 +393,9 @@ retrievers:
 """
     where = f"(a path is relative to the working directory, so this is {tmp_path / 'pw.txt'})"
     told = f"the file 'pw.txt' cannot be read: No such file or directory {where}"
-    assert problems(text, read_secret=parsing.read_secret) == [f"a.yaml:4: retrievers[0].auth.password_file: {told}"]
+    assert problems(text, read_secret=canary_files.read_secret) == [
+        f"a.yaml:4: retrievers[0].auth.password_file: {told}"
+    ]
 
 
 def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,16 +403,16 @@ def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path: Path, monkeypat
     tmp_path.chmod(0o711)
     folder = Path("canaries")
     folder.mkdir()
-    assert parsing.canary_paths(folder) == []
+    assert canary_files.canary_paths(folder) == []
     (folder / "a.yaml").touch()
-    assert parsing.canary_paths(folder) == [folder / "a.yaml"]
+    assert canary_files.canary_paths(folder) == [folder / "a.yaml"]
     user = os.geteuid()
     folder.chmod(0)
     if user == 0:  # whom no mode keeps out
         os.seteuid(NOBODY)
     try:
         with pytest.raises(InvalidInputError, match="cannot be read: Permission denied"):
-            parsing.canary_paths(folder)
+            canary_files.canary_paths(folder)
     finally:
         os.seteuid(user)
         folder.chmod(0o700)

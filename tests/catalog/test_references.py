@@ -15,7 +15,7 @@ from app.base.values import RunStatus
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service import edits, references
+from app.catalog.service import references, suites
 from app.catalog.store import API, FILE
 from app.definitions.service import applying, definitions
 from app.hooks.documents import HookDocument
@@ -38,9 +38,9 @@ def _suite(*canaries: Mapping[str, Any]) -> SuiteDocument:
 
 
 def test_a_suite_put_again_does_not_revive_its_old_canaries(store: Store) -> None:
-    edits.put_suite(store, _suite(canary("ant"), canary("bee")), now=START)
+    suites.put_suite(store, _suite(canary("ant"), canary("bee")), now=START)
     definitions.archive(store, "suite", "suite", now=START)
-    edits.put_suite(store, parse_document(SuiteDocument, {"slug": "suite"}), now=START)
+    suites.put_suite(store, parse_document(SuiteDocument, {"slug": "suite"}), now=START)
     assert _keys(store) == []
 
 
@@ -48,7 +48,7 @@ def test_the_api_may_have_the_canaries_of_a_suite_the_files_dropped(store: Store
     world = World(store=store)
     world.apply(page([canary("ant"), canary("bee")]))
     world.apply({"suite": "other", "canaries": []})
-    edits.put_suite(store, _suite(canary("ant"), canary("new")), now=START)
+    suites.put_suite(store, _suite(canary("ant"), canary("new")), now=START)
     assert _keys(store) == [("ant", API), ("new", API)]
 
 
@@ -198,7 +198,7 @@ def test_a_floor_no_run_computes_is_refused_with_the_files(store: Store) -> None
 
 def test_a_floor_no_run_computes_is_refused_with_the_check_that_would_not(store: Store) -> None:
     world = World(store=store)
-    edits.put_suite(store, _suite(canary("ant", floors={"R@7": 0.9})), now=START)
+    suites.put_suite(store, _suite(canary("ant", floors={"R@7": 0.9})), now=START)
     parts = {**page(), "suite": None, "checks": []}
     applying.apply(store, world.vault, documents(parts), managed_by=API, now=START)
     put = partial(definitions.put, store, world.vault, "check", now=START)
@@ -213,8 +213,8 @@ def test_a_floor_no_run_computes_is_refused_with_the_canary(shared: World) -> No
     floored = canary("eel", floors={"R@7": 0.9})
     told = [f"floors: {UNCOMPUTED.format(slug).replace('ant', 'eel')}" for slug in ("mine", CHECK)]
     one = [parse_document(CanaryDocument, floored)]
-    assert _refused(lambda: edits.put_canaries(store, "suite", one, now=START)) == told
-    assert _refused(lambda: edits.put_suite(store, _suite(floored), now=START)) == told
+    assert _refused(lambda: suites.put_canaries(store, "suite", one, now=START)) == told
+    assert _refused(lambda: suites.put_suite(store, _suite(floored), now=START)) == told
     assert shared.dump() == before
 
 
@@ -223,7 +223,7 @@ def test_a_floor_of_the_api_is_refused_where_files_add_a_check_that_does_not_com
     plain = page([canary("bee")])
     world.apply({**plain, "checks": []})
     floored = parse_document(CanaryDocument, canary("ant", floors={"R@7": 0.9}))
-    edits.put_canaries(store, "suite", [floored], now=START)
+    suites.put_canaries(store, "suite", [floored], now=START)
     assert _refused(lambda: world.apply(plain)) == [f"canaries.yaml:1: floors: {UNCOMPUTED.format(CHECK)}"]
 
 

@@ -15,8 +15,8 @@ from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.service import edits, references
-from app.catalog.service.edits import ATTEMPTS
+from app.catalog.service import references, suites
+from app.catalog.service.suites import ATTEMPTS
 from app.catalog.store import API
 from app.definitions.exchange_api import from_files
 from app.definitions.service import applying, definitions
@@ -91,13 +91,13 @@ def test_a_suite_is_hashed_once_for_each_revision_and_never_while_it_is_written(
     for query in ("ant", "bee"):
         wanted = parse_document(SuiteDocument, {"slug": "suite", "canaries": [canary("ant", query=query)]})
         with written(store) as writing:
-            saved, _ = edits.put_suite(store, wanted, now=START)
+            saved, _ = suites.put_suite(store, wanted, now=START)
         assert not set(writing) & set(statements)
         assert len(statements) == 1
-        assert [one.hash for one in edits.list_suites(store)] == [saved.hash]
+        assert [one.hash for one in suites.list_suites(store)] == [saved.hash]
         assert len(statements) == 1
         statements.clear()
-    assert len({one.hash for one in edits.list_suites(store)}) == 1
+    assert len({one.hash for one in suites.list_suites(store)}) == 1
 
 
 def test_a_secret_that_is_replaced_while_a_check_keeps_it_stays_replaced(store: Store) -> None:
@@ -137,13 +137,13 @@ def overtaken(store: Store, *acts: Callable[[Store], object]) -> Iterator[None]:
 def _put(*keys: str, **more: Any) -> Callable[[Store], object]:
     """Give what puts these canaries into the suite, beside those it has."""
     given = [parse_document(CanaryDocument, canary(key, **more)) for key in keys]
-    return lambda store: edits.put_canaries(store, "suite", given, now=START, with_suite=True)
+    return lambda store: suites.put_canaries(store, "suite", given, now=START, with_suite=True)
 
 
 def _replace(*keys: str) -> Callable[[Store], object]:
     """Give what makes these the canaries of the suite."""
     wanted = parse_document(SuiteDocument, {"slug": "suite", "canaries": [canary(key) for key in keys]})
-    return lambda store: edits.put_suite(store, wanted, now=START)
+    return lambda store: suites.put_suite(store, wanted, now=START)
 
 
 def _keys(store: Store) -> list[str]:

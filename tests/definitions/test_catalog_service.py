@@ -14,9 +14,8 @@ from app.base.values import RunStatus
 from app.catalog.documents import canary_export
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service import edits, references
-from app.catalog.service.edits import Change
-from app.catalog.service.suites import freeze_suite, load_suite
+from app.catalog.service import references, suites
+from app.catalog.service.suites import Change, freeze_suite, load_suite
 from app.catalog.store import API, FILE
 from app.catalog.tables import definition_versions
 from app.definitions.service import applying, definitions
@@ -152,11 +151,11 @@ def test_what_a_file_owns_is_refused_elsewhere_naming_its_place(world: World) ->
     with pytest.raises(FileManagedError, match=place):
         definitions.archive(store, "check", CHECK, now=START)
     with pytest.raises(FileManagedError, match=place):
-        edits.put_canaries(store, "suite", [parse_document(CanaryDocument, canary("ant"))], now=START)
+        suites.put_canaries(store, "suite", [parse_document(CanaryDocument, canary("ant"))], now=START)
     with pytest.raises(FileManagedError, match=place):
-        edits.archive_canary(store, "suite", "ant", now=START)
+        suites.archive_canary(store, "suite", "ant", now=START)
     with pytest.raises(FileManagedError, match=place):
-        edits.put_suite(store, SuiteDocument(slug="suite"), now=START)
+        suites.put_suite(store, SuiteDocument(slug="suite"), now=START)
     for changed in (page([canary("ant", query="something else")]), page([], k=7)):
         with pytest.raises(FileManagedError, match=place):
             applying.apply(store, vault, documents(changed), managed_by=API, now=START)
@@ -171,12 +170,12 @@ def test_a_set_that_says_what_the_files_say_changes_nothing_whoever_sends_it(wor
 
 def test_canaries_of_the_api_live_in_a_file_managed_suite_and_survive_its_files(world: World) -> None:
     added = parse_document(CanaryDocument, canary("extra"))
-    assert edits.put_canaries(world.store, "suite", [added], now=START).saved == 1
-    assert edits.put_canaries(world.store, "suite", [added], now=START).saved == 0
+    assert suites.put_canaries(world.store, "suite", [added], now=START).saved == 1
+    assert suites.put_canaries(world.store, "suite", [added], now=START).saved == 0
     world.apply(page([canary("ant")]))
     assert [row.key for row in references.load_canaries(world.store, "suite")] == ["ant", "extra"]
     assert set(world.results(world.run())) == {"ant", "extra"}
-    edits.put_suite(world.store, SuiteDocument(slug="suite", canaries=()), now=START)
+    suites.put_suite(world.store, SuiteDocument(slug="suite", canaries=()), now=START)
     assert [row.key for row in references.load_canaries(world.store, "suite")] == ["ant"]
 
 
@@ -270,7 +269,7 @@ def test_threads_that_freeze_at_once_freeze_the_same(world: World) -> None:
     def freeze(number: int) -> tuple[str, list[str]] | None:
         if number == 0:
             added = [parse_document(CanaryDocument, canary(f"extra-{n}")) for n in range(5)]
-            edits.put_canaries(world.store, "suite", added, now=START)
+            suites.put_canaries(world.store, "suite", added, now=START)
             return None
         frozen = freeze_suite(world.store, suite, START)
         with world.store.read() as connection:

@@ -15,7 +15,7 @@ from app.base.documents.fields import parse_document
 from app.base.values import Outcome
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_files import read_canary_files
-from app.catalog.service import edits, references
+from app.catalog.service import references, suites
 from tests.retrievers.test_pages_wizard import chosen, fields_of
 from tests.runs.test_steps import RERANKED
 from tests.support.fakes import FakeProbe, answered, failed, hits
@@ -370,7 +370,7 @@ def test_a_canary_of_a_file_is_shown_and_written_for_the_file(pages: Site) -> No
 
 def test_a_canary_of_more_chunks_than_its_form_holds_is_not_saved_without_them(pages: Site) -> None:
     document = parse_document(CanaryDocument, canary("long", expected_chunks=[{"id": f"c{at}"} for at in range(201)]))
-    edits.put_canary(pages.world.store, "mine", document, now=pages.world.clock(), over=None)
+    suites.put_canary(pages.world.store, "mine", document, now=pages.world.clock(), over=None)
     path, before = "/suites/mine/canaries/long", pages.world.dump()
     shown = pages.page(path)
     assert "201 chunks, and this form has at most 200" in shown.text

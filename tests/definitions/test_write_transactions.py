@@ -12,7 +12,7 @@ from app.base.documents.fields import parse_document
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service import edits, references, suites
+from app.catalog.service import references, suites
 from app.catalog.store import API, FILE
 from app.definitions.service import applying, definitions
 from app.detection.service import baselines
@@ -60,7 +60,7 @@ def nothing(_world: World, _size: int) -> None:
 
 def suite_of_the_api(world: World, size: int) -> None:
     """Begin with a suite that nobody checks."""
-    edits.put_suite(world.store, parsed(suite_of(size)), now=START)
+    suites.put_suite(world.store, parsed(suite_of(size)), now=START)
 
 
 def checked_suite(world: World, size: int, owner: str = API) -> None:
@@ -78,7 +78,7 @@ def suite_with_runs(world: World, size: int) -> None:
     checked_suite(world, size)
     world.run()
     world.run()
-    edits.archive_canary(world.store, "suite", keys(size)[-1], now=START)
+    suites.archive_canary(world.store, "suite", keys(size)[-1], now=START)
 
 
 def suite_with_proposals(world: World, size: int) -> None:
@@ -111,19 +111,19 @@ def suite_with_proposals(world: World, size: int) -> None:
 def put_suite(world: World, size: int) -> None:
     """Put all of a suite but its last canary, each another than it was."""
     changed = parsed(suite_of(size, category="procedural")[:-1])
-    edits.put_suite(world.store, changed, now=START)
+    suites.put_suite(world.store, changed, now=START)
 
 
 def put_canaries(world: World, size: int) -> None:
     """Put every canary, each another than it was."""
     given = [parse_document(CanaryDocument, one) for one in suite_of(size, category="procedural")]
-    assert edits.put_canaries(world.store, "suite", given, now=START).saved == size
+    assert suites.put_canaries(world.store, "suite", given, now=START).saved == size
 
 
 def put_canary(world: World, _size: int) -> None:
     """Change a canary."""
     over = references.load_canary(world.store, "suite", "c0003").version_id
-    edits.put_canary(world.store, "suite", parse_document(CanaryDocument, canary("c0003")), now=START, over=over)
+    suites.put_canary(world.store, "suite", parse_document(CanaryDocument, canary("c0003")), now=START, over=over)
 
 
 def import_suite(world: World, size: int) -> None:
@@ -156,7 +156,7 @@ def archive_suite(world: World, _size: int) -> None:
 
 def archive_canary(world: World, _size: int) -> None:
     """Archive a canary."""
-    edits.archive_canary(world.store, "suite", "c0003", now=START)
+    suites.archive_canary(world.store, "suite", "c0003", now=START)
 
 
 def accept_proposals(world: World, _size: int) -> None:
@@ -240,5 +240,5 @@ def test_a_write_transaction_does_as_much_for_a_large_suite_and_parses_no_canary
 @pytest.mark.databases
 @pytest.mark.parametrize("query", ["a\x00b?", "a\ud800b?"], ids=["a null", "half a pair"])
 def test_a_query_that_no_database_takes_has_a_key_made_and_is_refused_later(query: str, store: Store) -> None:
-    edits.put_suite(store, parsed(suite_of(2)), now=START)
+    suites.put_suite(store, parsed(suite_of(2)), now=START)
     assert [one["key"] for one in suites.assign_suite_keys(store, "suite", [{"query": query}])] == ["a-b"]

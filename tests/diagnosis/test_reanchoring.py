@@ -14,7 +14,7 @@ from app.base.db.engine import Store
 from app.base.errors import InvalidInputError, NotFoundError
 from app.catalog.documents.canary_documents import JudgmentDocument
 from app.catalog.documents.canary_files import read_canary_files
-from app.catalog.service import edits, references
+from app.catalog.service import references, suites
 from app.cli import app
 from app.diagnosis import store as diagnoses
 from app.diagnosis.documents import Replacement, patch_text
@@ -198,7 +198,7 @@ def test_an_archived_canary_is_outdated_however_many_others_wait(sqlite_store: S
     setting = _renamed(sqlite_store, "refunds", "tokens")
     ids = {one["key"]: int(one["id"]) for one in _listed(setting)}
     _propose_again(setting, "tokens", 1_001)
-    edits.archive_canary(setting.store, "suite", "refunds", now=setting.world.clock())
+    suites.archive_canary(setting.store, "suite", "refunds", now=setting.world.clock())
     decided = _decide(setting, accept=[ids["refunds"]])
     assert decided["outdated"] == [{"id": str(ids["refunds"]), "key": "refunds", "state": "outdated"}]
     assert decided["accepted"] == []

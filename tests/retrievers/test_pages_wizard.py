@@ -11,9 +11,8 @@ from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.http_fields import AUTH_KINDS, AUTH_SECRETS
-from app.base.documents.parsing import read_secret
 from app.base.values import Answer, Outcome
-from app.catalog.documents.canary_files import read_canary_files
+from app.catalog.documents.canary_files import read_canary_files, read_secret
 from app.catalog.service import references
 from app.definitions.service import definitions
 from app.retrievers.client.probe import RetrieverProbe

@@ -12,11 +12,10 @@ import pytest
 from app.base.db import keys
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
-from app.base.documents.parsing import read_secret
 from app.base.errors import InvalidInputError
 from app.base.texts import parse_cut
 from app.base.values import Answer, Exchange, Outcome
-from app.catalog.documents.canary_files import read_canary_files
+from app.catalog.documents.canary_files import read_canary_files, read_secret
 from app.config import Settings
 from app.main import Service, create_app, open_service
 from app.retrievers.client.probe import read_pasted

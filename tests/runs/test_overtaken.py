@@ -12,8 +12,8 @@ from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.service import edits, references
-from app.catalog.service.edits import plan_suite, suite_content, suite_definition, write_suite_plan
+from app.catalog.service import references, suites
+from app.catalog.service.suites import plan_suite, suite_content, suite_definition, write_suite_plan
 from app.catalog.store import API
 from app.definitions.service import definitions
 from app.definitions.service.definitions import stored_content
@@ -204,16 +204,16 @@ def test_of_two_that_make_a_suite_at_once_the_second_hears_of_the_first(postgres
         overtaken(
             store,
             make,
-            lambda: edits.put_suite(store, SuiteDocument(slug="mine"), now=START, only_new=True),
+            lambda: suites.put_suite(store, SuiteDocument(slug="mine"), now=START, only_new=True),
         )
 
 
 @pytest.mark.parametrize("there", ["new", "known"])
 def test_of_two_that_write_a_canary_at_once_the_second_hears_of_the_first(postgresql_store: Store, there: str) -> None:
     store = postgresql_store
-    edits.put_suite(store, SuiteDocument(slug="mine"), now=START)
+    suites.put_suite(store, SuiteDocument(slug="mine"), now=START)
     if there == "known":
-        edits.put_canary(store, "mine", asking("Before?"), now=START, over=None)
+        suites.put_canary(store, "mine", asking("Before?"), now=START, over=None)
     over = None if there == "new" else references.load_canary(store, "mine", "what").version_id
 
     def write(connection: Connection) -> None:
@@ -221,5 +221,5 @@ def test_of_two_that_write_a_canary_at_once_the_second_hears_of_the_first(postgr
         write_suite_plan(connection, plan, managed_by=API, now=to_us(START))
 
     with pytest.raises(ConflictError):
-        overtaken(store, write, lambda: edits.put_canary(store, "mine", asking("Second?"), now=START, over=over))
+        overtaken(store, write, lambda: suites.put_canary(store, "mine", asking("Second?"), now=START, over=over))
     assert references.load_canary(store, "mine", "what").body["query"] == "First?"

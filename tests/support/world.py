@@ -19,7 +19,7 @@ from app.base.documents.fields import parse_document
 from app.base.values import Trigger
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import CanaryFile, Documents, Source
-from app.catalog.service.edits import Change
+from app.catalog.service.suites import Change
 from app.catalog.store import FILE
 from app.definitions.service import applying
 from app.hooks import store as outbox

@@ -19,7 +19,7 @@ from app.base.texts import Source
 from app.base.values import Answer, Outcome, Ranking
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
-from app.catalog.service import edits, references
+from app.catalog.service import references, suites
 from app.catalog.store import API
 from app.definitions.service import applying, definitions
 from app.operation.service import retention
@@ -212,7 +212,7 @@ def ask(world: World, shop: Shop | None = None, **more: Any) -> Any:
 
 def work(world: World, shop: Shop, **more: Any) -> bool:
     with world.store.read() as connection:
-        suite_id = edits.find_suite(world.store, "suite").id
+        suite_id = suites.find_suite(world.store, "suite").id
         one = present(rows.find_reach(connection, suite_id, "search"))
     return traffic.ask_sample(world.store, world.vault, shop, one.id, clock=world.clock, **more)
 
@@ -478,7 +478,7 @@ def test_canaries_results_and_tasks_are_read_once_until_one_changes(
     assert done == [], "a page reads nothing of them again"
     expecting = {"key": "late", "query": "late", "expected_chunks": [{"document": "shop/refunds/page.md"}]}
     edited = parse_document(SuiteDocument, {"slug": "suite", "canaries": [expecting]}).canaries or ()
-    edits.put_canaries(world.store, "suite", edited, now=world.clock.advance(1))
+    suites.put_canaries(world.store, "suite", edited, now=world.clock.advance(1))
     (found,) = traffic.load_reaches(world.store, "suite", suggestions=10)
     assert [one["query"] for one in found.suggestions] == ["returns by post", "odd one"]
     assert set(done) == {"list_canaries"}
@@ -504,7 +504,7 @@ def test_suggestions_become_canaries_without_expectations_and_a_task(any_world: 
     assert (found["query"], found["expected_chunks"]) == ("refunds late", [])
     assert len(references.load_canaries(any_world.store, "suite")) == 4
     assert [one["query"] for one in traffic.suggest(any_world.store, "suite", "search", limit=10)] == ["odd one"]
-    edits.archive_canary(any_world.store, "suite", "refunds-late", now=any_world.clock.advance(1))
+    suites.archive_canary(any_world.store, "suite", "refunds-late", now=any_world.clock.advance(1))
     left = [one["query"] for one in traffic.suggest(any_world.store, "suite", "search", limit=10)]
     assert "refunds late" not in left, "it is in the task"
     with pytest.raises(ConflictError, match="already"):

@@ -47,7 +47,7 @@ from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, ChunkIdentity, JudgmentDocument
 from app.catalog.domain import task_source
-from app.catalog.service import edits
+from app.catalog.service import suites
 from app.catalog.service.references import checks_in_force
 from app.catalog.store import CanaryRow
 from app.diagnosis.documents import judgment_name
@@ -471,7 +471,7 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
             if patches:
                 in_files.append(judgments.in_file(row))
     if documents:
-        edits.put_canaries(store, task.suite, documents, now=now)
+        suites.put_canaries(store, task.suite, documents, now=now)
     return {
         "adopted": adopted,
         "to_commit": to_commit,

@@ -1,19 +1,17 @@
-"""Texts of canary files as values: YAML with the line of everything in it and its `${VARIABLES}`, and the files.
+"""Texts of canary files as values: YAML with the line of everything in it and its `${VARIABLES}`.
 
-A value is never quoted where a secret could stand. At the end the files that texts come from: canary files, and those
-of secrets.
+A value is never quoted where a secret could stand.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from app.base.documents.fields import Place, VariableText, one_line, parse_scalar
-from app.base.errors import InvalidInputError, Problem
+from app.base.errors import Problem
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -282,40 +280,3 @@ _HOW_TO = "write ${NAME} or ${NAME:-default}, or $$ for a dollar sign"
 def escape_dollars(text: str) -> str:
     """Write a text so that `read_yaml` reads it back: a dollar that would begin something is doubled."""
     return re.sub(r"\$(?=[${])", "$$", text)
-
-
-def canary_paths(path: Path) -> list[Path]:
-    """Canary files of a path, by name: the file itself, or every `*.yaml` and `*.yml` of a folder (maybe none).
-
-    Raises InvalidInputError for a folder that may not be read, which must not pass for an empty one.
-    """
-    try:
-        if not path.is_dir():
-            return [path]
-        return sorted(file for file in path.iterdir() if file.name.endswith((".yaml", ".yml")))
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def canary_texts(path: Path) -> list[tuple[str, bytes]]:
-    """Names and texts of the canary files of a path, as `canary_paths` lists them.
-
-    Raises InvalidInputError where there is none.
-    """
-    files = canary_paths(path)
-    if not files:
-        raise InvalidInputError([Problem(file=str(path), message="holds no canary file (*.yaml)")])
-    try:
-        return [(str(file), file.read_bytes()) for file in files]
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: OSError) -> InvalidInputError:
-    file = path if error.filename is None else error.filename
-    return InvalidInputError([Problem(file=str(file), message=f"cannot be read: {error.strerror}")])
-
-
-def read_secret(path: str) -> str:
-    """Read a file that holds a secret, relative to the working directory; an OSError names its whole path."""
-    return Path(path).absolute().read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
 """Reads canary files: YAML texts to documents, or every problem with its file and line.
 
 It finds problems within a document and those between documents: unknown references, measures that a check does not
-compute. The caller reads the files and passes texts, environment and a reader of secret files. `canary_export` writes
-them. Notes on thin suites, and on silences that name what does not exist, stand at the end.
+compute. Texts from the network come without files of secrets. `canary_export` writes canary files. Notes on thin
+suites, and on silences that name what does not exist, stand at the end.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Self
 
@@ -183,6 +184,52 @@ def read_canary_files(
     documents = join_pages([page.valid for page in pages], definitions)
     hooks = tuple(hook for hook in documents.hooks if hook.slug not in unset_hooks)
     return replace(documents, hooks=hooks, unset=tuple(unset), unset_hooks=frozenset(unset_hooks))
+
+
+def read_files(
+    paths: Sequence[Path], environment: Mapping[str, str], *, retrievers_alone: bool = False, sends: bool = True
+) -> Documents:
+    """Return the documents of canary files and folders of them, see `read_canary_files`."""
+    texts = {name: text for path in paths for name, text in canary_texts(path)}  # a file once, however often named
+    files = list(texts.items())
+    return read_canary_files(files, environment, read_secret, retrievers_alone=retrievers_alone, sends=sends)
+
+
+def canary_paths(path: Path) -> list[Path]:
+    """Canary files of a path, by name: the file itself, or every `*.yaml` and `*.yml` of a folder (maybe none).
+
+    Raises InvalidInputError for a folder that may not be read, which must not pass for an empty one.
+    """
+    try:
+        if not path.is_dir():
+            return [path]
+        return sorted(file for file in path.iterdir() if file.name.endswith((".yaml", ".yml")))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def canary_texts(path: Path) -> list[tuple[str, bytes]]:
+    """Names and texts of the canary files of a path, as `canary_paths` lists them.
+
+    Raises InvalidInputError where there is none.
+    """
+    files = canary_paths(path)
+    if not files:
+        raise InvalidInputError([Problem(file=str(path), message="holds no canary file (*.yaml)")])
+    try:
+        return [(str(file), file.read_bytes()) for file in files]
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> InvalidInputError:
+    file = path if error.filename is None else error.filename
+    return InvalidInputError([Problem(file=str(file), message=f"cannot be read: {error.strerror}")])
+
+
+def read_secret(path: str) -> str:
+    """Read a file that holds a secret, relative to the working directory; an OSError names its whole path."""
+    return Path(path).absolute().read_text(encoding="utf-8")
 
 
 def _keep_retrievers(located: Sequence[Located], found: Sequence[Problem]) -> tuple[list[Located], list[Problem]]:

@@ -1,4 +1,4 @@
-"""`coalmine validate`, and how commands read canary files and show what they define and would change.
+"""`coalmine validate`, and how commands show what canary files define and would change.
 
 Without the service and its database, which take seconds to load.
 """
@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -15,11 +14,10 @@ from rich.text import Text
 
 from app.base import terminal
 from app.base.commands import Paths, examples
-from app.base.documents.parsing import canary_texts, read_secret
 from app.base.errors import Problem
 from app.base.terminal import note, open_console
 from app.base.texts import counted, plain
-from app.catalog.documents.canary_files import Documents, read_canary_files, silence_notes, suite_notes
+from app.catalog.documents.canary_files import Documents, read_files, silence_notes, suite_notes
 from app.catalog.documents.warnings import find_warnings, text_of
 
 app = typer.Typer(rich_markup_mode=None)
@@ -28,21 +26,11 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command(epilog=examples("coalmine validate canaries"))
 def validate(paths: Paths) -> None:
     """List all errors in canary files, each with file and line."""
-    documents = read_files(paths, sends=False)
+    documents = read_files(paths, os.environ, sends=False)
     show_documents(documents)
     warn(find_warnings(documents))
     for line in [*suite_notes(documents), *silence_notes(documents, datetime.now(UTC))]:
         terminal.note(f"Note: {plain(line)}.")
-
-
-def read_files(paths: Sequence[Path], *, retrievers_alone: bool = False, sends: bool = True) -> Documents:
-    """Read canary files and folders of them, or the retrievers in them. Raises InvalidInputError with every problem.
-
-    Commands that send nothing say so: a variable of a hook may then be unset.
-    """
-    texts = {name: text for path in paths for name, text in canary_texts(path)}  # a file once, however often named
-    files = list(texts.items())
-    return read_canary_files(files, os.environ, read_secret, retrievers_alone=retrievers_alone, sends=sends)
 
 
 _SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "archive": ("-", "red")}

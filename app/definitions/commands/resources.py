@@ -25,7 +25,7 @@ from app.base.terminal import file_source
 from app.base.texts import counted, plain
 from app.base.views import time_text
 from app.catalog.documents.canary_export import import_pages, write_canary_file
-from app.catalog.documents.canary_files import Documents, suite_notes
+from app.catalog.documents.canary_files import Documents, read_files, suite_notes
 from app.catalog.documents.warnings import find_warnings
 from app.catalog.exchange import FORMATS, archived_note
 from app.catalog.exchange.csv import COLUMNS, IGNORED, parse_columns
@@ -37,7 +37,6 @@ from app.catalog.store import API, FILE
 from app.config import Settings, load_settings, read_api_key
 from app.definitions.client import Server
 from app.definitions.commands import canary_files
-from app.definitions.commands.canary_files import read_files
 from app.definitions.service import applying, definitions
 from app.hooks.client.webhook import addresses_of
 from app.hooks.service.hooks import notes_on_hooks
@@ -175,7 +174,7 @@ def _export_suite(path: str, to: str, suite: str | None, server: str | None, dat
 
 
 def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, dry_run: bool) -> bool:
-    documents = read_files(paths)
+    documents = read_files(paths, os.environ)
     changes: Sequence[Mapping[str, Any]]
     if server is not None:
         changes, notes = connect_server(server).import_documents(import_pages(documents), dry_run=dry_run)

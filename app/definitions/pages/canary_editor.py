@@ -37,7 +37,7 @@ from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.domain import retriever_source
-from app.catalog.service import edits, references, suites
+from app.catalog.service import references, suites
 from app.catalog.store import FILE, CanaryRow, refuse_file_managed
 from app.retrievers.domain.probes import TrialView
 from app.retrievers.service import trials
@@ -118,7 +118,7 @@ def archive_canary(request: Request, store: StoreDep, suite: str, key: str) -> R
     """Archive a canary; its history stays."""
     row = references.load_canary(store, suite, key)
     try:
-        edits.archive_canary(store, suite, key, now=datetime.now(UTC))
+        suites.archive_canary(store, suite, key, now=datetime.now(UTC))
     except ConflictError as error:
         typed = _form_of(row)
         typed = replace(typed, texts={**typed.texts, "do": "archive"})
@@ -170,7 +170,7 @@ def _save(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> str:
         refuse_file_managed(row, f"canary '{suite}/{row.key}'")
     document = _document(store, suite, row, typed)
     over = read_revision(typed) if row is not None else None
-    edits.put_canary(store, suite, document, now=datetime.now(UTC), over=over)
+    suites.put_canary(store, suite, document, now=datetime.now(UTC), over=over)
     return document.key
 
 

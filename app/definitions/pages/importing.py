@@ -39,7 +39,7 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.warnings import find_warnings, text_of
 from app.catalog.exchange.csv import COLUMN_LABELS, COLUMNS, IGNORED, column_of, header_of, list_columns, plain_name
 from app.catalog.service import suites
-from app.catalog.service.edits import Change
+from app.catalog.service.suites import Change
 from app.catalog.store import API
 from app.definitions.exchange_api import from_canary_files, from_files
 from app.definitions.pages.suites import FORMS

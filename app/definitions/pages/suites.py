@@ -25,7 +25,7 @@ from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.exchange import FORMATS
-from app.catalog.service import edits, references, suites
+from app.catalog.service import references, suites
 from app.definitions.service import definitions
 from app.records.service import runs
 from app.records.service.runs import CanaryFilter, load_suite_recalls
@@ -64,7 +64,7 @@ def create_suite(request: Request, store: StoreDep, typed: FormInput) -> Respons
 
     def create() -> str:
         document = parse_document(SuiteDocument, {"slug": slug})
-        edits.put_suite(store, document, now=datetime.now(UTC), only_new=True)
+        suites.put_suite(store, document, now=datetime.now(UTC), only_new=True)
         return f"/suites/{quote(slug)}"
 
     def show(*, problems: tuple[Problem, ...], status: int) -> Response:

@@ -27,10 +27,20 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import read_inline_check
 from app.catalog.service import suites
-from app.catalog.service.edits import (
+from app.catalog.service.references import (
+    answer_problems,
+    checks_in_force,
+    gives_answers,
+    hook_kinds,
+    load_definition,
+    missing_references,
+    references_of,
+)
+from app.catalog.service.suites import (
     NO_FLOORS,
     Change,
     SuiteContent,
+    SuiteOvertakenError,
     SuitePlan,
     archived_change,
     floors_in_force,
@@ -42,16 +52,6 @@ from app.catalog.service.edits import (
     suite_content,
     write_suite_plan,
 )
-from app.catalog.service.references import (
-    answer_problems,
-    checks_in_force,
-    gives_answers,
-    hook_kinds,
-    load_definition,
-    missing_references,
-    references_of,
-)
-from app.catalog.service.suites import SuiteOvertakenError
 from app.catalog.store import API, FILE, Content, Definition, refuse_file_managed
 from app.definitions.service import definitions
 from app.hooks.documents import HookDocument

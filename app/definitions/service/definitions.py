@@ -1,7 +1,7 @@
 """Definitions one at a time, such as a retriever, a check or a silence: put, archived, completed, exported.
 
 One transaction a function. `applying` saves whole sets of documents by the same steps: the content that is stored, the
-change it makes, the row. `catalog.service.edits` saves suites and their canaries. A suggested rule is added to its
+change it makes, the row. `catalog.service.suites` saves suites and their canaries. A suggested rule is added to its
 check here.
 """
 
@@ -35,7 +35,6 @@ from app.catalog.documents.documents import (
     split_secrets,
     with_placeholders,
 )
-from app.catalog.service.edits import Change, overtaken, plan_and_write, slug_taken_error, suite_definition
 from app.catalog.service.references import (
     answer_problems,
     find_check,
@@ -45,7 +44,15 @@ from app.catalog.service.references import (
     references_of,
     refuse_used,
 )
-from app.catalog.service.suites import SuiteOvertakenError, load_suite_in_force
+from app.catalog.service.suites import (
+    Change,
+    SuiteOvertakenError,
+    load_suite_in_force,
+    overtaken,
+    plan_and_write,
+    slug_taken_error,
+    suite_definition,
+)
 from app.catalog.store import API, Content, Definition, fields_changed, refuse_file_managed, require
 from app.hooks import store as outbox
 from app.hooks.documents import HookDocument, receivers

@@ -20,7 +20,9 @@ from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
-from app.catalog.service.edits import (
+from app.catalog.service.references import find_check
+from app.catalog.service.suites import (
+    SuiteOvertakenError,
     SuitePlan,
     hold_suite,
     plan_and_write,
@@ -28,8 +30,6 @@ from app.catalog.service.edits import (
     suite_content,
     write_suite_plan,
 )
-from app.catalog.service.references import find_check
-from app.catalog.service.suites import SuiteOvertakenError
 from app.catalog.store import API, CanaryRow, require
 from app.diagnosis import store as diagnoses
 from app.diagnosis.documents import Replacement, judgment_name, patch_text, replace_judgments

@@ -19,11 +19,11 @@ from app.base.commands import Paths, examples, now
 from app.base.terminal import draw, file_source, note, open_console, stopped_by_signals
 from app.base.texts import plain, table_markdown
 from app.base.values import Verdict
+from app.catalog.documents.canary_files import read_files
 from app.catalog.exchange.datasets import read_run, run_lines
 from app.comparison.service.decisions import decide_reports
 from app.config import load_settings
 from app.definitions.commands import canary_files
-from app.definitions.commands.canary_files import read_files
 from app.reports.rendering.reports import (
     compare_reports,
     comparison_lines,
@@ -92,7 +92,7 @@ def check(
     More than a tenth of the queries failing exits with 1 too. JUnit has failures only where the exit code is 1, and
     an error for each canary that was not measured.
     """
-    documents = read_files(paths, sends=False)
+    documents = read_files(paths, os.environ, sends=False)
     canary_files.warn(documents.unset)
     if rankings is not None:
         ranked = read_run(file_source(rankings))
