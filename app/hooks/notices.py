@@ -4,7 +4,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -96,36 +95,89 @@ _LINKS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeText:
-    """Texts of a notice. Every one is one line of bounded length without control characters."""
+    """Texts of a notice, each one line of bounded length without control characters."""
 
-    type: str
-    headline: str
-    """What happened to the incident, a word or two: `opened`."""
-    severity: str
-    """Empty for a test."""
-    summary: str
-    """The title: check, what happened, how much, since when, and the cause."""
-    reason: str
-    """Reason of the rule, and its effect on the alert."""
-    advice: str
-    """What to do next; empty for a test and a resolve."""
-    check: str
-    dedupe_key: str
-    at: str
-    rules: tuple[str, ...]
-    """Rules of the alerts of the incident."""
-    facts: tuple[tuple[str, str], ...]
-    """(name, value), the most important first."""
-    canaries: tuple[str, ...]
-    """A line for each of the worst changed canaries."""
-    more: int
-    """Number of changed canaries beyond those."""
-    before: int
-    """Number of other degraded canaries, which were failing before the alert."""
-    links: tuple[tuple[str, str], ...]
-    """(name, http or https URL)."""
+    def __init__(self, notice: Notice) -> None:
+        self.data = notice["data"]
+        self.type = notice["type"]
+        self.at = clean(notice["timestamp"], 40)
+
+    @property
+    def headline(self) -> str:
+        """What happened to the incident, a word or two: `opened`."""
+        return _HEADLINES.get(self.type, clean(self.type, 40).removeprefix("alert."))
+
+    @property
+    def severity(self) -> str:
+        """Empty for a test."""
+        return clean(self.data.get("severity"), 40)
+
+    @property
+    def summary(self) -> str:
+        """The title: check, what happened, how much, since when, and the cause."""
+        return clean(self.data["summary"], LONGEST_TITLE) or f"{self.headline} {self.check}".rstrip()
+
+    @property
+    def reason(self) -> str:
+        """Reason of the rule, and its effect on the alert."""
+        return clean(self.data.get("reason"), LONGEST_REASON)
+
+    @property
+    def advice(self) -> str:
+        """What to do next; empty for a test and a resolve."""
+        return clean(self.data.get("advice"), _LONGEST_ADVICE)
+
+    @property
+    def next_step(self) -> list[str]:
+        """The advice as a line with its label, where there is one."""
+        return [f"What to do: {self.advice}"] if self.advice else []
+
+    @property
+    def check(self) -> str:
+        """Slug of the check."""
+        return clean(self.data.get("check"), _LONGEST_FACT)
+
+    @property
+    def dedupe_key(self) -> str:
+        """What receivers know the incident by; empty for a test."""
+        return clean(self.data.get("dedupe_key"), 255)
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the incident is resolved."""
+        return self.type == "alert.resolved"
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Rules of the alerts of the incident."""
+        names = (clean(one.get("rule"), _LONGEST_FACT) for one in list(self.data.get("alerts") or ())[:_MOST_RULES])
+        return tuple(dict.fromkeys(name for name in names if name))
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """(name, value), the most important first."""
+        return tuple(self._facts())
+
+    @property
+    def fact_lines(self) -> list[str]:
+        """A line for each fact."""
+        return [f"{name}: {value}" for name, value in self.facts]
+
+    @property
+    def canaries(self) -> tuple[str, ...]:
+        """A line for each of the worst changed canaries."""
+        return tuple(map(_canary, list(self.data.get("degraded") or [])[:_MOST_CANARIES]))
+
+    @property
+    def more(self) -> int:
+        """Number of changed canaries beyond those."""
+        return max((self.data.get("changed_total") or 0) - len(self.canaries), 0)
+
+    @property
+    def before(self) -> int:
+        """Number of other degraded canaries, which were failing before the alert."""
+        return self.data.get("failing_before") or 0
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -145,60 +197,57 @@ class NoticeText:
         return [f"{self.before:,} {others}{'was' if self.before == 1 else 'were'} failing before"]
 
     @property
-    def next_step(self) -> list[str]:
-        """The advice as a line with its label, where there is one."""
-        return [f"What to do: {self.advice}"] if self.advice else []
-
-    @property
-    def fact_lines(self) -> list[str]:
-        """A line for each fact."""
-        return [f"{name}: {value}" for name, value in self.facts]
-
-    @property
     def canary_lines(self) -> list[str]:
         """A line with a dash for each canary, and the remarks."""
         return [*(f"- {line}" for line in self.canaries), *self.remarks]
+
+    @property
+    def links(self) -> tuple[tuple[str, str], ...]:
+        """(name, http or https URL)."""
+        links: Mapping[str, object] = self.data.get("links") or {}
+        return tuple(
+            (label, url)
+            for name, label in _LINKS.items()
+            if isinstance(url := links.get(name), str) and _LINK.fullmatch(url)
+        )
 
     @property
     def link_lines(self) -> list[str]:
         """A line for each link."""
         return [f"{name}: {url}" for name, url in self.links]
 
-    @property
-    def resolved(self) -> bool:
-        """Whether the incident is resolved."""
-        return self.type == "alert.resolved"
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        data = self.data
+        if data.get("severity"):
+            yield "Severity", self.severity
+            yield "Event", self.headline
+        if data.get("causes"):
+            yield "Cause", clean(data["causes"], _LONGEST_FACT)
+        measure, value = data.get("measure"), data.get("value")
+        threshold: object = data.get("threshold")
+        if measure is not None and value is not None:
+            bound_shown = bound_text(threshold) if isinstance(threshold, float) else clean(threshold, 40)
+            bound = "" if threshold is None else f" (bound {bound_shown})"
+            label = labelled(clean(measure, _LONGEST_FACT), self_judged=data.get("self_judged"))
+            yield label[:1].upper() + label[1:], f"{_number(value)}{bound}"
+        for name, label in (("health_score", "Health score"), ("coverage", "Coverage")):
+            if data.get(name) is not None and name != measure:
+                yield label, _number(data.get(name))
+        if data.get("degraded_total") is not None:
+            yield "Degraded", _degraded(data)
+        yield from self._subject()
 
-
-def notice_text(notice: Notice) -> NoticeText:
-    """Read the texts of a notice."""
-    data = notice["data"]
-    degraded = list(data.get("degraded") or [])
-    canaries = tuple(map(_canary, degraded[:_MOST_CANARIES]))
-    headline = _HEADLINES.get(notice["type"], clean(notice["type"], 40).removeprefix("alert."))
-    check = clean(data.get("check"), _LONGEST_FACT)
-    links: Mapping[str, object] = data.get("links") or {}
-    return NoticeText(
-        type=notice["type"],
-        headline=headline,
-        severity=clean(data.get("severity"), 40),
-        summary=clean(data["summary"], LONGEST_TITLE) or f"{headline} {check}".rstrip(),
-        reason=clean(data.get("reason"), LONGEST_REASON),
-        advice=clean(data.get("advice"), _LONGEST_ADVICE),
-        check=check,
-        dedupe_key=clean(data.get("dedupe_key"), 255),
-        at=clean(notice["timestamp"], 40),
-        rules=_rules(data),
-        facts=tuple(_facts(data, headline)),
-        canaries=canaries,
-        more=max((data.get("changed_total") or 0) - len(canaries), 0),
-        before=data.get("failing_before") or 0,
-        links=tuple(
-            (label, url)
-            for name, label in _LINKS.items()
-            if isinstance(url := links.get(name), str) and _LINK.fullmatch(url)
-        ),
-    )
+    def _subject(self) -> Iterator[tuple[str, str]]:
+        data = self.data
+        for name in ("check", "suite", "retriever"):
+            if data.get(name) is not None:
+                yield name.capitalize(), clean(data.get(name), _LONGEST_FACT)
+        if rules := self.rules:
+            yield "Rule" if len(rules) == 1 else "Rules", clean(", ".join(rules), _LONGEST_FACT)
+        if data.get("run_id") is not None:
+            yield "Run", clean(data["run_id"], _LONGEST_FACT)
+        if data.get("opened_at") is not None:
+            yield "Since", clean(data["opened_at"], 40)
 
 
 def clean(value: object, limit: int) -> str:
@@ -208,45 +257,6 @@ def clean(value: object, limit: int) -> str:
     text = str(value)[: 4 * limit + 1_000]  # the rest is cut off anyway
     text = _HALVES.sub("\ufffd", _INVISIBLE.sub("", _BREAKS.sub(" ", text))).strip()
     return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
-
-
-def _rules(data: NoticeData) -> tuple[str, ...]:
-    names = (clean(one.get("rule"), _LONGEST_FACT) for one in list(data.get("alerts") or ())[:_MOST_RULES])
-    return tuple(dict.fromkeys(name for name in names if name))
-
-
-def _subject(data: NoticeData) -> Iterator[tuple[str, str]]:
-    for name in ("check", "suite", "retriever"):
-        if data.get(name) is not None:
-            yield name.capitalize(), clean(data.get(name), _LONGEST_FACT)
-    rules = _rules(data)
-    if rules:
-        yield "Rule" if len(rules) == 1 else "Rules", clean(", ".join(rules), _LONGEST_FACT)
-    if data.get("run_id") is not None:
-        yield "Run", clean(data["run_id"], _LONGEST_FACT)
-
-
-def _facts(data: NoticeData, headline: str) -> Iterator[tuple[str, str]]:
-    if data.get("severity"):
-        yield "Severity", clean(data["severity"], 40)
-        yield "Event", headline
-    if data.get("causes"):
-        yield "Cause", clean(data["causes"], _LONGEST_FACT)
-    measure, value = data.get("measure"), data.get("value")
-    threshold: object = data.get("threshold")
-    if measure is not None and value is not None:
-        bound_shown = bound_text(threshold) if isinstance(threshold, float) else clean(threshold, 40)
-        bound = "" if threshold is None else f" (bound {bound_shown})"
-        label = labelled(clean(measure, _LONGEST_FACT), self_judged=data.get("self_judged"))
-        yield label[:1].upper() + label[1:], f"{_number(value)}{bound}"
-    for name, label in (("health_score", "Health score"), ("coverage", "Coverage")):
-        if data.get(name) is not None and name != measure:
-            yield label, _number(data.get(name))
-    if data.get("degraded_total") is not None:
-        yield "Degraded", _degraded(data)
-    yield from _subject(data)
-    if data.get("opened_at") is not None:
-        yield "Since", clean(data["opened_at"], 40)
 
 
 def _degraded(data: NoticeData) -> str:
@@ -308,18 +318,18 @@ _SEVERITIES = {"critical": "critical", "warning": "warning"}
 
 def pagerduty_body(notice: Notice, message_id: str) -> bytes:
     """Write a notice for PagerDuty. A test opens an alert of its own, of severity `info`."""
-    texts = notice_text(notice)
+    texts = NoticeText(notice)
     action = ACTIONS.get(texts.type, "trigger")
     event: dict[str, object] = {
         "event_action": action,
         "dedup_key": texts.dedupe_key or f"coalmine/{message_id}"[:255],
     }
     if action == "trigger":
-        event |= _trigger(texts, notice["data"])
+        event |= _trigger(texts)
     return json.dumps(event, ensure_ascii=True, separators=(",", ":")).encode()
 
 
-def _trigger(texts: NoticeText, data: NoticeData) -> dict[str, object]:
+def _trigger(texts: NoticeText) -> dict[str, object]:
     links = dict(texts.links)
     payload: dict[str, object] = {
         "summary": texts.summary,
@@ -329,9 +339,9 @@ def _trigger(texts: NoticeText, data: NoticeData) -> dict[str, object]:
         "custom_details": _details(texts),
     }
     payload |= {
-        name: str(data.get(key))
+        name: str(texts.data.get(key))
         for name, key in (("component", "retriever"), ("group", "suite"), ("class", "class"))
-        if data.get(key)
+        if texts.data.get(key)
     }
     return {
         "payload": payload,
@@ -366,10 +376,10 @@ def alertmanager_body(hook: Hook, notice: Notice, message_id: str) -> bytes:
     Without `endsAt` an alert ends there `resolve_timeout` after it was sent last, so it is sent again while it fires.
     A test has no end either, and is not sent again.
     """
-    texts = notice_text(notice)
+    texts = NoticeText(notice)
     data = notice["data"]
     alert: dict[str, object] = {
-        "labels": {**hook.labels, **_labels(texts, data, message_id)},
+        "labels": {**hook.labels, **_labels(texts, message_id)},
         "annotations": {name: value for name, value in _annotations(texts).items() if value},
         "startsAt": data.get("opened_at") or notice["timestamp"],
     }
@@ -381,7 +391,8 @@ def alertmanager_body(hook: Hook, notice: Notice, message_id: str) -> bytes:
     return json.dumps([alert], ensure_ascii=True, separators=(",", ":")).encode()
 
 
-def _labels(texts: NoticeText, data: NoticeData, message_id: str) -> dict[str, str]:
+def _labels(texts: NoticeText, message_id: str) -> dict[str, str]:
+    data = texts.data
     incident_class = str(data.get("class") or "test")
     key = texts.dedupe_key or message_id
     if not data.get("class") or key in dedupe_keys(texts.check, IncidentClass(incident_class)):
@@ -432,7 +443,7 @@ def slack_body(notice: Notice) -> bytes:
 
     All that strangers wrote stands in plain text, where nothing is marked up; the one marked-up text holds our links.
     """
-    texts = notice_text(notice)
+    texts = NoticeText(notice)
     message = {
         "text": escaped(f"{_mark(texts)} {texts.summary}", _TEXT),
         "mrkdwn": False,
@@ -520,7 +531,7 @@ _STYLE = "font-family:sans-serif;font-size:14px;color:#111827"
 
 def email_body(hook: Hook, notice: Notice, message_id: str) -> bytes:
     """Write a notice as the message this hook sends."""
-    texts = notice_text(notice)
+    texts = NoticeText(notice)
     parts = (_head(texts), texts.fact_lines, texts.canary_lines, texts.link_lines)
     text = "\n\n".join("\n".join(part) for part in parts if part) + "\n"
     html = "\n".join(_elements(texts)) + "\n"
@@ -529,7 +540,7 @@ def email_body(hook: Hook, notice: Notice, message_id: str) -> bytes:
 
 def mail_body(hook: Hook, notice: Notice, message_id: str, *, text: str, html: str, thread: str) -> bytes:
     """Write a message of a plain text and the same as HTML; those with the same `thread`, if any, belong together."""
-    summary, mail = notice_text(notice).summary, hook.mail
+    summary, mail = NoticeText(notice).summary, hook.mail
     assert mail is not None  # noqa: S101 - of a hook of this kind
     domain = mail.sender.rpartition("@")[2]
     message = EmailMessage(policy=SMTP)
@@ -594,7 +605,7 @@ _CALM = {"hook.test": "info", "alert.resolved": "success"}
 
 def apprise_body(notice: Notice) -> bytes:
     """Write a notice for Apprise. Mentions and links are broken up: its services escape as they see fit, or not."""
-    texts = notice_text(notice)
+    texts = NoticeText(notice)
     lines = [texts.reason or texts.summary, *texts.next_step, *texts.fact_lines, *texts.canary_lines]
     kind = "failure" if texts.severity == "critical" else "warning"
     if texts.type in _CALM:

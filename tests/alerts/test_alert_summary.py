@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from app.alerts.domain import ChangedCanaries, causes_text
+from app.alerts.domain import ChangedCanaries, SinceView, causes_text
 from app.alerts.domain.state import TransitionType
 from app.alerts.domain.summaries import AlertFacts, alert_summary
 from app.base.texts import bound_text, duration_text, ratio_text, seconds_text
@@ -26,7 +26,14 @@ FACTS = AlertFacts(
     began_at=OPENED,
     at=OPENED + timedelta(minutes=1),
 )
-REGRESSION = replace(FACTS, index_version="v42", changed=LOST)
+INDEX: SinceView = {
+    "run_id": "61",
+    "index_version": "v42",
+    "index_version_before": "v41",
+    "runs_after": 0,
+    "text": "since run 61, when index version v41 -> v42",
+}
+REGRESSION = replace(FACTS, since=INDEX, changed=LOST)
 LATENCY = replace(FACTS, kind=RuleKind.LATENCY, value=1.3071, threshold=0.8)
 COVERAGE = replace(FACTS, kind=RuleKind.THRESHOLD, measure="coverage", value=0.8300001, threshold=0.9)
 HTTP_500 = FailureSummary(
@@ -54,7 +61,7 @@ OUTAGE = replace(FACTS, kind=RuleKind.PROBE_ERRORS, failure=HTTP_500, unknown=Tr
             ),
         ),
         (
-            replace(REGRESSION, runs_after_index=2),
+            replace(REGRESSION, since={**INDEX, "runs_after": 2}),
             (
                 "handbook: 7 of 113 canaries lost their expected chunk since 14:05 UTC (run 61, "
                 "2 runs after index v42): chunks missing from the index"

@@ -10,7 +10,7 @@ import pytest
 from app.alerts.service import explanations
 from app.base.db.engine import Store
 from app.hooks.domain import Notice
-from app.hooks.notices import notice_text
+from app.hooks.notices import NoticeText
 from tests.support.fakes import answered, failed, hits
 from tests.support.pages_service import Site
 from tests.support.watched import seen
@@ -62,7 +62,7 @@ def test_an_alarm_names_its_seven_canaries_and_counts_the_thirty_that_were_faili
     assert opened["data"]["failing_before"] == len(CHRONIC) - len(FOUND)
     degraded, before = opened["data"]["degraded_total"], len(CHRONIC) - len(FOUND)
     counts = f"{degraded} in run {opened['data']['run_id']}: 7 since the alert began, {before} failing before"
-    assert dict(notice_text(cast("Notice", opened)).facts)["Degraded"] == counts
+    assert dict(NoticeText(cast("Notice", opened)).facts)["Degraded"] == counts
     assert f"{degraded} of 70 canaries without an expected chunk" in opened["data"]["reason"]
     page = Site(world=world).page("/checks/watch").text
     assert f"of 70 measured canaries: 7 since the alert began, {before} failing before" in page

@@ -17,7 +17,7 @@ from app.catalog.service import references
 from app.catalog.service.suites import is_self_judged
 from app.catalog.store import FILE
 from app.cli import app
-from app.hooks.notices import notice_text
+from app.hooks.notices import NoticeText
 from tests.support.annotation_tasks import Desk
 from tests.support.api_service import Api, api
 
@@ -178,7 +178,7 @@ def test_alerts_and_notifications_about_recall_say_so(service: Api, *, own: bool
     assert data["summary"].startswith(f"docs: {name} 0.5")
     assert data["reason"].startswith(f"{name} 0.5")
     assert data["self_judged"] is own
-    assert name in dict(notice_text(notice).facts)
+    assert name in dict(NoticeText(notice).facts)
     (alert,) = service.get("/v1/alerts")["items"]
     assert alert["transitions"][-1]["evidence"].get("self_judged", False) is own
     page = words(service.client.get(f"/alerts/{alert['id']}").text)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from app.hooks.domain import Hook, HookKind, Mail, MailTls, Notice, NoticeData, NoticeLinks
-from app.hooks.notices import body_of, clean, defused, escaped, is_written_for, notice_text
+from app.hooks.notices import NoticeText, body_of, clean, defused, escaped, is_written_for
 from tests.support.receivers import ROUTING_KEY, pagerduty_problem, slack_problem
 
 MAIL = Mail(
@@ -182,7 +182,7 @@ def test_no_text_of_strangers_makes_a_message_large_or_unreadable(kind: HookKind
 
 def test_a_story_has_short_single_lines_without_what_is_not_seen() -> None:
     for name, text in HOSTILE.items():
-        story = notice_text(hostile(text))
+        story = NoticeText(hostile(text))
         lines = [story.summary, story.reason, *story.canaries, *(value for _, value in story.facts)]
         assert all(len(line) <= 1_000 and line.isprintable() for line in lines), name
         assert all(line == line.strip() for line in lines), name
@@ -198,11 +198,11 @@ def test_texts_are_cut_where_they_end() -> None:
 
 def test_a_link_that_is_none_is_left_out() -> None:
     bad = {"check": "javascript:alert(1)", "run": "https://a b/", "dashboard": "data:text/html,x", "runbook": None}
-    assert notice_text(notice(links=bad)).links == ()
+    assert NoticeText(notice(links=bad)).links == ()
 
 
 def test_what_there_is_to_know_is_told() -> None:
-    story = notice_text(notice())
+    story = NoticeText(notice())
     assert story.facts[:6] == (
         ("Severity", "critical"),
         ("Event", "opened"),
@@ -229,7 +229,7 @@ def test_what_there_is_to_know_is_told() -> None:
     ],
 )
 def test_the_counts_of_a_notice_add_up(changes: dict[str, Any], text: str) -> None:
-    assert dict(notice_text(notice(**changes)).facts)["Degraded"] == text
+    assert dict(NoticeText(notice(**changes)).facts)["Degraded"] == text
 
 
 @pytest.mark.parametrize("kind", HookKind)
@@ -479,7 +479,7 @@ def test_the_head_of_an_email_is_ours_to_the_byte(before: str) -> None:
         lines = head.decode("ascii").split("\r\n")
         assert not any({"\r", "\n"} & {*line} for line in lines), name
         assert [line.partition(":")[0] for line in lines if not line.startswith((" ", "\t"))] == _HEAD, name
-        assert mailed(what).get_body(("plain",)).get_content().startswith(notice_text(what).summary), name
+        assert mailed(what).get_body(("plain",)).get_content().startswith(NoticeText(what).summary), name
 
 
 def test_a_subject_of_encoded_words_is_shown_as_it_was_written() -> None:

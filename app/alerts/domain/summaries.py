@@ -16,6 +16,7 @@ from app.alerts.domain import (
     ChangedCanaries,
     FleetView,
     RuleEvidence,
+    SinceView,
     cause_suffix,
     changed_text,
     commonest_first,
@@ -71,9 +72,8 @@ class AlertFacts:
     """The run that brought the change."""
     since_run: int | None = None
     """The first bad run."""
-    index_version: str | None = None
-    """The version that came shortly before or with the first bad run."""
-    runs_after_index: int = 0
+    since: SinceView | None = None
+    """That run, and the version of the index that came shortly before or with it."""
     began_at: datetime | None = None
     """When the first bad run ended or, without data, when the last run completed."""
     retriever: str = ""
@@ -249,8 +249,8 @@ def _recovered_canaries(facts: AlertFacts) -> str:
 def _since(facts: AlertFacts) -> str:
     if facts.since_run is None:
         return ""
-    run, version = f"run {facts.since_run}", facts.index_version
-    after = f"{counted(facts.runs_after_index, 'run')} after " if facts.runs_after_index else ""
+    run, version = f"run {facts.since_run}", None if facts.since is None else facts.since["index_version"]
+    after = f"{counted(runs, 'run')} after " if facts.since is not None and (runs := facts.since["runs_after"]) else ""
     index = "" if version is None else f"{after}index {short_name(version)}"
     if facts.began_at is None:
         return f" since {run}{f' ({index})' if index else ''}"

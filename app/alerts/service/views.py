@@ -1,4 +1,4 @@
-"""Views of alerts and deliveries: lists, one with its explained changes, summaries for pages, links of notifications.
+"""Views of alerts and deliveries: lists, one with its explained changes, summaries for pages, the data of notices.
 
 It only reads. The facts that a summary is made of stand at the end.
 """
@@ -12,7 +12,15 @@ from enum import StrEnum
 from typing import Any, Final, cast
 
 from app.alerts import store as alerts
-from app.alerts.domain import ChangedCanaries, RuleEvidence, SinceView, StoredEvidence
+from app.alerts.domain import (
+    ChangedCanaries,
+    ChangedCanary,
+    Degradation,
+    RuleEvidence,
+    SinceView,
+    StoredEvidence,
+    all_lost_text,
+)
 from app.alerts.domain.rules import SlowerLimits
 from app.alerts.domain.state import NON_REPEATING, OPEN, RETIRED, TRIGGERS, AlertState, Retirement, TransitionType
 from app.alerts.domain.summaries import (
@@ -22,17 +30,19 @@ from app.alerts.domain.summaries import (
     AlertView,
     ExplainedTransition,
     TransitionView,
+    alert_advice,
     alert_summary,
 )
-from app.alerts.service.evidence import Explanation, explain_all, since, since_all
+from app.alerts.service.evidence import Explanation, explain, explain_all, since, since_all
 from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import NotFoundError
+from app.base.texts import LATENCY_NAMES
 from app.base.values import Cause, DeliveryState, Outcome, Percentile, Reason, RuleKind, Severity, Step, Verdict
-from app.base.views import id_text, time_text, view_of
+from app.base.views import id_text, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.hooks import store as outbox
-from app.hooks.domain import AlertDetail, AttemptView, DeliveryView, NoticeLinks
+from app.hooks.domain import AlertDetail, AttemptView, DeliveryView, NoticeAlert, NoticeData, NoticeLinks
 from app.hooks.store import AttemptRow, DeliveryRow
 from app.records.store import results
 from app.records.store.results import RunRow
@@ -339,15 +349,18 @@ def recovery_summary(connection: Connection, row: AlertRow, changes: Sequence[Tr
     last = changes[-1] if changes else None
     if last is None or last.type != TransitionType.RESOLVED or row.opened_at is None:
         return None
-    is_explained = row.kind not in NOT_ABOUT_CANARIES and last.run_id is not None
-    facts = facts_of(
-        row,
-        results.find_runs(connection, run_ids_of(row, last)),
-        explain_all(connection, [(last.run_id or 0, row.first_run)])[0] if is_explained else None,
-        since(connection, row.first_run),
-        last,
-    )
-    return alert_summary(replace(facts, dated=True))
+    return alert_summary(replace(_facts_at(connection, row, last)[0], dated=True))
+
+
+def _facts_at(
+    connection: Connection, alert: AlertRow, transition: TransitionRow
+) -> tuple[AlertFacts, RunRow | None, Explanation | None]:
+    """Return the facts of an alert at a transition, the run of that, and what explains it where it is of canaries."""
+    runs = results.find_runs(connection, run_ids_of(alert, transition))
+    about_canaries = alert.kind not in NOT_ABOUT_CANARIES
+    explanation = explain(connection, transition.run_id, first_run=alert.first_run) if about_canaries else None
+    facts = facts_of(alert, runs, explanation, since(connection, alert.first_run), transition)
+    return facts, None if transition.run_id is None else runs.get(transition.run_id), explanation
 
 
 def explained_by_alert(rows: AlertRows) -> dict[int, tuple[int, int | None]]:
@@ -381,6 +394,11 @@ def _newest_trigger(changes: Sequence[TransitionRow]) -> TransitionRow | None:
     return next((change for change in reversed(changes) if change.type in TRIGGERS), None)
 
 
+_LONGEST_QUERY = 300
+_NOT_DIAGNOSED: Final[Degradation] = {"cause": None, "cause_reason": None, "persistent": None}
+_GRAVE_AS_ITS_TRANSITION = frozenset({"alert.opened", "alert.escalated"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
     """Where the links of a notification lead; `{check}`, `{rule}` and `{kind}`, that of the rule, are replaced."""
@@ -388,6 +406,80 @@ class Links:
     public_url: str
     dashboard_url: str | None = None
     runbook_url: str | None = None
+
+
+def notice_data(connection: Connection, incident_id: int, transition_id: int, kind: str, links: Links) -> NoticeData:
+    """Return the data of an incident; `rule`, measure, value and canaries are of the alert of the transition."""
+    incident = alerts.find_incident(connection, incident_id)
+    assert incident is not None  # noqa: S101 - it goes with its deliveries
+    transition = alerts.find_transition(connection, transition_id)
+    alert = alerts.find_alert(connection, transition.alert_id)
+    assert alert is not None  # noqa: S101 - the transition's foreign key
+    # An opening or escalation has its severity of then, however late it is sent; it never falls within an incident.
+    severity = transition.severity if kind in _GRAVE_AS_ITS_TRANSITION else incident.severity
+    check = catalog.definition_by_id(connection, alert.check_id)
+    facts, run, explanation = _facts_at(connection, alert, transition)
+    about_canaries = alert.kind not in NOT_ABOUT_CANARIES
+    listed = transition.evidence.get("canaries", []) if about_canaries else []
+    degraded = [_worst(canary, explanation) for canary in listed]
+    degraded.sort(key=lambda canary: canary["persistent"] is False)  # canaries that were healthy on retry come last
+    bad = kind != "alert.resolved"
+    is_measured = alert.kind != RuleKind.REGRESSION  # the evidence of a detector is no measure
+    # The notice is about the incident, which may be older than the alert of the transition.
+    facts = replace(facts, opened_at=from_us(incident.opened_at))
+    return {
+        "incident_id": str(incident.id),
+        "class": incident.incident_class,
+        "alerts": [
+            view_of(NoticeAlert, one, alert_id=str(one.id), rule=one.rule_key)
+            for one in alerts.alerts_of_incident(connection, incident_id)
+        ],
+        "alert_id": str(incident.alert_id),
+        "dedupe_key": incident.dedupe_key,
+        "severity": severity,
+        "summary": alert_summary(facts),
+        "advice": alert_advice(facts) or None,
+        "lost": (all_lost_text(degraded, transition.evidence.get("changed")) or None) if bad else None,
+        "reason": transition.reason,
+        "check": alert.check,
+        "suite": check.body["suite"],
+        "retriever": check.body["retriever"],
+        "rule": alert.rule_key,
+        "kind": alert.kind,
+        "scope": alert.scope,
+        "opened_at": time_text(incident.opened_at),
+        "resolved_at": time_text(incident.resolved_at),
+        "run_id": str(run.id) if run is not None else None,
+        "health_score": rounded_or_none(run.aggregates.get("health_score")) if run is not None else None,
+        "coverage": rounded_or_none(run.aggregates.get("coverage")) if run is not None else None,
+        "measure": LATENCY_NAMES[facts.percentile]
+        if alert.kind in {RuleKind.LATENCY, RuleKind.SLOWER}
+        else transition.evidence.get("measure"),
+        "value": rounded_or_none(facts.value) if is_measured else None,
+        "self_judged": facts.self_judged,
+        "threshold": rounded_or_none(facts.threshold) if is_measured else None,
+        "baseline": rounded_or_none(facts.baseline) if is_measured else None,
+        "degraded_queries": [canary["query"] for canary in degraded],
+        "degraded": degraded,
+        "degraded_total": run.degraded if run is not None else None,
+        "changed_total": transition.evidence.get("changed") if about_canaries else None,
+        "failing_before": transition.evidence.get("failing_before") if about_canaries else None,
+        "recovered_on_retry": facts.changed.recovered_on_retry if facts.changed is not None and bad else None,
+        "causes": (facts.changed.cause or None) if facts.changed is not None and bad else None,
+        "fleet": explanation.fleet_view if explanation is not None and bad else None,
+        "since": facts.since if bad else None,
+        "links": filled_links(links, alert, transition.run_id),
+    }
+
+
+def _worst(canary: ChangedCanary, explanation: Explanation | None) -> ChangedCanary:
+    """One canary with its cause; its rank may come from the diagnosis, which retrieves more hits than the run."""
+    why = _NOT_DIAGNOSED if explanation is None else explanation.of(canary["key"])
+    shown: ChangedCanary = {"lost": [], "lost_total": 0, **canary, "query": canary["query"][:_LONGEST_QUERY], **why}
+    diagnosis = None if explanation is None else explanation.diagnoses.get(canary["key"])
+    if canary["rank_now"] is None and diagnosis is not None:
+        shown["rank_now"] = diagnosis.evidence.get("rank_now")
+    return shown
 
 
 def filled_links(links: Links, alert: AlertRow, run_id: int | None) -> NoticeLinks:
@@ -451,8 +543,7 @@ def facts_of(
         run_id=None if run is None else run.id,
         since_run=alert.first_run,
         retriever=evidence.get("retriever") or "",
-        index_version=None if began is None else began["index_version"],
-        runs_after_index=0 if began is None else began["runs_after"] or 0,
+        since=began,
         began_at=datetime.fromisoformat(since)
         if since is not None
         else from_us(first.finished_at)

@@ -11,20 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from random import SystemRandom
-from typing import Final
 
 from app.alerts import store as alerts
-from app.alerts.domain import ChangedCanary, Degradation, all_lost_text
-from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, alert_advice, alert_summary
-from app.alerts.service.evidence import Explanation, explain, since
 from app.alerts.service.notifications import adopt_announced
-from app.alerts.service.views import Links, facts_of, filled_links, run_ids_of
+from app.alerts.service.views import Links, notice_data
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.db.keys import Vault
 from app.base.errors import ConfigurationError, ConflictError, LocalResourceError, NotFoundError, StoreUnavailableError
-from app.base.texts import LATENCY_NAMES
-from app.base.values import DeliveryState, RuleKind
-from app.base.views import rounded_or_none, time_text
+from app.base.values import DeliveryState
+from app.base.views import time_text
 from app.catalog import store as catalog
 from app.catalog.documents.documents import join_secrets
 from app.catalog.store import Definition
@@ -45,7 +40,6 @@ from app.hooks.domain import (
 from app.hooks.notices import body_of, is_written_for
 from app.hooks.store import DeliveryRow
 from app.operation.service.self_monitor import Issue, SelfMonitor
-from app.records.store import results
 from app.reports import store as report_rows
 
 logger = logging.getLogger("coalmine.deliveries")
@@ -355,11 +349,6 @@ def unreachable_reason(hook: Definition) -> str | None:
     return _ARCHIVED if hook.archived_at is not None else hook.disabled_reason
 
 
-_LONGEST_QUERY = 300
-_NOT_DIAGNOSED: Final[Degradation] = {"cause": None, "cause_reason": None, "persistent": None}
-_GRAVE_AS_ITS_TRANSITION = frozenset({"alert.opened", "alert.escalated"})
-
-
 def notice(connection: Connection, delivery: DeliveryRow, hook: str, links: Links, now: datetime) -> Notice:
     """Return the notice of a delivery; its bytes are frozen at the first attempt."""
     data: NoticeData
@@ -371,7 +360,7 @@ def notice(connection: Connection, delivery: DeliveryRow, hook: str, links: Link
             "links": {"alert": None, "check": None, "run": None, "dashboard": None, "runbook": None},
         }
     else:
-        data = _alert_data(connection, delivery.incident_id, delivery.transition_id, delivery.type, links)
+        data = notice_data(connection, delivery.incident_id, delivery.transition_id, delivery.type, links)
     return {"type": delivery.type, "version": 1, "timestamp": time_text(now), "data": data}
 
 
@@ -391,91 +380,6 @@ def _report_data(connection: Connection, report_id: int, links: Links) -> Notice
             "runbook": None,
         },
     }
-
-
-def _alert_data(connection: Connection, incident_id: int, transition_id: int, kind: str, links: Links) -> NoticeData:
-    """Return the data of an incident; `rule`, measure, value and canaries are of the alert of the transition."""
-    incident = alerts.find_incident(connection, incident_id)
-    assert incident is not None  # noqa: S101 - it goes with its deliveries
-    transition = alerts.find_transition(connection, transition_id)
-    alert = alerts.find_alert(connection, transition.alert_id)
-    assert alert is not None  # noqa: S101 - the transition's foreign key
-    # An opening or escalation has its severity of then, however late it is sent; it never falls within an incident.
-    severity = transition.severity if kind in _GRAVE_AS_ITS_TRANSITION else incident.severity
-    check = catalog.definition_by_id(connection, alert.check_id)
-    runs = results.find_runs(connection, run_ids_of(alert, transition))
-    run = None if transition.run_id is None else runs.get(transition.run_id)
-    about_canaries = alert.kind not in NOT_ABOUT_CANARIES
-    explanation = explain(connection, transition.run_id, first_run=alert.first_run) if about_canaries else None
-    fault_start = since(connection, alert.first_run)
-    listed = transition.evidence.get("canaries", []) if about_canaries else []
-    degraded = [_worst(canary, explanation) for canary in listed]
-    degraded.sort(key=lambda canary: canary["persistent"] is False)  # canaries that were healthy on retry come last
-    bad = kind != RESOLVED
-    is_measured = alert.kind != RuleKind.REGRESSION  # the evidence of a detector is no measure
-    # The notice is about the incident, which may be older than the alert of the transition.
-    facts = replace(facts_of(alert, runs, explanation, fault_start, transition), opened_at=from_us(incident.opened_at))
-    return {
-        "incident_id": str(incident.id),
-        "class": incident.incident_class,
-        "alerts": [
-            {
-                "alert_id": str(one.id),
-                "rule": one.rule_key,
-                "kind": one.kind,
-                "scope": one.scope,
-                "severity": one.severity,
-                "state": one.state,
-                "reason": one.reason,
-            }
-            for one in alerts.alerts_of_incident(connection, incident_id)
-        ],
-        "alert_id": str(incident.alert_id),
-        "dedupe_key": incident.dedupe_key,
-        "severity": severity,
-        "summary": alert_summary(facts),
-        "advice": alert_advice(facts) or None,
-        "lost": (all_lost_text(degraded, transition.evidence.get("changed")) or None) if bad else None,
-        "reason": transition.reason,
-        "check": alert.check,
-        "suite": check.body["suite"],
-        "retriever": check.body["retriever"],
-        "rule": alert.rule_key,
-        "kind": alert.kind,
-        "scope": alert.scope,
-        "opened_at": time_text(incident.opened_at),
-        "resolved_at": time_text(incident.resolved_at),
-        "run_id": str(run.id) if run is not None else None,
-        "health_score": rounded_or_none(run.aggregates.get("health_score")) if run is not None else None,
-        "coverage": rounded_or_none(run.aggregates.get("coverage")) if run is not None else None,
-        "measure": LATENCY_NAMES[facts.percentile]
-        if alert.kind in {RuleKind.LATENCY, RuleKind.SLOWER}
-        else transition.evidence.get("measure"),
-        "value": rounded_or_none(facts.value) if is_measured else None,
-        "self_judged": facts.self_judged,
-        "threshold": rounded_or_none(facts.threshold) if is_measured else None,
-        "baseline": rounded_or_none(facts.baseline) if is_measured else None,
-        "degraded_queries": [canary["query"] for canary in degraded],
-        "degraded": degraded,
-        "degraded_total": run.degraded if run is not None else None,
-        "changed_total": transition.evidence.get("changed") if about_canaries else None,
-        "failing_before": transition.evidence.get("failing_before") if about_canaries else None,
-        "recovered_on_retry": facts.changed.recovered_on_retry if facts.changed is not None and bad else None,
-        "causes": (facts.changed.cause or None) if facts.changed is not None and bad else None,
-        "fleet": explanation.fleet_view if explanation is not None and bad else None,
-        "since": fault_start if bad else None,
-        "links": filled_links(links, alert, transition.run_id),
-    }
-
-
-def _worst(canary: ChangedCanary, explanation: Explanation | None) -> ChangedCanary:
-    """One canary with its cause; its rank may come from the diagnosis, which retrieves more hits than the run."""
-    why = _NOT_DIAGNOSED if explanation is None else explanation.of(canary["key"])
-    shown: ChangedCanary = {"lost": [], "lost_total": 0, **canary, "query": canary["query"][:_LONGEST_QUERY], **why}
-    diagnosis = None if explanation is None else explanation.diagnoses.get(canary["key"])
-    if canary["rank_now"] is None and diagnosis is not None:
-        shown["rank_now"] = diagnosis.evidence.get("rank_now")
-    return shown
 
 
 Ping = Callable[[], str | None]
