@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from app.alerts.documents import RuleDocument, problems_of_rules, rules_in_force, why_uncomputed
-from app.alerts.silences.documents import SilenceDocument
 from app.answers.documents import JudgeDocument
 from app.answers.domain.judges import answer_measures
 from app.base.documents.fields import (
@@ -45,7 +44,6 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.limits import run_patience
 from app.base.schedules import first_interval
 from app.base.values import GROUNDING, JUDGED
-from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
 from app.catalog.domain import USE_REASONS, MeasureGuide, Use, measure_guide
 from app.hooks.documents import HOOK_SECRETS, PAGERDUTY_URL, HookDocument
 from app.hooks.domain import TAKES_NO_REPORT, HookKind
@@ -56,21 +54,6 @@ from app.scoring.evaluation import Yardstick
 from app.scoring.measures import CUTOFFS
 from app.scoring.runs import RunInputs
 from app.scoring.suites import SuiteFloors, SuiteSnapshot
-
-__all__ = [
-    "CanaryDocument",
-    "CheckDocument",
-    "ChunkDocument",
-    "HookDocument",
-    "JudgeDocument",
-    "JudgmentDocument",
-    "RetrieverDocument",
-    "RuleDocument",
-    "ScheduleDocument",
-    "SilenceDocument",
-    "SuiteDocument",
-]
-
 
 Cutoff = Annotated[Whole, Field(ge=1, le=100)]
 _FetchK = Annotated[
