@@ -77,7 +77,7 @@ def get_judge_report(store: StoreDep, slug: str) -> JudgeReport:
 @needs(Scope.ADMIN)
 def put_judge(store: StoreDep, vault: VaultDep, response: Response, slug: str, body: Content) -> JudgeView:
     """Create or change a judge, a language model that reads answers. A secret of null keeps the stored one."""
-    return put_definition(store, vault, "judge", JudgeDocument, slug, body, response)
+    return put_definition(store, vault, JudgeDocument, slug, body, response)
 
 
 @router.delete("/judges/{slug}", status_code=204)

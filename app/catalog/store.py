@@ -22,7 +22,7 @@ from app.base.db.engine import blocks, insert_new, insert_one, insert_selected, 
 from app.base.db.rows import StagedRows, numbers, row_table, staged_table
 from app.base.documents.fields import AnyDocument, Document, parse_document
 from app.base.errors import FileManagedError, InvalidInputError, NotFoundError
-from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument
+from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
 from app.catalog.documents.documents import WITH_SECRETS, CheckDocument, split_secrets, with_placeholders
 from app.catalog.tables import canaries, canary_versions, definition_versions, definitions, suite_versions
 from app.hooks.documents import HookDocument
@@ -292,6 +292,15 @@ def _definition(row: Any) -> Definition:
     return Definition(**{**row._asdict(), "body": json.loads(public), "document": open_document})
 
 
+KINDS: Final[Mapping[type[Document], str]] = {
+    SuiteDocument: "suite",
+    RetrieverDocument: "retriever",
+    CheckDocument: "check",
+    HookDocument: "hook",
+    SilenceDocument: "silence",
+    JudgeDocument: "judge",
+}
+"""Of definitions, by their documents."""
 _DOCUMENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Document]]] = {
     "retriever": RetrieverDocument.model_validate,
     "check": CheckDocument.model_validate,

@@ -223,7 +223,7 @@ def get_retriever(store: StoreDep, slug: str) -> RetrieverView:
 @needs(Scope.ADMIN)
 def put_retriever(store: StoreDep, vault: VaultDep, response: Response, slug: str, body: Content) -> RetrieverView:
     """Create or change a retriever. A header value of null keeps the stored one."""
-    return put_definition(store, vault, "retriever", RetrieverDocument, slug, body, response)
+    return put_definition(store, vault, RetrieverDocument, slug, body, response)
 
 
 @router.delete("/retrievers/{slug}", status_code=204)
@@ -276,7 +276,7 @@ def put_check(
     if inline:
         saved, created = applying.put(store, vault, document, now=_now(), force=force)
     else:
-        saved, created = definitions.save(store, vault, "check", CheckDocument, document, now=_now())
+        saved, created = definitions.save(store, vault, CheckDocument, document, now=_now())
     response.status_code = 201 if created else 200
     wake(request)
     view = definition_shape(saved)
@@ -346,7 +346,7 @@ def put_hook(
     `warnings` says why its address, or what its host name resolves to now, cannot be reached, and the setting that
     allows it.
     """
-    saved = put_definition(store, vault, "hook", HookDocument, slug, body, response, force=force)
+    saved = put_definition(store, vault, HookDocument, slug, body, response, force=force)
     return {**saved, "warnings": hook_warnings(request.app.state.hook_policy, saved, request.app.state.look_up)}
 
 
@@ -370,7 +370,6 @@ def only_reads(request: Request) -> bool:
 def put_definition(
     store: StoreDep,
     vault: VaultDep,
-    kind: str,
     model: type[Document],
     slug: str,
     body: Any,
@@ -380,7 +379,7 @@ def put_definition(
 ) -> DefinitionJson:
     """Create or change a definition of the path's name; the response is its view."""
     document = with_name(body, "slug", slug)
-    saved, created = definitions.save(store, vault, kind, model, document, now=_now(), force=force)
+    saved, created = definitions.save(store, vault, model, document, now=_now(), force=force)
     response.status_code = 201 if created else 200
     return definition_shape(saved)
 

@@ -158,7 +158,7 @@ def make_hook(request: Request, store: StoreDep, vault: VaultDep, form: FormInpu
     try:
         refuse_other(kind, HOOK_KINDS, "kind")
         body = document(form, kind, slug, None)
-        definitions.save(store, vault, hooks.KIND, HookDocument, body, now=datetime.now(UTC), only_new=True)
+        definitions.save(store, vault, HookDocument, body, now=datetime.now(UTC), only_new=True)
     except InvalidInputError as error:
         return _form(request, form, kind=kind if kind in HOOK_KINDS else "", problems=error.problems, status=422)
     except ConflictError as error:
@@ -187,9 +187,7 @@ def change_hook(request: Request, store: StoreDep, vault: VaultDep, slug: str, f
         body = document(form, stored.body["kind"], slug, stored.body)
         revision = read_revision(form)
         force = bool(form.get(_FORCE))
-        definitions.save(
-            store, vault, hooks.KIND, HookDocument, body, now=datetime.now(UTC), revision=revision, force=force
-        )
+        definitions.save(store, vault, HookDocument, body, now=datetime.now(UTC), revision=revision, force=force)
     except InvalidInputError as error:
         return again(problems=error.problems, status=422)
     except UnendedIncidentsError as error:

@@ -197,7 +197,7 @@ class AlertMachine(RuleBasedStateMachine):
             return
         ends = (self.world.clock() + timedelta(minutes=minutes)).isoformat()
         document = parse_document(SilenceDocument, {"slug": slug, "ends": ends, **about})
-        definitions.put(self.store, self.world.vault, "silence", document, now=self.world.clock())
+        definitions.put(self.store, self.world.vault, document, now=self.world.clock())
         self.silences[slug] = (datetime.fromisoformat(ends), about)
 
     @rule(number=st.integers(0, 2))

@@ -119,7 +119,7 @@ def test_a_canary_that_a_rule_of_the_api_is_about_cannot_be_taken_away(sqlite_st
 
     def put(name: str) -> None:
         document = parse_document(CheckDocument, {**fields, "rules": [{**NAMED, "canary": name}]})
-        definitions.put(sqlite_store, world.vault, "check", document, now=world.clock())
+        definitions.put(sqlite_store, world.vault, document, now=world.clock())
 
     with pytest.raises(InvalidInputError, match="no such canary"):
         put("c05")

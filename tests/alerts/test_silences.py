@@ -85,7 +85,7 @@ def silence(world: World, *, minutes: float = 60, slug: str = "quiet", **fields:
     """Silence the check from now on."""
     ends = (world.clock() + timedelta(minutes=minutes)).isoformat()
     told = parse_document(SilenceDocument, {"slug": slug, "checks": [CHECK], "ends": ends, **fields})
-    definitions.put(world.store, world.vault, "silence", told, now=world.clock())
+    definitions.put(world.store, world.vault, told, now=world.clock())
 
 
 def lift(world: World, slug: str = "quiet") -> None:
@@ -309,7 +309,7 @@ def test_a_silence_about_what_nobody_has_is_refused_with_its_place_and_the_neare
 
 def test_a_silence_of_a_file_may_name_a_check_of_the_api_and_outlives_it(world: World) -> None:
     body = {"slug": "theirs", "suite": "suite", "retriever": "search", "schedule": {"every": "5m"}}
-    definitions.put(world.store, world.vault, "check", parse_document(CheckDocument, body), now=world.clock())
+    definitions.put(world.store, world.vault, parse_document(CheckDocument, body), now=world.clock())
     night = {"slug": "night", "checks": ["theirs"], "window": {"cron": "0 2 * * 6", "duration": "2h"}}
     assert len(world.apply({**PAGE, "silences": [night]})) == 1
     definitions.archive(world.store, "check", "theirs", now=world.clock())

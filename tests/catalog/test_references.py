@@ -64,7 +64,7 @@ def shared(store: Store) -> World:
     """Give a world whose suite, retriever and hook a file owns, used by a check of the API too."""
     world = World(store=store)
     world.apply(page([canary("ant"), canary("bee")]))
-    definitions.put(store, world.vault, "check", _check(), now=START)
+    definitions.put(store, world.vault, _check(), now=START)
     return world
 
 
@@ -117,7 +117,7 @@ def test_a_check_put_while_its_parts_are_archived_is_refused_or_keeps_them(store
                 if role == 0:
                     definitions.archive(store, kind, slug, now=START)
                 else:
-                    definitions.put(store, world.vault, "check", _check(), now=START)
+                    definitions.put(store, world.vault, _check(), now=START)
             except (ConflictError, InvalidInputError) as error:
                 return error
             return None
@@ -139,7 +139,7 @@ def test_a_check_put_waits_for_the_archiving_of_what_it_uses(postgresql_store: S
         overtaken(
             postgresql_store,
             _take_the_retriever_away,
-            lambda: definitions.put(postgresql_store, world.vault, "check", _check(), now=START),
+            lambda: definitions.put(postgresql_store, world.vault, _check(), now=START),
         )
 
 
@@ -151,7 +151,7 @@ def test_a_form_and_an_apply_that_change_a_check_at_once_do_not_block_each_other
     document = parse_document(CheckDocument, {**before.body, "slug": CHECK, "k": 7})
 
     def put() -> None:
-        definitions.put(postgresql_store, world.vault, "check", document, now=START, revision=before.revision)
+        definitions.put(postgresql_store, world.vault, document, now=START, revision=before.revision)
 
     with ThreadPoolExecutor(1) as pool, postgresql_store.write() as connection:
         _take_the_retriever_away(connection)
@@ -201,7 +201,7 @@ def test_a_floor_no_run_computes_is_refused_with_the_check_that_would_not(store:
     suites.put_suite(store, _suite(canary("ant", floors={"R@7": 0.9})), now=START)
     parts = {**page(), "suite": None, "checks": []}
     applying.apply(store, world.vault, documents(parts), managed_by=API, now=START)
-    put = partial(definitions.put, store, world.vault, "check", now=START)
+    put = partial(definitions.put, store, world.vault, now=START)
     assert _refused(lambda: put(_check())) == [f"suite: {UNCOMPUTED.format('mine')}"]
     put(_check(cutoffs=[7]))
     assert _refused(lambda: put(_check())) == [f"suite: {UNCOMPUTED.format('mine')}"]
@@ -245,10 +245,10 @@ def test_a_secret_brought_fresh_takes_the_place_of_one_stored_under_another_key(
 
 def test_a_secret_put_fresh_takes_the_place_of_one_stored_under_another_key(store: Store) -> None:
     hook, vault = parse_document(HookDocument, HOOK), World(store=store).vault
-    definitions.put(store, Vault("the key of last year"), "hook", hook, now=START)
+    definitions.put(store, Vault("the key of last year"), hook, now=START)
     with pytest.raises(ConfigurationError, match="SECRET_KEY"):
         definitions.stored_secrets(store, vault, "hook", "ops")
-    definitions.put(store, vault, "hook", hook, now=START)
+    definitions.put(store, vault, hook, now=START)
     assert definitions.stored_secrets(store, vault, "hook", "ops") == {"secret": SECRET}
 
 

@@ -381,7 +381,7 @@ OLD, NEW = "the-key-of-last-year", "the-key-of-this-year"
 
 
 def put(store: Store, vault: Vault, slug: str, **changes: Any) -> None:
-    definitions.put(store, vault, "retriever", read(whole() | {"slug": slug} | changes), now=START)
+    definitions.put(store, vault, read(whole() | {"slug": slug} | changes), now=START)
 
 
 def tokens(store: Store) -> list[bytes]:

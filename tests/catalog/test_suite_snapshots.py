@@ -122,7 +122,7 @@ def test_a_check_that_is_put_and_a_rescoring_that_is_asked_for_parse_outside_of_
         described = page(suite_of(SMALL))["checks"][0]
         with counted_world(sqlite_database) as (world, reads):
             document = parse_document(CheckDocument, {**described, "slug": "second"})
-            definitions.put(world.store, world.vault, "check", document, now=world.clock())
+            definitions.put(world.store, world.vault, document, now=world.clock())
             assert (reads.parsed, reads.parsed_in_write) == (SMALL, 0)
         with counted_world(sqlite_database) as (world, reads):
             rescoring.ask(world.store, CHECK, since=None, now=world.clock())

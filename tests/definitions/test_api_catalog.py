@@ -237,9 +237,9 @@ def test_a_secret_is_replaced_by_another_and_removed_by_leaving_it_out(service: 
 
 def test_secrets_stored_under_another_key_are_replaced_by_fresh_ones(service: Api) -> None:
     old, store = Vault("the key of last year"), service.service.store
-    definitions.put(store, old, "hook", parse_document(HookDocument, {"slug": "ops", **HOOK}), now=START)
+    definitions.put(store, old, parse_document(HookDocument, {"slug": "ops", **HOOK}), now=START)
     retriever = parse_document(RetrieverDocument, {"slug": "search", **WITH_HEADER})
-    definitions.put(store, old, "retriever", retriever, now=START)
+    definitions.put(store, old, retriever, now=START)
     kept = service.client.put("/v1/hooks/ops", json={**HOOK, "secret": None})
     assert (kept.status_code, kept.json()["type"]) == (500, "/problems/configuration")
     service.put("/v1/hooks/ops", HOOK)

@@ -104,11 +104,11 @@ def test_a_secret_that_is_replaced_while_a_check_keeps_it_stays_replaced(store: 
     world = World(store=store)
     world.apply(_suite(["ant"]))
     before, after = ({**HOOK, "slug": "pager", "secret": f"whsec_{letter * 32}"} for letter in "AB")
-    definitions.put(store, world.vault, "hook", parse_document(HookDocument, before), now=START)
+    definitions.put(store, world.vault, parse_document(HookDocument, before), now=START)
     replacing = parse_document(HookDocument, after)
 
     def replace(other: Store) -> None:
-        definitions.put(other, world.vault, "hook", replacing, now=START)
+        definitions.put(other, world.vault, replacing, now=START)
 
     check = {"slug": "watch", "suite": "suite", "retriever": RETRIEVER, "schedule": {"every": "5m"}}
     with pytest.raises(ConflictError, match="hook 'pager' was changed"), overtaken(store, replace):

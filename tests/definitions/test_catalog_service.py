@@ -145,9 +145,9 @@ def test_what_a_file_owns_is_refused_elsewhere_naming_its_place(world: World) ->
     store, vault = world.store, world.vault
     place = r"canaries\.yaml:1"
     with pytest.raises(FileManagedError, match=place):
-        definitions.put(store, vault, "hook", parse_document(HookDocument, HOOK), now=START)
+        definitions.put(store, vault, parse_document(HookDocument, HOOK), now=START)
     with pytest.raises(FileManagedError, match=place):
-        definitions.put(store, vault, "retriever", parse_document(RetrieverDocument, RETRIEVER), now=START)
+        definitions.put(store, vault, parse_document(RetrieverDocument, RETRIEVER), now=START)
     with pytest.raises(FileManagedError, match=place):
         definitions.archive(store, "check", CHECK, now=START)
     with pytest.raises(FileManagedError, match=place):
@@ -213,7 +213,7 @@ def test_a_check_that_refers_to_nothing_is_refused_and_not_saved(world: World) -
     wanted = {**page()["checks"][0], "slug": "new", "suite": "nothing", "hooks": ["nobody"]}
     before = world.dump()
     with pytest.raises(InvalidInputError) as caught:
-        definitions.put(world.store, world.vault, "check", parse_document(CheckDocument, wanted), now=START)
+        definitions.put(world.store, world.vault, parse_document(CheckDocument, wanted), now=START)
     assert [problem.path for problem in caught.value.problems] == ["suite", "hooks"]
     assert world.dump() == before
 
@@ -332,9 +332,9 @@ def test_a_removed_secret_is_gone(store: Store) -> None:
 
 def test_the_api_can_take_a_secret_away_too(store: Store) -> None:
     world = World(store=store)
-    definitions.put(store, world.vault, "hook", parse_document(HookDocument, HOOK), now=START)
+    definitions.put(store, world.vault, parse_document(HookDocument, HOOK), now=START)
     assert definitions.stored_secrets(store, world.vault, "hook", "ops") == {"secret": SECRET}
-    definitions.put(store, world.vault, "hook", parse_document(HookDocument, {**HOOK, "secret": None}), now=START)
+    definitions.put(store, world.vault, parse_document(HookDocument, {**HOOK, "secret": None}), now=START)
     assert definitions.stored_secrets(store, world.vault, "hook", "ops") == {}
 
 

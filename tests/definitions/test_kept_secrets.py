@@ -55,31 +55,27 @@ def stored(store: Store) -> tuple[str, Mapping[str, Any]]:
 def test_a_secret_read_before_an_address_moved_does_not_move_with_it(store: Store) -> None:
     """Else whoever may change an address has the secret of the old one sent to the new."""
     vault = Vault(KEY)
-    definitions.put(store, vault, "retriever", document(OURS, "hunter2"), now=START)
+    definitions.put(store, vault, document(OURS, "hunter2"), now=START)
 
     def move() -> None:
-        definitions.put(store, vault, "retriever", document(ELSEWHERE, "known"), now=START)
+        definitions.put(store, vault, document(ELSEWHERE, "known"), now=START)
 
     with pytest.raises(InvalidInputError, match=r"auth\.token"):
-        definitions.complete(
-            store, Interrupted(move), "retriever", RetrieverDocument, described(ELSEWHERE, None, timeout=2)
-        )
+        definitions.complete(store, Interrupted(move), RetrieverDocument, described(ELSEWHERE, None, timeout=2))
 
 
 @pytest.mark.parametrize("meanwhile", ["moved", "renewed", "archived"])
 def test_a_change_completed_from_what_is_no_more_is_refused_and_changes_nothing(store: Store, meanwhile: str) -> None:
     vault = Vault(KEY)
-    definitions.put(store, vault, "retriever", document(OURS, "hunter2"), now=START)
-    changed, revision = definitions.complete(
-        store, vault, "retriever", RetrieverDocument, described(OURS, None, timeout=2)
-    )
+    definitions.put(store, vault, document(OURS, "hunter2"), now=START)
+    changed, revision = definitions.complete(store, vault, RetrieverDocument, described(OURS, None, timeout=2))
     if meanwhile == "archived":
         definitions.archive(store, "retriever", "search", now=START)
     else:
         put = document(ELSEWHERE, "other") if meanwhile == "moved" else document(OURS, "new")
-        definitions.put(store, vault, "retriever", put, now=START)
+        definitions.put(store, vault, put, now=START)
     with pytest.raises(ConflictError, match="changed by somebody else"):
-        definitions.put(store, vault, "retriever", changed, now=START, revision=revision)
+        definitions.put(store, vault, changed, now=START, revision=revision)
     if meanwhile == "archived":
         assert references.load_definitions(store, "retriever") == []
     else:
@@ -89,22 +85,20 @@ def test_a_change_completed_from_what_is_no_more_is_refused_and_changes_nothing(
 
 def test_a_change_that_nobody_interrupts_keeps_the_secret(store: Store) -> None:
     vault = Vault(KEY)
-    definitions.put(store, vault, "retriever", document(OURS, "hunter2"), now=START)
+    definitions.put(store, vault, document(OURS, "hunter2"), now=START)
     for seconds in (2, 3):
         changed, revision = definitions.complete(
-            store, vault, "retriever", RetrieverDocument, described(OURS, None, timeout=seconds)
+            store, vault, RetrieverDocument, described(OURS, None, timeout=seconds)
         )
-        definitions.put(store, vault, "retriever", changed, now=START, revision=revision)
+        definitions.put(store, vault, changed, now=START, revision=revision)
     assert stored(store) == (OURS, {"auth.token": "hunter2"})
 
 
 def test_a_change_waits_for_the_one_it_could_be_overtaken_by(postgresql_store: Store) -> None:
     """Without a lock both would be compared with the same revision, and the second saved over the first."""
     store, vault = postgresql_store, Vault(KEY)
-    definitions.put(store, vault, "retriever", document(OURS, "hunter2"), now=START)
-    changed, revision = definitions.complete(
-        store, vault, "retriever", RetrieverDocument, described(OURS, None, timeout=2)
-    )
+    definitions.put(store, vault, document(OURS, "hunter2"), now=START)
+    changed, revision = definitions.complete(store, vault, RetrieverDocument, described(OURS, None, timeout=2))
 
     def meanwhile(connection: Connection) -> None:
         content = stored_content(vault, document(ELSEWHERE, "other"))
@@ -116,6 +110,6 @@ def test_a_change_waits_for_the_one_it_could_be_overtaken_by(postgresql_store: S
         overtaken(
             store,
             meanwhile,
-            lambda: definitions.put(store, vault, "retriever", changed, now=START, revision=revision),
+            lambda: definitions.put(store, vault, changed, now=START, revision=revision),
         )
     assert stored(store) == (ELSEWHERE, {"auth.token": "other"})

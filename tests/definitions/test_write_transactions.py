@@ -146,7 +146,7 @@ def apply_check(world: World, _size: int) -> None:
 
 def put_check(world: World, _size: int) -> None:
     """Put a check on the suite."""
-    definitions.put(world.store, world.vault, "check", check_on("suite", "second"), now=START)
+    definitions.put(world.store, world.vault, check_on("suite", "second"), now=START)
 
 
 def archive_suite(world: World, _size: int) -> None:

@@ -188,7 +188,7 @@ def _execution(world: World, claimed: ClaimedRun) -> Callable[[], EndedRun | Non
 def test_a_tick_tells_once_what_a_silence_held_back_before_whichever_write_we_die(world: World) -> None:
     silence = {"slug": "quiet", "checks": [CHECK], "ends": (world.clock() + timedelta(minutes=10)).isoformat()}
     document = parse_document(SilenceDocument, silence)
-    definitions.put(world.store, world.vault, "silence", document, now=world.clock())
+    definitions.put(world.store, world.vault, document, now=world.clock())
     fail(world)
     world.run()
     world.clock.advance(600)

@@ -188,7 +188,7 @@ def test_of_two_that_make_the_same_at_once_the_second_hears_of_the_first(postgre
         overtaken(
             store,
             make,
-            lambda: definitions.put(store, vault, "hook", hook("https://second.test/"), now=START, only_new=True),
+            lambda: definitions.put(store, vault, hook("https://second.test/"), now=START, only_new=True),
         )
     assert references.load_definition(store, "hook", "chat").body["url"] == "https://first.test/"
 

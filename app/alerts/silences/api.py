@@ -43,7 +43,7 @@ def put_silence(
     given = {name: value for name, value in with_name(body, "slug", slug).items() if name not in _STATE}
     document = parse_document(SilenceDocument, given)
     silencing.refuse_unknown_references(store, document)
-    _, created = definitions.put(store, vault, silencing.KIND, document, now=datetime.now(UTC))
+    _, created = definitions.put(store, vault, document, now=datetime.now(UTC))
     response.status_code = 201 if created else 200
     wake(request)
     return _shown(store, slug)

@@ -232,9 +232,7 @@ def _saved(request: Request, store: Store, vault: Vault, form: Form, *, stored: 
         revision = read_revision(form) if stored is not None else None
         document = parse_document(SilenceDocument, silence_document(form, slug, datetime.now(UTC)))
         silencing.refuse_unknown_references(store, document)
-        definitions.put(
-            store, vault, silencing.KIND, document, now=datetime.now(UTC), revision=revision, only_new=stored is None
-        )
+        definitions.put(store, vault, document, now=datetime.now(UTC), revision=revision, only_new=stored is None)
     except InvalidInputError as error:
         return again(problems=error.problems, status=422)
     except ConflictError as error:

@@ -5,6 +5,7 @@ Warnings have file and line where known.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from app.alerts.documents import rules_in_force
@@ -115,8 +116,8 @@ def _warning_at(documents: Documents, identity: tuple[str, ...], message: str, *
     return Problem(message=message, path=path, file=file, line=line)
 
 
-DocumentReader = Callable[[str, type[Document], Mapping[str, Any]], Document]
-"""Returns a document of a kind from its JSON, with null secrets filled in; raises InvalidInputError."""
+DocumentReader = Callable[[type[Document], Mapping[str, Any]], Document]
+"""Returns a document of a type from its JSON, with null secrets filled in; raises InvalidInputError."""
 
 KeyAssigner = Callable[[str, Sequence[Any]], list[Any]]
 """Returns the canaries of a suite with derived keys where they have none."""
@@ -146,7 +147,7 @@ class _InlineCheckReader:
     def documents(self) -> Documents:
         check = dict(self.body)
         suite = self._part(check, "suite", SuiteDocument, self._suite)
-        retriever = self._part(check, "retriever", RetrieverDocument, self._parser("retriever", RetrieverDocument))
+        retriever = self._part(check, "retriever", RetrieverDocument, partial(self.read, RetrieverDocument))
         hooks = self._hooks(check)
         parsed = self._parse_at("", lambda: parse_document(CheckDocument, check))
         if self.problems or parsed is None:
@@ -164,7 +165,7 @@ class _InlineCheckReader:
             return []
         check["hooks"] = hooks = list(hooks)
         documents = [
-            self._part(hooks, place, HookDocument, self._parser("hook", HookDocument), prefix=f"hooks[{place}]")
+            self._part(hooks, place, HookDocument, partial(self.read, HookDocument), prefix=f"hooks[{place}]")
             for place in range(len(hooks))
         ]
         return [hook for hook in documents if hook is not None]
@@ -186,9 +187,6 @@ class _InlineCheckReader:
         holder[place] = named["slug"]
         document = self._parse_at(prefix or str(place), lambda: parse(named))
         return document if isinstance(document, model) else None
-
-    def _parser(self, kind: str, model: type[Document]) -> Callable[[Mapping[str, Any]], Document]:
-        return lambda part: self.read(kind, model, part)
 
     def _suite(self, part: Mapping[str, Any]) -> SuiteDocument:
         canaries = part.get("canaries")

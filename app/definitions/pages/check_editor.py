@@ -98,7 +98,7 @@ def _handle(request: Request, store: Store, vault: Vault, slug: str | None, type
         if typed.get("do") == "yaml":
             text = write_canary_file(Documents(checks=(document,)))
             return _page(request, store, definition, typed, yaml=text)
-        put = partial(definitions.put, store, vault, "check", document, now=datetime.now(UTC))
+        put = partial(definitions.put, store, vault, document, now=datetime.now(UTC))
         if definition is None:
             put(only_new=True)
         else:

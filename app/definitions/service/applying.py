@@ -52,7 +52,7 @@ from app.catalog.service.suites import (
     suite_content,
     write_suite_plan,
 )
-from app.catalog.store import API, FILE, Content, Definition, refuse_file_managed
+from app.catalog.store import API, FILE, KINDS, Content, Definition, refuse_file_managed
 from app.definitions.service import definitions
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
@@ -399,10 +399,10 @@ def put(
     """
     revisions: dict[tuple[str, str], int] = {}
 
-    def read(kind: str, model: type[Document], part: Mapping[str, Any]) -> Document:
-        document, revision = definitions.complete(store, vault, kind, model, part)
+    def read(model: type[Document], part: Mapping[str, Any]) -> Document:
+        document, revision = definitions.complete(store, vault, model, part)
         if revision is not None:
-            revisions[kind, str(part["slug"])] = revision
+            revisions[KINDS[model], str(part["slug"])] = revision
         return document
 
     documents = read_inline_check(body, read, partial(suites.assign_suite_keys, store))

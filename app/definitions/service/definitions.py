@@ -53,7 +53,7 @@ from app.catalog.service.suites import (
     slug_taken_error,
     suite_definition,
 )
-from app.catalog.store import API, Content, Definition, fields_changed, refuse_file_managed, require
+from app.catalog.store import API, KINDS, Content, Definition, fields_changed, refuse_file_managed, require
 from app.hooks import store as outbox
 from app.hooks.documents import HookDocument, receivers
 from app.retrievers.documents.retrievers import RetrieverDocument
@@ -63,7 +63,6 @@ from app.scoring.suites import UnusableSuiteError
 def put(
     store: Store,
     vault: Vault,
-    kind: str,
     document: Document,
     *,
     now: datetime,
@@ -81,7 +80,7 @@ def put(
     revision has changed, or the definition exists despite `only_new`; unless `force`, UnendedIncidentsError for a hook
     that gets another receiver while incidents are open at the present one.
     """
-    slug = str(document.data()["slug"])
+    kind, slug = KINDS[type(document)], str(document.data()["slug"])
 
     def write(suite_revision: int | None) -> tuple[Definition, bool]:
         with store.write() as connection:
@@ -159,10 +158,9 @@ def load_suite_of(connection: Connection, check: CheckDocument) -> int | None:
     return suite.revision
 
 
-def save(  # noqa: PLR0913 - a parameter for each condition
+def save(
     store: Store,
     vault: Vault,
-    kind: str,
     model: type[Document],
     body: Mapping[str, Any],
     *,
@@ -175,9 +173,9 @@ def save(  # noqa: PLR0913 - a parameter for each condition
 
     `revision` is the one the change is based on; None = that of the secrets it is completed with.
     """
-    document, completed_from = complete(store, vault, kind, model, body)
+    document, completed_from = complete(store, vault, model, body)
     base_revision = completed_from if revision is None else revision
-    return put(store, vault, kind, document, now=now, revision=base_revision, only_new=only_new, force=force)
+    return put(store, vault, document, now=now, revision=base_revision, only_new=only_new, force=force)
 
 
 def archive_hook(store: Store, vault: Vault, slug: str, *, now: datetime, force: bool) -> None:
@@ -223,7 +221,7 @@ def stored_secrets(store: Store, vault: Vault, kind: str, slug: str) -> dict[str
 
 
 def complete(
-    store: Store, vault: Vault, kind: str, model: type[AnyDocument], body: Mapping[str, Any]
+    store: Store, vault: Vault, model: type[AnyDocument], body: Mapping[str, Any]
 ) -> tuple[AnyDocument, int | None]:
     """Return a document with its null secrets filled from the store, and the revision those are of, for `put`.
 
@@ -231,7 +229,7 @@ def complete(
     stored secret would be sent to another address than it was stored for. ConfigurationError as `stored_secrets`.
     """
     # Only where needed: secrets encrypted under another key must not prevent their replacement.
-    before = _find(store, kind, str(body.get("slug"))) if secret_names(body) else None
+    before = _find(store, KINDS[model], str(body.get("slug"))) if secret_names(body) else None
     secrets = _decrypt(vault, before)
     if before is None or not secrets:
         return parse_document(model, join_secrets(body, {})), None
@@ -415,4 +413,4 @@ def adopt(store: Store, vault: Vault, slug: str, rule: Mapping[str, Any], *, rev
     with store.read() as connection:
         check = find_check(connection, slug)
     body = {**check.body, "rules": [*written_out(check.read(CheckDocument)), rule]}
-    put(store, vault, "check", parse_document(CheckDocument, body), now=now, revision=revision)
+    put(store, vault, parse_document(CheckDocument, body), now=now, revision=revision)

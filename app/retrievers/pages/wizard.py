@@ -420,7 +420,7 @@ def _save(request: Request, store: Store, vault: Vault, state: WizardState) -> s
     if state.definition is not None:
         refuse_file_managed(state.definition, f"retriever '{state.definition.slug}'")
     body = document_body(state.form, state.stored)
-    save = partial(definitions.save, store, vault, "retriever", RetrieverDocument, body, now=datetime.now(UTC))
+    save = partial(definitions.save, store, vault, RetrieverDocument, body, now=datetime.now(UTC))
     if state.definition is not None:
         return save(revision=read_revision(state.form))[0].slug
     return save(only_new=True)[0].slug
