@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cache, partial
-from math import exp, lgamma
 from statistics import median
 from typing import Any, cast
 
@@ -22,7 +21,8 @@ from app.base.values import Canary, Cause, Ranking
 from app.diagnosis.domain import Case
 from app.diagnosis.domain.chunk_causes import by_content, change_of, limit_of
 from app.diagnosis.domain.chunks import MOSTLY, Search, SearchedChunk, containment, overlap, reanchor, search_for
-from app.diagnosis.domain.run_changes import FEWEST, Answers, Change, RunCauseKind, explain
+from app.diagnosis.domain.run_changes import Answers, Change, RunCauseKind, explain
+from app.diagnosis.domain.run_groups import FEWEST, common_group, tail
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.rankings import match, prepare
 from app.scoring.suites import Group, GroupKind
@@ -280,6 +280,8 @@ def find_run_cause(
 
 _MOST_TEXTS = 200
 """Canaries whose texts are compared; a sample of more would say the same."""
+_FEW_HITS = 100
+"""Of the hits that are gone so many are looked for by their texts first, and all where these leave a doubt."""
 
 
 def _of_changes(
@@ -292,6 +294,9 @@ def _of_changes(
         first = replace(first, evidence=f"{first.evidence}; {_moves(pairs, k)}")
         if scale is Scale.UNBOUNDED:  # a sum of word weights has no vectors
             first = replace(first, kind=RunCauseKind.RANKING_CHANGED, phrase="another analyzer or another scoring")
+    if group := common_group([pair.canary for pair in pairs], first.affected.tolist()):
+        phrase = f"{first.phrase}, {group}" if first.kind in SHORTER else first.phrase
+        first = replace(first, phrase=phrase, evidence=f"{first.evidence}; {group.figures}")
     return replace(
         figures,
         kind=first.kind,
@@ -329,13 +334,17 @@ _NOWHERE = 1_000_000
 def _renamed(figures: RunCause, pairs: Sequence[Pair], k: int) -> RunCause | None:
     hits_before = {hit for pair in pairs for hit in zip(pair.before.ids, pair.before.texts, strict=True)}
     before_ids = {chunk for chunk, _ in hits_before}
-    moved = [pair for pair in pairs if not _is_settled(pair)]
-    all_names = cache(partial(_names, pairs, k, hits_before))  # which compares texts: most runs can do without
-    could_be_renamed = sum(one.lost for one in _names(moved, k, hits_before)) >= FEWEST
     unseen = _share(chunk not in before_ids for pair in pairs for chunk in pair.now.ids)
+    all_names = cache(partial(_names, pairs, k, hits_before))  # which compares texts: most runs can do without
+    lost = [one for one in _names([pair for pair in pairs if not _is_settled(pair)], k, hits_before) if one.lost]
+    kinds = Counter(one.renaming.kind for one in lost if one.renaming is not None)
     least = HALF if (unseen or 0.0) < _EQUAL else _QUARTER
-    kinds = _renamed_judgments(all_names(), least) if could_be_renamed else Counter()
-    kinds = kinds or _renamed_hits(pairs, k, hits_before)
+    if (
+        len(lost) < FEWEST
+        or kinds.total() < least * len(lost)
+        or len(lost) < SHARE * sum(one.by_name_before for one in all_names())
+    ):
+        kinds = _renamed_hits(pairs, k, hits_before)
     if not kinds:
         return None
     return replace(
@@ -352,7 +361,8 @@ def _renamed(figures: RunCause, pairs: Sequence[Pair], k: int) -> RunCause | Non
 
 
 def _other_scores(figures: RunCause, pairs: Sequence[Pair], scale: Scale | None) -> RunCause | None:
-    changes = [change for pair in pairs if (change := change_of(pair.before, [pair.now])) is not None]
+    moved = [pair for pair in pairs if (pair.before.ids, pair.before.scores) != (pair.now.ids, pair.now.scores)]
+    changes = [change for pair in moved if (change := change_of(pair.before, [pair.now])) is not None]
     far = [one.median for one in changes if one.median > limit_of(scale) and not by_content(scale, one)]
     if len(far) >= max(FEWEST, HALF * len(pairs)):
         return replace(figures, affected=len(far), score_change=round(median(far), 4))
@@ -387,14 +397,6 @@ class _Name:
     renaming: Renaming | None
 
 
-def _renamed_judgments(judged: Sequence[_Name], least: float) -> Counter[RunCauseKind]:
-    """Count the lost judgments by kind of renaming; empty where too few are lost, or found by text: `least` of them."""
-    lost = sum(one.lost for one in judged)
-    kinds = Counter(one.renaming.kind for one in judged if one.renaming is not None)
-    enough = lost >= max(FEWEST, SHARE * sum(one.by_name_before for one in judged))
-    return kinds if enough and kinds.total() >= least * lost else Counter()
-
-
 def _renamed_hits(pairs: Sequence[Pair], k: int, hits_before: _Hits) -> Counter[RunCauseKind]:
     """Return the counts by kind of renaming of the chunks in the top k; empty where most are still there."""
     before = [(pair, place) for pair in pairs for place, text in enumerate(pair.before.texts[:k]) if text]
@@ -407,9 +409,12 @@ def _renamed_hits(pairs: Sequence[Pair], k: int, hits_before: _Hits) -> Counter[
     ]
     if len(pairs) < FEWEST or not gone or len(gone) < HALF * len(before):
         return Counter()
-    found = (_hit_kind(pair, place, hits_before) for pair, place in gone)
-    kinds = Counter(kind for kind in found if kind is not None)
-    return kinds if kinds.total() >= HALF * len(gone) else Counter()
+    for some in (gone[:: -(-len(gone) // _FEW_HITS)], gone):
+        found = (_hit_kind(pair, place, hits_before) for pair, place in some)
+        kinds = Counter(kind for kind in found if kind is not None)
+        if not _QUARTER < kinds.total() / len(some) < 1 - _QUARTER:
+            break  # the others would not make it another answer
+    return kinds if kinds.total() >= HALF * len(some) else Counter()
 
 
 def _hit_kind(pair: Pair, place: int, hits_before: _Hits) -> RunCauseKind | None:
@@ -438,10 +443,15 @@ def _kind(pair: Pair, place: int, homes: Sequence[int]) -> RunCauseKind | None:
 
 
 def _is_settled(pair: Pair) -> bool:
-    """Whether nothing of a canary can be lost by name: it has names alone, and the same chunks were retrieved again."""
-    columns = [(one.ids, one.documents, one.texts) for one in (pair.before, pair.now)]
-    before, now = (set(zip(*three, strict=True)) for three in columns)
-    return before == now and all(one.id is not None or one.document is not None for one in pair.canary.judgments)
+    """Whether nothing of a canary can be lost by name: it has names alone, and none that went or has another text."""
+    before, now = (dict(zip(one.ids, one.texts, strict=True)) for one in (pair.before, pair.now))
+    was, stands = frozenset(pair.before.documents), frozenset(pair.now.documents)
+    return all(
+        (one.document is not None and one.document in stands)
+        or (one.id in now and one.id in before and now[one.id] == before[one.id])
+        or ((one.id or one.document) is not None and one.id not in before and one.document not in was - {None})
+        for one in pair.canary.judgments
+    )
 
 
 def _names(pairs: Sequence[Pair], k: int, hits_before: _Hits) -> list["_Name"]:
@@ -624,7 +634,7 @@ def _common(everyone: Sequence[Member], fallen: Sequence[Member]) -> Group | Non
     down = Counter(group for member in fallen for group in frozenset(member.groups))
     sizes = Counter(group for member in everyone for group in frozenset(member.groups))
     likely = {
-        group: _tail(count, len(fallen), sizes[group], len(everyone))
+        group: tail(count, len(fallen), sizes[group], len(everyone))
         for group, count in down.items()
         if count >= _FEWEST_OF_A_GROUP and count * 3 >= len(fallen) * 2
     }
@@ -632,19 +642,6 @@ def _common(everyone: Sequence[Member], fallen: Sequence[Member]) -> Group | Non
     kinds = list(GroupKind)
     order = {group: (likely[group], sizes[group], kinds.index(group.kind), group.name) for group in groups}
     return min(groups, key=order.__getitem__, default=None)
-
-
-def _tail(found: int, drawn: int, marked: int, total: int) -> float:
-    """P(X >= found) of the marked among `drawn` of `total` without replacement (hypergeometric)."""
-    most = min(drawn, marked)
-    least = max(found, drawn - (total - marked))
-    whole = _log_ways(total, drawn)
-    ways = (_log_ways(marked, x) + _log_ways(total - marked, drawn - x) for x in range(least, most + 1))
-    return sum(exp(one - whole) for one in ways)
-
-
-def _log_ways(total: int, drawn: int) -> float:
-    return lgamma(total + 1) - lgamma(drawn + 1) - lgamma(total - drawn + 1)
 
 
 def _headline(

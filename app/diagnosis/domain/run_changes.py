@@ -7,20 +7,21 @@ differ leave some answers as they were. `weigh` counts, `explain` tells the caus
 first. Chunks that are re-cut or renamed are told by their texts, in `run_causes`.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from itertools import chain
+from itertools import chain, count
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.texts import counted, percent_text, short_name
+from app.base.texts import counted, percent_text
 from app.base.values import Ranking
 from app.diagnosis.domain.chunks import LIKE, containment
+from app.diagnosis.domain.run_groups import FEWEST, Chunk, name_chunks
 
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -138,7 +139,7 @@ class Counts:
     def moved(self) -> float:
         """By how much the scores of kept hits changed, in the median, relative to what they were; 0 without any."""
         before, now = (
-            np.array(list(chain.from_iterable(one.scores for one in some)), np.float64)  # None is NaN
+            np.array(list(chain.from_iterable([one.scores for one in some])), np.float64)  # None is NaN
             for some in (self.answers.before, self.answers.now)
         )
         starts = np.cumsum(self.sizes_now) - self.sizes_now
@@ -151,48 +152,43 @@ class Counts:
 
 def weigh(answers: Answers) -> Counts:
     """Count what changed."""
-    listed = [list(chain.from_iterable(one.ids for one in some)) for some in (answers.before, answers.now)]
-    codes = {chunk: code for code, chunk in enumerate(dict.fromkeys(chain(*listed)))}
-    sizes = [np.array([len(one.ids) for one in some], np.intp) for some in (answers.before, answers.now)]
-    before, now = (_flat(*one, codes) for one in zip(listed, sizes, strict=True))
-    count, known = len(answers.before), len(codes)
-    before_key, now_key = before[0] * known + before[2], now[0] * known + now[2]
-    was = Hits(canary=before[0], rank=before[1], code=before[2], other=_ranks_of(before_key, now_key, now[1]))
-    is_ = Hits(canary=now[0], rank=now[1], code=now[2], other=_ranks_of(now_key, before_key, before[1]))
+    codes = defaultdict[str, int](count().__next__)
+    was, sizes_before = _flat(answers.before, codes)
+    is_, sizes_now = _flat(answers.now, codes)
+    number, known = len(answers.before), len(codes)
+    _, kept_before, kept_now = np.intersect1d(
+        was.canary * known + was.code, is_.canary * known + is_.code, assume_unique=True, return_indices=True
+    )
+    was.other[kept_before], is_.other[kept_now] = is_.rank[kept_now], was.rank[kept_before]
     in_before, in_now = np.zeros(known, np.bool_), np.zeros(known, np.bool_)
     in_before[was.code], in_now[is_.code] = True, True
     kept_was, kept_now = ~was.alone, ~is_.alone
-    last_before, last_now = np.full(count, -1), np.full(count, -1)
+    last_before, last_now = np.full(number, -1), np.full(number, -1)
     np.maximum.at(last_before, was.canary[kept_was], was.rank[kept_was])
     np.maximum.at(last_now, is_.canary[kept_now], is_.rank[kept_now])
     return Counts(
         answers=answers,
         before=was,
         now=is_,
-        sizes_before=sizes[0],
-        sizes_now=sizes[1],
+        sizes_before=sizes_before,
+        sizes_now=sizes_now,
         absent=in_before & ~in_now,
         unseen=in_now & ~in_before,
-        kept=np.bincount(was.canary[kept_was], minlength=count),
-        in_order=_in_order(was.canary[kept_was], was.other[kept_was], count),
+        kept=np.bincount(was.canary[kept_was], minlength=number),
+        in_order=_in_order(was.canary[kept_was], was.other[kept_was], number),
         dropped=was.alone & (was.rank < last_before[was.canary]),
         pushing=is_.alone & (is_.rank < last_now[is_.canary]),
     )
 
 
-def _flat(chunks: Sequence[str], sizes: Ints, codes: Mapping[str, int]) -> tuple[Ints, Ints, Ints]:
-    code = np.fromiter(map(codes.__getitem__, chunks), np.intp, len(chunks))
-    starts = np.cumsum(sizes) - sizes
-    return np.repeat(np.arange(len(sizes)), sizes), np.arange(len(code)) - np.repeat(starts, sizes), code
-
-
-def _ranks_of(keys: Ints, among: Ints, ranks: Ints) -> Ints:
-    if not len(among):
-        return np.full(len(keys), -1)
-    order = np.argsort(among)
-    places = np.minimum(np.searchsorted(among, keys, sorter=order), len(among) - 1)
-    found = order[places]
-    return np.where(among[found] == keys, ranks[found], -1)
+def _flat(some: Sequence[Ranking], codes: Mapping[str, int]) -> tuple[Hits, Ints]:
+    """Return the hits of answers, none of which is in another one yet, and the sizes of these."""
+    ids = [one.ids for one in some]
+    sizes = np.fromiter(map(len, ids), np.intp, len(ids))
+    total = int(sizes.sum())
+    code = np.fromiter(map(codes.__getitem__, chain.from_iterable(ids)), np.intp, total)
+    rank = np.arange(total) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return Hits(canary=np.repeat(np.arange(len(ids)), sizes), rank=rank, code=code, other=np.full(total, -1)), sizes
 
 
 def _in_order(canary: Ints, rank: Ints, count: int) -> NDArray[np.float64]:
@@ -217,8 +213,6 @@ class Change:
     """What it does not explain; a clause, empty where there is nothing."""
 
 
-FEWEST: Final = 3
-"""Answers; what fewer have in common may be chance."""
 _MOST: Final = 0.9
 _NEARLY_ALL: Final = 0.95
 _HALF: Final = 0.5
@@ -338,6 +332,8 @@ class Turnover:
     """By how much it is likelier than that none is gone, as a natural logarithm."""
     chance: Floats
     """(codes,): that a chunk is gone."""
+    is_found: Bools
+    """(codes,): chunks that are not gone, for an answer still has them."""
 
     @property
     def is_sure(self) -> Bools:
@@ -355,29 +351,38 @@ def fit_turnover(hits: Hits, of: Bools, known: int) -> Turnover:
     mine = of[hits.canary]
     code, gone = hits.code[mine], hits.alone[mine]
     rank = np.minimum(hits.rank[mine], _RANKS - 1)
-    there = np.bincount(code, minlength=known) > 0
-    absent = there & (np.bincount(code[~gone], minlength=known) == 0)
+    is_found = np.bincount(code[~gone], minlength=known) > 0
+    left = is_found[code]  # a chunk that any answer has is not gone: numbers by rank are enough of these
+    there, missing = (np.bincount(rank[left & one], minlength=_RANKS) for one in (~gone, gone))
+    absent, chunk = np.unique(code[~left], return_inverse=True)
+    hits_of = np.bincount(chunk * _RANKS + rank[~left], minlength=len(absent) * _RANKS).reshape(-1, _RANKS) * 1.0
+    found, of_all = int(is_found.sum()), int(is_found.sum()) + len(absent)
 
     def missed_by_rank(weight: Floats) -> Floats:
-        lost = np.bincount(rank, weights=gone * weight, minlength=_RANKS)
-        return (lost + 0.5) / (np.bincount(rank, weights=weight, minlength=_RANKS) + 1)
+        lost = missing + weight @ hits_of
+        return (lost + 0.5) / (there + lost + 1)
 
-    def likelihood(share: float, missed: Floats) -> tuple[float, Floats]:
-        pays = np.where(gone, np.log(missed)[rank], np.log1p(-missed)[rank])
-        whole = (1 - share) * np.exp(np.bincount(code, weights=pays, minlength=known)) + share * absent
-        whole = np.where(there, np.maximum(whole, _TINY), 1.0)
-        return float(np.log(whole).sum()), np.where(absent, share / whole, 0.0)
+    def missed_alike(missed: Floats) -> tuple[float, Floats]:
+        """How likely it is of the chunks that are found and, by chunk, of those that may be gone, as logarithms."""
+        each = np.asarray(hits_of @ np.log(missed), np.float64)
+        return float(missing @ np.log(missed) + there @ np.log1p(-missed)), each
 
-    missed = missed_by_rank(np.ones(len(rank)))
-    none, _ = likelihood(0.0, missed)
+    missed = missed_by_rank(np.ones(len(absent)))
+    rest, each = missed_alike(missed)
+    none = rest + each.sum()
     share, missed = _FIRST_SHARE, missed / 2
     for _ in range(_STEPS):
-        fitted, chance = likelihood(share, missed)
-        before, share = share, float(chance.sum() / max(there.sum(), 1))
-        missed = missed_by_rank(1 - chance[code])
-        if abs(share - before) < _SETTLED * before:
+        rest, each = missed_alike(missed)
+        whole = (1 - share) * np.exp(each) + share
+        fitted = rest + found * np.log(max(1 - share, _TINY)) + np.log(np.maximum(whole, _TINY)).sum()
+        chance = share / np.maximum(whole, _TINY)
+        before, share = share, float(chance.sum() / max(of_all, 1))
+        missed = missed_by_rank(1 - chance)
+        if abs(share - before) <= _SETTLED * before:
             break
-    return Turnover(share=share, missed=missed, gain=fitted - none, chance=chance)
+    by_code = np.zeros(known)
+    by_code[absent] = chance
+    return Turnover(share=share, missed=missed, gain=float(fitted - none), chance=by_code, is_found=is_found)
 
 
 _RANKS: Final = 10
@@ -427,36 +432,60 @@ def _alternating(counts: Counts) -> Change | None:
     return Change(
         kind=RunCauseKind.REPLICAS_DIFFER,
         affected=~counts.same,
-        phrase=_TWO_STATES,
+        phrase=_TURNS,
         evidence=f"{came:,} answers that had changed in the run before are as they were, to the last hit, and {went:,} "
         "others changed in their place",
     )
 
 
-def _replicas(counts: Counts) -> Change | None:
-    """Find that chunks are gone from the answers that changed, and there in those that did not."""
+def _two_states(counts: Counts) -> Change | None:
+    """Find that some answers are as before, to the last hit, and the others come from another index."""
     same, changed = counts.same & (counts.sizes_before > 0), ~counts.same
     if min(same.sum(), changed.sum()) < max(FEWEST, _FEWEST_OF_A_STATE * len(same)):
         return None
+    evidence = _gone_from_others(counts, same, changed) or _much_changed(counts, same, changed)
+    if evidence is None:
+        return None
+    return Change(kind=RunCauseKind.REPLICAS_DIFFER, affected=changed, phrase=_TURNS, evidence=evidence)
+
+
+def _gone_from_others(counts: Counts, same: Bools, changed: Bools) -> str | None:
+    """Say that chunks are gone from the answers that changed, and there in those that did not; None = they are not."""
     known = len(counts.absent)
     part = fit_turnover(counts.before, changed, known)
     gone = part.is_sure
     in_changed = counts.before.alone & changed[counts.before.canary] & gone[counts.before.code]
     held = same[counts.before.canary] & gone[counts.before.code]
-    if not _is_turnover(part, counts, lambda: fit_turnover(counts.now, changed, known)) or held.sum() < max(
-        FEWEST, _FEWEST_HELD * in_changed.sum()
+    if held.sum() < max(FEWEST, _FEWEST_HELD * in_changed.sum()) or not _is_turnover(
+        part, counts, lambda: fit_turnover(counts.now, changed, known)
     ):
         return None
-    return Change(
-        kind=RunCauseKind.REPLICAS_DIFFER,
-        affected=changed,
-        phrase=_TWO_STATES,
-        evidence=f"{counted(int(gone.sum()), 'chunk')} are gone from the {int(changed.sum()):,} answers that changed, "
-        f"and stand {int(held.sum()):,} times in the {int(same.sum()):,} that are as before, to the last hit",
+    where = _where(counts.before, counts.answers.before, gone, part.is_found)
+    return (
+        f"{counted(int(gone.sum()), 'chunk')} are gone from the {int(changed.sum()):,} answers that changed, and stand "
+        f"{int(held.sum()):,} times in the {int(same.sum()):,} that are as before, to the last hit{where}"
     )
 
 
-_TWO_STATES: Final = "answers come from two states of the index in turn: replicas differ"
+def _much_changed(counts: Counts, same: Bools, changed: Bools) -> str | None:
+    """Say that the answers that changed did so much; None where it may be by chance, which changes most a bit.
+
+    Hits that are lost at random, so many that a share of the answers keeps all, are few in the others (Poisson).
+    """
+    share = same.sum() / len(same)
+    gone = (counts.sizes_before - counts.kept)[changed]
+    by_chance = -np.log(share) / (1 - share)
+    added = gone.sum() < _MOST * counts.sizes_before[changed].sum() and counts.in_order[changed].mean() > _NEARLY_ALL
+    few = min(same.sum(), changed.sum()) < _FEWEST_HELD * len(same)
+    if few or added or gone.mean() < _TWICE * by_chance or (gone <= 1).mean() > 1 - _MOST:
+        return None
+    return (
+        f"{int(same.sum()):,} answers are as before, to the last hit, and the {int(changed.sum()):,} others lost "
+        f"{gone.mean():.1f} hits each; by chance it would be {by_chance:.1f}"
+    )
+
+
+_TURNS: Final = "answers come from two states of the index in turn: replicas differ"
 _FEWEST_OF_A_STATE: Final = 0.15
 _FEWEST_HELD: Final = 0.25
 """Of a chunk that a replica lacks, as many hits are left as the others answer; a quarter of those that are lost."""
@@ -468,12 +497,12 @@ def _missing(counts: Counts) -> Change | None:
         return None
     hits = counts.before.alone & gone[counts.before.code]
     affected = _canaries(counts.before.canary[hits], counts)
-    where = _place_of(counts, gone)
+    where = _where(counts.before, counts.answers.before, gone, counts.lost.is_found)
     moved = counts.in_order[~counts.same].mean() < _MOST
     return Change(
         kind=RunCauseKind.MISSING,
         affected=affected,
-        phrase=f"chunks missing from the index{f', {where}' if where else ''}",
+        phrase=f"chunks missing from the index{where}",
         evidence=f"{counted(int(gone.sum()), 'chunk')} that {counted(int(affected.sum()), 'answer')} had are in no "
         f"answer any more, about {percent_text(counts.lost.share)} of all; what is left "
         f"{'moved, as it does where statistics are learned anew' if moved else 'kept its order'}",
@@ -507,10 +536,11 @@ def _near_copies(counts: Counts) -> Change | None:
     if new is None or (alike := _copied(counts, new)) < _HALF:
         return None
     affected = _canaries(counts.now.canary[new], counts)
+    where = _where(counts.now, counts.answers.now, counts.unseen, ~counts.unseen)
     return Change(
         kind=RunCauseKind.NEAR_COPIES,
         affected=affected,
-        phrase="crowded out by near copies",
+        phrase=f"crowded out by near copies{where}",
         evidence=f"{int(new.sum()):,} hits that no answer had before rank above known ones in {int(affected.sum()):,} "
         f"answers; {percent_text(alike)} of them are near copies of hits of before",
     )
@@ -524,10 +554,11 @@ def _new_chunks(counts: Counts) -> Change | None:
     if not (_is_turnover(came, counts, lambda: counts.lost) or learned) or not new.any():
         return None
     affected = _canaries(counts.now.canary[new], counts)
+    where = _where(counts.now, counts.answers.now, came.is_sure, came.is_found)
     return Change(
         kind=RunCauseKind.NEW_CHUNKS,
         affected=affected,
-        phrase="outranked by new chunks",
+        phrase=f"outranked by new chunks{where}",
         evidence=f"{int(new.sum()):,} hits that no answer had before rank above known ones in "
         f"{counted(int(affected.sum()), 'answer')}, about {percent_text(came.share)} of all",
         against=_unexplained(counts, affected),
@@ -560,29 +591,6 @@ def _copied(counts: Counts, new: Bools) -> float:
             judged += 1
             alike += any(containment(text, old) > LIKE for old in olds)
     return alike / judged if judged else 0.0
-
-
-def _two_states(counts: Counts) -> Change | None:
-    """Find that half of the answers are as before and the others much changed: what moves by chance moves most a bit.
-
-    Hits that are lost at random, so many that a share of the answers keeps all, are few in the others (Poisson).
-    """
-    same, changed = counts.same & (counts.sizes_before > 0), ~counts.same
-    share = same.sum() / max(len(same), 1)
-    if min(same.sum(), changed.sum()) < max(FEWEST, _FEWEST_HELD * len(same)):
-        return None
-    gone = (counts.sizes_before - counts.kept)[changed]
-    by_chance = -np.log(share) / (1 - share)
-    added = gone.sum() < _MOST * counts.sizes_before[changed].sum() and counts.in_order[changed].mean() > _NEARLY_ALL
-    if added or gone.mean() < _TWICE * by_chance or (gone <= 1).mean() > 1 - _MOST:
-        return None
-    return Change(
-        kind=RunCauseKind.REPLICAS_DIFFER,
-        affected=changed,
-        phrase=_TWO_STATES,
-        evidence=f"{int(same.sum()):,} answers are as before, to the last hit, and the {int(changed.sum()):,} "
-        f"others lost {gone.mean():.1f} hits each; by chance it would be {by_chance:.1f}",
-    )
 
 
 def _other_vectors(counts: Counts) -> Change | None:
@@ -623,10 +631,9 @@ _HARDLY: Final = 0.15
 _OF_WHOLE_ANSWERS: Final[Sequence[Callable[[Counts], Change | None]]] = (
     _alternating,
     _missing,
-    _replicas,
+    _two_states,
     _misses,
     _near_copies,
-    _two_states,
     _other_vectors,
     _new_chunks,
     _reordered,
@@ -638,32 +645,21 @@ def _unexplained(counts: Counts, affected: Bools) -> str:
     return f"{int(others.sum()):,} other answers changed without one of these chunks" if others.any() else ""
 
 
-def _place_of(counts: Counts, gone: Bools) -> str:
-    """Say what the documents of the chunks that are gone have in common, where others do not have it."""
-    codes, first = np.unique(counts.before.code, return_index=True)
-    of = counts.answers.before
+def _where(hits: Hits, answers: Sequence[Ranking], chosen: Bools, others: Bools) -> str:
+    """Say after a comma what chosen chunks have in common and others have not; empty where that is nothing."""
+    place = np.full(len(chosen), -1)
+    place[hits.code] = np.arange(len(hits.code))  # any of a chunk's hits will do
 
-    def stems(chosen: Bools) -> Counter[str]:
-        places = first[chosen]
-        hits = zip(counts.before.canary[places].tolist(), counts.before.rank[places].tolist(), strict=True)
-        return Counter(_stem(of[canary].documents[rank] or of[canary].ids[rank]) for canary, rank in hits)
+    def chunks(of: Bools) -> tuple[list[Chunk], int]:
+        found = place[of & (place >= 0)]
+        step = -(-len(found) // _MOST_NAMED) or 1
+        pairs = zip(hits.canary[found[::step]].tolist(), hits.rank[found[::step]].tolist(), strict=True)
+        return [Chunk(answers[canary], rank) for canary, rank in pairs], step
 
-    lost = stems(gone[codes])
-    largest = lost.most_common(_MOST_GROUPS)
-    if sum(number for _, number in largest) < _MOST * lost.total():
-        return ""
-    left = stems(~gone[codes])
-    groups = [name for name, number in largest if number >= max(FEWEST, left[name])]
-    if sum(lost[name] for name in groups) < _MOST * lost.total():
-        return ""
-    named = " and ".join(map(short_name, groups))
-    return f"all in documents of {named}" if len(lost) == len(groups) else f"mostly in documents of {named}"
+    (mine, own_step), (theirs, step) = chunks(chosen), chunks(others)
+    named = name_chunks(mine, theirs, each=step / own_step)
+    return f", {named}" if named else ""
 
 
-def _stem(name: str) -> str:
-    """Return the first part of a document's name: what stands before the first slash, else before a number."""
-    head, slash, _ = name.partition("/")
-    return head if slash else name.rstrip("0123456789").rstrip("-_#. :") or name
-
-
-_MOST_GROUPS: Final = 3
+_MOST_NAMED: Final = 200
+"""Chunks that are looked at for what they have in common; more say the same."""

@@ -18,7 +18,8 @@ from app.detection.service.detector_step import DetectorStep
 from app.detection.store import DetectionRow
 from app.diagnosis import store as diagnoses
 from app.diagnosis.domain.run_causes import HALF, RENAMING, SHARE, Pair, RunCause, find_run_cause, read_run_cause
-from app.diagnosis.domain.run_changes import FEWEST, RunCauseKind
+from app.diagnosis.domain.run_changes import RunCauseKind
+from app.diagnosis.domain.run_groups import FEWEST
 from app.records.service.plans import Plan
 from app.records.store import results
 from app.retrievers.domain.retrievers import ScorerKind
