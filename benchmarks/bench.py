@@ -26,7 +26,7 @@ from statistics import median
 from threading import Timer
 from typing import Final
 
-from benchmarks import footprint, scoring, storage, throughput
+from benchmarks import causes, footprint, scoring, storage, throughput
 from benchmarks.processes import PORT, NotInstalledError, change_answers, stub
 from benchmarks.storage import JitteryProbe, SwappingProbe, weigh
 from benchmarks.throughput import fetch_only, new_probe, opened, settled_run
@@ -143,6 +143,10 @@ FIGURES: Final[Mapping[str, tuple[Figure, ...]]] = {
         Figure("detector-200", "detector step, state read and written, 200 canaries", Goal(1, "ms")),
         Figure("detector-10000", "the same, 10,000 canaries", Goal(10, "ms")),
     ),
+    "cause": tuple(
+        Figure(f"cause-{key}", f"a run's cause, 1,000 canaries: {name}", Goal(5, "ms"))
+        for key, name in causes.CHANGES.items()
+    ),
     "storage": (
         Figure("bytes", "a result stored, 0.5 % of answers changing", Goal(4, "bytes")),
         Figure("bytes-jitter", "the same, scores jittering in the 4th digit in every answer", Goal(8, "bytes")),
@@ -190,6 +194,12 @@ def _detector() -> Found:
     for canaries, runs in ((200, 60), (10_000, 20)):
         elapsed, processor = storage.detector_step_ms(canaries, runs)
         yield f"detector-{canaries}", Measured(elapsed, f"{shown_number(median(processor))} ms of the processor")
+
+
+def _cause() -> Found:
+    for key, found in causes.measure(canaries=1_000, rounds=25).items():
+        beside = f"{shown_number(median(found.whole))} ms with the texts that it compares; told: {found.told}"
+        yield f"cause-{key}", Measured(found.shapes, beside)
 
 
 def _storage() -> Found:
@@ -279,6 +289,7 @@ def _footprint() -> Found:
 PARTS: Final[Mapping[str, Part]] = {
     "scoring": Part(_scoring, 40),
     "detector": Part(_detector, 110),
+    "cause": Part(_cause, 60),
     "storage": Part(_storage, 90),
     "changed": Part(_changed, 60),
     "unchanged": Part(_unchanged, 110),
