@@ -112,7 +112,7 @@ def show_alerts(
 @router.get("/alerts/{alert_id}")
 def show_alert(request: Request, store: StoreDep, alert_id: str) -> HTMLResponse:
     """Show an alert with its runs, timeline, notifications and next steps."""
-    return _alert(request, store, alert_id)
+    return alert_page(request, store, alert_id)
 
 
 @router.post("/alerts/{alert_id}/acknowledge")
@@ -125,7 +125,7 @@ async def acknowledge(request: Request, store: StoreDep, alert_id: str) -> Respo
 
 def _acknowledged(request: Request, store: Store, alert_id: str, note: str) -> Response:
     number = id_number(alert_id, "alert")
-    again = partial(_alert, request, store, alert_id, note=note)
+    again = partial(alert_page, request, store, alert_id, note=note)
     try:
         body = parse_document(AcknowledgeRequest, {"note": note.strip() or None})
         notifications.acknowledge(store, number, by=request.state.identity.name, note=body.note, now=datetime.now(UTC))
@@ -137,7 +137,7 @@ def _acknowledged(request: Request, store: Store, alert_id: str, note: str) -> R
     return RedirectResponse(f"/alerts/{number}", status_code=303)
 
 
-def _alert(
+def alert_page(
     request: Request,
     store: Store,
     alert_id: str,
@@ -147,6 +147,7 @@ def _alert(
     problems: Mapping[str, list[str]] | None = None,
     status: int = 200,
 ) -> HTMLResponse:
+    """Answer with the page of an alert; `refused`: why what was asked for on it was not done."""
     details = explanations.details(
         store, id_number(alert_id, "alert"), links=request.app.state.links, now=datetime.now(UTC)
     )
@@ -160,6 +161,7 @@ def _alert(
         alert=details["alert"],
         confirmed=answering.confirmed_of_check(store, details["alert"]["check"]),
         is_open=details["alert"]["state"] in OPEN,
+        left_open=_left_open(details),
         silence=_silence_form(details["alert"]),
         meanings=ALERT_STATES,
         delivery_meanings=DELIVERY_STATES,
@@ -167,6 +169,14 @@ def _alert(
         note=note,
         problems=problems or {},
     )
+
+
+def _left_open(details: Mapping[str, Any]) -> int:
+    """Count the canaries that degraded now without a cause, those included that the page does not list."""
+    listed = sum(one.get("cause") is None for one in details["degraded"]["canaries"])
+    fleet = details["fleet"]
+    told = 0 if fleet is None else fleet["fallen"] - sum(fleet["causes"].values())
+    return max(listed, told) if details["degraded"]["now"] else 0
 
 
 def _silence_form(alert: AlertDetail) -> str:

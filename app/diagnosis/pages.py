@@ -7,24 +7,49 @@ from typing import Annotated, Any, Final
 
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from app.alerts.pages import alert_page
+from app.alerts.service import views as alert_views
 from app.base.api.requests import StoreDep, expensive, read_form, takes_form
 from app.base.db.engine import Store
-from app.base.errors import InvalidInputError, NotFoundError, Problem
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.base.views import id_number
 from app.base.web.rendering import render
-from app.diagnosis.api import REPORTS
+from app.diagnosis.api import DIAGNOSES, REPORTS
 from app.diagnosis.documents import ABOUT, TITLES, TO_KNOW, VERDICTS, number_name
 from app.diagnosis.domain import QualitySection, ReanchorDecision, ReanchorState, ReanchorView
 from app.diagnosis.domain.chunks import split_by_overlap
 from app.diagnosis.service import quality as quality_report
 from app.diagnosis.service import reanchoring
+from app.diagnosis.service.diagnoses import OnDemand
+from app.records.service.plans import Planner
 from app.reports.service import check_details
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _PROPOSALS = 200
 _DECIDED = 20
+
+
+@router.post("/alerts/{alert_id}/diagnosis")
+@expensive
+async def ask_open(request: Request, store: StoreDep, alert_id: str) -> Response:
+    """Diagnose the canaries of an alert's check that nothing explains yet, ten at most."""
+    return await anyio.to_thread.run_sync(_asked_open, request, store, alert_id, limiter=DIAGNOSES)
+
+
+def _asked_open(request: Request, store: Store, alert_id: str) -> Response:
+    number, state = id_number(alert_id, "alert"), request.app.state
+    check = alert_views.alert(store, number)["check"]
+    on_demand: OnDemand = state.diagnoses
+    planner = Planner(state.access.store, state.access.vault)
+    by = request.state.identity.name
+    try:
+        on_demand.ask_open(planner, state.probe, check, by=by, clock=lambda: datetime.now(UTC))
+    except ConflictError as error:
+        return alert_page(request, store, alert_id, refused=str(error), status=409)
+    return RedirectResponse(f"/alerts/{number}#degraded", status_code=303)
 
 
 @router.get("/checks/{slug}/reanchors")

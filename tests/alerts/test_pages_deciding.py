@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
+from app.base.values import Answer
 from app.catalog.service import references
 from app.detection.service import baselines
 from app.diagnosis.service import reanchoring
@@ -60,6 +61,67 @@ def test_asking_why_of_what_was_changed_since_is_refused_on_the_page(sqlite_stor
     Diagnosed(world=site.world).apply(changed, owner=API)
     shown = page(site.client().post(f"{CHECK}/canaries/{KEY}/diagnosis"), 409)
     assert "run the check, then ask again" in shown.one("p", class_="warning", role="alert").text
+
+
+def _left_open(store: Store, lost: int) -> Site:
+    """Give the pages over an alert about canaries that lost their chunks, of which nobody was asked why."""
+    texts = {
+        f"topic-{number}": f"about{number} some{number} thing{number} of{number} ours{number} in words for all"
+        for number in range(15)
+    }
+    canaries = [
+        {"key": key, "query": text, "expected_chunks": [key], "min_relevance_score": 0.0} for key, text in texts.items()
+    ]
+    setting = Diagnosed.of(store, canaries, owner=API)
+    setting.library.chunks |= texts
+    setting.run()
+    for key in list(texts)[:lost]:
+        del setting.library.chunks[key]
+    setting.run(diagnosed=False)
+    return Site(world=setting.world, probe=setting.library)
+
+
+def test_what_is_left_open_of_an_alert_is_asked_about_by_a_button_on_its_page(sqlite_store: Store) -> None:
+    site = _left_open(sqlite_store, lost=3)
+    shown = site.page("/alerts/1")
+    assert "3 not explained yet" in _named(shown, "degraded")
+    (button,) = [one for one in shown.all("button") if one.text.startswith("Diagnose")]
+    assert button.text == "Diagnose them (about 21 requests)"
+    client = site.signed_in(site.key(Scope.WRITE))
+    assert client.post("/alerts/1/diagnosis").status_code == 403
+    answer = client.post("/alerts/1/diagnosis", data={"csrf": csrf(client)})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/alerts/1#degraded")
+    asked = page(client.get("/alerts/1"))
+    assert "3 missing from the index" in _named(asked, "degraded")
+    assert "not explained" not in _named(asked, "degraded")
+    assert not [one for one in asked.all("button") if one.text.startswith("Diagnose")]
+    refused = page(client.post("/alerts/1/diagnosis", data={"csrf": csrf(client)}), 409)
+    assert "is explained already" in refused.one("p", class_="warning", role="alert").text
+
+
+def test_ten_are_asked_about_at_a_time_and_who_may_only_read_asks_nobody(sqlite_store: Store) -> None:
+    site = _left_open(sqlite_store, lost=12)
+    assert "12 are not explained yet. Diagnose ten of them (about 70 requests)" in _named(
+        site.page("/alerts/1"), "degraded"
+    )
+    reader = site.signed_in(site.key(Scope.READ))
+    (button,) = [one for one in page(reader.get("/alerts/1")).all("button") if one.text.startswith("Diagnose")]
+    assert "disabled" in button.attributes
+    assert reader.post("/alerts/1/diagnosis", data={"csrf": csrf(reader)}).status_code == 403
+    writer = site.signed_in(site.key(Scope.WRITE))
+    answer = writer.post("/alerts/1/diagnosis", data={"csrf": csrf(writer)})
+    assert answer.headers["location"] == "/alerts/1#degraded"
+    assert "2 are not explained yet" in _named(page(writer.get("/alerts/1")), "degraded")
+
+
+def test_of_a_retriever_that_does_not_answer_in_time_no_cause_is_told(sqlite_store: Store) -> None:
+    site = _left_open(sqlite_store, lost=2)
+    assert site.client().post("/alerts/99/diagnosis").status_code == 404
+    nothing: list[tuple[int, Answer]] = []
+    site.probe = lambda _context, _queries: (nothing for _ in range(1))
+    refused = page(site.client().post("/alerts/1/diagnosis"), 409)
+    assert "answered too little" in refused.one("p", class_="warning", role="alert").text
+    assert "2 are not explained yet" in _named(refused, "degraded")
 
 
 def test_what_is_ticked_is_accepted_and_the_canary_expects_the_new_chunk(sqlite_store: Store) -> None:

@@ -80,6 +80,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/alerts"): (READ, "/alerts", None),
     ("GET", "/alerts/{alert_id}"): (READ, "/alerts/1", None),
     ("POST", "/alerts/{alert_id}/acknowledge"): (WRITE, "/alerts/1/acknowledge", None),
+    ("POST", "/alerts/{alert_id}/diagnosis"): (WRITE, "/alerts/1/diagnosis", None),
     ("GET", "/hooks"): (READ, "/hooks", None),
     ("GET", "/hooks/{slug}"): (READ, "/hooks/ops", None),
     ("GET", "/new-hook"): (READ, "/new-hook", None),

@@ -315,6 +315,7 @@ def test_the_address_of_an_action_leads_to_the_page_it_belongs_to(seen: Site) ->
         "/checks/watch/canaries/ant/diagnosis": "/checks/watch/canaries/ant",
         "/suites/a%20b/archive": "/suites/a%20b",
         "/alerts/1/acknowledge": "/alerts/1",
+        "/alerts/1/diagnosis": "/alerts/1",
         "/deliveries/5/replay": "/deliveries",
         "/logout": "/",
     }

@@ -39,6 +39,7 @@ LARGE = {
 }  # fmt: skip
 """Pages whose forms carry files, answers or texts."""
 NO_FORM = {
+    "/alerts/{alert_id}/diagnosis",
     "/checks/{slug}/archive", "/checks/{slug}/canaries/{key}/diagnosis", "/checks/{slug}/canaries/{key}/try",
     "/checks/{slug}/runs", "/hooks/{slug}/archive", "/hooks/{slug}/replay", "/hooks/{slug}/test", "/logout",
     "/rescorings/{rescoring_id}/retry", "/retrievers/{slug}/archive", "/shadows/{slug}/delete", "/silences/{slug}/end",
@@ -57,7 +58,8 @@ EXPENSIVE = {
     "GET /v1/tasks/{slug}/disagreements", "POST /v1/tasks/{slug}/adopt", "GET /v1/tasks/{slug}/annotations",
     "POST /v1/tasks/{slug}/annotations", "GET /compare", "GET /compare/canary", "GET /checks/{slug}/quality",
     "GET /suites/{suite}/export", "POST /import", "POST /checks/{slug}/canaries/{key}/try",
-    "POST /checks/{slug}/canaries/{key}/diagnosis", "POST /retrievers/{slug}/try", "POST /new-retriever",
+    "POST /checks/{slug}/canaries/{key}/diagnosis", "POST /alerts/{alert_id}/diagnosis",
+    "POST /retrievers/{slug}/try", "POST /new-retriever",
     "POST /retrievers/{slug}/map", "POST /tasks/{slug}/adopt", "GET /tasks/{slug}/annotations.csv",
 }  # fmt: skip
 """Routes whose work grows with a suite, or waits for a retriever."""

@@ -7,8 +7,8 @@ are diagnosed, and their cases from rows, stands at the end; proposals are decid
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
@@ -24,6 +24,7 @@ from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import JudgmentDocument
 from app.catalog.service.references import find_check
+from app.catalog.store import Definition
 from app.diagnosis import store as rows
 from app.diagnosis.documents import judgment_name
 from app.diagnosis.domain import Case, Diagnosis, DiagnosisView, Question, Reanchor, ReanchorState
@@ -341,10 +342,10 @@ _SECONDS = 60.0
 
 
 class OnDemand:
-    """Diagnoses on request: one at a time for each canary."""
+    """Diagnoses on request: one at a time for each canary, and for what is left open of each check."""
 
     def __init__(self) -> None:
-        self._under_way: set[tuple[str, str]] = set()
+        self._under_way: set[tuple[str, str | None]] = set()
         self._lock = Lock()
 
     def ask(
@@ -363,11 +364,7 @@ class OnDemand:
         `progress` is called with each answer. Raises NotFoundError, and ConflictError where there is no such run, where
         the canary or retriever changed since, and while the same diagnosis is in progress.
         """
-        with self._lock:
-            if (slug, key) in self._under_way:
-                raise ConflictError(f"canary '{key}' of check '{slug}' is being diagnosed already; wait for it")
-            self._under_way.add((slug, key))
-        try:
+        with self._alone(slug, key, f"canary '{key}' of check '{slug}'"):
             with planner.store.read() as connection:
                 run, inputs, position = _newest_inputs(planner, connection, slug, key)
                 one = subject(connection, run, inputs, position)
@@ -380,6 +377,38 @@ class OnDemand:
                 row = rows.last_diagnosis(connection, run.check_id, one.canary_id)
                 assert row is not None and row.id >= saved  # noqa: S101, PT018 - just written
                 return diagnosis_view(connection, slug, key, row)
+
+    def ask_open(self, planner: Planner, probe: Probe, slug: str, *, by: str, clock: Callable[[], datetime]) -> int:
+        """Diagnose the canaries of the newest run that nothing explains yet, ten at most; returns how many it did.
+
+        Raises as `ask` does, and ConflictError where all are explained.
+        """
+        with self._alone(slug, None, f"check '{slug}'"):
+            with planner.store.read() as connection:
+                run, inputs = _newest_run(planner, connection, find_check(connection, slug))
+                left = worth_asking(connection, run, inputs, limit=MOST_CANARIES, now=clock())
+            if not left:
+                raise ConflictError(f"every degraded canary of run '{run.id}' is explained already")
+            budget = TimeBudget.of(_SECONDS, clock)
+            found = ask_about(probe, inputs, left, budget, run_id=f"{run.id}-diagnosis")
+            if not found:
+                raise ConflictError("the retriever answered too little to find a cause; ask again later")
+            with planner.store.write() as connection:
+                at = to_us(clock())
+                for one, diagnosis in found:
+                    save_diagnosis(connection, run, one, diagnosis, at=at, by=by)
+                reanchoring.end_decided(connection, run.check_id, at=at)
+            return len(found)
+
+    @contextmanager
+    def _alone(self, slug: str, key: str | None, name: str) -> Iterator[None]:
+        """Refuse what is under way already. Raises ConflictError."""
+        with self._lock:
+            if (slug, key) in self._under_way:
+                raise ConflictError(f"{name} is being diagnosed already; wait for it")
+            self._under_way.add((slug, key))
+        try:
+            yield
         finally:
             with self._lock:
                 self._under_way.discard((slug, key))
@@ -388,24 +417,12 @@ class OnDemand:
 def _newest_inputs(planner: Planner, connection: Connection, slug: str, key: str) -> tuple[RunRow, RunInputs, int]:
     """Newest run with a canary in force, its inputs, and the canary's position."""
     check = find_check(connection, slug)
-    if check.archived_at is not None:
-        raise ConflictError(f"check '{slug}' is archived: its retriever is not probed any more")
     suite = catalog.find_definition(connection, "suite", check.body["suite"])
     canaries = {row.key: row for row in catalog.list_canaries(connection, suite.id, keys=[key])} if suite else {}
-    if key not in canaries:
+    if key not in canaries and check.archived_at is None:
         raise NotFoundError(f"check '{slug}' has no canary '{key}'")
-    newest = rows.newest_run(connection, check.id)
-    run = results.find_run(connection, newest) if newest is not None else None
-    if run is None:
-        raise ConflictError(f"check '{slug}' has no ended run yet; run it first")
-    try:
-        inputs = planner.inputs(connection, run)
-    except NotExecutableError as error:
-        raise ConflictError(f"run '{run.id}' cannot be diagnosed: {error}") from None
-    retriever = catalog.find_definition(connection, "retriever", check.body["retriever"])
+    run, inputs = _newest_run(planner, connection, check)
     changed = f"since run '{run.id}'; run the check, then ask again"
-    if retriever is None or retriever.version_id != run.retriever_version_id:
-        raise ConflictError(f"retriever '{check.body['retriever']}' was changed {changed}")
     if canaries[key].id not in inputs.canary_ids:
         raise ConflictError(f"canary '{key}' was added {changed}")
     position = inputs.canary_ids.index(canaries[key].id)
@@ -414,6 +431,26 @@ def _newest_inputs(planner: Planner, connection: Connection, slug: str, key: str
     if not inputs.panel.expects[position]:
         raise ConflictError(f"canary '{key}' expects no chunk, so it cannot be diagnosed")
     return run, inputs, position
+
+
+def _newest_run(planner: Planner, connection: Connection, check: Definition) -> tuple[RunRow, RunInputs]:
+    """Newest run of a check whose retriever is still as it was, and its inputs."""
+    if check.archived_at is not None:
+        raise ConflictError(f"check '{check.slug}' is archived: its retriever is not probed any more")
+    newest = rows.newest_run(connection, check.id)
+    run = results.find_run(connection, newest) if newest is not None else None
+    if run is None:
+        raise ConflictError(f"check '{check.slug}' has no ended run yet; run it first")
+    try:
+        inputs = planner.inputs(connection, run)
+    except NotExecutableError as error:
+        raise ConflictError(f"run '{run.id}' cannot be diagnosed: {error}") from None
+    retriever = catalog.find_definition(connection, "retriever", check.body["retriever"])
+    if retriever is None or retriever.version_id != run.retriever_version_id:
+        raise ConflictError(
+            f"retriever '{check.body['retriever']}' was changed since run '{run.id}'; run the check, then ask again"
+        )
+    return run, inputs
 
 
 _LEAST_SECONDS: Final = 5.0
