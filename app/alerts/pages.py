@@ -25,14 +25,14 @@ from app.alerts.store import AlertFilter
 from app.answers.service import answering
 from app.base.addresses import hook_remedy
 from app.base.api.bodies import AcknowledgeRequest
-from app.base.api.requests import StoreDep, read_form, takes_form, wake
+from app.base.api.requests import StoreDep, takes_form, wake
 from app.base.db.engine import Store, to_us
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.texts import LATENCY_NAMES, counted, outcome_word, seconds_text
 from app.base.values import Cause, RuleKind, Severity
 from app.base.views import id_number
-from app.base.web.forms import choice_problem, problems_by_field
+from app.base.web.forms import choice_problem, problems_by_field, read_form
 from app.base.web.rendering import ABSENT, capitalize_first, evidence, render, score, seconds, spoken
 from app.catalog.service import references
 from app.hooks.domain import AlertDetail, AttemptView

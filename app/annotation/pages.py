@@ -14,12 +14,12 @@ from app.annotation.documents import TaskDocument
 from app.annotation.domain import LABELS, PREFERENCES, grade_limit
 from app.annotation.service import annotations, results, tasks
 from app.annotation.views import AdoptionView, NextItem, TaskState, TaskView
-from app.base.api.requests import Form, FormInput, StoreDep, expensive, needs, sub_path, takes_form, wake
+from app.base.api.requests import StoreDep, expensive, needs, sub_path, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Identity, Scope
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.base.web.forms import follow_form, has_scope, parse_list, parse_number
+from app.base.web.forms import Form, FormInput, follow_form, has_scope, parse_list, parse_number
 from app.base.web.rendering import render
 from app.catalog.service import references
 

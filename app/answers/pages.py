@@ -17,10 +17,10 @@ from app.annotation.views import CoefficientView
 from app.answers.domain.judges import Question
 from app.answers.domain.trust import LEAST_KAPPA, CalibrationView, ProportionView, RateView
 from app.answers.service import answering, labels
-from app.base.api.requests import Form, FormInput, StoreDep, takes_form
+from app.base.api.requests import StoreDep, takes_form
 from app.base.db.engine import Store
 from app.base.errors import Problem
-from app.base.web.forms import follow_form, parse_number
+from app.base.web.forms import Form, FormInput, follow_form, parse_number
 from app.base.web.rendering import render
 from app.records.service import runs
 

@@ -11,10 +11,11 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.pages import alert_page
 from app.alerts.service import views as alert_views
-from app.base.api.requests import StoreDep, expensive, read_form, takes_form
+from app.base.api.requests import StoreDep, expensive, takes_form
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.views import id_number
+from app.base.web.forms import read_form
 from app.base.web.rendering import render
 from app.diagnosis.api import DIAGNOSES, REPORTS
 from app.diagnosis.documents import ABOUT, TITLES, TO_KNOW, VERDICTS, number_name

@@ -11,13 +11,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.annotation.pages import open_task
-from app.base.api.requests import Form, FormInput, StoreDep, takes_form
+from app.base.api.requests import StoreDep, takes_form
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import change_text
-from app.base.web.forms import follow_form, has_scope, parse_number, problems_by_field
+from app.base.web.forms import Form, FormInput, follow_form, has_scope, parse_number, problems_by_field
 from app.base.web.rendering import render
 from app.catalog.service import references
 from app.experiments.documents import (

@@ -11,14 +11,16 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts import pages as words
 from app.alerts.service import views as alert_views
-from app.base.api.requests import Form, FormInput, StoreDep, VaultDep, needs, takes_form, wake
+from app.base.api.requests import StoreDep, VaultDep, needs, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, UnendedIncidentsError
 from app.base.values import DeliveryState
 from app.base.views import id_number
 from app.base.web.forms import (
+    Form,
     FormField,
+    FormInput,
     document_body,
     document_texts,
     form_fields,

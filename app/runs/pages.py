@@ -8,10 +8,10 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.requests import StoreDep, read_form, takes_form, wake
+from app.base.api.requests import StoreDep, takes_form, wake
 from app.base.values import Trigger
 from app.base.views import id_number
-from app.base.web.forms import refuse_other
+from app.base.web.forms import read_form, refuse_other
 from app.base.web.rendering import render
 from app.runs.service import due_checks, rescoring
 

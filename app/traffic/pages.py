@@ -8,12 +8,12 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
-from app.base.api.requests import Form, FormInput, StoreDep, takes_form, wake
+from app.base.api.requests import StoreDep, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
-from app.base.web.forms import follow_form, parse_number
+from app.base.web.forms import Form, FormInput, follow_form, parse_number
 from app.base.web.rendering import render
 from app.traffic import service as traffic
 from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest

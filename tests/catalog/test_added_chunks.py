@@ -1,6 +1,6 @@
 """Hits that are ticked in the editor of a canary join its expected chunks, each once."""
 
-from app.base.api.requests import Form
+from app.base.web.forms import Form
 from app.definitions.pages.canary_editor import add_chunks
 
 

@@ -6,10 +6,9 @@ from itertools import takewhile
 
 import pytest
 
-from app.base.api.requests import Form, read_fields
 from app.base.db.engine import Store
 from app.base.errors import Problem
-from app.base.web.forms import label_problems, problems_by_field
+from app.base.web.forms import Form, label_problems, problems_by_field, read_fields
 from app.base.web.rendering import joined
 from tests.retrievers.test_pages_wizard import fields_of
 from tests.support.html_pages import Element, Page

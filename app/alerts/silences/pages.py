@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.alerts.silences import service as silencing
 from app.alerts.silences.documents import SilenceDocument, WindowDocument
 from app.alerts.silences.service import Preview, SilenceState
-from app.base.api.requests import Form, FormInput, StoreDep, VaultDep, read_fields, takes_form, wake
+from app.base.api.requests import StoreDep, VaultDep, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Vault
 from app.base.documents.fields import Control, duration_of, parse_document
@@ -22,11 +22,14 @@ from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.schedules import parse_schedule
 from app.base.values import Severity
 from app.base.web.forms import (
+    Form,
     FormField,
+    FormInput,
     document_body,
     document_texts,
     form_fields,
     problems_by_field,
+    read_fields,
     read_revision,
     with_revision,
 )

@@ -1,4 +1,4 @@
-"""What stands before every route: forms and their tokens, two brakes, and who may ask.
+"""What stands before every route: limits and tokens of forms, two brakes, and who may ask.
 
 The brakes are of this process: how often keys may be guessed, and how much expensive work one key may have under way.
 Then where the service is mounted. Below: authentication and authorisation, one dependency for every route. A route
@@ -11,8 +11,8 @@ import ipaddress
 import logging
 import math
 import time
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -77,52 +77,6 @@ def takes_form(*, fields: int = 200, files: int = 0, most_bytes: int = _FORM) ->
         return route
 
     return mark
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """Texts of a form by field name."""
-
-    texts: Mapping[str, str] = field(default_factory=dict)
-    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Every value of a name that may come several times."""
-
-    def get(self, name: str, default: str = "") -> str:
-        """Text of a field."""
-        return self.texts.get(name, default)
-
-    def stripped(self, name: str) -> str:
-        """Text of a field without the white space around it."""
-        return self.texts.get(name, "").strip()
-
-    def all(self, name: str) -> tuple[str, ...]:
-        """Every value of a field."""
-        return self.lists.get(name, ())
-
-
-async def read_form(request: Request) -> Form:
-    """Texts of the form of a request, without the CSRF token."""
-    return form_texts(await read_form_data(request))
-
-
-FormInput = Annotated[Form, Depends(read_form)]
-"""The form of a request, for a route that is a plain function and so runs in a thread of its own."""
-
-
-def form_texts(form: FormData) -> Form:
-    """Texts of parsed form data, without files and the CSRF token."""
-    fields = form.multi_items()
-    return read_fields((name, value) for name, value in fields if isinstance(value, str) and name != CSRF_FIELD)
-
-
-def read_fields(pairs: Iterable[tuple[str, str]]) -> Form:
-    """Form made of (name, value) pairs in one pass, as the sender chooses how many there are."""
-    texts: dict[str, str] = {}
-    lists: dict[str, list[str]] = defaultdict(list)
-    for name, value in pairs:
-        texts[name] = value
-        lists[name].append(value)
-    return Form(texts=texts, lists={name: tuple(values) for name, values in lists.items()})
 
 
 async def read_form_data(request: Request) -> FormData:

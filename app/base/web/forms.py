@@ -1,4 +1,4 @@
-"""Forms of documents: the fields as the document describes them, and submitted texts read back into a document.
+"""Forms: submitted texts, read back into a document, and the fields as the document describes them.
 
 Problems are sorted to the fields they are about. Which fields a page shows, and where, is its own.
 """
@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import RedirectResponse, Response
 from pydantic import StringConstraints
 from pydantic.fields import FieldInfo
+from starlette.datastructures import FormData
 
-from app.base.api.requests import Form
+from app.base.api.requests import CSRF_FIELD, read_form_data
 from app.base.db.keys import Scope
 from app.base.documents.fields import Control, Document, Duration, Widget, format_duration, widgets_of
 from app.base.errors import ConflictError, InvalidInputError, Problem
@@ -26,6 +27,52 @@ from app.base.values import Category, Outcome, Reason, Verdict
 _MAX_ID_DIGITS = 18
 _COMPOUND_FIELDS = frozenset({"rules", "cutoffs", "floors", "options", "request.json", "request.query"})
 _ENTRY = re.compile(r"\[([0-9]{1,9})\]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """Texts of a form by field name."""
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Every value of a name that may come several times."""
+
+    def get(self, name: str, default: str = "") -> str:
+        """Text of a field."""
+        return self.texts.get(name, default)
+
+    def stripped(self, name: str) -> str:
+        """Text of a field without the white space around it."""
+        return self.texts.get(name, "").strip()
+
+    def all(self, name: str) -> tuple[str, ...]:
+        """Every value of a field."""
+        return self.lists.get(name, ())
+
+
+async def read_form(request: Request) -> Form:
+    """Texts of the form of a request, without the CSRF token."""
+    return form_texts(await read_form_data(request))
+
+
+FormInput = Annotated[Form, Depends(read_form)]
+"""The form of a request, for a route that is a plain function and so runs in a thread of its own."""
+
+
+def form_texts(form: FormData) -> Form:
+    """Texts of parsed form data, without files and the CSRF token."""
+    fields = form.multi_items()
+    return read_fields((name, value) for name, value in fields if isinstance(value, str) and name != CSRF_FIELD)
+
+
+def read_fields(pairs: Iterable[tuple[str, str]]) -> Form:
+    """Form made of (name, value) pairs in one pass, as the sender chooses how many there are."""
+    texts: dict[str, str] = {}
+    lists: dict[str, list[str]] = defaultdict(list)
+    for name, value in pairs:
+        texts[name] = value
+        lists[name].append(value)
+    return Form(texts=texts, lists={name: tuple(values) for name, values in lists.items()})
 
 
 def follow_form(act: Callable[[], str], show: Callable[..., Response]) -> Response:

@@ -11,7 +11,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.requests import LARGE_FORM, PROBE_LIMITER, Form, StoreDep, VaultDep, read_form, takes_form, wake
+from app.base.api.requests import LARGE_FORM, PROBE_LIMITER, StoreDep, VaultDep, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
@@ -19,6 +19,7 @@ from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Pro
 from app.base.values import Category
 from app.base.web.forms import (
     MAX_ROWS,
+    Form,
     FormField,
     document_body,
     document_texts,
@@ -27,6 +28,7 @@ from app.base.web.forms import (
     label_problems,
     parse_number,
     problems_by_field,
+    read_form,
     read_revision,
     read_rows,
     rows_texts,

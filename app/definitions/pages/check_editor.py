@@ -13,14 +13,16 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.documents import RuleDocument, read_rules, rules_yaml
 from app.alerts.domain.rules import ALWAYS, is_silent_about_quality
-from app.base.api.requests import Form, FormInput, StoreDep, VaultDep, wake
+from app.base.api.requests import StoreDep, VaultDep, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Vault
 from app.base.documents.fields import LONGEST_SLUG, parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.values import RuleKind, Trigger
 from app.base.web.forms import (
+    Form,
     FormField,
+    FormInput,
     document_body,
     document_texts,
     field_labels,

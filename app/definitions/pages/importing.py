@@ -17,11 +17,9 @@ from app.base.api.bodies import SuiteFiles
 from app.base.api.requests import (
     LARGE_FORM,
     LONGEST_FIELD,
-    Form,
     StoreDep,
     VaultDep,
     expensive,
-    form_texts,
     needs,
     read_form_data,
     takes_form,
@@ -32,7 +30,7 @@ from app.base.db.keys import Scope, Vault
 from app.base.documents.fields import one_line, parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.texts import Source, decode_text, not_utf_8
-from app.base.web.forms import label_problems, problems_by_field, refuse_other
+from app.base.web.forms import Form, form_texts, label_problems, problems_by_field, refuse_other
 from app.base.web.rendering import render
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_files import Documents

@@ -14,12 +14,12 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.requests import Form, FormInput, StoreDep, expensive, wake
+from app.base.api.requests import StoreDep, expensive, wake
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, Problem
 from app.base.values import Category, Verdict
-from app.base.web.forms import follow_form, problems_by_field, refuse_other
+from app.base.web.forms import Form, FormInput, follow_form, problems_by_field, refuse_other
 from app.base.web.rendering import render
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file

@@ -30,12 +30,12 @@ from app.alerts.service import explanations, transitions
 from app.alerts.service.explanations import CheckAlerting
 from app.answers.service import answering
 from app.base.api.bodies import BaselineRequest, NotNormalRequest
-from app.base.api.requests import PROBE_LIMITER, StoreDep, VaultDep, expensive, read_form, takes_form
+from app.base.api.requests import PROBE_LIMITER, StoreDep, VaultDep, expensive, takes_form
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import CoalmineError, ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import Category, Cause, Outcome, Reason, ReportProgress, Verdict
-from app.base.web.forms import Version, parse_choice, parse_number, read_revision, refuse_other
+from app.base.web.forms import Version, parse_choice, parse_number, read_form, read_revision, refuse_other
 from app.base.web.rendering import render
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import blind_to_recall_reason

@@ -14,12 +14,10 @@ from app.base.api.requests import (
     LARGE_FORM,
     PARSE_LIMITER,
     PROBE_LIMITER,
-    Form,
     StoreDep,
     VaultDep,
     expensive,
     needs,
-    read_form,
     takes_form,
     wake,
 )
@@ -28,7 +26,7 @@ from app.base.db.keys import Scope, Vault
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.texts import shown_json
-from app.base.web.forms import field_labels, label_problems, parse_number
+from app.base.web.forms import Form, field_labels, label_problems, parse_number, read_form
 from app.base.web.rendering import render
 from app.catalog.documents.documents import secret_names, short_name
 from app.catalog.service import references

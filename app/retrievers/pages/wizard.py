@@ -24,12 +24,10 @@ from app.base.api.requests import (
     LARGE_FORM,
     PARSE_LIMITER,
     PROBE_LIMITER,
-    Form,
     StoreDep,
     VaultDep,
     expensive,
     needs,
-    read_form,
     takes_form,
 )
 from app.base.db.engine import Store
@@ -39,6 +37,7 @@ from app.base.documents.http_fields import AUTH_KINDS, KEY_IN_ONE_PLACE
 from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem
 from app.base.texts import counted
 from app.base.web.forms import (
+    Form,
     FormField,
     document_texts,
     field_labels,
@@ -50,6 +49,7 @@ from app.base.web.forms import (
     parse_number,
     parse_pairs,
     problems_by_field,
+    read_form,
     read_revision,
     refuse_other,
     with_revision,
