@@ -588,7 +588,7 @@ def read_members(connection: Connection, version_ids: Sequence[int]) -> Iterator
             canary = parse_document(CanaryDocument, json.loads(row.body)).to_domain()
         except InvalidInputError as error:
             raise UnusableSuiteError(f"canary '{row.key}' cannot be used as it is defined: {error}") from None
-        yield Member(canary_id=row.canary_id, version_id=row.version_id, key=canary.key, hash=row.hash, canary=canary)
+        yield Member(canary_id=row.canary_id, version_id=row.version_id, hash=row.hash, canary=canary)
 
 
 def places_of(

@@ -189,9 +189,13 @@ class Member:
 
     canary_id: int
     version_id: int
-    key: str
     hash: str
     canary: Canary
+
+    @property
+    def key(self) -> str:
+        """The key of the canary."""
+        return self.canary.key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +212,7 @@ class SuiteSnapshot:
     def from_canaries(cls, canaries: Iterable[Canary], hash_: str = "") -> "SuiteSnapshot":
         """Return a snapshot of canaries that are not stored; their positions are their ids."""
         members = [
-            Member(canary_id=position, version_id=position, key=canary.key, hash="", canary=canary)
+            Member(canary_id=position, version_id=position, hash="", canary=canary)
             for position, canary in enumerate(canaries)
         ]
         return cls(version_id=0, suite_id=0, hash=hash_, members=tuple(members))
