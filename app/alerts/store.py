@@ -306,10 +306,10 @@ def update_incident(connection: Connection, incident_id: int, **values: Any) -> 
     connection.execute(sa.update(incidents).where(incidents.c.id == incident_id).values(**values))
 
 
-def enter_incident(connection: Connection, alert_ids: Sequence[int], incident: IncidentRow) -> None:
+def enter_incident(connection: Connection, alert_ids: Sequence[int], incident_id: int, dedupe_key: str) -> None:
     """Add alerts to an incident; receivers know them by its key from then on."""
     change = sa.update(alerts).where(alerts.c.id.in_(list(alert_ids)))
-    connection.execute(change.values(incident_id=incident.id, dedupe_key=incident.dedupe_key))
+    connection.execute(change.values(incident_id=incident_id, dedupe_key=dedupe_key))
 
 
 def announced_without(connection: Connection, alert_ids: Collection[int]) -> list[int]:

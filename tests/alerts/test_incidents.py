@@ -72,8 +72,10 @@ def incident(
     return OpenIncident(
         id=INCIDENT,
         incident_class=IncidentClass.QUALITY,
+        dedupe_key="coalmine/watch/quality",
         alert_id=first,
         severity=severity,
+        opened_at=NOW,
         updated_at=None if updated is None else NOW - updated,
         deliveries=past,
     )
@@ -541,8 +543,10 @@ class Outbox(RuleBasedStateMachine):
             OpenIncident(
                 id=one.id,
                 incident_class=one.incident_class,
+                dedupe_key=f"coalmine/watch/{one.incident_class}",
                 alert_id=one.first,
                 severity=one.severity,
+                opened_at=NOW,
                 updated_at=one.updated_at,
                 deliveries=tuple(one.deliveries),
             )

@@ -449,9 +449,12 @@ class OpenIncident:
 
     id: int
     incident_class: IncidentClass
+    dedupe_key: str
+    """What receivers know it by."""
     alert_id: int
     """Its first alert."""
     severity: Severity
+    opened_at: datetime
     updated_at: datetime | None = None
     """When its last `alert.updated` was written."""
     deliveries: Sequence[PastDelivery] = ()

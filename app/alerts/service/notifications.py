@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from app.alerts import store as alerts
 from app.alerts.domain.state import (
@@ -68,8 +69,8 @@ class Context:
     """By the id of the alert."""
     transitions: Mapping[int, Sequence[TransitionRow]] = field(default_factory=dict)
     """Of each alert, oldest first."""
-    incidents: Sequence[OpenIncident] = ()
-    rows: Mapping[int, IncidentRow] = field(default_factory=dict)
+    incidents: Mapping[int, OpenIncident] = field(default_factory=dict)
+    """By id."""
     recipients: Recipients = _NO_RECIPIENTS
 
     @property
@@ -81,14 +82,14 @@ class Context:
         """Return a step per incident that changes; `remind`: with reminders."""
         every = self.remind_every if remind else None
         return plan_notifications(
-            [*self.members.values()], self.incidents, self.recipients, now=now, remind_every=every
+            [*self.members.values()], [*self.incidents.values()], self.recipients, now=now, remind_every=every
         )
 
     def reminder_due(self, alert_id: int) -> datetime | None:
         """When the next reminder of the incident of an alert is due, if nothing changes."""
         number = self.members[alert_id].incident_id
         inside = [one for one in self.members.values() if one.incident_id == number]
-        incident = next((one for one in self.incidents if one.id == number), None)
+        incident = None if number is None else self.incidents.get(number)
         return None if incident is None else reminder_due(inside, incident.deliveries, self.remind_every)
 
     def newest_notifiable(self, alert_id: int) -> TransitionRow:
@@ -109,8 +110,8 @@ def load_context(
         return Context(check=check)
     transitions = alerts.list_transitions(connection, list(in_progress))
     entered = {one.incident_id for one in in_progress.values()}
-    rows = {row.id: row for row in alerts.open_incidents(connection, check.id, hold=hold) if row.id in entered}
-    past = {number: outbox.deliveries_of_incident(connection, number, hold=hold) for number in rows}
+    rows = [row for row in alerts.open_incidents(connection, check.id, hold=hold) if row.id in entered]
+    past = {row.id: outbox.deliveries_of_incident(connection, row.id, hold=hold) for row in rows}
     own = {hook.id: hook for hook in (_require_hook(connection, slug) for slug in check.body["hooks"])}
     others = {row.hook_id for deliveries in past.values() for row in deliveries} - own.keys()
     hooks = {**own, **{hook_id: catalog.definition_by_id(connection, hook_id) for hook_id in others}}
@@ -119,8 +120,7 @@ def load_context(
         check=check,
         members={one.alert_id: replace(one, suppression=_suppression(transitions[one.alert_id])) for one in members},
         transitions=transitions,
-        incidents=[_incident_of(row, past[row.id]) for row in rows.values()],
-        rows=rows,
+        incidents={row.id: _incident_of(row, past[row.id]) for row in rows},
         recipients=Recipients(
             hooks=tuple(own),
             unreachable=frozenset(hook.id for hook in hooks.values() if _is_unreachable(hook, now)),
@@ -139,8 +139,10 @@ def _incident_of(row: IncidentRow, past: Sequence[DeliveryRow]) -> OpenIncident:
     return OpenIncident(
         id=row.id,
         incident_class=IncidentClass(row.incident_class),
+        dedupe_key=row.dedupe_key,
         alert_id=row.alert_id,
         severity=Severity(row.severity),
+        opened_at=from_us(row.opened_at),
         updated_at=from_us(row.updated_at) if row.updated_at is not None else None,
         deliveries=[
             PastDelivery(
@@ -178,7 +180,7 @@ def enqueue_notifications(
     *,
     now: datetime,
     hold_until: datetime | None = None,
-    remind: Callable[[int, IncidentRow], int] | None = None,
+    remind: Callable[[int, OpenIncident], int] | None = None,
 ) -> bool:
     """Write the incidents of a check, their deliveries, and why there are none; True where there may be deliveries.
 
@@ -201,59 +203,58 @@ def enqueue_notifications(
     resolved: list[int] = []
     steps = context.plan(now, remind=remind is not None)
     for step in steps:
-        row = _write_incident(connection, context, step, now=now)
-        if row is None:
+        incident = _write_incident(connection, context, step, now=now)
+        if incident is None:
             continue  # another replica has just opened one: the next tick lets the alerts enter it
-        transition_id = _notified_transition(context, step, row, remind)
+        transition_id = _notified_transition(context, step, incident, remind)
         _record_suppressions(connection, context, step, transition_id)
         if transition_id is not None:
-            _enqueue(connection, context, step, row, transition_id, now=now, hold_until=hold_until)
+            _enqueue(connection, context, step, incident, transition_id, now=now, hold_until=hold_until)
         if step.type is TransitionType.RESOLVED:
-            resolved.append(row.id)
+            resolved.append(incident.id)
     if resolved:  # one before it of the same fault may have ended while its hook was disabled
         outbox.replay_unsent_resolves(connection, to_us(now), incident_ids=resolved)
     return bool(steps)
 
 
-def _write_incident(connection: Connection, context: Context, step: Step, *, now: datetime) -> IncidentRow | None:
+def _write_incident(connection: Connection, context: Context, step: Step, *, now: datetime) -> OpenIncident | None:
     """Write the incident after a step, and the alerts that enter it; None where another replica opened it."""
     if step.incident_id is None:
-        row = _open_incident(connection, context.check, step, now=now)
-        if row is None:
+        incident = _open_incident(connection, context.check, step, now=now)
+        if incident is None:
             return None
     else:
-        row = context.rows[step.incident_id]
-        changes: dict[str, object] = {} if step.severity == row.severity else {"severity": step.severity}
+        incident = context.incidents[step.incident_id]
+        changes: dict[str, object] = {} if step.severity is incident.severity else {"severity": step.severity}
         if step.type is TransitionType.UPDATED:
             changes["updated_at"] = to_us(now)
         if step.type is TransitionType.RESOLVED:
             changes["resolved_at"] = to_us(now)
         if changes:
-            alerts.update_incident(connection, row.id, **changes)
+            alerts.update_incident(connection, incident.id, **changes)
     if step.joining:
-        alerts.enter_incident(connection, step.joining, row)
+        alerts.enter_incident(connection, step.joining, incident.id, incident.dedupe_key)
     if step.type in {TransitionType.ESCALATED, TransitionType.UPDATED}:
-        alerts.clear_acknowledgements(connection, row.id)
+        alerts.clear_acknowledgements(connection, incident.id)
     elif step.type is None and step.joining:
-        alerts.share_acknowledgement(connection, row.id, step.joining)
-    return row
+        alerts.share_acknowledgement(connection, incident.id, step.joining)
+    return incident
 
 
-def _open_incident(connection: Connection, check: Definition, step: Step, *, now: datetime) -> IncidentRow | None:
+def _open_incident(connection: Connection, check: Definition, step: Step, *, now: datetime) -> OpenIncident | None:
     assert step.alert_id is not None  # noqa: S101 - an incident is opened by an alert
-    key = _free_key(connection, check, step.incident_class)
-    values = {
-        "check_id": check.id,
+    key, at = _free_key(connection, check, step.incident_class), to_us(now)
+    values: dict[str, Any] = {
         "incident_class": step.incident_class,
         "dedupe_key": key,
         "severity": step.severity,
         "alert_id": step.alert_id,
-        "opened_at": to_us(now),
     }
-    number = alerts.open_incident(connection, **values)
-    if number is None and alerts.end_abandoned(connection, check.id, step.incident_class, key, at=to_us(now)):
-        number = alerts.open_incident(connection, **values)
-    return None if number is None else alerts.find_incident(connection, number)
+    insert = partial(alerts.open_incident, connection, check_id=check.id, opened_at=at, **values)
+    number = insert()
+    if number is None and alerts.end_abandoned(connection, check.id, step.incident_class, key, at=at):
+        number = insert()
+    return None if number is None else OpenIncident(id=number, opened_at=now, **values)
 
 
 def _free_key(connection: Connection, check: Definition, incident_class: IncidentClass) -> str:
@@ -272,14 +273,14 @@ def _free_key(connection: Connection, check: Definition, incident_class: Inciden
 
 
 def _notified_transition(
-    context: Context, step: Step, row: IncidentRow, remind: Callable[[int, IncidentRow], int] | None
+    context: Context, step: Step, incident: OpenIncident, remind: Callable[[int, OpenIncident], int] | None
 ) -> int | None:
     """Id of the transition a notification is about; None where none is sent."""
     if step.type is None or step.alert_id is None:
         return None
     if step.type is TransitionType.REMINDED:
         assert remind is not None  # noqa: S101 - else none is planned
-        return remind(step.alert_id, row)
+        return remind(step.alert_id, incident)
     if step.type is TransitionType.RESOLVED:
         return context.members[step.alert_id].transition_id
     return context.newest_notifiable(step.alert_id).id
@@ -303,7 +304,7 @@ def _enqueue(
     connection: Connection,
     context: Context,
     step: Step,
-    row: IncidentRow,
+    incident: OpenIncident,
     transition_id: int,
     *,
     now: datetime,
@@ -314,7 +315,7 @@ def _enqueue(
     fresh = context.members[step.alert_id].change is not None  # an older change was diagnosed already
     is_held = hold_until is not None and fresh and step.type in NON_REPEATING
     next_attempt_at = max(at, to_us(hold_until)) if is_held and hold_until is not None else at
-    new = partial(new_delivery, row.id, row.alert_id, transition_id=transition_id, change=step.type, at=at)
+    new = partial(new_delivery, incident.id, incident.alert_id, transition_id=transition_id, change=step.type, at=at)
     rows = [replace(new(hook), next_attempt_at=next_attempt_at) for hook in step.send]
     rows += [replace(new(hook), state=DeliveryState.DEAD, reason=_DEFERRED) for hook in step.deferred_hooks]
     outbox.enqueue_deliveries(connection, rows)

@@ -34,6 +34,7 @@ from app.alerts.domain.state import (
     Decision,
     Member,
     Observation,
+    OpenIncident,
     Overdue,
     Retirement,
     TransitionType,
@@ -50,7 +51,7 @@ from app.alerts.domain.state import (
 from app.alerts.service import notifications
 from app.alerts.service.evidence import TransitionEvidence, with_label
 from app.alerts.service.notifications import load_context, member_of
-from app.alerts.store import AlertRow, IncidentRow
+from app.alerts.store import AlertRow
 from app.answers.store import confirmed_measures
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.texts import counted, named_text
@@ -368,10 +369,10 @@ class _Evaluation:
         began = first_bad_run(self._connection, self._check.id, rule, first)
         return replace(decision, evidence={**decision.evidence, "first_bad_run": began})
 
-    def _remind(self, alert_id: int, incident: IncidentRow) -> int:
+    def _remind(self, alert_id: int, incident: OpenIncident) -> int:
         """Append the transition of a reminder to the alert that leads the incident; returns its id."""
         row = next(row for row in self.rows.values() if row.id == alert_id)
-        reason = still_firing(row.reason, from_us(incident.opened_at), self._now)
+        reason = still_firing(row.reason, incident.opened_at, self._now)
         evidence = self._evidence.build(RuleKind(row.kind), row.scope, row.first_run, row.evidence)
         return self._append(alert_id, TransitionType.REMINDED, Severity(row.severity), reason, evidence)
 
