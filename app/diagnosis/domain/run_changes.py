@@ -423,8 +423,10 @@ def _is_turnover(one: Turnover, counts: Counts, other_side: Callable[[], Turnove
 
 def _alternating(counts: Counts) -> Change | None:
     """Find that answers which had changed in the run before are as they were, and others changed in their place."""
-    pairs = list(zip(counts.answers.earlier, counts.answers.before, strict=True))
-    known = np.array([earlier is not None for earlier, _ in pairs])
+    known = np.array([earlier is not None for earlier in counts.answers.earlier])
+    if not known.any():
+        return None
+    pairs = zip(counts.answers.earlier, counts.answers.before, strict=True)
     then = np.array([earlier is not None and earlier.ids != before.ids for earlier, before in pairs])
     came, went = int((then & counts.same).sum()), int((known & ~then & ~counts.same).sum())
     if min(came, went) < max(FEWEST, _FEWEST_OF_A_STATE * max(came, went)):
