@@ -292,6 +292,8 @@ def _definition(row: Any) -> Definition:
     return Definition(**{**row._asdict(), "body": json.loads(public), "document": open_document})
 
 
+DefinitionDocument = SuiteDocument | RetrieverDocument | CheckDocument | HookDocument | SilenceDocument | JudgeDocument
+"""What people write of a definition."""
 KINDS: Final[Mapping[type[Document], str]] = {
     SuiteDocument: "suite",
     RetrieverDocument: "retriever",

@@ -51,7 +51,7 @@ from app.catalog.domain import (
 )
 from app.catalog.service import suites
 from app.catalog.service.references import load_canaries, load_canary, load_definition, load_definitions
-from app.catalog.store import FILE, CanaryRow, Definition
+from app.catalog.store import FILE, CanaryRow, Definition, DefinitionDocument
 from app.definitions.service import applying, definitions
 from app.hooks.documents import HOOK_SECRETS, HookDocument
 from app.hooks.service import hooks as hook_views
@@ -370,7 +370,7 @@ def only_reads(request: Request) -> bool:
 def put_definition(
     store: StoreDep,
     vault: VaultDep,
-    model: type[Document],
+    model: type[DefinitionDocument],
     slug: str,
     body: Any,
     response: Response,

@@ -460,9 +460,13 @@ def content_hash(document: Document) -> str:
     """
     if not isinstance(document, WITH_SECRETS):
         return document.content_hash()
-    whole, secrets = split_secrets(document)
+    return hash_apart(document, *split_secrets(document))
+
+
+def hash_apart(document: Document, public: Mapping[str, Any], secrets: Collection[str]) -> str:
+    """Return the same of a document whose secrets `split_secrets` took apart; `secrets`: their names."""
     lean = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return hash_content(document, _restrict_to(lean, whole), secrets)
+    return hash_content(document, _restrict_to(lean, public), secrets)
 
 
 def build_inputs(suite: SuiteSnapshot, check: CheckDocument, retriever: Retriever, *, config_hash: str) -> RunInputs:

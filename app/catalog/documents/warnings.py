@@ -116,7 +116,7 @@ def _warning_at(documents: Documents, identity: tuple[str, ...], message: str, *
     return Problem(message=message, path=path, file=file, line=line)
 
 
-DocumentReader = Callable[[type[Document], Mapping[str, Any]], Document]
+DocumentReader = Callable[[type[RetrieverDocument | HookDocument], Mapping[str, Any]], Document]
 """Returns a document of a type from its JSON, with null secrets filled in; raises InvalidInputError."""
 
 KeyAssigner = Callable[[str, Sequence[Any]], list[Any]]

@@ -13,9 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from app.alerts.service import transitions
-from app.alerts.silences.documents import SilenceDocument
 from app.alerts.silences.service import CheckRules, refuse_too_many, rules_of, silence_problems
-from app.answers.documents import JudgeDocument
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
 from app.base.db.rows import StagedRows
@@ -52,7 +50,7 @@ from app.catalog.service.suites import (
     suite_content,
     write_suite_plan,
 )
-from app.catalog.store import API, FILE, KINDS, Content, Definition, refuse_file_managed
+from app.catalog.store import API, FILE, KINDS, Content, Definition, DefinitionDocument, refuse_file_managed
 from app.definitions.service import definitions
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
@@ -126,9 +124,6 @@ def source_of(documents: Documents, managed_by: str, *identity: str) -> str | No
     """Return where a file defines an object, as file:line; None where no file owns it."""
     place = documents.sources.get(identity)
     return f"{place.file}:{place.line}" if place is not None and managed_by == FILE else None
-
-
-_Document = SuiteDocument | RetrieverDocument | HookDocument | CheckDocument | SilenceDocument | JudgeDocument
 
 
 def diff(store: Store, vault: Vault, documents: Documents, *, managed_by: str, now: datetime) -> list[Change]:
@@ -207,7 +202,7 @@ class _Application:
         self._now = now
         self._writes = writes
         self._force = force
-        self._by_kind: dict[str, tuple[_Document, ...]] = {
+        self._by_kind: dict[str, tuple[DefinitionDocument, ...]] = {
             "suite": documents.suites,
             "retriever": documents.retrievers,
             "hook": documents.hooks,
@@ -245,7 +240,7 @@ class _Application:
     def _names_rules(self) -> bool:
         return any(silence.rules for silence in self._documents.silences)
 
-    def _save(self, kind: str, document: _Document) -> None:
+    def _save(self, kind: str, document: DefinitionDocument) -> None:
         slug, owner = document.slug, self._managed_by
         before = catalog.find_definition(self._connection, kind, slug)
         content = definitions.stored_content(self._vault, document, previous=before if owner == API else None)
@@ -399,7 +394,7 @@ def put(
     """
     revisions: dict[tuple[str, str], int] = {}
 
-    def read(model: type[Document], part: Mapping[str, Any]) -> Document:
+    def read(model: type[RetrieverDocument | HookDocument], part: Mapping[str, Any]) -> Document:
         document, revision = definitions.complete(store, vault, model, part)
         if revision is not None:
             revisions[KINDS[model], str(part["slug"])] = revision

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from app.alerts.service import transitions
 from app.alerts.service.explanations import written_out
@@ -18,7 +18,7 @@ from app.alerts.silences.documents import SilenceDocument
 from app.answers.documents import JudgeDocument
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
-from app.base.documents.fields import AnyDocument, Document, parse_document
+from app.base.documents.fields import Document, parse_document
 from app.base.errors import ConfigurationError, InvalidInputError, NotFoundError, Problem, UnendedIncidentsError
 from app.base.texts import counted
 from app.catalog import store as catalog
@@ -28,7 +28,7 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import (
     WITH_SECRETS,
     CheckDocument,
-    content_hash,
+    hash_apart,
     join_secrets,
     parse_with_stored,
     secret_names,
@@ -53,17 +53,28 @@ from app.catalog.service.suites import (
     slug_taken_error,
     suite_definition,
 )
-from app.catalog.store import API, KINDS, Content, Definition, fields_changed, refuse_file_managed, require
+from app.catalog.store import (
+    API,
+    KINDS,
+    Content,
+    Definition,
+    DefinitionDocument,
+    fields_changed,
+    refuse_file_managed,
+    require,
+)
 from app.hooks import store as outbox
 from app.hooks.documents import HookDocument, receivers
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.scoring.suites import UnusableSuiteError
 
+DefinitionT = TypeVar("DefinitionT", bound=DefinitionDocument)
+
 
 def put(
     store: Store,
     vault: Vault,
-    document: Document,
+    document: DefinitionDocument,
     *,
     now: datetime,
     revision: int | None = None,
@@ -80,7 +91,7 @@ def put(
     revision has changed, or the definition exists despite `only_new`; unless `force`, UnendedIncidentsError for a hook
     that gets another receiver while incidents are open at the present one.
     """
-    kind, slug = KINDS[type(document)], str(document.data()["slug"])
+    kind, slug = KINDS[type(document)], document.slug
 
     def write(suite_revision: int | None) -> tuple[Definition, bool]:
         with store.write() as connection:
@@ -161,7 +172,7 @@ def load_suite_of(connection: Connection, check: CheckDocument) -> int | None:
 def save(
     store: Store,
     vault: Vault,
-    model: type[Document],
+    model: type[DefinitionDocument],
     body: Mapping[str, Any],
     *,
     now: datetime,
@@ -221,8 +232,8 @@ def stored_secrets(store: Store, vault: Vault, kind: str, slug: str) -> dict[str
 
 
 def complete(
-    store: Store, vault: Vault, model: type[AnyDocument], body: Mapping[str, Any]
-) -> tuple[AnyDocument, int | None]:
+    store: Store, vault: Vault, model: type[DefinitionT], body: Mapping[str, Any]
+) -> tuple[DefinitionT, int | None]:
     """Return a document with its null secrets filled from the store, and the revision those are of, for `put`.
 
     The revision is None where no stored secret was used. Raises InvalidInputError for an invalid document, and where a
@@ -279,11 +290,12 @@ def stored_content(vault: Vault, document: Document, *, previous: Definition | N
     if not isinstance(document, WITH_SECRETS):
         return Content(hash=document.content_hash(), body=document.data())
     public, secrets = split_secrets(document)
+    digest = hash_apart(document, public, secrets)
     open_names = [name for name in secret_names(public) if name not in secrets]
     if open_names and previous is not None and previous.secrets is not None:
         stored = vault.decrypt(previous.secrets)
         secrets |= {name: stored[name] for name in open_names if name in stored}
-    return Content(hash=content_hash(document), body=public, secrets=vault.encrypt(secrets))
+    return Content(hash=digest, body=public, secrets=vault.encrypt(secrets))
 
 
 def write_content(
