@@ -13,7 +13,7 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from app.alerts import store as alerts
-from app.alerts.documents import RuleDocument, rules_in_force, rules_yaml
+from app.alerts.documents import RuleDocument, rules_yaml
 from app.alerts.domain import EvaluatedRun, RuleEvidence, all_lost_text
 from app.alerts.domain.rules import COVERAGE, default_rule_key, is_silent_about_quality, suggested_bound
 from app.alerts.domain.state import (
@@ -128,7 +128,7 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
     with store.read() as connection:
         check = require(catalog.find_definition(connection, "check", slug), f"check '{slug}'")
         document = check.read(CheckDocument)
-        rules = with_confirmed(connection, document.judge, rules_in_force(document.rules))
+        rules = with_confirmed(connection, document.judge, document.rules_in_force)
         rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id, hold=False)}
         facts = alert_transitions.load_facts(connection, check.id, rules, unresolved=rows.keys())
         opened_by = alerts.opening_runs(connection, [row.id for row in rows.values()])
@@ -362,7 +362,7 @@ def bound_lines(
 ) -> list[BoundLine]:
     """List the bounds of the rules in force on a measure; that of a drop lies below the mean of the normal range."""
     bound_lines: list[BoundLine] = []
-    for rule in rules_in_force(CheckDocument.model_validate(check).rules):
+    for rule in CheckDocument.model_validate(check).rules_in_force:
         if rule.measure != measure or rule.category != category:
             continue
         for severity, bound in ((Severity.WARNING, rule.warning), (Severity.CRITICAL, rule.critical)):

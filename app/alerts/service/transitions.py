@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from app.alerts import store as alerts
-from app.alerts.documents import rules_in_force
 from app.alerts.domain import StoredEvidence
 from app.alerts.domain.rules import (
     ABOUT_CANARIES,
@@ -456,7 +455,7 @@ def _retirement_of(check: Definition) -> Retirement | None:
 
 
 def _rules(check: Definition) -> tuple[Rule, ...]:
-    return rules_in_force(check.read(CheckDocument).rules)
+    return check.read(CheckDocument).rules_in_force
 
 
 def scope_of(rule: Rule) -> str:

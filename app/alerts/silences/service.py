@@ -9,7 +9,6 @@ from typing import Any, Final
 from typing_extensions import TypedDict
 
 from app.alerts import store as alerts
-from app.alerts.documents import rules_in_force
 from app.alerts.domain.state import OPEN, AlertState, Member
 from app.alerts.silences.documents import RULE, SilenceDocument
 from app.alerts.store import AlertFilter
@@ -185,7 +184,7 @@ def _affected_checks(silence: SilenceDocument, checks: Sequence[Definition]) -> 
         if not _is_about(silence, check):
             continue
         document = check.read(CheckDocument)
-        rules = [rule.key for rule in rules_in_force(document.rules)]
+        rules = [rule.key for rule in document.rules_in_force]
         meant = [rule for rule in rules if any(silence.matches(rule, severity) for severity in Severity)]
         if meant:
             all_rules = len(meant) == len(rules)

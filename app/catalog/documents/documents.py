@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
+from functools import cached_property
 from typing import Annotated, Any, Final, Self
 from urllib.parse import urlsplit
 
@@ -43,7 +44,7 @@ from app.base.documents.http_fields import AUTH_SECRETS, TLS_TEXTS, origin_of
 from app.base.errors import InvalidInputError, Problem
 from app.base.limits import run_patience
 from app.base.schedules import first_interval
-from app.base.values import GROUNDING, JUDGED
+from app.base.values import GROUNDING, JUDGED, Rule
 from app.catalog.domain import USE_REASONS, MeasureGuide, Use, measure_guide
 from app.hooks.documents import HOOK_SECRETS, PAGERDUTY_URL, HookDocument
 from app.hooks.domain import TAKES_NO_REPORT, HookKind
@@ -179,10 +180,15 @@ class CheckDocument(Document):
         """Time after the last notification until a firing alert is sent again; None = never."""
         return duration_of(self.remind) if self.remind is not None else None
 
+    @cached_property
+    def rules_in_force(self) -> tuple[Rule, ...]:
+        """Its rules that are enabled, and those of every check, as they decide; made once for all who ask."""
+        return rules_in_force(self.rules)
+
     @property
     def rule_keys(self) -> set[str]:
         """Keys of its rules, including default and disabled ones."""
-        return {*(str(rule.key) for rule in self.rules), *(rule.key for rule in rules_in_force(self.rules))}
+        return {*(str(rule.key) for rule in self.rules), *(rule.key for rule in self.rules_in_force)}
 
     @property
     def guide(self) -> MeasureGuide:
@@ -229,7 +235,7 @@ class CheckDocument(Document):
     def yardstick(self, scorer: Scorer) -> Yardstick:
         """Return the yardstick for answers of a retriever with this scorer."""
         return Yardstick.of(
-            k=self.k, fetch_k=self.fetch_k, cutoffs=self.cutoffs, scorer=scorer, rules=rules_in_force(self.rules)
+            k=self.k, fetch_k=self.fetch_k, cutoffs=self.cutoffs, scorer=scorer, rules=self.rules_in_force
         )
 
 

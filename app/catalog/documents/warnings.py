@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from app.alerts.documents import rules_in_force
 from app.alerts.domain.rules import ANSWERED_RATIO
 from app.base.documents.fields import Document, parse_document
 from app.base.errors import InvalidInputError, Problem
@@ -52,7 +51,7 @@ def blind_to_recall_reason(check: CheckDocument) -> str | None:
 
     Of a list whose first hit is right MRR is 1 whatever else is missing. Without a full stop.
     """
-    rules = rules_in_force(check.rules)
+    rules = check.rules_in_force
     if any(rule.kind in {RuleKind.REGRESSION, RuleKind.GUARD} for rule in rules):
         return None
     bounds = [rule for rule in rules if rule.kind in {RuleKind.THRESHOLD, RuleKind.DROP}]

@@ -23,7 +23,7 @@ from fastapi.sse import format_sse_event
 from markupsafe import Markup
 from starlette.types import Receive, Scope, Send
 
-from app.alerts.documents import protection_text, rule_in_words, rules_in_force
+from app.alerts.documents import protection_text, rule_in_words
 from app.alerts.domain.state import OPEN, AlertState
 from app.alerts.domain.summaries import CAUSE_ADVICE, recovery_text
 from app.alerts.service import explanations, transitions
@@ -81,7 +81,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
     detail = check_details.load_check(store, slug, now, version=version or None)
     run, k = detail.run, detail.k
     document = CheckDocument.model_validate(detail.definition)
-    rules = rules_in_force(document.rules)
+    rules = document.rules_in_force
     baseline = baselines.show(store, slug)
     confirmed = answering.confirmed_of_check(store, slug)
     warm_up = baseline.warm_up if run is not None and detail.line.enabled and not detail.line.archived else None
