@@ -77,6 +77,8 @@ def _left_open(store: Store, lost: int) -> Site:
     setting.run()
     for key in list(texts)[:lost]:
         del setting.library.chunks[key]
+    if lost == len(texts):
+        setting.library.chunks.clear()  # those of no canary, too: every answer is empty
     setting.run(diagnosed=False)
     return Site(world=setting.world, probe=setting.library)
 
@@ -112,6 +114,14 @@ def test_ten_are_asked_about_at_a_time_and_who_may_only_read_asks_nobody(sqlite_
     answer = writer.post("/alerts/1/diagnosis", data={"csrf": csrf(writer)})
     assert answer.headers["location"] == "/alerts/1#degraded"
     assert "2 are not explained yet" in _named(page(writer.get("/alerts/1")), "degraded")
+
+
+def test_where_a_cause_explains_the_whole_run_the_page_does_not_call_its_canaries_unexplained(
+    sqlite_store: Store,
+) -> None:
+    shown = _left_open(sqlite_store, lost=15).page("/alerts/1")
+    assert "every answer is empty" in shown.one("h1").text
+    assert "15 are told by the cause of the run alone. Diagnose ten of them" in _named(shown, "degraded")
 
 
 def test_of_a_retriever_that_does_not_answer_in_time_no_cause_is_told(sqlite_store: Store) -> None:
