@@ -405,9 +405,15 @@ statistics move the lower ranks, another model or analyzer the first ones too.""
 _MISSED_FIFTH_UNSCORED: Final = 0.2
 
 
-MOVED_BY_CONTENT: Final = 0.1
-"""Scores of the same chunks move up to this in the median where others come or go and statistics are learned anew: .07
-at most where half of a collection was lost; .14 at least where the model was another."""
+_MOVED_BY_CONTENT: Final = 0.05
+"""Scores of the same chunks move up to this in the median where others come or go and statistics are learned anew, and
+by a tenth of the share of those: .038 at most beside that tenth, over three collections; .061 at least where the model
+or the analyzer was another."""
+_MOVED_BY_SHARE: Final = 0.1
+
+
+def _is_moved_by_content(counts: Counts, one: Turnover) -> bool:
+    return counts.moved <= _MOVED_BY_CONTENT + _MOVED_BY_SHARE * one.share
 
 
 def _is_turnover(one: Turnover, counts: Counts, other_side: Callable[[], Turnover]) -> bool:
@@ -417,7 +423,7 @@ def _is_turnover(one: Turnover, counts: Counts, other_side: Callable[[], Turnove
     """
     if not one.fits or one.gain < _GAIN:
         return False
-    settled = counts.moved <= MOVED_BY_CONTENT if counts.is_scored else one.missed[4] <= _MISSED_FIFTH_UNSCORED
+    settled = _is_moved_by_content(counts, one) if counts.is_scored else one.missed[4] <= _MISSED_FIFTH_UNSCORED
     return one.gain >= _GAIN_AGAINST_ALL or (settled and one.gain >= _TWICE * other_side().gain)
 
 
@@ -552,7 +558,12 @@ def _new_chunks(counts: Counts) -> Change | None:
     """Find that other chunks which no answer had before do, in the first ranks too."""
     came, moved = counts.came, counts.moved
     new = counts.pushing & came.is_sure[counts.now.code]
-    learned = 0 < moved <= MOVED_BY_CONTENT and came.fits and came.gain - max(counts.lost.gain, 0) >= _SOME_GAIN
+    learned = (
+        moved > 0
+        and _is_moved_by_content(counts, came)
+        and came.fits
+        and came.gain - max(counts.lost.gain, 0) >= _SOME_GAIN
+    )
     if not (_is_turnover(came, counts, lambda: counts.lost) or learned) or not new.any():
         return None
     affected = _canaries(counts.now.canary[new], counts)
