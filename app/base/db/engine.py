@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -31,11 +32,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from app.base.db.rows import (
     STAGED_ROWS,
     StagedRows,
-    create_temporary,
     ids_sql,
     insert_arrays_sql,
     insert_sql,
-    insert_temporary,
     typed_array,
 )
 from app.base.errors import ConfigurationError, ConflictError, StoreUnavailableError
@@ -150,9 +149,9 @@ class Store:
             driver.execute("PRAGMA temp_store = MEMORY")
             try:
                 for rows in staged:
-                    create_temporary(driver, rows)
+                    _create_temporary(driver, rows)
                     for block in blocks(rows.rows, STAGED_ROWS):
-                        insert_temporary(driver, rows, block)
+                        _insert_temporary(driver, rows, block)
                 yield connection.execution_options(**{WRITES: True})
             finally:
                 driver.execute("PRAGMA temp_store = DEFAULT")  # drops them
@@ -212,6 +211,18 @@ class Store:
     def close(self) -> None:
         """Give all connections back."""
         self.engine.dispose()
+
+
+def _create_temporary(driver: Any, staged: StagedRows) -> None:
+    """Make the table of staged rows, a SQLite connection's own."""
+    driver.execute(f'CREATE TABLE temp."{staged.name}" (place INTEGER PRIMARY KEY, {", ".join(staged.columns)})')
+
+
+def _insert_temporary(driver: Any, staged: StagedRows, block: Sequence[tuple[Any, ...]]) -> None:
+    """Insert some of the staged rows, `STAGED_ROWS` at most."""
+    marks = ", ".join([f"({', '.join('?' * len(staged.columns))})"] * len(block))
+    insert = f'INSERT INTO temp."{staged.name}" ({", ".join(staged.columns)}) VALUES {marks}'  # noqa: S608 - names of ours
+    driver.execute(insert, list(chain.from_iterable(block)))
 
 
 def cached(connection: Connection, key: Hashable, make: Callable[[], tuple[ValueT, int]]) -> ValueT:

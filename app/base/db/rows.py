@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -66,18 +65,6 @@ def staged_table(connection: Connection, staged: StagedRows) -> sa.FromClause:
         with_ordinality="place",
     )
     return sa.select(*each.render_derived().c).subquery(staged.name)
-
-
-def create_temporary(driver: Any, staged: StagedRows) -> None:
-    """Make the table of staged rows, a SQLite connection's own."""
-    driver.execute(f'CREATE TABLE temp."{staged.name}" (place INTEGER PRIMARY KEY, {", ".join(staged.columns)})')
-
-
-def insert_temporary(driver: Any, staged: StagedRows, block: Sequence[tuple[Any, ...]]) -> None:
-    """Insert some of the staged rows, `STAGED_ROWS` at most."""
-    marks = ", ".join([f"({', '.join('?' * len(staged.columns))})"] * len(block))
-    insert = f'INSERT INTO temp."{staged.name}" ({", ".join(staged.columns)}) VALUES {marks}'  # noqa: S608 - names of ours
-    driver.execute(insert, list(chain.from_iterable(block)))
 
 
 _POSTGRESQL: Final[sa.Dialect] = postgresql.dialect()  # type: ignore[no-untyped-call] # as SQLAlchemy has it
