@@ -242,9 +242,8 @@ def complete(
     # Only where needed: secrets encrypted under another key must not prevent their replacement.
     before = _find(store, KINDS[model], str(body.get("slug"))) if secret_names(body) else None
     secrets = _decrypt(vault, before)
-    if before is None or not secrets:
-        return parse_document(model, join_secrets(body, {})), None
-    return parse_with_stored(model, body, before=before.body, secrets=secrets), before.revision
+    document = parse_with_stored(model, body, before={} if before is None else before.body, secrets=secrets)
+    return document, before.revision if before is not None and secrets else None
 
 
 def _find(store: Store, kind: str, slug: str) -> Definition | None:
