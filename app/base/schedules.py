@@ -49,7 +49,7 @@ def next_due(schedule: Schedule, after: datetime) -> datetime:
     if schedule.every_seconds is not None:
         every = timedelta(seconds=schedule.every_seconds)
         return EPOCH + ((after - EPOCH) // every + 1) * every
-    zone = _load_zone(schedule.timezone)
+    zone = load_zone(schedule.timezone)
     minute, hour = (schedule.cron or "").split()[:2]
     repeats = "*" in (minute[0], hour[0])
     instants = (_next_instant(cron, zone, after, repeats=repeats) for cron in _crons(schedule))
@@ -127,7 +127,7 @@ def parse_schedule(*, every: str | int | None = None, cron: str | None = None, t
         return Schedule(every_seconds=_seconds(every))
     if cron is None or every is not None:
         raise ValueError("A schedule has either `every` or `cron`.")
-    schedule = Schedule(cron=" ".join(cron.split()), timezone=_load_zone("UTC" if timezone is None else timezone).key)
+    schedule = Schedule(cron=" ".join(cron.split()), timezone=load_zone("UTC" if timezone is None else timezone).key)
     if any(_next_wall(part, EPOCH) is None for part in _crons(schedule)):
         raise ValueError(f"The cron `{cron}` never comes due: there is no such date.")
     return schedule
@@ -199,7 +199,7 @@ def _weekday(text: str) -> int:
     raise ValueError(f"`{text}` is not a weekday: write 0-7 (0 and 7 are Sunday) or sun-sat")
 
 
-def _load_zone(name: str) -> ZoneInfo:
+def load_zone(name: str) -> ZoneInfo:
     """Return the time zone of an IANA name. Raises ValueError with a sentence for users."""
     try:
         return ZoneInfo(name)

@@ -19,7 +19,7 @@ from app.base.db.engine import Store
 from app.base.db.keys import Vault
 from app.base.documents.fields import Control, duration_of, parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.base.schedules import parse_schedule
+from app.base.schedules import load_zone
 from app.base.values import Severity
 from app.base.web.forms import (
     Form,
@@ -123,7 +123,7 @@ def _window(form: Form) -> dict[str, Any]:
 
 def _times(form: Form, now: datetime) -> tuple[datetime | None, datetime]:
     try:
-        zone = ZoneInfo(parse_schedule(cron="* * * * *", timezone=form.stripped("timezone") or "UTC").timezone)
+        zone = load_zone(form.stripped("timezone") or "UTC")
     except ValueError as error:
         raise InvalidInputError([Problem(path="timezone", message=str(error))]) from None
     starts = _moment(form, "starts", zone)
