@@ -8,6 +8,7 @@ import pytest
 from app.alerts.pages import limits
 from app.alerts.service import transitions
 from app.base.db.engine import Store
+from app.base.values import Verdict
 from app.detection.service import baselines
 from app.runs.service.finalising import EndedRun
 from tests.support.fakes import answered, hits
@@ -46,6 +47,16 @@ def test_a_retriever_that_always_misses_a_quarter_is_healthy_and_a_loss_is_notic
     assert (alert["rule"], alert["severity"], alert["state"]) == ("regression", "critical", "firing")
     culprits = present(baselines.show(world.store, CHECK).detector).culprits["named"]
     assert {one["key"] for one in culprits} == fell
+
+
+def test_a_healthy_run_that_the_gate_would_fail_says_so_until_a_baseline_stands(world: World) -> None:
+    first, *_, last = carry_out(world, 21)
+    said = (
+        "no baseline yet: coverage 0.750 is compared with the first run's only; `coalmine check`, which has no "
+        "history, requires 0.9"
+    )
+    assert (first.verdict, world.shown(first)["reasons"]) == (Verdict.HEALTHY, [said])
+    assert (last.verdict, world.shown(last)["reasons"]) == (Verdict.HEALTHY, [])
 
 
 def test_before_a_baseline_stands_half_of_the_first_coverage_gone_is_critical_in_two_of_three_runs(

@@ -84,6 +84,11 @@ def test_an_answer_that_says_it_is_not_whole_is_no_measurement() -> None:
             VESPA,
             "answers in part, root.coverage.degraded: \u201cTimeout in sc0\u201d",
         ),
+        (
+            {"root": {"errors": [{"message": "Timeout in sc0"}], "children": [{"id": "z"}]}},
+            VESPA,
+            "answers in part, root.errors: \u201cTimeout in sc0\u201d",
+        ),
         ({"success": False, "detail": "model is loading", "results": []}, MAPPING, "model is loading"),
         ({"errors": [{"message": "vectorize: 503"}], "results": HITS}, MAPPING, "vectorize: 503"),
         ({"error": {"code": "x", "message": "Index docs not found"}}, MAPPING, "Index docs not found"),
@@ -155,7 +160,7 @@ def test_null_is_nothing_found_and_an_absent_list_where_that_is_declared() -> No
     assert ask_json({"service": "gateway"}, vespa).outcome is Outcome.MALFORMED, "nothing of Vespa's is in it"
 
 
-def test_answers_are_decoded_by_the_declared_charset() -> None:
+def test_answers_are_decoded_by_the_declared_charset_or_as_the_bytes_of_json_tell() -> None:
     for charset, codec in [
         ("iso-8859-1", "latin-1"),
         ("GBK", "gbk"),
@@ -166,12 +171,16 @@ def test_answers_are_decoded_by_the_declared_charset() -> None:
         ("base64", "utf-8"),
         ("utf-7", "utf-8"),
         ("utf-8", "utf-8-sig"),
+        ("", "utf-16"),
+        ("", "utf-16-be"),
+        ("", "utf-8"),
     ]:
         names = ["文档一", "文档二"] if "gbk" in codec else ["café", "cafè"]
         body = json.dumps({"results": [{"id": name} for name in names]}, ensure_ascii=False).encode(codec)
-        answer = ask(reply(body, headers={"content-type": f"application/json; charset={charset}"}))
-        assert answer.ranking is not None, charset
-        assert list(answer.ranking.ids) == names, charset
+        declared = f"; charset={charset}" if charset else ""
+        answer = ask(reply(body, headers={"content-type": f"application/json{declared}"}))
+        assert answer.ranking is not None, (charset, codec)
+        assert list(answer.ranking.ids) == names, (charset, codec)
 
 
 @pytest.mark.parametrize(
