@@ -54,7 +54,10 @@ def measure(canaries: int, rounds: int) -> dict[str, Times]:
     watched = [
         Canary(key=f"q{place}", query="?", judgments=(Judgment(id=one.ids[0]),)) for place, one in enumerate(before)
     ]
-    return {key: _times(watched, before, now, rounds) for key, now in changed.items()}
+    return {
+        key: _times(watched, before, [a if a == b else b for a, b in zip(before, now, strict=True)], rounds)
+        for key, now in changed.items()
+    }
 
 
 def _times(watched: Sequence[Canary], before: Sequence[Ranking], now: Sequence[Ranking], rounds: int) -> Times:
@@ -79,7 +82,7 @@ def _milliseconds(call: Callable[[], object]) -> float:
 
 
 def _answers(scores: "np.ndarray[Any, np.dtype[np.float64]]", depth: int = DEPTH) -> list[Ranking]:
-    """Answer each canary with strings of its own, as rows that are read have."""
+    """Answer each canary with strings of its own, as rows that are read have; an answer as before is one row."""
     best = np.argsort(-scores, axis=1)[:, :depth]
     return [
         Ranking(
