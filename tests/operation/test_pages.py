@@ -9,6 +9,8 @@ import pytest
 from app.base.db.engine import Store
 from app.base.values import Outcome, Verdict
 from app.base.web.rendering import ABSENT, score, spark_points, timed
+from app.catalog.service import references
+from app.runs.service import due_checks
 from tests.support.fakes import answered, failed, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import HOSTILE, HTML, Site, idle_worker, page, site
@@ -168,14 +170,32 @@ def test_what_needs_a_look_comes_first(degraded: Site) -> None:
     )
 
 
+def _untouched_times(html: str) -> list[str]:
+    """Return the times of a page that scripts do not show in the zone of whoever looks."""
+    texts = re.sub(r"<(time|script|title)\b.*?</\1>", "", html, flags=re.DOTALL)
+    return [found[0] for found in re.finditer(r"\d\d:\d\d(:\d\d)? UTC", texts)]
+
+
 def test_times_within_sentences_are_shown_in_the_zone_of_all_others(degraded: Site) -> None:
     (alert,) = degraded.world.alerts()
     began = datetime.fromisoformat(alert["opened_at"])
     for path in ("/alerts", f"/alerts/{alert['id']}", "/checks/watch"):
         html = degraded.client().get(path).text
-        texts = re.sub(r"<(time|script|title)\b.*?</\1>", "", html, flags=re.DOTALL)
-        assert not re.search(r"\d\d:\d\d(:\d\d)? UTC", texts), path
+        assert _untouched_times(html) == [], path
         assert re.search(rf' since <time datetime="{began:%Y-%m-%d}T\d\d:\d\dZ" data-when="minute">', html), path
+
+
+def test_times_within_reasons_are_shown_so_too(healthy: Site) -> None:
+    world = healthy.world
+    check = references.load_definition(world.store, "check", "watch")
+    last, now = world.clock(), world.clock.advance(86_400)
+    due_checks.watch_for_no_data(world.store, check.id, started_at=last, now=now)
+    (alert,) = world.alerts()
+    assert re.search(r"^No run has completed since .* UTC; the second scheduled one was due at .* UTC", alert["reason"])
+    for path in ("/alerts", f"/alerts/{alert['id']}", "/checks/watch"):
+        html = healthy.client().get(path).text
+        assert _untouched_times(html) == [], path
+        assert 'No run has completed since <time datetime="' in html, path
 
 
 def test_a_time_within_a_sentence_is_an_element_and_the_rest_is_escaped() -> None:
