@@ -138,16 +138,24 @@ class Counts:
     @cached_property
     def moved(self) -> float:
         """By how much the scores of kept hits changed, in the median, relative to what they were; 0 without any."""
+        step = -(-len(self.kept) // _MOST_SCORED) or 1
         before, now = (
-            np.array(list(chain.from_iterable([one.scores for one in some])), np.float64)  # None is NaN
+            np.array(list(chain.from_iterable([one.scores for one in some[::step]])), np.float64)  # None is NaN
             for some in (self.answers.before, self.answers.now)
         )
-        starts = np.cumsum(self.sizes_now) - self.sizes_now
-        kept = ~self.before.alone
-        was = before[kept]
-        stands = now[starts[self.before.canary[kept]] + self.before.other[kept]]
+        first_before, first_now = (
+            np.cumsum(sizes[::step]) - sizes[::step] for sizes in (self.sizes_before, self.sizes_now)
+        )
+        kept = ~self.before.alone & (self.before.canary % step == 0)
+        answer = self.before.canary[kept] // step
+        was = before[first_before[answer] + self.before.rank[kept]]
+        stands = now[first_now[answer] + self.before.other[kept]]
         known = np.isfinite(was) & np.isfinite(stands) & (was != 0)
         return float(np.median(np.abs(stands - was)[known] / np.abs(was)[known])) if known.any() else 0.0
+
+
+_MOST_SCORED: Final = 250
+"""Answers whose scores are compared; more have the same median."""
 
 
 def weigh(answers: Answers) -> Counts:
@@ -354,38 +362,44 @@ def fit_turnover(hits: Hits, of: Bools, known: int) -> Turnover:
     is_found = np.bincount(code[~gone], minlength=known) > 0
     left = is_found[code]  # a chunk that any answer has is not gone: numbers by rank are enough of these
     there, missing = (np.bincount(rank[left & one], minlength=_RANKS) for one in (~gone, gone))
-    absent, chunk = np.unique(code[~left], return_inverse=True)
+    is_absent = (np.bincount(code, minlength=known) > 0) & ~is_found
+    absent, chunk = np.flatnonzero(is_absent), np.cumsum(is_absent)[code[~left]] - 1
     hits_of = np.bincount(chunk * _RANKS + rank[~left], minlength=len(absent) * _RANKS).reshape(-1, _RANKS) * 1.0
+    # Most chunks have as many hits at each rank as others: of these one is fitted.
+    _, one_of, kind, number = np.unique(hits_of @ _APART, return_index=True, return_inverse=True, return_counts=True)
+    hits_of = hits_of[one_of]
     found, of_all = int(is_found.sum()), int(is_found.sum()) + len(absent)
 
     def missed_by_rank(weight: Floats) -> Floats:
-        lost = missing + weight @ hits_of
+        lost = np.asarray(missing + (number * weight) @ hits_of, np.float64)
         return (lost + 0.5) / (there + lost + 1)
 
     def missed_alike(missed: Floats) -> tuple[float, Floats]:
-        """How likely it is of the chunks that are found and, by chunk, of those that may be gone, as logarithms."""
+        """How likely it is of the chunks that are found and, by kind, of those that may be gone, as logarithms."""
         each = np.asarray(hits_of @ np.log(missed), np.float64)
         return float(missing @ np.log(missed) + there @ np.log1p(-missed)), each
 
-    missed = missed_by_rank(np.ones(len(absent)))
+    missed = missed_by_rank(np.ones(len(number)))
     rest, each = missed_alike(missed)
-    none = rest + each.sum()
+    none = rest + number @ each
     share, missed = _FIRST_SHARE, missed / 2
     for _ in range(_STEPS):
         rest, each = missed_alike(missed)
-        whole = (1 - share) * np.exp(each) + share
-        fitted = rest + found * np.log(max(1 - share, _TINY)) + np.log(np.maximum(whole, _TINY)).sum()
-        chance = share / np.maximum(whole, _TINY)
-        before, share = share, float(chance.sum() / max(of_all, 1))
+        whole = np.maximum((1 - share) * np.exp(each) + share, _TINY)
+        fitted = rest + found * np.log(max(1 - share, _TINY)) + number @ np.log(whole)
+        chance = share / whole
+        before, share = share, float(number @ chance / max(of_all, 1))
         missed = missed_by_rank(1 - chance)
         if abs(share - before) <= _SETTLED * before:
             break
     by_code = np.zeros(known)
-    by_code[absent] = chance
+    by_code[absent] = chance[kind]
     return Turnover(share=share, missed=missed, gain=float(fitted - none), chance=by_code, is_found=is_found)
 
 
 _RANKS: Final = 10
+_APART: Final = np.log([2, 3, 5, 7, 11, 13, 17, 19, 23, 29])
+"""Numbers of hits by rank times these differ in their sums, as products of primes do."""
 _TINY: Final = 1e-300
 _FIRST_SHARE: Final = 0.05
 _STEPS: Final = 25
