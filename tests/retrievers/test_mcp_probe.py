@@ -96,6 +96,7 @@ def test_results_of_every_shape_are_read(told: Any) -> None:
 
 def test_token_that_was_forgotten_is_replaced_within_the_session() -> None:
     valid, granted = {"t-1"}, iter(range(1, 10))
+    following: list[str] = []  # the token that is known instead once a tool was called
 
     def grant(_: Seen) -> Reply:
         return reply(json.dumps({"access_token": f"t-{next(granted)}", "expires_in": 3600}).encode())
@@ -105,9 +106,9 @@ def test_token_that_was_forgotten_is_replaced_within_the_session() -> None:
         return tool(seen) if known else reply(b"", 401)
 
     def call(_: Mapping[str, Any]) -> Any:
-        if valid == {"t-2"}:
-            valid.add("t-3")  # and within the session, too
-            valid.discard("t-2")
+        if following:
+            valid.clear()
+            valid.add(following.pop())
         return result({"result": HITS})
 
     tool = Tool(call=call)
@@ -118,6 +119,7 @@ def test_token_that_was_forgotten_is_replaced_within_the_session() -> None:
         valid.clear()
         valid.add("t-2")
         assert answers(described, ["why?"], probe)[0].outcome is Outcome.OK  # refused as the session opened
+        following.append("t-3")  # between two calls of a session, too
         found = answers(described, ["why?", "when?"], probe)
         assert [found[number].outcome for number in range(2)] == [Outcome.OK, Outcome.OK]
         valid.clear()
