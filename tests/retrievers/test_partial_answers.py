@@ -16,7 +16,15 @@ from app.retrievers.client.requests import Reader
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.mapping_suggestions import suggest_signs
 from app.retrievers.domain.probes import summarize_failures
-from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
+from app.retrievers.domain.retrievers import (
+    Lookup,
+    ProbeContext,
+    ProbeQuery,
+    ResponseMapping,
+    Retriever,
+    Scorer,
+    ScorerKind,
+)
 from app.retrievers.service.trials import suggestion_views, try_answer
 from tests.support.http_servers import Reply, peer, reply
 
@@ -181,6 +189,25 @@ def test_answers_are_decoded_by_the_declared_charset_or_as_the_bytes_of_json_tel
         answer = ask(reply(body, headers={"content-type": f"application/json{declared}"}))
         assert answer.ranking is not None, (charset, codec)
         assert list(answer.ranking.ids) == names, (charset, codec)
+
+
+def test_the_answer_of_a_lookup_is_decoded_as_well() -> None:
+    latin = {"content-type": "application/json; charset=iso-8859-1"}
+    found = reply('{"name": "café"}'.encode("latin-1"), headers=latin)
+    with peer(lambda seen: found if seen.target == "/alias" else reply(b'{"results": []}')) as server:
+        lookup = Lookup(name="index", url=f"{server.url}/alias", path="name")
+        retriever = Retriever(
+            slug="docs",
+            url=f"{server.url}/{{{{ index }}}}",
+            lookup=lookup,
+            json={},
+            response=MAPPING,
+            scorer=Scorer(kind=ScorerKind.JUDGED),
+        )
+        asking = ProbeContext(retriever=retriever, k=5, run_id="run-1")
+        batches = RetrieverProbe(retriever_policy(), "coalmine/1.0")(asking, [ProbeQuery(position=0, query="q")])
+        assert [answer.outcome for batch in batches for _, answer in batch] == [Outcome.OK]
+        assert [seen.target for seen in server.seen] == ["/alias", "/caf%C3%A9"]
 
 
 @pytest.mark.parametrize(
