@@ -437,8 +437,10 @@ def _is_turnover(one: Turnover, counts: Counts, other_side: Callable[[], Turnove
     """
     if not one.fits or one.gain < _GAIN:
         return False
+    if one.gain >= _GAIN_AGAINST_ALL:
+        return True
     settled = _is_moved_by_content(counts, one) if counts.is_scored else one.missed[4] <= _MISSED_FIFTH_UNSCORED
-    return one.gain >= _GAIN_AGAINST_ALL or (settled and one.gain >= _TWICE * other_side().gain)
+    return settled and one.gain >= _TWICE * other_side().gain
 
 
 def _alternating(counts: Counts) -> Change | None:
@@ -570,13 +572,13 @@ def _near_copies(counts: Counts) -> Change | None:
 
 def _new_chunks(counts: Counts) -> Change | None:
     """Find that other chunks which no answer had before do, in the first ranks too."""
-    came, moved = counts.came, counts.moved
+    came = counts.came
     new = counts.pushing & came.is_sure[counts.now.code]
     learned = (
-        moved > 0
-        and _is_moved_by_content(counts, came)
-        and came.fits
+        came.fits
         and came.gain - max(counts.lost.gain, 0) >= _SOME_GAIN
+        and counts.moved > 0
+        and _is_moved_by_content(counts, came)
     )
     if not (_is_turnover(came, counts, lambda: counts.lost) or learned) or not new.any():
         return None
