@@ -58,7 +58,18 @@ from app.base.documents.fields import (
 from app.base.documents.parsing import escape_dollars, read_yaml
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
-from app.base.values import ANSWER_MEASURES, ROUNDING, Bound, Category, Percentile, Rule, RuleKind, Severity
+from app.base.values import (
+    ANSWER_MEASURES,
+    OPEN_BAD,
+    OPEN_OF,
+    ROUNDING,
+    Bound,
+    Category,
+    Percentile,
+    Rule,
+    RuleKind,
+    Severity,
+)
 from app.detection.domain.views import WarmUpView
 from app.scoring.measures import mean_name, parse_measure
 
@@ -175,8 +186,8 @@ def gate_rules(rules: Sequence["RuleDocument"], *, compared: bool) -> tuple[tupl
 class OpenDocument(Document):
     """Open on `bad` runs of the last `of`."""
 
-    bad: Annotated[Whole, Field(ge=1, le=100)] = 2
-    of: Annotated[Whole, Field(ge=1, le=100)] = 3
+    bad: Annotated[Whole, Field(ge=1, le=100)] = OPEN_BAD
+    of: Annotated[Whole, Field(ge=1, le=100)] = OPEN_OF
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

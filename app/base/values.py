@@ -320,6 +320,10 @@ class Bound:
     by: float | None = None
 
 
+OPEN_BAD, OPEN_OF = 2, 3
+"""An alert opens on so many bad runs of the last so many, where its rule says nothing else."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """Condition under which a check opens an alert. `key` is its identity: texts and bounds may change under it."""
@@ -331,8 +335,8 @@ class Rule:
     category: str | None = None
     warning: Bound | None = None
     critical: Bound | None = None
-    open_bad: int = 2
-    open_of: int = 3
+    open_bad: int = OPEN_BAD
+    open_of: int = OPEN_OF
     close: int = 2
     margin: float = 0.0
     """A value must be this far on the good side of its bound to count towards closing."""

@@ -1,4 +1,4 @@
-"""Views of runs, results and reports, shared by the API, saved reports and the gate; scores as columns; series.
+"""What runs, results and reports are to everybody who shows them: the API, saved reports and the gate; and series.
 
 A series of a measure over time has points, gaps with their reasons, and marks; the history of a canary has its states.
 """

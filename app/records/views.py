@@ -1,6 +1,6 @@
-"""Views of a run, a result and a report, built for the API, saved files and the gate; and why results degraded.
+"""How runs, results and reports of `domain` are made of what is stored, and why results degraded.
 
-Absent measurements are None, never 0. The types are in `domain`.
+Absent measurements are None, never 0.
 """
 
 from collections import Counter

@@ -74,7 +74,7 @@ def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_s
         unused = pruning.unused_rankings(connection, place * slice_size, (place + 1) * slice_size)
     deleted += _drop(store, unused, pruning.drop_rankings, batch)
     deleted += sum(_drop_orphans(store, orphans, batch) for orphans in _ORPHANS)
-    if deleted if slices == 1 else place == 0:
+    if place == 0 and (slices > 1 or deleted):  # slices start over; of one slice, only where something went
         deleted += _prune_content(store, batch)
     return deleted
 
