@@ -165,6 +165,10 @@ class FullText(PostgresqlSystem):
             f" #variable_conflict use_column\n DECLARE turn bigint := {_TURN}; BEGIN {' '.join(parts)} END $$"
         )
 
+    def relevance(self, hit: Hit) -> float:
+        """Return rank / (rank + 1)."""
+        return hit.score / (hit.score + 1)
+
     def document(self) -> dict[str, Any]:
         """Write a statement of our own under the preset; ranks are no cosines, and have no bound."""
         return self.retriever(
@@ -295,6 +299,10 @@ class Pgvector(VectorDatabase, PostgresqlSystem):
         self.run(f"DROP VIEW IF EXISTS chunks; CREATE VIEW chunks AS {whole}; GRANT SELECT ON chunks TO {READER}")
         efs = {cast("PgvectorIndex", index).ef_search for index in self.indexes} - {None}
         self.run(f"ALTER ROLE {READER} SET hnsw.ef_search = {efs.pop() if efs else 40}")
+
+    def relevance(self, hit: Hit) -> float:
+        """Return the cosine."""
+        return hit.score
 
     def document(self) -> dict[str, Any]:
         """Use the preset."""

@@ -187,6 +187,10 @@ class Lsi(ServedSystem):
             ]
         }
 
+    def relevance(self, hit: Hit) -> float:
+        """Return the cosine."""
+        return hit.score
+
     def document(self) -> dict[str, Any]:
         """Map the fields, and say that similarities are cosines."""
         return {

@@ -2,7 +2,8 @@
 
 A fault has the causes that are right, those that may stand beside one, and whether it must page at all. `CAUSES` are
 the words by which a sentence names a cause; `told` reads them in their order. Who is truly hurt is computed from the
-system's own answers before and after: by id or by text an expected chunk left the top 5, or NDCG@10 fell.
+system's own answers before and after: by id or by text an expected chunk left the top 5, NDCG@10 fell, or the first hit
+is less relevant than a canary asks for.
 """
 
 import re
@@ -13,6 +14,7 @@ from math import log2
 from statistics import median
 from typing import Final
 
+from app.base.values import DEFAULT_MIN_RELEVANCE
 from benchmarks.foreign.collections import (
     Chunk,
     Collection,
@@ -169,7 +171,7 @@ class Hurt:
     lost: frozenset[str]
     """Neither by id nor by text is anything expected in the top 5 any more, where it was."""
     worse: frozenset[str]
-    """All that lost something or rank it lower, these included."""
+    """All that lost something, rank it lower, or whose first hit is not relevant any more, these included."""
     better: frozenset[str]
     """Found now and not before."""
 
@@ -183,13 +185,14 @@ def hurt(bench: Bench) -> Hurt:
     """Ask the broken system itself."""
     lost, worse, better = set(), set(), set()
     for question in bench.suite.questions:
-        before = _standing(question, bench.healthy[question.key], bench.collection)
+        before = _standing(question, bench.healthy[question.key], bench)
         for hits in bench.system.rankings(question.text, FETCHED):
-            now = _standing(question, hits, bench.collection)
+            now = _standing(question, hits, bench)
             if before.found and not now.found and not now.found_by_text:
                 lost.add(question.key)
             if (
                 (before.found and not (now.found and now.found_by_text))
+                or (before.relevant and not now.relevant)
                 or before.ndcg - now.ndcg > _FELL_BY
                 or before.ndcg_by_text - now.ndcg_by_text > _FELL_BY
             ):
@@ -203,12 +206,14 @@ def hurt(bench: Bench) -> Hurt:
 class _Standing:
     found: bool
     found_by_text: bool
+    relevant: bool
+    """Whether the first hit is, by the scorer of the retriever and the minimum that a canary has by default."""
     ndcg: float
     ndcg_by_text: float
 
 
-def _standing(question: Question, hits: Sequence[Hit], collection: Collection) -> _Standing:
-    expected = [_grams(collection.by_id[name].text) for name in question.expected]
+def _standing(question: Question, hits: Sequence[Hit], bench: Bench) -> _Standing:
+    expected = [_grams(bench.collection.by_id[name].text) for name in question.expected]
     by_id = [hit.chunk.id in question.expected for hit in hits]
     by_text = [
         any(len(wanted & held) >= _HELD * len(wanted) for wanted in expected)
@@ -217,6 +222,7 @@ def _standing(question: Question, hits: Sequence[Hit], collection: Collection) -
     return _Standing(
         found=any(by_id[:K]),
         found_by_text=any(by_text[:K]),
+        relevant=any((bench.system.relevance(hit) or 0) >= DEFAULT_MIN_RELEVANCE for hit in hits[:1]),
         ndcg=_ndcg(by_id, len(expected)),
         ndcg_by_text=_ndcg(by_text, len(expected)),
     )

@@ -136,6 +136,11 @@ class System(ABC):
         """Return what an index answers."""
         return index.search(query, k)
 
+    def relevance(self, hit: Hit) -> float | None:
+        """Return how relevant the scorer of `document` calls a hit, in [0, 1]; None = it has none."""
+        del hit
+        return None
+
     @abstractmethod
     def serving(self, folder: Path) -> AbstractContextManager[None]:
         """Run what the system needs, without an index yet."""
