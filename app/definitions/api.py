@@ -347,18 +347,20 @@ def put_hook(
     allows it.
     """
     saved = put_definition(store, vault, HookDocument, slug, body, response, force=force)
+    wake(request)
     return {**saved, "warnings": hook_warnings(request.app.state.hook_policy, saved, request.app.state.look_up)}
 
 
 @router.delete("/hooks/{slug}", status_code=204)
 @needs(Scope.ADMIN)
-def delete_hook(store: StoreDep, vault: VaultDep, slug: str, *, force: Force = False) -> None:
+def delete_hook(store: StoreDep, vault: VaultDep, request: Request, slug: str, *, force: Force = False) -> None:
     """Archive a hook that no check uses.
 
     Refused with 409 while incidents are open at its receiver, which would not hear of their end; `force=true` archives
     it nevertheless.
     """
     definitions.archive_hook(store, vault, slug, now=_now(), force=force)
+    wake(request)
 
 
 def only_reads(request: Request) -> bool:

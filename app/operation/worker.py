@@ -94,6 +94,7 @@ class Worker:
     def wake(self) -> None:
         """Say that there may be work now: a run was queued, a delivery written, a definition changed."""
         self._jobs.wake()
+        self._metrics.note_definitions()
 
     def call_when_ended(self, notify: Callable[[], None]) -> None:
         """Call `notify` whenever this worker has ended a run or a re-scoring."""

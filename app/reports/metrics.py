@@ -90,6 +90,7 @@ class SnapshotKeeper:
         self._changed = threading.Condition()
         self._check_ids: set[int] = set()
         self._deliveries = False
+        self._all = False
         self._closed = False
 
     def note_run(self, check_id: int) -> None:
@@ -102,6 +103,12 @@ class SnapshotKeeper:
         """Report that a delivery was attempted."""
         with self._changed:
             self._deliveries = True
+            self._changed.notify_all()
+
+    def note_definitions(self) -> None:
+        """Report that people changed something, which may be gone."""
+        with self._changed:
+            self._all = True
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -119,13 +126,15 @@ class SnapshotKeeper:
                 refreshed_at = time.monotonic()
                 guarded(self.refresh)
             elif self._wait(left):
-                guarded(self.refresh_changed)
+                guarded(self.refresh if self._all else self.refresh_changed)
                 with self._changed:
                     self._changed.wait_for(lambda: self._closed, min(COALESCE_SECONDS, seconds))
 
     def refresh(self) -> None:
         """Refresh the whole snapshot, and report issues of this process."""
         report_store(self._monitor, self._store)
+        with self._changed:
+            self._all = False
         self._take()
         self._snapshot.refresh(self._store)
         report_overload(self._monitor, self._snapshot.state)
@@ -147,8 +156,12 @@ class SnapshotKeeper:
     def _wait(self, seconds: float) -> bool:
         """Wait for a change; return False if there was none within `seconds`."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._check_ids or self._deliveries, seconds)
-            return bool(self._check_ids or self._deliveries)
+            self._changed.wait_for(lambda: self._closed or self._is_changed, seconds)
+            return self._is_changed
+
+    @property
+    def _is_changed(self) -> bool:
+        return bool(self._check_ids or self._deliveries or self._all)
 
 
 _RUN_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)

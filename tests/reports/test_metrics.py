@@ -19,6 +19,7 @@ from app.base.db.keys import Scope
 from app.base.errors import StoreUnavailableError
 from app.base.values import Outcome
 from app.hooks.domain import Receipt
+from app.operation import worker
 from app.reports.metrics import Exposition, Snapshot
 from tests.support.api_service import CANARIES, CHECK, HOOK_SECRET, Api, api, bearer
 from tests.support.living import until
@@ -457,6 +458,18 @@ def test_a_worker_shows_a_run_without_being_asked(tmp_path: Path) -> None:
         assert service.client.post("/v1/checks/docs/runs", json={"wait_seconds": 60}).status_code == 200
         until(lambda: _value(_scrape(service), "coalmine_coverage_ratio") == 1)
         until(lambda: _value(_scrape(service), "coalmine_runs_total", outcome="healthy") == 1)
+
+
+def test_what_people_add_and_delete_shows_without_waiting_for_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_SYNC_SECONDS", 3600)
+    with api(tmp_path, with_worker=True, metrics_token=TOKEN) as service:
+        hook = {"kind": "webhook", "url": "http://127.0.0.1:9/", "secret": HOOK_SECRET}
+        assert service.client.put("/v1/hooks/ops", json=hook).is_success
+        until(lambda: 'coalmine_hook_disabled{hook="ops"}' in _scrape(service))
+        assert service.client.delete("/v1/hooks/ops").is_success
+        until(lambda: 'hook="ops"' not in _scrape(service))
 
 
 def test_two_services_in_one_process_do_not_mix() -> None:
