@@ -132,9 +132,9 @@ class SnapshotKeeper:
 
     def refresh(self) -> None:
         """Refresh the whole snapshot, and report issues of this process."""
-        report_store(self._monitor, self._store)
         with self._changed:
             self._all = False
+        report_store(self._monitor, self._store)
         self._take()
         self._snapshot.refresh(self._store)
         report_overload(self._monitor, self._snapshot.state)
