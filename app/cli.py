@@ -52,10 +52,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Run the detector over recorded runs, and print its alarms and the canaries they name.",
     ),
     "rescore": ("app.runs.commands.rescorings", "Re-score past runs by the current judgments, from stored rankings."),
-    "reanchor": (
-        "app.diagnosis.commands",
-        "List, accept or reject new judgments proposed for renamed chunks.",
-    ),
+    "reanchor": ("app.diagnosis.commands", "List, accept or reject new judgments proposed for renamed chunks."),
     "quality": ("app.diagnosis.commands", "Report the retrieval quality of a check from stored answers."),
     "compare": ("app.comparison.commands", "Compare two runs or checks, and say whether B is better than A."),
     "traffic": ("app.traffic.commands", "Add queries of users to the traffic of a suite."),

@@ -261,11 +261,7 @@ def welcome(service: Service, *, version: str, demo: Demo | None, command: str) 
     """Say what is served, to whom, and what to try; without a secret."""
     settings = service.settings
     data_dir = f" --data-dir {shlex.quote(str(settings.data_dir))}" if settings.database_url is None else ""
-    lines = [
-        f"Coalmine {version} is serving",
-        f"  page      {settings.url}/",
-        f"  database  {service.store.place}",
-    ]
+    lines = [f"Coalmine {version} is serving", f"  page      {settings.url}/", f"  database  {service.store.place}"]
     if is_open(service):
         lines += [
             "  access    open to everybody on this machine, for no API key was created yet; to change that:",

@@ -56,12 +56,7 @@ MOST_SWAPPED: Final = 0.02
 """Two retrievers whose order is another differ by at most so much; these are held of all measures."""
 K = 10
 LEAST_COVERAGE = 0.93
-DESIGNS = {
-    "5, 5, 5": (5, 5),
-    "10, 10, 10": (10, 10),
-    "20, 20, 20": (20, 20),
-    "10, 10, no rest": (10, 0),
-}
+DESIGNS = {"5, 5, 5": (5, 5), "10, 10, 10": (10, 10), "20, 20, 20": (20, 20), "10, 10, no rest": (10, 0)}
 Rankings = Mapping[str, Sequence[Sequence[int]]]
 Relevant = Sequence[frozenset[int]]
 
@@ -189,10 +184,7 @@ class Task:
         self.name = collection.name
         texts, queries = collection.texts, [query.text for query in collection.queries]
         keys = [text_key(text, chunk=name) for text, name in zip(texts, collection.ids, strict=True)]
-        ranked = {
-            "bm25": rank_bm25(texts, queries, 100),
-            "lsi": rank_lsi(texts, queries, 100),
-        }
+        ranked = {"bm25": rank_bm25(texts, queries, 100), "lsi": rank_lsi(texts, queries, 100)}
         self.retrievers = tuple(ranked)
         self.corpus = Corpus.of(keys)
         self.first = {key: place for place, key in zip(self.corpus.places, self.corpus.keys, strict=True)}

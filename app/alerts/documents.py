@@ -402,10 +402,7 @@ def problems_of_rules(
         if rule.key in RESERVED_KEYS and rule.key != rule.kind:
             yield (position, "key"), f"'{rule.key}' is the key of a rule every check has"
         if rule.measure in ANSWER_MEASURES and (rule.kind is not RuleKind.THRESHOLD or rule.category is not None):
-            yield (
-                (position, "measure"),
-                f"{rule.measure} is of answers: only a threshold over all of them watches it",
-            )
+            yield ((position, "measure"), f"{rule.measure} is of answers: only a threshold over all of them watches it")
         if rule.measure is None or rule.measure in (*OWN_MEASURES, *ANSWER_MEASURES) or cutoffs is None:
             continue
         why = why_uncomputed(rule.measure, cutoffs, fetch_k)

@@ -1,13 +1,6 @@
 """Tables of incidents, and of alerts with their transitions."""
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ForeignKey,
-    Index,
-    Table,
-    Text,
-)
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Table, Text
 
 from app.base.db.rows import Id, id_column, metadata, partial_index
 

@@ -466,11 +466,7 @@ def replace_recalls(connection: Connection, task_id: int, estimates: Sequence[Re
 
 
 def list_recalls(
-    connection: Connection,
-    *,
-    suite: str | None = None,
-    retriever: str | None = None,
-    in_force: bool = False,
+    connection: Connection, *, suite: str | None = None, retriever: str | None = None, in_force: bool = False
 ) -> list[RecallRow]:
     """Return pooled recall of the newest task for each suite and retriever, the deepest k first.
 
@@ -491,9 +487,7 @@ def list_recalls(
         named = definitions.alias()
         statement = statement.where(
             sa.exists().where(
-                named.c.kind == "retriever",
-                named.c.slug == pooled_recalls.c.retriever,
-                named.c.archived_at.is_(None),
+                named.c.kind == "retriever", named.c.slug == pooled_recalls.c.retriever, named.c.archived_at.is_(None)
             )
         )
     newest: dict[tuple[str, str], str] = {}

@@ -1,17 +1,6 @@
 """Tables of annotation: tasks with items, annotations and decisions, pooled recall, corpora of random negatives."""
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    Table,
-    Text,
-    UniqueConstraint,
-    text,
-)
+from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, Table, Text, UniqueConstraint, text
 
 from app.base.db.rows import Id, id_column, metadata, partial_index
 

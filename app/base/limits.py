@@ -286,13 +286,7 @@ class Peer:
     patience: float = 0.0
     """For how many seconds it is asked again where it refuses every request."""
 
-    def share(
-        self,
-        *,
-        concurrency: int,
-        requests_per_second: float | None,
-        wake: Callable[[], object],
-    ) -> "Share":
+    def share(self, *, concurrency: int, requests_per_second: float | None, wake: Callable[[], object]) -> "Share":
         """Open a share, see `Limits`."""
         return self.limits.share(
             self.name,

@@ -197,14 +197,7 @@ def version_bodies(connection: Connection, version_ids: Sequence[int]) -> dict[i
 
 
 def save_definition(
-    connection: Connection,
-    kind: str,
-    slug: str,
-    content: Content,
-    *,
-    managed_by: str,
-    source: str | None,
-    now: int,
+    connection: Connection, kind: str, slug: str, content: Content, *, managed_by: str, source: str | None, now: int
 ) -> int:
     """Create a definition or a new version of it; un-archives it. Return its id."""
     existing = connection.execute(
@@ -467,11 +460,7 @@ def list_canary_heads(
 
 
 def _canaries(
-    connection: Connection,
-    suite_id: int,
-    *more: sa.ColumnElement[Any],
-    archived: bool,
-    keys: Collection[str] | None,
+    connection: Connection, suite_id: int, *more: sa.ColumnElement[Any], archived: bool, keys: Collection[str] | None
 ) -> sa.Select[Any]:
     statement = (
         sa.select(*(column for column in canaries.c if column.name != "suite_id"), canary_versions.c.hash, *more)

@@ -619,11 +619,7 @@ class ComparisonOutcome(Decided):
 
 
 def compare(
-    a: Mapping[str, Floats],
-    b: Mapping[str, Floats],
-    *,
-    primaries: Sequence[str],
-    categories: Sequence[str],
+    a: Mapping[str, Floats], b: Mapping[str, Floats], *, primaries: Sequence[str], categories: Sequence[str]
 ) -> ComparisonOutcome:
     """Compare two runs by columns of scores, a row for each pair of canaries; NaN = undefined.
 

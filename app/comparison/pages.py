@@ -72,11 +72,7 @@ def show_comparison(
 @router.get("/compare/canary")
 @expensive
 def show_canary(
-    request: Request,
-    store: StoreDep,
-    a: Reference,
-    b: Reference,
-    key: Annotated[str, Query(max_length=200)],
+    request: Request, store: StoreDep, a: Reference, b: Reference, key: Annotated[str, Query(max_length=200)]
 ) -> HTMLResponse:
     """Show what two runs or checks retrieved for one canary, side by side."""
     runs = [comparisons.resolve(store, text, name) for text, name in ((a, "a"), (b, "b"))]

@@ -248,11 +248,7 @@ def get_check(store: StoreDep, slug: str) -> CheckView:
     return definition_shape(load_definition(store, "check", slug))
 
 
-@router.put(
-    "/checks/{slug}",
-    responses=answers_with(CheckView, 201),
-    openapi_extra=_CHECK_BODY,
-)
+@router.put("/checks/{slug}", responses=answers_with(CheckView, 201), openapi_extra=_CHECK_BODY)
 def put_check(
     store: StoreDep,
     vault: VaultDep,
@@ -322,11 +318,7 @@ def get_hook(store: StoreDep, request: Request, slug: str) -> HookView:
     return {**view, "warnings": hook_warnings(request.app.state.hook_policy, view)}
 
 
-@router.put(
-    "/hooks/{slug}",
-    responses=answers_with(HookView, 201),
-    openapi_extra=body_schema(HookDocument),
-)
+@router.put("/hooks/{slug}", responses=answers_with(HookView, 201), openapi_extra=body_schema(HookDocument))
 @needs(Scope.ADMIN)
 def put_hook(
     store: StoreDep,
@@ -464,11 +456,7 @@ def get_composition(store: StoreDep, suite: str) -> CompositionView:
     return suites.load_composition(store, suite)
 
 
-@router.put(
-    "/suites/{suite}",
-    responses=answers_with(SuiteDetail, 201),
-    openapi_extra=body_schema(SuiteDocument),
-)
+@router.put("/suites/{suite}", responses=answers_with(SuiteDetail, 201), openapi_extra=body_schema(SuiteDocument))
 def put_suite(store: StoreDep, response: Response, suite: str, body: Content) -> SuiteDetail:
     """Create or change a suite. `canaries`, if present, replace the API-managed ones; absent ones are archived."""
     given = with_name(body, "slug", suite)

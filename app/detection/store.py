@@ -265,10 +265,7 @@ def frozen_runs(connection: Connection, check_id: int, *, since: int) -> list[Fr
         sa.select(runs.c.id, runs.c.suite_version_id, runs.c.check_version_id, runs.c.retriever_version_id)
         .join(layouts, layouts.c.id == runs.c.layout_id)
         .where(
-            runs.c.check_id == check_id,
-            runs.c.id >= since,
-            is_known(),
-            layouts.c.measures_version == MEASURES_VERSION,
+            runs.c.check_id == check_id, runs.c.id >= since, is_known(), layouts.c.measures_version == MEASURES_VERSION
         )
     )
     rows = connection.execute(statement.order_by(runs.c.id))

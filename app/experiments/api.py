@@ -71,9 +71,7 @@ def get_experiment(store: StoreDep, slug: str) -> ExperimentDetail:
 
 
 @router.put(
-    "/experiments/{slug}",
-    responses=answers_with(ExperimentDetail, 201),
-    openapi_extra=body_schema(ExperimentDocument),
+    "/experiments/{slug}", responses=answers_with(ExperimentDetail, 201), openapi_extra=body_schema(ExperimentDocument)
 )
 def put_experiment(store: StoreDep, request: Request, response: Response, slug: str, body: Content) -> ExperimentDetail:
     """Create an experiment, or begin an epoch of it with what has changed.

@@ -176,10 +176,7 @@ def add_counts(connection: Connection, epoch_id: int, rows: Sequence[CountRow]) 
         insert_new(connection, table, ("epoch_id", "bucket", "arm", "units", "successes"), empty)
         added = numbers(connection, "added", ["bucket", "arm", "units", "successes"], [tuple(row) for row in block])
         mine = (table.c.epoch_id == epoch_id, table.c.bucket == added.c.bucket, table.c.arm == added.c.arm)
-        grown = {
-            "units": table.c.units + added.c.units,
-            "successes": table.c.successes + added.c.successes,
-        }
+        grown = {"units": table.c.units + added.c.units, "successes": table.c.successes + added.c.successes}
         connection.execute(sa.update(table).where(*mine).values(grown))
 
 

@@ -266,11 +266,7 @@ def _degraded(data: NoticeData) -> str:
     inside = f"{total:,} in run {clean(data['run_id'], 40)}" if data.get("run_id") is not None else f"{total:,}"
     if changed + before != total:  # those of a category or canary alone
         return inside
-    parts = (
-        (changed - retried, "since the alert began"),
-        (retried, "healthy on retry"),
-        (before, "failing before"),
-    )
+    parts = ((changed - retried, "since the alert began"), (retried, "healthy on retry"), (before, "failing before"))
     named = [f"{count:,} {what}" for count, what in parts if count > 0]
     return f"{inside}: {', '.join(named)}" if named else inside
 
@@ -320,10 +316,7 @@ def pagerduty_body(notice: Notice, message_id: str) -> bytes:
     """Write a notice for PagerDuty. A test opens an alert of its own, of severity `info`."""
     texts = NoticeText(notice)
     action = ACTIONS.get(texts.type, "trigger")
-    event: dict[str, object] = {
-        "event_action": action,
-        "dedup_key": texts.dedupe_key or f"coalmine/{message_id}"[:255],
-    }
+    event: dict[str, object] = {"event_action": action, "dedup_key": texts.dedupe_key or f"coalmine/{message_id}"[:255]}
     if action == "trigger":
         event |= _trigger(texts)
     return json.dumps(event, ensure_ascii=True, separators=(",", ":")).encode()
@@ -492,10 +485,7 @@ def _listed(texts: NoticeText) -> Iterator[str]:
     for number, line in enumerate(texts.canaries):
         room -= len(f"• {line}\n".translate(_ESCAPES))
         if room < 0:
-            yield from [
-                *texts.unlisted(len(texts.canaries) - number + texts.more),
-                *texts.failing_before,
-            ]
+            yield from [*texts.unlisted(len(texts.canaries) - number + texts.more), *texts.failing_before]
             return
         yield f"• {line}"
     yield from texts.remarks

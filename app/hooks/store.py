@@ -515,10 +515,7 @@ def unended_incidents(connection: Connection, hook_id: int) -> list[tuple[str, s
     trigger, resolve, later, theirs = deliveries.alias(), deliveries.alias(), deliveries.alias(), incidents.alias()
     taken = sa.or_(trigger.c.state == "delivered", trigger.c.may_be_taken, trigger.c.claimed_by.is_not(None))
     told = sa.exists().where(
-        trigger.c.incident_id == incidents.c.id,
-        trigger.c.hook_id == hook_id,
-        trigger.c.type != "alert.resolved",
-        taken,
+        trigger.c.incident_id == incidents.c.id, trigger.c.hook_id == hook_id, trigger.c.type != "alert.resolved", taken
     )
     waiting = sa.exists().where(
         resolve.c.incident_id == incidents.c.id,

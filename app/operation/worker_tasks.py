@@ -236,8 +236,7 @@ class WorkerTasks:
         self._process.run_ended(ended)
         self.notify_ended()
         logger.info(
-            "run_ended",
-            extra={"run": ended.id, "check": ended.check, "status": ended.status, "verdict": ended.verdict},
+            "run_ended", extra={"run": ended.id, "check": ended.check, "status": ended.status, "verdict": ended.verdict}
         )
         self._snapshot.note_run(ended.check_id)
 

@@ -246,14 +246,7 @@ rescored_runs = Table(
     metadata,
     Column("rescoring_id", Id, ForeignKey("rescorings.id"), primary_key=True, autoincrement=False),
     # Deleted with its run also by a release that does not know of it yet.
-    Column(
-        "run_id",
-        Id,
-        ForeignKey("runs.id", ondelete="CASCADE"),
-        primary_key=True,
-        autoincrement=False,
-        index=True,
-    ),
+    Column("run_id", Id, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True, autoincrement=False, index=True),
     Column("verdict", Text, nullable=False),
     Column("reasons", Text, nullable=False),  # JSON list of sentences
     Column("total", Integer, nullable=False),

@@ -1,15 +1,6 @@
 """The table of reports on a schedule."""
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ForeignKey,
-    Index,
-    LargeBinary,
-    Table,
-    Text,
-    UniqueConstraint,
-)
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, LargeBinary, Table, Text, UniqueConstraint
 
 from app.base.db.rows import Id, id_column, metadata
 

@@ -355,10 +355,7 @@ VECTOR_STORES: Final = (
 
 
 _BY_WORDS: Final[Mapping[str, Any]] = {
-    "json": {
-        "query": {"multi_match": {"query": "{{ query }}", "fields": ["{{ field }}"]}},
-        "size": "{{ k }}",
-    }
+    "json": {"query": {"multi_match": {"query": "{{ query }}", "fields": ["{{ field }}"]}}, "size": "{{ k }}"}
 }
 _RESPONSE: Final[Mapping[str, Any]] = {
     "hits": "hits.hits",

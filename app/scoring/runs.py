@@ -44,13 +44,7 @@ from app.base.values import (
     Verdict,
 )
 from app.detection.domain import Members
-from app.retrievers.domain.probes import (
-    ENDED_FIRST,
-    FailedProbe,
-    failure_kinds,
-    failure_reasons,
-    latency_summary,
-)
+from app.retrievers.domain.probes import ENDED_FIRST, FailedProbe, failure_kinds, failure_reasons, latency_summary
 from app.retrievers.domain.retrievers import ProbeQuery, Retriever, missing_fields, present_fields
 from app.scoring.evaluation import (
     NamedBy,
@@ -392,10 +386,7 @@ def score(inputs: RunInputs, responses: RunResponses, tally: Tally | None = None
 
 
 def evaluate(
-    inputs: RunInputs,
-    responses: RunResponses,
-    facts: HistoryFacts = WITHOUT_HISTORY,
-    scores: RunScores | None = None,
+    inputs: RunInputs, responses: RunResponses, facts: HistoryFacts = WITHOUT_HISTORY, scores: RunScores | None = None
 ) -> RunOutcome:
     """Return the outcome of a run; `scores` are those of `score`, where the facts needed them first."""
     scores = score(inputs, responses) if scores is None else scores
@@ -468,11 +459,7 @@ def _judge_timings(inputs: RunInputs, responses: RunResponses, tally: Tally) -> 
 
 
 def _rule_facts(
-    inputs: RunInputs,
-    responses: RunResponses,
-    reasons: NDArray[np.int64],
-    latencies: Sequence[float],
-    facts: RunFacts,
+    inputs: RunInputs, responses: RunResponses, reasons: NDArray[np.int64], latencies: Sequence[float], facts: RunFacts
 ) -> RunFacts:
     """Return the facts with those of the responses, equal to what history reads back later."""
     rules, named = inputs.yardstick.rules, named_canaries(inputs.yardstick.rules)

@@ -126,10 +126,7 @@ def estimate_reach(
         unseen = 1 - tail ** (1 / draws)
         low, high = (low - unseen if mean == 1 else low), (high + unseen if mean == 0 else high)
     return Reach(
-        traffic=total,
-        value=head_share + weight * mean,
-        low=head_share + weight * low,
-        high=head_share + weight * high,
+        traffic=total, value=head_share + weight * mean, low=head_share + weight * low, high=head_share + weight * high
     )
 
 

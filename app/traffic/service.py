@@ -398,8 +398,7 @@ def open_task(
     bodies = suites.assign_suite_keys(store, suite, [{"query": query} for query in dict.fromkeys(queries)])
     documents = parse_document(SuiteDocument, {"slug": suite, "canaries": bodies}).canaries or ()
     document = parse_document(
-        TaskDocument,
-        {"slug": task, "suite": suite, "retrievers": [retriever], "keys": [one.key for one in documents]},
+        TaskDocument, {"slug": task, "suite": suite, "retrievers": [retriever], "keys": [one.key for one in documents]}
     )
     tasks.put_task(store, document, by=by, now=now, only_new=True)
     known = {row.key for row in load_canaries(store, suite)}
@@ -589,10 +588,7 @@ def _read_canaries(connection: Connection, suite_id: int) -> StandingCanaries:
             documents.update(str(chunk["document"]) for chunk in relevant if chunk["document"] is not None)
             chunks.update(str(chunk["id"]) for chunk in relevant if chunk["id"] is not None)
     return StandingCanaries(
-        queries=frozenset(queries),
-        pending=frozenset(pending),
-        documents=frozenset(documents),
-        chunks=frozenset(chunks),
+        queries=frozenset(queries), pending=frozenset(pending), documents=frozenset(documents), chunks=frozenset(chunks)
     )
 
 

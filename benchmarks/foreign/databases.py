@@ -83,10 +83,7 @@ class PostgresqlSystem(System):
         """Make a table of chunks with further columns, and return its name."""
         name = f"chunks_{next(self._names)}"
         self.run(f"CREATE TABLE {name} (id text PRIMARY KEY, text text, source text, updated date{columns})")
-        with (
-            self.server.owner.cursor() as cursor,
-            cursor.copy(f"COPY {name} FROM STDIN") as copy,
-        ):
+        with self.server.owner.cursor() as cursor, cursor.copy(f"COPY {name} FROM STDIN") as copy:
             for place, chunk in enumerate(chunks):
                 copy.write_row((chunk.id, chunk.text, chunk.document, chunk.updated, *values(place)))
         return name

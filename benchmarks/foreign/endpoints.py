@@ -21,16 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 
 from benchmarks.foreign.collections import Chunk
-from benchmarks.foreign.systems import (
-    SERVERS,
-    Build,
-    Hit,
-    Index,
-    ServedSystem,
-    free_port,
-    running_program,
-    wait_for,
-)
+from benchmarks.foreign.systems import SERVERS, Build, Hit, Index, ServedSystem, free_port, running_program, wait_for
 from benchmarks.foreign.vectors import Floats, Models, coarse, words
 
 _RRF: Final = 60

@@ -301,10 +301,7 @@ def _losses() -> Iterator[Fault]:
         group=lambda one: _groups(one)[0],
     )
     yield from _both(
-        "three groups filtered away",
-        lambda one: _without_groups(one, _groups(one)[:3]),
-        causes=filtered,
-        beside=aside,
+        "three groups filtered away", lambda one: _without_groups(one, _groups(one)[:3]), causes=filtered, beside=aside
     )
     yield from _both(
         "all after a date gone",
@@ -432,11 +429,7 @@ def _answers() -> Iterator[Fault]:
         beside=("empty",),
         needs=("limit",),
     )
-    yield Fault(
-        name="every answer empty",
-        make=lambda one: one.break_front(Front(empty_every=1)),
-        causes=("empty",),
-    )
+    yield Fault(name="every answer empty", make=lambda one: one.break_front(Front(empty_every=1)), causes=("empty",))
     yield Fault(
         name="a fifth of the answers empty",
         make=lambda one: one.break_front(Front(empty_every=5)),

@@ -251,9 +251,7 @@ def test_a_canary_whose_probe_failed_is_not_listed(sqlite_store: Store) -> None:
     assert opened["data"]["changed_total"] == 11
 
 
-def test_a_canary_of_low_relevance_that_loses_its_chunk_has_changed_and_tells_where_it_was(
-    sqlite_store: Store,
-) -> None:
+def test_a_canary_of_low_relevance_that_loses_its_chunk_has_changed_and_tells_where_it_was(sqlite_store: Store) -> None:
     world = _defined(sqlite_store, QUALITY)
     low, lost = WELL[20:25], WELL[22:40]
 

@@ -84,9 +84,7 @@ def test_before_a_baseline_stands_half_of_the_first_coverage_gone_is_critical_in
     assert [alert["state"] for alert in world.alerts()] == ["resolved"]
 
 
-def test_a_coverage_of_nothing_from_the_very_first_run_is_critical_and_never_becomes_the_baseline(
-    world: World,
-) -> None:
+def test_a_coverage_of_nothing_from_the_very_first_run_is_critical_and_never_becomes_the_baseline(world: World) -> None:
     carry_out(world, 1, KEYS)
     assert [alert["state"] for alert in world.alerts()] == ["pending"]
     carry_out(world, 22, KEYS)

@@ -122,10 +122,7 @@ def short(one: Step) -> str:
 def test_the_class_of_a_rule_is_what_kind_of_fault_it_sees() -> None:
     outage = {kind for kind in RuleKind if class_of(kind) is IncidentClass.OUTAGE}
     assert outage == {RuleKind.PROBE_ERRORS, RuleKind.NO_DATA}
-    assert {kind for kind in RuleKind if class_of(kind) is IncidentClass.LATENCY} == {
-        RuleKind.LATENCY,
-        RuleKind.SLOWER,
-    }
+    assert {kind for kind in RuleKind if class_of(kind) is IncidentClass.LATENCY} == {RuleKind.LATENCY, RuleKind.SLOWER}
     assert class_of(RuleKind.REGRESSION) is class_of(RuleKind.EMBEDDING) is IncidentClass.QUALITY
 
 

@@ -208,10 +208,7 @@ def test_a_detector_that_warms_up_does_not_say_that_all_is_well() -> None:
 def test_a_named_canary_is_bad_when_it_is_degraded() -> None:
     facts = RunFacts(canaries={"billing": (Reason.MISSING, Reason.REGRESSED)})
     found = condition(CANARY, RUN, unknown=False, facts=facts)
-    assert (found.severity, found.reason) == (
-        "warning",
-        "canary 'billing' is degraded: missing, regressed (warning)",
-    )
+    assert (found.severity, found.reason) == ("warning", "canary 'billing' is degraded: missing, regressed (warning)")
     well = condition(CANARY, RUN, unknown=False, facts=RunFacts(canaries={"billing": ()}))
     assert (well.severity, well.good_beyond_margin) == (None, True)
 
@@ -247,10 +244,7 @@ def test_what_is_not_known_is_neither_bad_nor_good(rule: Rule) -> None:
 @pytest.mark.parametrize("rule", ALL, ids=lambda rule: str(rule.kind))
 def test_an_unknown_run_says_nothing_whatever_else_is_known(rule: Rule) -> None:
     facts = replace(
-        fell(0.5),
-        alarm=Alarm(open=True, good=False),
-        latencies={"p95": 9.0},
-        canaries={"billing": (Reason.MISSING,)},
+        fell(0.5), alarm=Alarm(open=True, good=False), latencies={"p95": 9.0}, canaries={"billing": (Reason.MISSING,)}
     )
     assert condition(rule, RUN, unknown=False, facts=facts).severity is not None
     found = condition(rule, RUN, unknown=True, facts=facts)
@@ -343,10 +337,7 @@ STOPPED = {"kind": "latency"}
     [
         (MEASURED, "rules[0]: must have a bound: warning or critical"),
         ({"kind": "drop", "critical": {"by": 0.05}}, "rules[0].measure: is missing; a drop rule watches one"),
-        (
-            {**MEASURED, "critical": {"below": 0.05}},
-            "rules[0].critical: must say by how much, for example {by: 0.05}",
-        ),
+        ({**MEASURED, "critical": {"below": 0.05}}, "rules[0].critical: must say by how much, for example {by: 0.05}"),
         (
             {**MEASURED, "critical": {"by": 0.05, "below": 0.5}},
             "rules[0].critical: must say by how much, for example {by: 0.05}",
@@ -378,10 +369,7 @@ STOPPED = {"kind": "latency"}
             "rules[0].critical: must have either 'below' or 'above'",
         ),
         ({"kind": "regression", "open": {"bad": 1, "of": 1}}, "rules[0].open: does not apply to a regression rule"),
-        (
-            {"kind": "regression", "critical": {"below": 0.5}},
-            "rules[0].critical: does not apply to a regression rule",
-        ),
+        ({"kind": "regression", "critical": {"below": 0.5}}, "rules[0].critical: does not apply to a regression rule"),
         ({"kind": "canary"}, "rules[0].canary: is missing; a canary rule is about one of them"),
         (
             {"kind": "canary", "canary": "billing", "critical": {"below": 0.5}},

@@ -45,11 +45,7 @@ AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
 KEYS = tuple("abcdefghij")
 PAGE = page([canary(key) for key in KEYS], rules=[AT_ONCE])
 WARNING = Member(
-    alert_id=1,
-    rule="threshold-coverage",
-    kind=RuleKind.THRESHOLD,
-    severity=Severity.WARNING,
-    state=AlertState.FIRING,
+    alert_id=1, rule="threshold-coverage", kind=RuleKind.THRESHOLD, severity=Severity.WARNING, state=AlertState.FIRING
 )
 DECLINED = Receipt(ok=False, http_status=404, error="http_4xx", untaken=True)
 

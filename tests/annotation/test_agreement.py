@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
 from app.annotation import domain
-from app.annotation.domain import (
-    FEWEST_ITEMS,
-    Level,
-    alpha_interval,
-    kappa_interval,
-    measure_agreement,
-)
+from app.annotation.domain import FEWEST_ITEMS, Level, alpha_interval, kappa_interval, measure_agreement
 
 Floats = NDArray[np.float64]
 NONE = math.nan

@@ -209,10 +209,7 @@ def test_it_is_made_for_thumbs_and_screen_readers(
 
 
 def test_without_scripts_it_is_a_form(chromium: Browser, desk: Desk) -> None:
-    with (
-        served(Site(world=desk.world).app()) as address,
-        opened(chromium, address, java_script_enabled=False) as tab,
-    ):
+    with served(Site(world=desk.world).app()) as address, opened(chromium, address, java_script_enabled=False) as tab:
         page = begin(tab, "Ann")
         for done in range(1, 4):
             page.get_by_role("button", name="Not relevant").click()

@@ -8,8 +8,7 @@ from app.annotation.domain import ConsensusState, is_disputed, is_overlap, reach
 
 
 @pytest.mark.parametrize(
-    ("grades", "grade"),
-    [((0, 0), 0), ((1, 2), 1), ((2, 3), 2), ((1, 2, 2), 2), ((1, 1, 2), 1), ((1, 1, 2, 2), 1)],
+    ("grades", "grade"), [((0, 0), 0), ((1, 2), 1), ((2, 3), 2), ((1, 2, 2), 2), ((1, 1, 2), 1), ((1, 1, 2, 2), 1)]
 )
 def test_consensus_is_the_median_with_halves_rounded_down(grades: tuple[int, ...], grade: int) -> None:
     found = reach_consensus(grades)

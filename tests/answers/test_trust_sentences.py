@@ -81,16 +81,8 @@ def test_what_to_do_next_follows_from_what_is_known(changes: dict[str, Any], ste
 @pytest.mark.parametrize(
     ("low", "high", "said"),
     [
-        (
-            0.1,
-            0.35,
-            "long answers: padded with true sentences, the same answers get YES more often",
-        ),
-        (
-            -0.35,
-            -0.1,
-            "short answers: padded with true sentences, the same answers get YES less often",
-        ),
+        (0.1, 0.35, "long answers: padded with true sentences, the same answers get YES more often"),
+        (-0.35, -0.1, "short answers: padded with true sentences, the same answers get YES less often"),
     ],
 )
 def test_a_judge_that_prefers_some_length_is_called_so(low: float, high: float, said: str) -> None:

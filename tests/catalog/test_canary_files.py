@@ -420,10 +420,7 @@ def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path: Path, monkeypat
 
 def test_a_text_from_the_network_cannot_read_files_of_the_server() -> None:
     refused = "names a file of this server; only canary files on its own disk may"
-    assert problems(SECRET_FILES) == [
-        f"{HEADER}: {refused}",
-        f"a.yaml:13: hooks[0].secret_file: {refused}",
-    ]
+    assert problems(SECRET_FILES) == [f"{HEADER}: {refused}", f"a.yaml:13: hooks[0].secret_file: {refused}"]
 
 
 def test_a_wrong_secret_from_a_file_is_told_at_the_key_that_names_the_file_and_not_quoted() -> None:

@@ -236,10 +236,7 @@ def test_a_request_that_says_nothing_posts_query_and_k() -> None:
         ({"request": {"headers": {"Host": "x"}}}, "request.headers.Host: is set by Coalmine and cannot be changed"),
         ({"request": {"headers": {"Expect": "x"}}}, "request.headers.Expect: is set by Coalmine and cannot be changed"),
         ({"request": {"headers": {"a b": "x"}}}, "request.headers.a b: is not the name of a header"),
-        (
-            {"request": {"headers": {"A": "x\r\nB: y"}}},
-            "request.headers.A: must be one line of Latin-1 characters",
-        ),
+        ({"request": {"headers": {"A": "x\r\nB: y"}}}, "request.headers.A: must be one line of Latin-1 characters"),
         (
             {"request": {"headers": {"A": "x", "a": "y"}}},
             "request.headers.a: is given twice; upper and lower case are the same header",
@@ -256,14 +253,8 @@ def test_a_request_that_says_nothing_posts_query_and_k() -> None:
             {"response": {"hits": "a", "id": "header:x"}},
             "response.id: must be a path in the body; only index_version can come from a header",
         ),
-        (
-            {"response": {"hits": "a", "score": "s"}},
-            "response: must map id or text, or hits cannot be told apart",
-        ),
-        (
-            {"response": {"hits": "a", "document": "d"}},
-            "response: must map id or text, or hits cannot be told apart",
-        ),
+        ({"response": {"hits": "a", "score": "s"}}, "response: must map id or text, or hits cannot be told apart"),
+        ({"response": {"hits": "a", "document": "d"}}, "response: must map id or text, or hits cannot be told apart"),
         (
             {"scorer": {"kind": "renark"}},
             "scorer.kind: must be one of score, judged, embedding, rerank, not 'renark'; did you mean 'rerank'?",
@@ -450,14 +441,8 @@ def test_a_wrong_rule_is_refused_in_words() -> None:
             "rules[1].key: the rule key 'threshold-coverage' is used twice in this check",
         ),
         ([threshold(key="no_data")], "rules[0].key: 'no_data' is the key of a rule every check has"),
-        (
-            [threshold(measure="R@7")],
-            "rules[0].measure: R@7 is not computed; add 7 to the cutoffs of the check",
-        ),
-        (
-            [threshold(measure="NDCG@20")],
-            "rules[0].measure: NDCG@20 is undefined; it needs a fetch_k of at least 20",
-        ),
+        ([threshold(measure="R@7")], "rules[0].measure: R@7 is not computed; add 7 to the cutoffs of the check"),
+        ([threshold(measure="NDCG@20")], "rules[0].measure: NDCG@20 is undefined; it needs a fetch_k of at least 20"),
     ]:
         assert complaints(CheckDocument, check(rules=rules)) == [told], rules
 

@@ -80,9 +80,7 @@ def test_scopes_include_others_and_that_of_annotators_none() -> None:
         keys.require(keys.Identity(name="ci", scope=write), admin)
 
 
-def test_a_use_is_noted_now_and_then_and_never_stands_in_the_way(
-    databases: Databases,
-) -> None:
+def test_a_use_is_noted_now_and_then_and_never_stands_in_the_way(databases: Databases) -> None:
     url = databases.sqlite()
     store, other = Store(url, busy_milliseconds=10), Store(url)
     key = keys.create_key(store, name="ci", scope=Scope.READ, now=START)

@@ -99,11 +99,7 @@ def _variables(store: Store) -> dict[str, str]:
     )
     vault = Vault(FIRST_KEY)
     header, secret = vault.decrypt(retriever.secrets), vault.decrypt(hook.secrets)
-    return {
-        "URL": retriever.body["url"],
-        "TOKEN": header["request.headers.authorization"],
-        "SECRET": secret["secret"],
-    }
+    return {"URL": retriever.body["url"], "TOKEN": header["request.headers.authorization"], "SECRET": secret["secret"]}
 
 
 def _revisions(store: Store) -> dict[tuple[str, str], int]:

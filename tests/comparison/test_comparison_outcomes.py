@@ -303,10 +303,7 @@ def test_exchanging_the_sides_exchanges_the_verdict(both: list[tuple[list[float]
             assert one.corrected_p <= 0.05
 
 
-_EQUALS = {
-    "noisy": NoisyRetriever(canaries=30),
-    "nearly steady": NoisyRetriever(canaries=30, grades=(1,), noise=0.05),
-}
+_EQUALS = {"noisy": NoisyRetriever(canaries=30), "nearly steady": NoisyRetriever(canaries=30, grades=(1,), noise=0.05)}
 _PAIRS = 200
 
 

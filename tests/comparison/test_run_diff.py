@@ -62,11 +62,7 @@ def items(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def side(verdicts: list[Verdict], ndcg: list[float], rankings: list[int | None], **more: Any) -> RunSide:
     keys = more.get("keys", [f"k{place}" for place in range(len(verdicts))])
     return RunSide(
-        keys=keys,
-        queries=more.get("queries", keys),
-        verdicts=verdicts,
-        rankings=rankings,
-        scores=np.array(ndcg),
+        keys=keys, queries=more.get("queries", keys), verdicts=verdicts, rankings=rankings, scores=np.array(ndcg)
     )
 
 

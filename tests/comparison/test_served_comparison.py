@@ -53,11 +53,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparisons]:
 
 @pytest.mark.parametrize(
     ("a", "b", "verdict"),
-    [
-        ("bm25", "characters", "better"),
-        ("characters", "bm25", "worse"),
-        ("bm25", "words", "no_difference_shown"),
-    ],
+    [("bm25", "characters", "better"), ("characters", "bm25", "worse"), ("bm25", "words", "no_difference_shown")],
 )
 def test_page_api_and_command_give_the_same_verdict(service: Comparisons, a: str, b: str, verdict: str) -> None:
     found = service.compare(a, b)

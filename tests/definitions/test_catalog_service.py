@@ -245,10 +245,7 @@ def test_hashes_do_not_depend_on_order_place_or_defaults_written_out(store: Stor
     assert (
         references.load_definition(store, "check", CHECK).hash,
         references.load_canary(store, "suite", "ant").hash,
-    ) == (
-        check,
-        ant,
-    )
+    ) == (check, ant)
 
 
 def test_a_suite_is_frozen_once_for_each_revision(world: World) -> None:

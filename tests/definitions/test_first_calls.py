@@ -254,8 +254,5 @@ def test_an_import_reads_documents_as_documents_and_the_split_it_is_told(service
     assert [(chunk["id"], chunk["document"]) for chunk in read["expected_chunks"]] == [(None, "d1")]
     missing = service.client.post(path.replace("split=test", "split=train"), json={"files": files})
     assert missing.json()["errors"] == [
-        {
-            "path": "split",
-            "message": "there is no qrels/train.tsv; there are: data/qrels/test.tsv, data/qrels/dev.tsv",
-        }
+        {"path": "split", "message": "there is no qrels/train.tsv; there are: data/qrels/test.tsv, data/qrels/dev.tsv"}
     ]

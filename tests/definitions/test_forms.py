@@ -107,11 +107,7 @@ def test_what_is_wrong_with_a_form_is_said_by_the_labels_on_the_page(pages: Site
             "/suites/suite/add",
             {"query": "", "key": "a", "min_relevance_score": "80 %", "floors": "MRR: x", "do": "save"},
             "Not saved:",
-            {
-                "Query": "",
-                "Minimum relevance": "write 0.8 for 80 %",
-                "Floors of measures, MRR": "",
-            },
+            {"Query": "", "Minimum relevance": "write 0.8 for 80 %", "Floors of measures, MRR": ""},
         ),
         ("/suites/suite/add", {"query": "?", "key": "-a b", "do": "save"}, "Not saved:", {"Key": "; try 'a-b'"}),
         (
@@ -130,12 +126,7 @@ def test_what_is_wrong_with_a_form_is_said_by_the_labels_on_the_page(pages: Site
             "/new-retriever",
             {**TAKES, "slug": "", "url": "x", "timeout": "x", "auth.kind": "bearer", "do": "save"},
             "This cannot be used yet:",
-            {
-                "Name": "digits and hyphens, not empty",
-                "URL": "",
-                "Token": "must not be empty",
-                "Timeout": "",
-            },
+            {"Name": "digits and hyphens, not empty", "URL": "", "Token": "must not be empty", "Timeout": ""},
         ),
         (
             "/new-retriever",

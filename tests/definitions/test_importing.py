@@ -131,10 +131,7 @@ def test_a_measure_just_below_its_floor_is_shown_with_digits_that_differ() -> No
         "top_score": 0.79996,
         "min_relevance_score": 0.8,
     }
-    assert why_degraded(result) == [
-        "R@5 0.6667 is below its floor 0.667",
-        "relevance 0.79996 is below its minimum 0.8",
-    ]
+    assert why_degraded(result) == ["R@5 0.6667 is below its floor 0.667", "relevance 0.79996 is below its minimum 0.8"]
 
 
 def test_a_hundred_thousand_judgments_are_imported_at_once(tmp_path: Path) -> None:

@@ -107,9 +107,5 @@ def test_a_change_waits_for_the_one_it_could_be_overtaken_by(postgresql_store: S
         )
 
     with pytest.raises(ConflictError):
-        overtaken(
-            store,
-            meanwhile,
-            lambda: definitions.put(store, vault, changed, now=START, revision=revision),
-        )
+        overtaken(store, meanwhile, lambda: definitions.put(store, vault, changed, now=START, revision=revision))
     assert stored(store) == (ELSEWHERE, {"auth.token": "other"})

@@ -102,13 +102,7 @@ def _drift(world: World, first: int, last: int, now: Sequence[Ranking]) -> Store
             return state.first_run if plan.still_holds(state, ranking_ids[position], position) else None
 
         return detectors.drift_of(
-            connection,
-            claimed.check_id,
-            plan.inputs,
-            ranking_ids,
-            held_since,
-            first_run=first,
-            last_run=last,
+            connection, claimed.check_id, plan.inputs, ranking_ids, held_since, first_run=first, last_run=last
         )
 
 

@@ -186,10 +186,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     ),
     "meta lists nothing": (written(lambda _, found: found.update(meta=meta_of())), "lists no traces"),
     "objects": (written(lambda _, found: found.update(meta=np.array([{}], dtype=object))), "Python objects"),
-    "a key twice": (
-        written(lambda entry, found: found.update(meta=meta_of(entry, entry))),
-        "a key twice",
-    ),
+    "a key twice": (written(lambda entry, found: found.update(meta=meta_of(entry, entry))), "a key twice"),
     "no key": (written(lambda entry, _: entry.pop("key")), "has no key"),
     "n is no number": (written(lambda entry, _: entry.update(n="many")), "`n` is to be a whole number"),
     "n is true": (written(lambda entry, _: entry.update(n=True)), "`n` is to be a whole number"),

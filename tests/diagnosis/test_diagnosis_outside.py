@@ -56,8 +56,7 @@ def test_no_retrieved_text_leaves_with_a_diagnosis(service: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
-    [{"accept": "some"}, {"accept": ["x"]}, {"accept": ["9" * 19]}, {"accept": ["7"]}, {"accepted": "all"}, []],
+    "body", [{"accept": "some"}, {"accept": ["x"]}, {"accept": ["9" * 19]}, {"accept": ["7"]}, {"accepted": "all"}, []]
 )
 def test_what_names_no_proposal_is_refused(service: Api, body: Any) -> None:
     answer = service.client.post("/v1/checks/docs/reanchors", json=body)

@@ -12,15 +12,7 @@ from app.main import apply_canaries
 from tests.support.living import Receiver, coalmine, serving, until
 
 CANARIES = Path(__file__).parents[2] / "canaries"
-_KEYS = (
-    "agent-hardware",
-    "daylight-saving",
-    "splunk",
-    "github",
-    "oauth2-setup",
-    "glossary",
-    "slow-query",
-)
+_KEYS = ("agent-hardware", "daylight-saving", "splunk", "github", "oauth2-setup", "glossary", "slow-query")
 SECRET = "whsec_c3RvcnktdGVsbGVyLXNlY3JldC0wMTIzNDU2Nzg5"
 CHECK = "/v1/checks/dataforge-docs"
 

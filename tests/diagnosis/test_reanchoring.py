@@ -430,14 +430,7 @@ def test_a_patch_of_thousands_of_canaries_can_be_applied(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "chunks",
-    [
-        "[&same x]\n  - {key: b, query: q, expected_chunks: [*same]}",
-        "['${NAME:-x}']",
-        "[y]",
-        "{x: y}",
-        "[x",
-    ],
+    "chunks", ["[&same x]\n  - {key: b, query: q, expected_chunks: [*same]}", "['${NAME:-x}']", "[y]", "{x: y}", "[x"]
 )
 def test_what_does_not_stand_in_the_file_in_so_many_words_gets_no_patch(chunks: str) -> None:
     text = f"suite: s\ncanaries:\n  - key: a\n    query: q\n    expected_chunks: {chunks}\n"

@@ -114,9 +114,7 @@ def test_a_promotion_is_green_only_with_all_gates_passed_and_no_critical_alert()
     assert 'class="badge critical"' in badge_of({**passed, "state": "stopped", "critical_alerts": [{"check": "docs"}]})
 
 
-def test_a_promotion_names_the_open_critical_alerts_of_its_checks_and_the_gates_that_did_not_pass(
-    service: Api,
-) -> None:
+def test_a_promotion_names_the_open_critical_alerts_of_its_checks_and_the_gates_that_did_not_pass(service: Api) -> None:
     for gate in ("offline", "judge", "exposure"):
         service.client.post("/promotions/hybrid/waive", data={"gate": gate, "reason": "no time"})
     text = text_of(service, "/promotions/hybrid")

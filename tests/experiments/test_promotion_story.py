@@ -19,11 +19,7 @@ def test_hybrid_wins_offline_loses_live_and_its_promotion_is_stopped(story: Stor
     claimed = {one["measure"] for one in story.comparison["primary"] if one["winner"] == "b"}
     assert {"MRR@10", "NDCG@10"} <= claimed
     assert (story.experiment["state"], story.experiment["winner"]) == (ExperimentState.WINNER, "vector")
-    assert [gate.result for gate in story.promotion["gates"]] == [
-        GateResult.PASS,
-        GateResult.WAIVED,
-        GateResult.FAIL,
-    ]
+    assert [gate.result for gate in story.promotion["gates"]] == [GateResult.PASS, GateResult.WAIVED, GateResult.FAIL]
     assert story.promotion["state"] is PromotionState.STOPPED
     reason = story.promotion["reason"]
     assert reason.startswith("stopped by exposure, though offline passed: after ")

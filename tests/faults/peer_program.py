@@ -90,10 +90,7 @@ class PeerProgram:
     def _hits(self, query: str) -> bytes:
         first = "another" if self._mode.get("miss") else f"doc-{query}"
         text = f"{self._serial:08} " + "x" * int(self._mode.get("pad", 0))
-        hits = [
-            {"id": first, "score": 0.9, "text": ""},
-            {"id": f"serial-{self._serial}", "score": 0.5, "text": text},
-        ]
+        hits = [{"id": first, "score": 0.9, "text": ""}, {"id": f"serial-{self._serial}", "score": 0.5, "text": text}]
         return json.dumps({"hits": hits}).encode()
 
 

@@ -342,11 +342,7 @@ def test_pagerduty_takes_every_event() -> None:
 
 def test_pagerduty_hears_of_one_alert_under_one_key() -> None:
     events = [written(HookKind.PAGERDUTY, notice(kind)) for kind in (*TYPES, "alert.acknowledged")]
-    assert [event["event_action"] for event in events] == [
-        *["trigger"] * 4,
-        "resolve",
-        "acknowledge",
-    ]
+    assert [event["event_action"] for event in events] == [*["trigger"] * 4, "resolve", "acknowledge"]
     assert {event["dedup_key"] for event in events} == {"coalmine/docs/quality"}
     assert events[4].keys() == {"event_action", "dedup_key"}
 
@@ -368,12 +364,7 @@ def test_alertmanager_labels_never_change_while_an_alert_is_open() -> None:
     told.append(written(HookKind.ALERTMANAGER, notice(severity="warning", suite="other", retriever="other")))
     labels = {json.dumps(alerts[0]["labels"]) for alerts in told}
     assert [json.loads(one) for one in labels] == [
-        {
-            "alertname": "CoalmineQuality",
-            "service": "coalmine",
-            "check": "docs",
-            "dedupe_key": "coalmine/docs/quality",
-        }
+        {"alertname": "CoalmineQuality", "service": "coalmine", "check": "docs", "dedupe_key": "coalmine/docs/quality"}
     ]
     assert told[-1][0]["annotations"]["severity"] == "warning"
 
@@ -437,11 +428,7 @@ def test_an_email_has_our_headers_and_tags_and_no_others(text: str) -> None:
     assert attacked.keys() == plain.keys()
     assert (attacked["To"], attacked["From"]) == (plain["To"], plain["From"])
     assert len(attacked["Subject"]) <= 200
-    assert [part.get_content_type() for part in attacked.walk()] == [
-        "multipart/alternative",
-        "text/plain",
-        "text/html",
-    ]
+    assert [part.get_content_type() for part in attacked.walk()] == ["multipart/alternative", "text/plain", "text/html"]
     page = _Page()
     page.feed(attacked.get_body(("html",)).get_content())
     ours = {"html", "body", "h1", "p", "table", "tr", "td", "ul", "li", "a"}

@@ -434,10 +434,7 @@ def test_apprise_is_kept_from_other_addresses_wherever_it_is_led() -> None:
     with peer(reply(status=302, headers={"location": "http://127.0.0.2:1/"})) as server:
         receipt = apprise(f"json://127.0.0.1:{server.port}/in")
         assert server.connections == 1
-    assert (receipt.error, receipt.detail) == (
-        HookError.BLOCKED,
-        "not allowed to connect: loopback address 127.0.0.2",
-    )
+    assert (receipt.error, receipt.detail) == (HookError.BLOCKED, "not allowed to connect: loopback address 127.0.0.2")
 
 
 def _looked(guard: Guard, event: str, *arguments: Any) -> str | None:

@@ -242,16 +242,8 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/v1/checks/{slug}/rescorings"): (READ, "/v1/checks/docs/rescorings", None),
     ("GET", "/v1/rescorings/{rescoring_id}"): (READ, "/v1/rescorings/1", None),
     ("GET", "/v1/checks/{slug}/canaries/{key}/history"): (READ, "/v1/checks/docs/canaries/oauth/history", None),
-    ("GET", "/v1/checks/{slug}/canaries/{key}/diagnosis"): (
-        READ,
-        "/v1/checks/docs/canaries/oauth/diagnosis",
-        None,
-    ),
-    ("POST", "/v1/checks/{slug}/canaries/{key}/diagnosis"): (
-        WRITE,
-        "/v1/checks/lost/canaries/oauth/diagnosis",
-        None,
-    ),
+    ("GET", "/v1/checks/{slug}/canaries/{key}/diagnosis"): (READ, "/v1/checks/docs/canaries/oauth/diagnosis", None),
+    ("POST", "/v1/checks/{slug}/canaries/{key}/diagnosis"): (WRITE, "/v1/checks/lost/canaries/oauth/diagnosis", None),
     ("GET", "/v1/checks/{slug}/reanchors"): (READ, "/v1/checks/docs/reanchors", None),
     ("POST", "/v1/checks/{slug}/reanchors"): (WRITE, "/v1/checks/docs/reanchors", {"accept": "all"}),
     ("GET", "/v1/alerts"): (READ, "/v1/alerts", None),

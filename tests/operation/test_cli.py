@@ -270,14 +270,7 @@ def test_apply_shows_its_plan_and_does_nothing_twice(canaries: Path, tmp_path: P
     assert run("migrate", *store).exit_code == 0
     planned = run("diff", canaries, *store).stdout.splitlines()
     applied = run("apply", canaries, *store).stdout.splitlines()
-    plan = [
-        "+ suite small",
-        "+ canary small/a",
-        "+ canary small/b",
-        "+ retriever there",
-        "+ hook ops",
-        "+ check watch",
-    ]
+    plan = ["+ suite small", "+ canary small/a", "+ canary small/b", "+ retriever there", "+ hook ops", "+ check watch"]
     assert planned == [*plan, "6 to be created."]
     assert applied == [*plan, "6 created."]
     assert run("apply", canaries, *store).stdout == "Nothing to do: what is in force is what the files say.\n"

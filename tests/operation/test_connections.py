@@ -88,12 +88,7 @@ def _closed(connection: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize(
-    "sent",
-    [
-        b"",
-        b"GET / HTTP/1.1\r\nhost: x\r\n",
-        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nhalf",
-    ],
+    "sent", [b"", b"GET / HTTP/1.1\r\nhost: x\r\n", b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nhalf"]
 )
 def test_a_request_that_does_not_come_whole_is_not_waited_for(sent: bytes) -> None:
     with _served(1_000, header_seconds=0.2, body_seconds=0.2) as port, closing(_connected(port, sent)) as connection:

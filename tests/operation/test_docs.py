@@ -24,10 +24,7 @@ NOT_RUN: Mapping[tuple[str, str], str] = {
         "make run     # the service and a demo retriever, on http://127.0.0.1:8000",
     ): "installs with pip; `make test` is what runs this, and what `make run` starts is started here",
     ("docs/operations.md", "deploy/compose/make-secrets"): "no container engine runs here; see test_container",
-    (
-        "docs/scale.md",
-        "docker compose up --build --detach --wait --scale worker=3",
-    ): "the same",
+    ("docs/scale.md", "docker compose up --build --detach --wait --scale worker=3"): "the same",
     (
         "docs/operations.md",
         'pg_dump --format=custom --no-owner --file=coalmine.dump "$COALMINE_DATABASE_URL"',

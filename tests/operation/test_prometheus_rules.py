@@ -186,10 +186,7 @@ def test_there_is_no_worker_where_nobody_works_and_work_is_left_undone(tmp_path:
         ([nobody, interval, fresh], {"30m": []}),  # somebody works where Prometheus does not look
         ([nobody], {"30m": []}),  # and there is nothing to do
         ([somebody, series("coalmine_worker_up", "0x60", ["b"]), interval, ran, waiting], {"30m": []}),
-        (
-            [series("coalmine_worker_up", "0x20 1x30"), waiting],
-            {"18m": [firing(alert, OF_JOB)], "22m": []},
-        ),
+        ([series("coalmine_worker_up", "0x20 1x30"), waiting], {"18m": [firing(alert, OF_JOB)], "22m": []}),
     )
 
 

@@ -27,10 +27,7 @@ def test_the_row_of_a_definition_is_locked_by_one_function_for_each_strength() -
         if isinstance(node, ast.FunctionDef | ast.Assign) and "definitions.c.id" in (text := ast.unparse(node))
         for lock in re.findall(r"select\(definitions\.c\.id\).*with_for_update\((.*?)\)", text, re.DOTALL)
     ]
-    assert sorted(locks) == [
-        ("catalog/store.py", ""),
-        ("catalog/store.py", "key_share=True"),
-    ]
+    assert sorted(locks) == [("catalog/store.py", ""), ("catalog/store.py", "key_share=True")]
 
 
 def test_every_cause_has_its_words_in_one_table() -> None:

@@ -47,12 +47,7 @@ def test_scores_that_jitter_write_nothing_and_are_shown_as_they_were(world: Worl
 
 
 def test_a_score_that_moved_by_more_is_news(sqlite_store: Store) -> None:
-    moves = {
-        "first": (0.9019, 0.8),
-        "second": (0.9, 0.7981),
-        "gone": (0.9, None),
-        "first-gone": (None, 0.8),
-    }
+    moves = {"first": (0.9019, 0.8), "second": (0.9, 0.7981), "gone": (0.9, None), "first-gone": (None, 0.8)}
     world = World(store=sqlite_store)
     world.apply(page([canary(key) for key in moves]))
     for key in moves:

@@ -102,11 +102,7 @@ def test_a_run_that_failed_and_one_that_is_unknown_lie_in_gaps(world: World) -> 
     world.probe.all_answer()
     world.run()
     found = _series(world)
-    assert [(point.first_run, point.unknown) for point in found["points"]] == [
-        ("1", False),
-        ("2", True),
-        ("4", False),
-    ]
+    assert [(point.first_run, point.unknown) for point in found["points"]] == [("1", False), ("2", True), ("4", False)]
     (gap,) = found["gaps"]
     assert (gap["why"], gap["runs"], gap["first_run"], gap["last_run"]) == ("not_measured", 2, "2", "3")
     assert (gap["from"], gap["to"]) == (found["points"][0].at, found["points"][2].at)

@@ -334,10 +334,7 @@ def test_openmetrics_carries_run_ids_as_exemplars(service: Api) -> None:
         for family in openmetrics_families(answer.text)  # type: ignore[no-untyped-call] # this one has no types
         if family.type == HISTOGRAM
     }
-    assert exemplars == {
-        "coalmine_run_duration_seconds": {run["id"]},
-        "coalmine_probe_duration_seconds": {run["id"]},
-    }
+    assert exemplars == {"coalmine_run_duration_seconds": {run["id"]}, "coalmine_probe_duration_seconds": {run["id"]}}
     plain = service.client.get("/metrics", headers={**bearer(TOKEN), "accept": "text/plain"})
     assert plain.headers["content-type"].startswith("text/plain")
     assert "run_id" not in plain.text

@@ -92,8 +92,7 @@ def _probe() -> RetrieverProbe:
 
 
 @pytest.mark.parametrize(
-    ("concurrency", "rate", "count"),
-    [(2, 10, 8), pytest.param(1, 5, 8, marks=pytest.mark.systems)],
+    ("concurrency", "rate", "count"), [(2, 10, 8), pytest.param(1, 5, 8, marks=pytest.mark.systems)]
 )
 def test_four_runs_of_one_retriever_keep_its_limits_together(concurrency: int, rate: int, count: int) -> None:
     busy = Busy(0.12)

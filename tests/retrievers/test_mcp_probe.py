@@ -150,12 +150,7 @@ def test_empty_result_is_an_answer() -> None:
             None,
             "the tool answered that it failed: “index is loading”",
         ),
-        (
-            Refusal(code=-32602),
-            Outcome.REFUSED,
-            None,
-            "the server answered with the error -32602 (invalid params)",
-        ),
+        (Refusal(code=-32602), Outcome.REFUSED, None, "the server answered with the error -32602 (invalid params)"),
         (Refusal(code=-1, status=400), Outcome.REFUSED, None, "the server answered with the error -1"),
         (refused(None, -32600), Outcome.REFUSED, None, "the server answered with the error -32600 (invalid request)"),
         (refused([], -1), Outcome.MALFORMED, 200, "the answer is not MCP's"),

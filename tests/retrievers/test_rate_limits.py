@@ -73,10 +73,7 @@ MEASURED = {(Outcome.OK, 200)}
 # --- measured all the same -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("status", "header"),
-    [(429, "seconds"), (429, "date"), (429, None), (503, "seconds")],
-)
+@pytest.mark.parametrize(("status", "header"), [(429, "seconds"), (429, "date"), (429, None), (503, "seconds")])
 def test_what_is_refused_is_sent_again_and_measured(status: int, header: str | None) -> None:
     limited = Limited(per_second=10, burst=5, status=status, header=header)
     with peer(limited) as server:
@@ -265,11 +262,7 @@ def test_a_peer_that_was_given_up_is_asked_again_by_the_next_run() -> None:
 
 def _mcp(server_url: str, **changes: Any) -> Retriever:
     return _retriever(
-        server_url,
-        dialect=Dialect.MCP,
-        tool="search",
-        response=ResponseMapping(hits="result", id="id"),
-        **changes,
+        server_url, dialect=Dialect.MCP, tool="search", response=ResponseMapping(hits="result", id="id"), **changes
     )
 
 

@@ -250,19 +250,13 @@ def test_a_wrong_template_is_told_at_its_place() -> None:
             {"url": "http://{{ tenant }}.test/", "options": {"tenant": "a"}},
             "url: must not hold a placeholder in the host: where a request goes is never part of the question",
         ),
-        (
-            {"url": "http://a.test/{{ tenant }}"},
-            "url: unknown placeholder '{{ tenant }}'; known are: query, k",
-        ),
+        ({"url": "http://a.test/{{ tenant }}"}, "url: unknown placeholder '{{ tenant }}'; known are: query, k"),
         (
             {"url": "http://a.test/{{ vector }}", "embedding": EMBEDDING},
             "url: must not hold {{ vector }}: a vector is too long for an address",
         ),
         ({"url": "http://a.test/{{ query"}, "url: has a '{{' that begins no placeholder; write {{ query }} or {{ k }}"),
-        (
-            {"request": {"json": {"v": "{{ vector }}"}}},
-            f"embedding: is missing; the request {NEEDS_VECTORS}",
-        ),
+        ({"request": {"json": {"v": "{{ vector }}"}}}, f"embedding: is missing; the request {NEEDS_VECTORS}"),
         (
             {"request": {"json": {"{{ query }}": "{{ query }}"}}},
             "request.json.{{ query }}: has a placeholder in its name; they may stand in values only",
@@ -322,10 +316,7 @@ def test_a_database_is_asked_by_one_statement_in_which_options_are_names() -> No
 def test_what_no_database_can_be_asked_is_told() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"url": "http://db.test/"}, "url: must be an address that begins with postgresql:// and names a host"),
-        (
-            {"auth": None},
-            "auth: is missing: a database needs {user: ..., password: ...} of a role that may only read",
-        ),
+        ({"auth": None}, "auth: is missing: a database needs {user: ..., password: ...} of a role that may only read"),
         (
             {"url": "postgresql://u:p@db.test/rag"},
             "url: must not hold a user name or password; addresses are shown, headers and secrets are not",
@@ -353,10 +344,7 @@ def test_what_no_database_can_be_asked_is_told() -> None:
         ),
         ({"request": {"sql": None}}, "request.sql: is missing; say a SELECT with :query"),
         ({"request": {"json": {"a": "b"}}}, "request.json: belongs to presets that speak HTTP"),
-        (
-            {"auth": {"kind": "bearer", "token": "t"}},
-            "auth.kind: of a database must be basic: its user and password",
-        ),
+        ({"auth": {"kind": "bearer", "token": "t"}}, "auth.kind: of a database must be basic: its user and password"),
     ]
     for changes, problem in cases:
         assert problem in told(**SQL | changes), changes
@@ -521,7 +509,7 @@ def test_an_embedder_becomes_the_domain_value() -> None:
     embedder = (
         read(
             embedding=EMBEDDING
-            | {"dimensions": 256, "batch": 8, "timeout": "2s", "auth": {"key": "k"}, "canaries": canaries},
+            | {"dimensions": 256, "batch": 8, "timeout": "2s", "auth": {"key": "k"}, "canaries": canaries}
         )
         .to_domain()
         .embedder

@@ -156,11 +156,7 @@ def test_vector_is_bound_for_the_statement_to_cast(server: Database) -> None:
             Outcome.MALFORMED,
             "the rows hold a value that cannot be written as JSON",
         ),
-        (
-            "DECLARE c CURSOR FOR SELECT 1 WHERE '' <> :query",
-            Outcome.MALFORMED,
-            "the statement gives no rows",
-        ),
+        ("DECLARE c CURSOR FOR SELECT 1 WHERE '' <> :query", Outcome.MALFORMED, "the statement gives no rows"),
     ],
 )
 def test_every_failure_has_its_outcome_and_quotes_nothing(

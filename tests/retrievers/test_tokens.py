@@ -329,18 +329,8 @@ def failure(answer: Reply | Callable[[Seen], Reply], policy: AddressPolicy = ANY
             "the token endpoint gave a token of another type than bearer",
         ),
         (granted("wis\r\ndom"), Outcome.MALFORMED, None, "the token endpoint gave a token that cannot be sent"),
-        (
-            SILENCE,
-            Outcome.UNREACHABLE,
-            None,
-            "the token endpoint: the connection was closed without an answer",
-        ),
-        (
-            reply(bytes(200_000)),
-            Outcome.OVERSIZE,
-            200,
-            "the token endpoint: the answer is larger than 100,000 bytes",
-        ),
+        (SILENCE, Outcome.UNREACHABLE, None, "the token endpoint: the connection was closed without an answer"),
+        (reply(bytes(200_000)), Outcome.OVERSIZE, 200, "the token endpoint: the answer is larger than 100,000 bytes"),
     ],
 )
 def test_refusal_is_told_in_words_without_secret_or_body(

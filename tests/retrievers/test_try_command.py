@@ -124,11 +124,7 @@ def test_a_hostile_service_moves_no_cursor_and_paints_nothing() -> None:
     trial["response"]["body"] = evil
     (suggested,) = trial["suggestions"]
     suggested |= {"reasons": {evil: evil}, "yaml": f"response:\n  hits: a  b\n  {evil}\n"}
-    ok = {
-        **trial,
-        "outcome": "ok",
-        "hits": [{**dict.fromkeys(("id", "document", "updated", "text"), evil), "rank": 1}],
-    }
+    ok = {**trial, "outcome": "ok", "hits": [{**dict.fromkeys(("id", "document", "updated", "text"), evil), "rank": 1}]}
     ok["hits"][0] |= {"score": 0.5, "relevance": None}
     ok |= {"returned": 1, "top_score": 0.5, "scorer": {"kind": evil}}
     for answer in (trial, ok):

@@ -160,13 +160,7 @@ def test_a_worker_goes_on_when_its_clock_is_set_forward_and_back(
     world.apply(page([canary("ant")], schedule={"every": "10s"}))
     clock, registry = SetClock(), CollectorRegistry()
     engine = Engine(
-        store=world.store,
-        vault=world.vault,
-        probe=world.probe,
-        send=world.send,
-        links=LINKS,
-        owner="it",
-        clock=clock,
+        store=world.store, vault=world.vault, probe=world.probe, send=world.send, links=LINKS, owner="it", clock=clock
     )
     worker = Worker(engine, metrics.ProcessMetrics(registry), metrics.Snapshot())
 

@@ -168,10 +168,7 @@ def test_an_order_that_is_worse_by_more_than_chance_is_a_warning() -> None:
 def test_a_regression_rule_is_judged_by_a_saved_report_too() -> None:
     saved = report(FakeProbe(), {"kind": "regression"})
     verdict, reasons = said(report(lost("c3"), {"kind": "regression"}, before=saved))
-    assert (verdict, reasons) == (
-        "degraded",
-        ["1 canary lost since the baseline, and when asked again: c3 (critical)"],
-    )
+    assert (verdict, reasons) == ("degraded", ["1 canary lost since the baseline, and when asked again: c3 (critical)"])
 
 
 def test_a_saved_report_that_measured_nothing_is_no_baseline() -> None:

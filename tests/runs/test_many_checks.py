@@ -86,9 +86,7 @@ def _look_costs(store: Store, checks: int) -> tuple[list[int], dict[str, int]]:
     return costs, count
 
 
-def test_a_look_at_due_checks_costs_as_many_statements_for_few_as_for_many(
-    sqlite_stores: Callable[[], Store],
-) -> None:
+def test_a_look_at_due_checks_costs_as_many_statements_for_few_as_for_many(sqlite_stores: Callable[[], Store]) -> None:
     (few, _), (many, follow) = _look_costs(sqlite_stores(), FEW), _look_costs(sqlite_stores(), MANY)
     assert few == many
     nothing, nothing_written, _, all_written = many

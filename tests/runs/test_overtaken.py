@@ -186,9 +186,7 @@ def test_of_two_that_make_the_same_at_once_the_second_hears_of_the_first(postgre
 
     with pytest.raises(ConflictError):
         overtaken(
-            store,
-            make,
-            lambda: definitions.put(store, vault, hook("https://second.test/"), now=START, only_new=True),
+            store, make, lambda: definitions.put(store, vault, hook("https://second.test/"), now=START, only_new=True)
         )
     assert references.load_definition(store, "hook", "chat").body["url"] == "https://first.test/"
 
@@ -201,11 +199,7 @@ def test_of_two_that_make_a_suite_at_once_the_second_hears_of_the_first(postgres
         catalog.save_definition(connection, "suite", "mine", content, managed_by=API, source=None, now=to_us(START))
 
     with pytest.raises(ConflictError):
-        overtaken(
-            store,
-            make,
-            lambda: suites.put_suite(store, SuiteDocument(slug="mine"), now=START, only_new=True),
-        )
+        overtaken(store, make, lambda: suites.put_suite(store, SuiteDocument(slug="mine"), now=START, only_new=True))
 
 
 @pytest.mark.parametrize("there", ["new", "known"])

@@ -200,9 +200,7 @@ def test_nothing_changes_where_no_judgment_did(world: World) -> None:
         assert new["results"] == old["results"]
 
 
-def test_that_expected_ids_are_documents_is_said_of_every_run_that_finds_nothing_re_scored_or_not(
-    store: Store,
-) -> None:
+def test_that_expected_ids_are_documents_is_said_of_every_run_that_finds_nothing_re_scored_or_not(store: Store) -> None:
     world = World(store=store)
     world.apply(page([canary(key) for key in KEYS], hooks=[]))
 

@@ -278,11 +278,7 @@ def test_measures_count_more_judgments_in_one_hit_than_a_byte_holds_beside_ranki
     many = [Judgment(document="doc")] * 300 + [Judgment(id="b", grade=2), Judgment(document="gone")]
     few = [Judgment(id="a")]
     ranking = Ranking(
-        ids=("a", "b", "c"),
-        documents=(None, "x", "doc"),
-        texts=(None,) * 3,
-        scores=(None,) * 3,
-        returned=3,
+        ids=("a", "b", "c"), documents=(None, "x", "doc"), texts=(None,) * 3, scores=(None,) * 3, returned=3
     )
     measures = [measure for measure in measures_for(CUTOFFS) if not measure.name.startswith("R_")]
     ready = [prepare(many), prepare(few)]

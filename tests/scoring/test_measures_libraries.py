@@ -117,10 +117,7 @@ def test_equal_to_trec_eval_on_tied_scores_once_ties_are_in_its_order() -> None:
 
 
 def test_a_canary_with_nothing_relevant_is_undefined_here_and_zero_there() -> None:
-    topics: list[Topic] = [
-        ([Judgment(id="a", grade=0)], ranking_of("ab")),
-        ([Judgment(id="a")], ranking_of("ab")),
-    ]
+    topics: list[Topic] = [([Judgment(id="a", grade=0)], ranking_of("ab")), ([Judgment(id="a")], ranking_of("ab"))]
     qrels, run = as_qrels(topics), as_run(topics)
     names = ["P@1", "R@1", "NDCG@1", "RR", "AP"]
     assert np.isnan(ours(topics, names)[0]).all()

@@ -94,8 +94,7 @@ def test_a_canary_without_expectations_is_still_held_to_its_relevance() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "reasons"),
-    [(0.79, "below_floor"), (0.8, ""), (0.1 + 0.7, ""), (1.0, ""), (None, "")],
+    ("value", "reasons"), [(0.79, "below_floor"), (0.8, ""), (0.1 + 0.7, ""), (1.0, ""), (None, "")]
 )
 def test_a_floor_is_broken_only_from_below_and_only_by_a_measurement(value: float | None, reasons: str) -> None:
     assert judged(EXPECTING, scores={"R@5": value}) == reasons

@@ -252,11 +252,7 @@ def api(
     configured = Settings(data_dir=data_dir, **settings)
     prepare_database(configured)
     service = open_service(
-        configured,
-        environment=environment or {},
-        with_worker=with_worker,
-        probe=retriever,
-        send=mailbox,
+        configured, environment=environment or {}, with_worker=with_worker, probe=retriever, send=mailbox
     )
     with TestClient(create_app(service), base_url=BASE) as client:
         yield Api(watched(client), service, retriever, mailbox)

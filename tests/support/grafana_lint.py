@@ -26,7 +26,7 @@ from tests.support.grafana_boards import (
 
 Rule = Callable[[Shape], Iterator[str]]
 PROCESS_GAUGES = re.compile(
-    r"coalmine_(store_up|worker_up|build_info|config_\w+|scheduler_lag_seconds|self_issue)|up|scrape_\w+",
+    r"coalmine_(store_up|worker_up|build_info|config_\w+|scheduler_lag_seconds|self_issue)|up|scrape_\w+"
 )
 """Gauges that each replica has of its own; whatever else is no counter is state, the same on all of them."""
 COUNTERS = re.compile(r".*_(total|bucket|sum|count)")

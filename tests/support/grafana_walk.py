@@ -71,14 +71,7 @@ def walked(folder: Path, databases: Databases) -> Walk:
         taker, refuser = stack.enter_context(peer(reply())), stack.enter_context(peer(reply(status=500)))
         change = partial(_enriched, embedder=embedder.url, hooks={"ops": taker.url, "broken": refuser.url})
         site = stack.enter_context(
-            replicas(
-                folder / "coalmine",
-                databases,
-                ports=ports,
-                change=change,
-                rules=[RULE],
-                canary_metrics=8,
-            )
+            replicas(folder / "coalmine", databases, ports=ports, change=change, rules=[RULE], canary_metrics=8)
         )
         return _walked(site, watching, time.time())
 

@@ -171,13 +171,7 @@ SEARCH_ENGINES = {
         url="https://ts.example.org/multi_search",
         sent={
             "searches": [
-                {
-                    "collection": "docs",
-                    "q": QUERY,
-                    "query_by": "text",
-                    "per_page": K,
-                    "drop_tokens_threshold": K,
-                }
+                {"collection": "docs", "q": QUERY, "query_by": "text", "per_page": K, "drop_tokens_threshold": K}
             ]
         },
         answer=typesense(

@@ -61,10 +61,7 @@ def test_bars_are_for_everybody(
 ) -> None:
     service.client.post("/v1/suites/docs/reach", json={"retriever": "search"})
     service.ask_sample()
-    with (
-        served(app_of(service)) as address,
-        opened(chromium, address, viewport=viewport, color_scheme=colours) as tab,
-    ):
+    with served(app_of(service)) as address, opened(chromium, address, viewport=viewport, color_scheme=colours) as tab:
         for path in ("/suites/docs/traffic", "/suites/docs"):
             page = tab.open(path)
             assert inaccessible(page) == []

@@ -98,12 +98,7 @@ class Context:
 
 
 def load_context(
-    connection: Connection,
-    check: Definition,
-    in_progress: Mapping[int, Member],
-    *,
-    now: datetime,
-    hold: bool,
+    connection: Connection, check: Definition, in_progress: Mapping[int, Member], *, now: datetime, hold: bool
 ) -> Context:
     """Read the context; `hold` locks incidents, and keeps workers from claiming their deliveries."""
     if not any(one.change or one.state in OPEN for one in in_progress.values()):

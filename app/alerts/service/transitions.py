@@ -516,11 +516,7 @@ def _with_older_runs(
 
 
 def repeated_failures(
-    connection: Connection,
-    check_id: int,
-    run_id: int,
-    canaries: Sequence[Canary],
-    failed: Mapping[int, FailedProbe],
+    connection: Connection, check_id: int, run_id: int, canaries: Sequence[Canary], failed: Mapping[int, FailedProbe]
 ) -> RepeatedFailures | None:
     """Return the canaries that a run and the ones before it did not measure; None where there is none.
 

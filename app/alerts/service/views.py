@@ -135,13 +135,7 @@ def _explained(row: TransitionRow, why: Explanation | None) -> ExplainedTransiti
 
 
 def list_deliveries(
-    store: Store,
-    *,
-    hook: str | None,
-    state: str | None,
-    before: int | None,
-    limit: int,
-    alert_id: int | None = None,
+    store: Store, *, hook: str | None, state: str | None, before: int | None, limit: int, alert_id: int | None = None
 ) -> list[DeliveryView]:
     """List deliveries, newest first. Raises NotFoundError for an unknown hook."""
     with store.read() as connection:
@@ -276,9 +270,7 @@ def lines(
         texts = summaries(connection, rows)
     return [
         _line(
-            alert_shape(row, changes),
-            texts[row.id],
-            deliveries[row.incident_id] if row.incident_id is not None else {},
+            alert_shape(row, changes), texts[row.id], deliveries[row.incident_id] if row.incident_id is not None else {}
         )
         for row, changes in rows
     ]

@@ -161,12 +161,7 @@ def _whole_seconds(moment: datetime) -> datetime:
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
-GROUPS = {
-    "on": "On now",
-    "upcoming": "Upcoming",
-    "recurring": "Recurring windows",
-    "over": "Over",
-}
+GROUPS = {"on": "On now", "upcoming": "Upcoming", "recurring": "Recurring windows", "over": "Over"}
 """Titles of the states of silences, in the order shown."""
 _FRESH = {"when": ONCE, "for": "2h", "timezone": "UTC", "duration": "2h"}
 

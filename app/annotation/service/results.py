@@ -21,13 +21,7 @@ from app.annotation.domain import (
 from app.annotation.service.annotations import TaskGrades, read_grades
 from app.annotation.service.tasks import find_task
 from app.annotation.store import ItemRow, RecallEstimate, TaskCanary
-from app.annotation.views import (
-    AgreementView,
-    AnnotatorView,
-    BudgetView,
-    JudgeAgreementView,
-    RecallView,
-)
+from app.annotation.views import AgreementView, AnnotatorView, BudgetView, JudgeAgreementView, RecallView
 from app.base.db.engine import Store, to_us
 from app.base.errors import ConflictError
 from app.base.views import rounded_or_none, view_of
@@ -180,7 +174,5 @@ def _query_grades(canary: TaskCanary, items: list[ItemRow], found: TaskGrades, r
         hits = sum(item.id in relevant for item in mine)
         strata.append(SampledStratum(size=size, graded=len(mine), relevant=hits))
     return QueryGrades(
-        pool_relevant=len(pool),
-        found=sum(item.ranks.get(retriever, k + 1) <= k for item in pool),
-        strata=tuple(strata),
+        pool_relevant=len(pool), found=sum(item.ranks.get(retriever, k + 1) <= k for item in pool), strata=tuple(strata)
     )

@@ -8,10 +8,7 @@ from itertools import islice
 from typing import Final
 
 from app.annotation import store as rows
-from app.annotation.documents import (
-    TaskDocument,
-    read_corpus,
-)
+from app.annotation.documents import TaskDocument, read_corpus
 from app.annotation.domain import (
     CanaryPool,
     Corpus,
@@ -22,18 +19,8 @@ from app.annotation.domain import (
     merge_rankings,
     text_key,
 )
-from app.annotation.store import (
-    CorpusText,
-    NewItem,
-    PoolCounts,
-    TaskCanary,
-    TaskRow,
-)
-from app.annotation.views import (
-    CorpusView,
-    TaskDetail,
-    TaskView,
-)
+from app.annotation.store import CorpusText, NewItem, PoolCounts, TaskCanary, TaskRow
+from app.annotation.views import CorpusView, TaskDetail, TaskView
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, require_found
@@ -337,12 +324,7 @@ _TEXTS: Final = 2_000
 
 
 def add_texts(
-    store: Store,
-    name: str,
-    sources: Sequence[Source],
-    *,
-    now: datetime,
-    added: Callable[[int], None] = lambda _: None,
+    store: Store, name: str, sources: Sequence[Source], *, now: datetime, added: Callable[[int], None] = lambda _: None
 ) -> CorpusView:
     """Add texts to a corpus, which is created where there is none; a text that it has is passed over.
 

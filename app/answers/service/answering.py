@@ -50,14 +50,7 @@ from app.answers.domain.judges import (
     read_rating,
     summarise,
 )
-from app.answers.store import (
-    JudgeDay,
-    NewAnswer,
-    StagedAnswer,
-    confirmed_for_check,
-    confirmed_measures,
-    digest,
-)
+from app.answers.store import JudgeDay, NewAnswer, StagedAnswer, confirmed_for_check, confirmed_measures, digest
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
@@ -141,12 +134,7 @@ def rate_run(
     if found.judge is not None and found.judge_id is not None:
         judged = [(one.canary, one.contexts, answer) for one, answer in zip(found.subjects, grounded, strict=True)]
         judge = JudgeInUse(
-            store=store,
-            judge=found.judge,
-            judge_id=found.judge_id,
-            ask=tools.ask_judge,
-            clock=clock,
-            stopping=stopping,
+            store=store, judge=found.judge, judge_id=found.judge_id, ask=tools.ask_judge, clock=clock, stopping=stopping
         )
         rated = judge.rate(judged)
     if stopping():

@@ -113,11 +113,7 @@ def draw_labels(
 
 
 def _draw(
-    connection: Connection,
-    task: TaskRow,
-    wanted: DrawnAnswersDocument,
-    judge: Judge,
-    judge_id: int,
+    connection: Connection, task: TaskRow, wanted: DrawnAnswersDocument, judge: Judge, judge_id: int
 ) -> tuple[DrawRow, list[tuple[DrawnAnswer, float]]]:
     """Draw answers from all that the judge has rated as it is now; each comes with its verdict."""
     question = str(wanted.question)

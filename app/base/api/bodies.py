@@ -312,12 +312,7 @@ def problem(
     body: ProblemView = {"type": f"/problems/{slug}", "title": title, "status": status, "detail": detail}
     if errors:
         body["errors"] = [_error(one) for one in errors]
-    return JSONResponse(
-        body,
-        status_code=status,
-        media_type=PROBLEM_TYPE,
-        headers=headers,
-    )
+    return JSONResponse(body, status_code=status, media_type=PROBLEM_TYPE, headers=headers)
 
 
 def _error(found: Problem) -> ProblemError:

@@ -29,14 +29,7 @@ from sqlalchemy import Engine, Table, event
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from app.base.db.rows import (
-    STAGED_ROWS,
-    StagedRows,
-    ids_sql,
-    insert_arrays_sql,
-    insert_sql,
-    typed_array,
-)
+from app.base.db.rows import STAGED_ROWS, StagedRows, ids_sql, insert_arrays_sql, insert_sql, typed_array
 from app.base.errors import ConfigurationError, ConflictError, StoreUnavailableError
 
 BUSY_MILLISECONDS = 5_000
@@ -431,11 +424,7 @@ def create_engine(url: str, busy_milliseconds: int) -> Engine:
 def _prepare_sqlite(busy_milliseconds: int, connection: Any, _record: object) -> None:
     # We emit BEGIN ourselves (see _begin_sqlite); the driver's own idea of transactions is switched off.
     connection.isolation_level = None
-    for pragma in (
-        f"busy_timeout = {busy_milliseconds}",
-        "synchronous = NORMAL",
-        "foreign_keys = ON",
-    ):
+    for pragma in (f"busy_timeout = {busy_milliseconds}", "synchronous = NORMAL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
     deadline = time.monotonic() + busy_milliseconds / 1000
     while True:

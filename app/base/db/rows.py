@@ -61,8 +61,7 @@ def staged_table(connection: Connection, staged: StagedRows) -> sa.FromClause:
         for at, type_ in enumerate(staged.columns.values())
     ]
     each = sa.func.unnest(*lists).table_valued(
-        *(sa.column(name, type_) for name, type_ in staged.columns.items()),
-        with_ordinality="place",
+        *(sa.column(name, type_) for name, type_ in staged.columns.items()), with_ordinality="place"
     )
     return sa.select(*each.render_derived().c).subquery(staged.name)
 

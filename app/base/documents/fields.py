@@ -315,8 +315,7 @@ class Duration(GroupedMetadata):
 
 Seconds = Annotated[float, Duration(0.1, 300, "Seconds, or a duration such as 10s.")]
 MaxAge = Annotated[
-    float,
-    Duration(1, 316_224_000, "How old the newest of the top k hits may be: seconds, or a duration such as 2d."),
+    float, Duration(1, 316_224_000, "How old the newest of the top k hits may be: seconds, or a duration such as 2d.")
 ]
 MaxLatency = Annotated[
     float, Duration(0.001, 300, "How long an answer may take: seconds, or a duration such as 800ms.")
@@ -539,9 +538,7 @@ class ScheduleDocument(Document):
         Interval | None, Field(title="Interval", description="Such as 5m, 1h or 1d."), Widget(length=20)
     ] = None
     cron: Annotated[
-        Cron | None,
-        Field(title="Cron expression", description="Such as */5 8-18 * * mon-fri."),
-        Widget(mono=True),
+        Cron | None, Field(title="Cron expression", description="Such as */5 8-18 * * mon-fri."), Widget(mono=True)
     ] = None
     timezone: Annotated[
         Zone | None,

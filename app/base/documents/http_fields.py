@@ -64,9 +64,7 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
 
 
 Headers = Annotated[
-    dict[str, Annotated[str, StringConstraints(max_length=16_384)]],
-    AfterValidator(_headers),
-    Field(max_length=50),
+    dict[str, Annotated[str, StringConstraints(max_length=16_384)]], AfterValidator(_headers), Field(max_length=50)
 ]
 """Write-only: their values are secrets."""
 
@@ -362,12 +360,7 @@ def apply_style(written: Any, style: Mapping[str, Any]) -> Any:
 
 
 def endpoint_value(
-    url: str,
-    *,
-    headers: Mapping[str, str] = EMPTY,
-    auth: _Any | None,
-    tls: TlsDocument | None,
-    timeout: float,
+    url: str, *, headers: Mapping[str, str] = EMPTY, auth: _Any | None, tls: TlsDocument | None, timeout: float
 ) -> Endpoint:
     """Return a service beside a retriever, from the fields that the documents of all of them have."""
     return Endpoint(url=url, headers=dict(headers), auth=auth_value(auth), tls=tls_value(tls), timeout_seconds=timeout)

@@ -57,12 +57,7 @@ class NoAnswerError(Exception):
     """No answer to read: the outcome of the probe instead, and one sentence for people, without secrets."""
 
     def __init__(
-        self,
-        outcome: Outcome,
-        detail: str,
-        http_status: int | None = None,
-        *,
-        retry_after_seconds: float | None = None,
+        self, outcome: Outcome, detail: str, http_status: int | None = None, *, retry_after_seconds: float | None = None
     ) -> None:
         super().__init__(detail)
         self.outcome = outcome

@@ -88,11 +88,7 @@ def exchange(
             raise
         raise LocalResourceError(f"nothing could be asked from here: {error.strerror}") from error
     peer = peer or Peer(limits=Limits(), name="")
-    loop.share = peer.share(
-        concurrency=concurrency,
-        requests_per_second=requests_per_second,
-        wake=loop.wake,
-    )
+    loop.share = peer.share(concurrency=concurrency, requests_per_second=requests_per_second, wake=loop.wake)
     thread = threading.Thread(target=loop.run, name="transport", daemon=True)
     thread.start()
     try:

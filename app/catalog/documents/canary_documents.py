@@ -198,10 +198,7 @@ class CanaryDocument(Document):
         _OrOne(),
         _CHUNKS_ONCE,
         Widget(),
-    ] = Field(
-        default=(),
-        validation_alias=AliasChoices("expected_chunks", "expected_top_chunks"),
-    )
+    ] = Field(default=(), validation_alias=AliasChoices("expected_chunks", "expected_top_chunks"))
     forbidden_chunks: Annotated[
         tuple[ChunkDocument, ...],
         Field(title="Forbidden chunks", max_length=1_000),

@@ -393,9 +393,7 @@ def join_pages(
 
 
 def problems_between(
-    pages: Sequence[Page],
-    defined: Mapping[tuple[str, ...], Source],
-    existing: Mapping[str, Collection[str]],
+    pages: Sequence[Page], defined: Mapping[tuple[str, ...], Source], existing: Mapping[str, Collection[str]]
 ) -> Iterator[Problem]:
     """Yield the problems between pages. `defined`: their definitions; `existing`: slugs defined elsewhere, by kind."""
     yield from _unknown_references(pages, defined, existing)

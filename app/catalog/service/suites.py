@@ -22,10 +22,7 @@ from app.annotation import store as task_rows
 from app.base.db.engine import Connection, Store, all_cached, cached, to_us
 from app.base.db.keys import Vault
 from app.base.documents.fields import Document, parse_document
-from app.base.errors import (
-    ConflictError,
-    InvalidInputError,
-)
+from app.base.errors import ConflictError, InvalidInputError
 from app.base.values import MAX_GRADE, Canary, Category, Judgment, Segment
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import (

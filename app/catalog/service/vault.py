@@ -23,13 +23,7 @@ _STORE_AGAIN = "store the secrets again with `coalmine apply`"
 
 
 def open_vault(
-    secret_key: str | None,
-    data_dir: Path,
-    store: Store,
-    *,
-    loopback: bool,
-    keep: bool = True,
-    readable: bool = True,
+    secret_key: str | None, data_dir: Path, store: Store, *, loopback: bool, keep: bool = True, readable: bool = True
 ) -> Vault:
     """Return the vault of a store, with the configured key or, on loopback, the one in `data_dir/secret.key`.
 

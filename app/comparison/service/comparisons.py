@@ -566,16 +566,8 @@ def differences(a: ComparedRun, b: ComparedRun) -> list[RunDifference]:
             f"fetch_k differs, {old.fetch_k} and {new.fetch_k}: compared by {min(old.fetch_k, new.fetch_k)} hits",
         ),
         (old.scorer != new.scorer, True, "relevance is measured in different ways, which the health score depends on"),
-        (
-            a.row.check_id != b.row.check_id,
-            False,
-            f"the runs are of different checks, {a.row.check} and {b.row.check}",
-        ),
-        (
-            a.retriever != b.retriever,
-            False,
-            f"different retrievers were asked, {a.retriever} and {b.retriever}",
-        ),
+        (a.row.check_id != b.row.check_id, False, f"the runs are of different checks, {a.row.check} and {b.row.check}"),
+        (a.retriever != b.retriever, False, f"different retrievers were asked, {a.retriever} and {b.retriever}"),
         (
             a.retriever == b.retriever and a.retriever_version != b.retriever_version,
             False,

@@ -363,10 +363,7 @@ def secrets() -> None:
 
 
 @secrets_app.command(
-    epilog=examples(
-        'COALMINE_SECRET_KEY="new,old" coalmine secrets rotate',
-        "coalmine secrets rotate --new-key",
-    )
+    epilog=examples('COALMINE_SECRET_KEY="new,old" coalmine secrets rotate', "coalmine secrets rotate --new-key")
 )
 def rotate(
     *,

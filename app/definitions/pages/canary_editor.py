@@ -46,11 +46,7 @@ from app.retrievers.service import trials
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
-_REFUSED: Mapping[str, str] = {
-    "find": "Request not sent:",
-    "yaml": "YAML not written:",
-    "archive": "Not archived:",
-}
+_REFUSED: Mapping[str, str] = {"find": "Request not sent:", "yaml": "YAML not written:", "archive": "Not archived:"}
 """Heading of the problems by the pressed button; "Not saved:" for any other."""
 _LEAST: float = CanaryDocument.model_fields["min_relevance_score"].default
 _OFFERED_SHARE = 0.8

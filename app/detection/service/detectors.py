@@ -439,12 +439,7 @@ def _measured_runs(
 
 
 def _fingerprints(
-    connection: Connection,
-    check_id: int,
-    run_id: int,
-    canary_ids: Sequence[int],
-    depth: int,
-    positions: Sequence[int],
+    connection: Connection, check_id: int, run_id: int, canary_ids: Sequence[int], depth: int, positions: Sequence[int]
 ) -> Sequence[int | None]:
     """Identities of what the watched canaries at these positions answered in a stored run."""
     wanted = [canary_ids[position] for position in positions]

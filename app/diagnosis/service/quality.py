@@ -100,11 +100,7 @@ def report(
         "at": time_text(evidence.run.finished_at),
         "k": yardstick.k,
         "fetch_k": yardstick.fetch_k,
-        "canaries": {
-            "total": len(evidence.canaries),
-            "measured": evidence.measured,
-            "looked_at": len(answered),
-        },
+        "canaries": {"total": len(evidence.canaries), "measured": evidence.measured, "looked_at": len(answered)},
         "chunks": {"looked_at": len(chunks)},
         "notes": _notes(evidence),
         "sections": [view_of(QualitySection, section, rounding=True) for section in sections],

@@ -64,15 +64,7 @@ from app.experiments.domain import (
     make_looks,
     thin_looks,
 )
-from app.experiments.store import (
-    ClickRow,
-    CountRow,
-    EpochRow,
-    ExperimentRow,
-    InterleavingRow,
-    PromotionRow,
-    UnitRow,
-)
+from app.experiments.store import ClickRow, CountRow, EpochRow, ExperimentRow, InterleavingRow, PromotionRow, UnitRow
 from app.experiments.views import (
     ArmView,
     CriticalAlert,
@@ -407,14 +399,7 @@ def _decide(row: InterleavingRow, found: Preferences, ties: int) -> PreferenceDe
 def _view(row: InterleavingRow) -> InterleavingView:
     document = row.document
     decision = _decide(row, row.decided or row.preferences, row.ties)
-    return view_of(
-        InterleavingView,
-        row,
-        document,
-        decision,
-        prefer_a=row.preferences.a,
-        prefer_b=row.preferences.b,
-    )
+    return view_of(InterleavingView, row, document, decision, prefer_a=row.preferences.a, prefer_b=row.preferences.b)
 
 
 def put_promotion(store: Store, document: PromotionDocument, *, by: str, now: datetime, only_new: bool = False) -> bool:
@@ -477,12 +462,7 @@ def _view_promotion(store: Store, promotion: PromotionRow, *, now: datetime) -> 
     with store.read() as connection:
         waivers = rows.list_waivers(connection, promotion.id)
         critical: list[CriticalAlert] = [
-            {
-                "check": check,
-                "alert_id": str(row.id),
-                "rule": row.rule_key,
-                "opened_at": time_text(row.opened_at),
-            }
+            {"check": check, "alert_id": str(row.id), "rule": row.rule_key, "opened_at": time_text(row.opened_at)}
             for check in dict.fromkeys((document.candidate, document.current))
             for row in alerts.open_alerts(connection, find_check(connection, check).id, hold=False)
             if AlertState(row.state) in OPEN and row.severity == Severity.CRITICAL

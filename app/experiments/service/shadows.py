@@ -276,11 +276,7 @@ def _pair(question: Question, answer: Answer) -> AnsweredPair:
         found = [ShadowHit(id=one, text=text) for one, text in zip(ranking.ids, ranking.texts, strict=True)]
         hits = cut_to(found, question.hits)
     return AnsweredPair(
-        query=question.query,
-        a=question.hits,
-        b=hits,
-        a_seconds=question.seconds,
-        b_seconds=answer.latency_seconds,
+        query=question.query, a=question.hits, b=hits, a_seconds=question.seconds, b_seconds=answer.latency_seconds
     )
 
 

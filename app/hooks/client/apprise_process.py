@@ -71,10 +71,7 @@ def send(request: AppriseRequest) -> tuple[str, str]:
     one, message = apprise.Apprise(asset=asset), request["message"]
     one.add(service)
     accepted = one.notify(
-        title=message["title"],
-        body=message["body"],
-        notify_type=message["type"],
-        body_format=apprise.NotifyFormat.TEXT,
+        title=message["title"], body=message["body"], notify_type=message["type"], body_format=apprise.NotifyFormat.TEXT
     )
     if accepted:
         return "delivered", ""

@@ -74,14 +74,7 @@ class PreparedDelivery:
 
 
 def attempt_next(
-    store: Store,
-    vault: Vault,
-    send: Send,
-    hook_id: int,
-    *,
-    owner: str,
-    links: Links,
-    clock: Callable[[], datetime],
+    store: Store, vault: Vault, send: Send, hook_id: int, *, owner: str, links: Links, clock: Callable[[], datetime]
 ) -> SentDelivery | None:
     """Attempt what is due to a hook, new deliveries before resends; None when there is nothing."""
     sent = deliver_next(store, vault, send, hook_id, owner=owner, links=links, clock=clock)
@@ -96,14 +89,7 @@ def next_attempt(store: Store, hook_id: int, now: datetime) -> datetime | None:
 
 
 def deliver_next(
-    store: Store,
-    vault: Vault,
-    send: Send,
-    hook_id: int,
-    *,
-    owner: str,
-    links: Links,
-    clock: Callable[[], datetime],
+    store: Store, vault: Vault, send: Send, hook_id: int, *, owner: str, links: Links, clock: Callable[[], datetime]
 ) -> SentDelivery | None:
     """Attempt the oldest delivery to a hook that is due; None when there is none, or somebody else is at it.
 

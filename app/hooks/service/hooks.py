@@ -19,11 +19,7 @@ from app.catalog.store import Definition, require
 from app.hooks import store as outbox
 from app.hooks.documents import PAGERDUTY_URL
 from app.hooks.domain import DeliveryView, HookKind, HookReplay, mail_port_hint
-from app.hooks.service.deliveries import (
-    RESOLVED,
-    enabled_hook,
-    unreachable_reason,
-)
+from app.hooks.service.deliveries import RESOLVED, enabled_hook, unreachable_reason
 from app.hooks.store import DeliveryCounts, DeliveryRow
 from app.records.store import series
 

@@ -187,9 +187,7 @@ def whole_rankings(
     """Read the newest ranking and version of canaries in a state without these reasons, as bits; by canary id."""
     found: dict[int, tuple[int, int]] = {}
     mine = sa.and_(
-        states.c.check_id == check_id,
-        states.c.canary_id == canaries.c.id,
-        states.c.reasons.bitwise_and(without) == 0,
+        states.c.check_id == check_id, states.c.canary_id == canaries.c.id, states.c.reasons.bitwise_and(without) == 0
     )
     newest = sa.select(states.c.id).where(mine).order_by(states.c.first_run.desc()).limit(1)
     columns = (states.c.canary_id, states.c.ranking_id, states.c.canary_version_id)

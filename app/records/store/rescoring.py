@@ -240,13 +240,7 @@ class PendingRun:
 
 
 def ask(
-    connection: Connection,
-    *,
-    check_id: int,
-    suite_version_id: int,
-    measures_version: str,
-    since: int | None,
-    now: int,
+    connection: Connection, *, check_id: int, suite_version_id: int, measures_version: str, since: int | None, now: int
 ) -> int:
     """Give the re-scoring of a check by a suite version, new or begun before; there is work left if runs are."""
     whose = {"check_id": check_id, "suite_version_id": suite_version_id, "measures_version": measures_version}

@@ -65,12 +65,7 @@ from app.scoring.measures import RECALL_BY
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
-RANGES = (
-    ("1h", "1 h", 3_600),
-    ("24h", "24 h", 86_400),
-    ("7d", "7 d", 604_800),
-    ("30d", "30 d", 2_592_000),
-)
+RANGES = (("1h", "1 h", 3_600), ("24h", "24 h", 86_400), ("7d", "7 d", 604_800), ("30d", "30 d", 2_592_000))
 _OWN_MEASURES = ("health_score", "coverage", "degraded_share")
 
 

@@ -45,10 +45,7 @@ _NOT_WAITED_FOR = " (not sent, or aborted)"
 def report_markdown(report: Mapping[str, Any]) -> str:
     """Return the report as GitHub-flavoured Markdown: verdict, reasons, failures, counts, tables."""
     run = report["run"]
-    parts = [
-        f"# {prose(headline(run))}",
-        *(f"- {prose(str(reason))}" for reason in run.get("reasons") or ()),
-    ]
+    parts = [f"# {prose(headline(run))}", *(f"- {prose(str(reason))}" for reason in run.get("reasons") or ())]
     notes = [*failure_lines(report), *note_lines(report)]
     if notes:
         parts += ["", *(f"- {prose(line)}" for line in notes)]
@@ -538,14 +535,8 @@ def _section(report: Mapping[str, Any]) -> dict[str, object]:
         "guide": report.get("guide"),
         "lead": report_measures.lead_numbers(report),
         "categories": report_measures.category_cutoff_tables(report),
-        "compared": [
-            *change_lines(report),
-            *([] if comparison is None else comparison_lines(comparison)),
-        ],
-        "moved": [
-            *change_tables(report),
-            *([] if comparison is None else comparison_tables(comparison)),
-        ],
+        "compared": [*change_lines(report), *([] if comparison is None else comparison_lines(comparison))],
+        "moved": [*change_tables(report), *([] if comparison is None else comparison_tables(comparison))],
     }
 
 

@@ -114,10 +114,7 @@ def _change(store: Store, before: str, now: str, *, version: str | None) -> Repo
         raise InvalidInputError([Problem(path="since", message=message)])
     healed = compare(changes=(Change.HEALED,))["items"] if diff["changes"][Change.HEALED] else []
     return view_of(
-        ReportChange,
-        diff,
-        degraded=[_changed(one) for one in diff["items"]],
-        healed=[_changed(one) for one in healed],
+        ReportChange, diff, degraded=[_changed(one) for one in diff["items"]], healed=[_changed(one) for one in healed]
     )
 
 

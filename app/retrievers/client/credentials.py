@@ -64,13 +64,7 @@ class CredentialError(NoAnswerError):
 class Keyring:
     """Credentials of requests; one for all runs and their threads, because tokens are kept while they are valid."""
 
-    def __init__(
-        self,
-        policy: AddressPolicy,
-        user_agent: str,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, policy: AddressPolicy, user_agent: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._policy = policy
         self._user_agent = user_agent
         self._clock = clock

@@ -78,12 +78,7 @@ class Embeddings:
                 return found
 
     def interruptibly(
-        self,
-        embedder: Embedder,
-        texts: Sequence[str],
-        *,
-        refresh: bool = False,
-        patience: float = PATIENCE_SECONDS,
+        self, embedder: Embedder, texts: Sequence[str], *, refresh: bool = False, patience: float = PATIENCE_SECONDS
     ) -> Generator[None, None, EmbeddingResult]:
         """Do the same, and yield where nothing came for a while, so that the caller may stop; closing cancels it.
 

@@ -239,12 +239,7 @@ def with_refusal(answer: Answer, *, refused_seconds: float | None, retry_after_s
 
 
 def failed_answer(
-    outcome: Outcome,
-    detail: str,
-    http_status: int | None,
-    latency_seconds: float = 0.0,
-    *,
-    step: Step = Step.RETRIEVER,
+    outcome: Outcome, detail: str, http_status: int | None, latency_seconds: float = 0.0, *, step: Step = Step.RETRIEVER
 ) -> Answer:
     """Return the answer of a probe without a measurement."""
     return Answer(outcome=outcome, latency_seconds=latency_seconds, http_status=http_status, detail=detail, step=step)

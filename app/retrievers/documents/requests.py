@@ -157,10 +157,7 @@ class RequestDocument(Document):
         Field(title="Method"),
         Widget(kinds=(Dialect.HTTP,), choices={"POST": "POST", "GET": "GET"}),
     ] = "POST"
-    headers: Annotated[
-        Headers,
-        Widget(kinds=(Dialect.HTTP, Dialect.MCP), lines=2, mono=True),
-    ] = Field(
+    headers: Annotated[Headers, Widget(kinds=(Dialect.HTTP, Dialect.MCP), lines=2, mono=True)] = Field(
         default={},
         repr=False,
         title="Headers",
@@ -331,9 +328,7 @@ class ResponseDocument(Document):
     """
 
     hits: Annotated[
-        Path | None,
-        Field(title="List of hits", description="Empty where the fields are lists side by side."),
-        _PATH,
+        Path | None, Field(title="List of hits", description="Empty where the fields are lists side by side."), _PATH
     ] = None
     id: Annotated[Path | None, Field(title="Id", description="Tells one chunk from another."), _PATH] = None
     score: Annotated[Path | None, Field(title="Score", description="The retriever's own score of a hit."), _PATH] = None

@@ -363,12 +363,7 @@ def _send_query(request: Request, store: Store, vault: Vault, state: WizardState
     state.fill({"query": query})
     document = _draft_retriever(request, store, vault, state)
     trial = trials.try_retriever(
-        request.app.state.probe,
-        document,
-        query,
-        k=read_k(state),
-        run_id=f"try-{uuid4().hex}",
-        shows=KEPT_CHARACTERS,
+        request.app.state.probe, document, query, k=read_k(state), run_id=f"try-{uuid4().hex}", shows=KEPT_CHARACTERS
     )
     response = trial["response"]
     state.trial = trial

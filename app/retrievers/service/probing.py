@@ -17,12 +17,7 @@ from typing import Final, cast
 from urllib.parse import urlsplit
 
 from app.base.db.engine import Connection, Store, from_us, to_us
-from app.base.values import (
-    Answer,
-    EmbedderChange,
-    LatencyView,
-    Outcome,
-)
+from app.base.values import Answer, EmbedderChange, LatencyView, Outcome
 from app.base.views import id_text, time_text
 from app.catalog import store as catalog
 from app.catalog.store import require
@@ -30,14 +25,7 @@ from app.records.domain import RunDetails
 from app.records.store import results
 from app.records.views import finding_shape
 from app.retrievers import store as retriever_rows
-from app.retrievers.domain.probes import (
-    EmbedderReference,
-    EmbedderView,
-    StoredFinding,
-    StoredPair,
-    fan_out,
-    lane_count,
-)
+from app.retrievers.domain.probes import EmbedderReference, EmbedderView, StoredFinding, StoredPair, fan_out, lane_count
 from app.retrievers.domain.retrievers import (
     Embed,
     Embedder,

@@ -16,15 +16,7 @@ from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import ANSWER_LIMITS, counted, parse_cut, parse_json_text
-from app.base.values import (
-    DEFAULT_MIN_RELEVANCE,
-    Answer,
-    Canary,
-    Exchange,
-    Outcome,
-    Ranking,
-    Step,
-)
+from app.base.values import DEFAULT_MIN_RELEVANCE, Answer, Canary, Exchange, Outcome, Ranking, Step
 from app.base.views import time_text
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.documents import parse_with_stored

@@ -127,8 +127,7 @@ class DueChecks:
         run_rows.queue_runs(connection, [run for run in wanted if run.check_id not in taken], now=to_us(now))
         queued = [run for run in wanted if run.check_id not in taken or _queue_again(connection, run, now)]
         run_rows.save_next_runs(
-            connection,
-            [(row.id, row.version_id, _us(next_at[row.id])) for row in rows if row.id in next_at],
+            connection, [(row.id, row.version_id, _us(next_at[row.id])) for row in rows if row.id in next_at]
         )
         return [from_us(run.scheduled_for) for run in queued]
 
@@ -197,13 +196,7 @@ CATCH_UP: Final = timedelta(minutes=2)
 
 
 def run_now(
-    store: Store,
-    slug: str,
-    *,
-    trigger: Trigger,
-    index_version: str | None,
-    idempotency_key: str | None,
-    now: datetime,
+    store: Store, slug: str, *, trigger: Trigger, index_version: str | None, idempotency_key: str | None, now: datetime
 ) -> tuple[int, bool]:
     """Queue a run at once, or join the one that waits: never the active one, it may have seen the old index.
 

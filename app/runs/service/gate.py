@@ -242,10 +242,7 @@ def _ask(
 
 def _context(inputs: RunInputs, run_id: str) -> ProbeContext:
     return ProbeContext(
-        retriever=inputs.retriever,
-        k=inputs.yardstick.fetch_k,
-        run_id=run_id,
-        patience_seconds=inputs.patience_seconds,
+        retriever=inputs.retriever, k=inputs.yardstick.fetch_k, run_id=run_id, patience_seconds=inputs.patience_seconds
     )
 
 
@@ -354,12 +351,7 @@ def _drops(inputs: RunInputs, saved: _Saved) -> dict[str, Difference | str]:
 
 
 def _alarm(
-    inputs: RunInputs,
-    probe: Probe,
-    run_id: str,
-    responses: RunResponses,
-    saved: _Saved,
-    whole: Mapping[int, Ranking],
+    inputs: RunInputs, probe: Probe, run_id: str, responses: RunResponses, saved: _Saved, whole: Mapping[int, Ranking]
 ) -> Alarm | None:
     """Return what a `regression` rule learns from a saved report; None where no rule asks or no canary is in both."""
     assert saved.before is not None  # noqa: S101 - the caller checks

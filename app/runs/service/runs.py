@@ -422,13 +422,7 @@ def _defer_shard(connection: Connection, plan: Plan, lane: int) -> None:
 
 
 def _ask_lane(
-    store: Store,
-    plan: Plan,
-    probe: Probe,
-    lane: int,
-    number: int,
-    progress: _Progress,
-    stopping: Callable[[], bool],
+    store: Store, plan: Plan, probe: Probe, lane: int, number: int, progress: _Progress, stopping: Callable[[], bool]
 ) -> Batch | None:
     """Ask the canaries of a shard, until the breaker opens; None where the process stopped in between."""
     positions, retriever = plan.positions(number), plan.inputs.retriever
