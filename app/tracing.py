@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
 from app.base.values import Answer, Outcome, RunStatus
-from app.records.store.queue import ClaimedRun
+from app.records.store.open_runs import ClaimedRun
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery
 from app.runs.service.finalising import EndedRun
 

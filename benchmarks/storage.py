@@ -41,7 +41,7 @@ from app.definitions.service import applying
 from app.detection.service import detector_step
 from app.main import create_app, open_service
 from app.records.service.plans import Planner
-from app.records.store.queue import enqueue_scheduled
+from app.records.store.open_runs import enqueue_scheduled
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.runs.service import runs

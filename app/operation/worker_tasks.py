@@ -29,7 +29,7 @@ from app.operation.job_threads import Do, Places
 from app.operation.service import retention
 from app.operation.service.self_monitor import Issue, WorkerClock
 from app.records.service.plans import Planner
-from app.records.store.queue import ClaimedRun
+from app.records.store.open_runs import ClaimedRun
 from app.reports import metrics
 from app.reports.metrics import SnapshotKeeper
 from app.reports.service import reports

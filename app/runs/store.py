@@ -18,7 +18,7 @@ from app.base.db.rows import numbers
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.catalog.tables import definitions, suite_versions
-from app.records.store.queue import ShardBody
+from app.records.store.open_runs import ShardBody
 from app.records.tables import latest, next_runs, runs, shards
 
 BLOCK: Final = 500

@@ -12,7 +12,7 @@ from app.detection.domain.views import DriftKind, StoredDrift
 from app.detection.service import detectors
 from app.records.service.plans import Planner
 from app.records.store import recording
-from app.records.store.queue import ClaimedRun
+from app.records.store.open_runs import ClaimedRun
 from app.scoring.rankings import round_ranking
 from tests.support.fakes import answered, hits
 from tests.support.world import World, canary, page, statements

@@ -23,7 +23,7 @@ from app.base.addresses import hook_policy, retriever_policy
 from app.base.errors import ConfigurationError, InvalidInputError, StoreUnavailableError
 from app.base.values import Answer, Outcome, RunStatus, Verdict
 from app.config import read_trace_endpoint
-from app.records.store.queue import ClaimedRun
+from app.records.store.open_runs import ClaimedRun
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import (
     Dialect,

@@ -14,7 +14,7 @@ from app.alerts import store as alerts
 from app.base.db.engine import Store
 from app.hooks import store as outbox
 from app.hooks.domain import OUT_OF_REACH
-from app.records.store import history, pruning, queue, results, series
+from app.records.store import history, open_runs, pruning, results, series
 from app.runs import store as run_rows
 from tests.support.world import COVERAGE, World, canary, page
 
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.databases
 _DEGRADED = history.DegradedRow(canary_id=1, canary_version_id=1, ranking_id=1, reasons=1, top_score=None)
 
 ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
-    "forgotten_runs": lambda connection: queue.forgotten_runs(connection, 1),
-    "find_active": lambda connection: queue.find_active(connection, 1),
-    "newest_instant": lambda connection: queue.newest_instant(connection, 1, before=2),
+    "forgotten_runs": lambda connection: open_runs.forgotten_runs(connection, 1),
+    "find_active": lambda connection: open_runs.find_active(connection, 1),
+    "newest_instant": lambda connection: open_runs.newest_instant(connection, 1, before=2),
     "list_runs": lambda connection: results.list_runs(connection, 1, limit=2),
     "ended_runs": lambda connection: results.ended_runs(connection, 1, limit=3),
     "last_completed": lambda connection: results.last_completed(connection, 1, before=2),

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from app.base.db.engine import Store
-from app.records.store.queue import ClaimedRun
+from app.records.store.open_runs import ClaimedRun
 from app.runs.service.change_feed import Streams
 from app.runs.service.finalising import EndedRun
 from tests.support.browser import PHONE, inaccessible, opened, served, wider_than_the_screen

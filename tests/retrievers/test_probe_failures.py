@@ -12,7 +12,7 @@ import pytest
 from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
 from app.base.values import Answer, Outcome, Step
-from app.records.store.queue import Failure
+from app.records.store.open_runs import Failure
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.probes import FailureSummary, summarize_failures, url_address
 from tests.support.embedders import FakeModel

@@ -23,7 +23,7 @@ from app.definitions.service import definitions
 from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import hooks
 from app.hooks.tables import attempts, deliveries
-from app.records.store.queue import ClaimedRun
+from app.records.store.open_runs import ClaimedRun
 from app.runs.service.finalising import EndedRun
 from tests.support.fakes import DELIVERED, Crash
 from tests.support.world import CHECK, COVERAGE, World, canary, page, statements

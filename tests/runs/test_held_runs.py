@@ -11,7 +11,7 @@ from app.base.db.engine import Store, to_us
 from app.base.jobs import open_queue
 from app.base.jobs.values import JobKind, Room
 from app.catalog import store as catalog
-from app.records.store import queue
+from app.records.store import open_runs
 from app.runs.service.due_checks import DueChecks
 from tests.conftest import Databases
 from tests.support.blocking import overtaken
@@ -78,7 +78,7 @@ def test_a_run_is_not_taken_over_while_its_worker_writes_to_it(worlds: tuple[Wor
     assert world.claim() is not None
 
     def write(connection: Connection) -> None:
-        assert queue.holds(connection, run_id, "worker")
+        assert open_runs.holds(connection, run_id, "worker")
 
     overtaken(world.store, write, lambda: world.take_over(run_id, "another"))
 
@@ -91,7 +91,7 @@ def test_a_run_behind_another_of_its_check_waits_and_is_begun_by_its_end(store: 
     assert first is not None
     following = world.wish()
     with store.write() as connection:
-        assert queue.begin_run(connection, following, owner="second", now=to_us(world.clock())) is None
+        assert open_runs.begin_run(connection, following, owner="second", now=to_us(world.clock())) is None
         assert connection.execute(sa.select(sa.literal(1))).scalar_one() == 1  # the transaction goes on
     jobs = open_queue(store)
     jobs.begin()
@@ -106,4 +106,4 @@ def test_a_run_that_has_ended_is_not_begun_again(store: Store) -> None:
     world.apply(page([canary("ant")]))
     ended = world.run()
     with store.write() as connection:
-        assert queue.begin_run(connection, ended.id, owner="second", now=to_us(world.clock())) is None
+        assert open_runs.begin_run(connection, ended.id, owner="second", now=to_us(world.clock())) is None

@@ -13,7 +13,7 @@ from app.base.db.engine import Store
 from app.base.values import RunStatus, Verdict
 from app.catalog.service import references
 from app.catalog.tables import definition_versions
-from app.records.store.queue import ClaimedRun
+from app.records.store.open_runs import ClaimedRun
 from app.runs.service import due_checks, runs
 from app.runs.service.finalising import EndedRun
 from tests.support.fakes import START

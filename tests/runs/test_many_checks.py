@@ -14,7 +14,7 @@ from app.base.db.engine import Store, to_us
 from app.catalog import store as catalog
 from app.catalog.service import references
 from app.records.service.plans import Planner
-from app.records.store import queue
+from app.records.store import open_runs
 from app.reports.metrics import Snapshot
 from app.reports.service import metrics_snapshot
 from app.runs.service import runs as runs_service
@@ -143,7 +143,7 @@ def test_runs_of_one_instant_are_claimed_in_the_order_in_which_they_could_begin(
             check = catalog.find_definition(connection, "check", f"check-{number:03}")
             assert check is not None
             begins = now + (number * 5) % 8
-            queue.enqueue_scheduled(connection, check.id, scheduled_for=now, not_before=begins, now=now)
+            open_runs.enqueue_scheduled(connection, check.id, scheduled_for=now, not_before=begins, now=now)
     world.clock.advance(1)
     order = [claimed.check for claimed in iter(world.claim, None)]
     assert order == [f"check-{number:03}" for number in (0, 5, 2, 7, 4, 1, 6, 3)]

@@ -9,7 +9,7 @@ import pytest
 from app.base.db.engine import Store
 from app.base.db.keys import Vault
 from app.base.values import Outcome, RunStatus, Verdict
-from app.records.store.queue import ClaimedRun
+from app.records.store.open_runs import ClaimedRun
 from app.runs.service import runs
 from tests.support.fakes import Crash, FakeClock, answered, failed, hits
 from tests.support.world import COVERAGE, World, canary, page, statements

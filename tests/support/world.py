@@ -29,8 +29,8 @@ from app.hooks.service.deliveries import SentDelivery
 from app.hooks.tables import deliveries as delivery_rows
 from app.records.service import runs as run_views
 from app.records.service.plans import Planner
-from app.records.store import queue
-from app.records.store.queue import ClaimedRun
+from app.records.store import open_runs
+from app.records.store.open_runs import ClaimedRun
 from app.records.tables import runs as rows
 from app.retrievers.domain.retrievers import Embed
 from app.runs.service import due_checks, runs
@@ -149,7 +149,7 @@ class World:
         """Give the runs that may begin, the one that may for longest first."""
         with self.store.read() as connection:
             since = sa.case((rows.c.not_before > rows.c.created_at, rows.c.not_before), else_=rows.c.created_at)
-            due = sa.select(rows.c.id).where(queue.startable(to_us(self.clock()))).order_by(since, rows.c.id)
+            due = sa.select(rows.c.id).where(open_runs.startable(to_us(self.clock()))).order_by(since, rows.c.id)
             return list(connection.execute(due).scalars())
 
     def queue_due(self, *, anew: bool = False) -> int:

@@ -58,7 +58,7 @@ from app.comparison.views import (
 from app.records.service import plans
 from app.records.service.plans import stored_aggregates
 from app.records.store import results
-from app.records.store.queue import Failure
+from app.records.store.open_runs import Failure
 from app.records.store.results import RunRow, StateRow
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import Measure, mean_name, parse_measure, scores_at_depth

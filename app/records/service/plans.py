@@ -35,8 +35,8 @@ from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.service.suites import UnusableDefinitionError, freeze_suite, load_corrected, load_inputs
 from app.catalog.store import Definition
-from app.records.store import queue, recording, rescoring, results
-from app.records.store.queue import ClaimedRun, Failure
+from app.records.store import open_runs, recording, rescoring, results
+from app.records.store.open_runs import ClaimedRun, Failure
 from app.records.store.recording import OpenState
 from app.records.store.rescoring import RescoredRun, Rescoring
 from app.records.store.results import RunRow, StateRow
@@ -172,7 +172,7 @@ class Planner:
             raise NotExecutableError(f"suite '{inputs.suite_slug}' has no canaries")
         with self.store.write() as connection:
             layouts = layouts or save_layouts(connection, inputs)
-            if not queue.freeze(connection, claimed.id, versions, config_hash=inputs.config_hash):
+            if not open_runs.freeze(connection, claimed.id, versions, config_hash=inputs.config_hash):
                 raise NotExecutableError("the run is gone")
         return Plan(
             run=claimed,

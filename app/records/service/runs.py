@@ -38,9 +38,9 @@ from app.records.domain import (
 )
 from app.records.service import plans
 from app.records.service.plans import asked_in, stored_aggregates, stored_probes
-from app.records.store import queue, rescoring
+from app.records.store import open_runs, rescoring
 from app.records.store import results as result_rows
-from app.records.store.queue import Failure
+from app.records.store.open_runs import Failure
 from app.records.store.results import RunRow, StateRow
 from app.records.views import WORST, result_shape, run_body, run_shape, worst_first
 from app.scoring.evaluation import RELEVANCE, Yardstick, pack_reasons, unpack_reasons
@@ -154,7 +154,7 @@ def _progress(connection: Connection, row: RunRow) -> RunProgress | None:
     """Return the number of recorded probes of an active run; None once it ended."""
     if row.status not in {RunStatus.QUEUED, RunStatus.RUNNING}:
         return None
-    total, staged = queue.progress(connection, row.id)
+    total, staged = open_runs.progress(connection, row.id)
     return {"done": asked_in(staged, total), "total": total}
 
 

@@ -22,9 +22,9 @@ from app.detection.tables import detections
 from app.hooks import store as outbox
 from app.hooks.tables import deliveries
 from app.records.domain import SeriesAlert
-from app.records.store import queue, results
+from app.records.store import open_runs, results
+from app.records.store.open_runs import Failure, due
 from app.records.store.packed import number_at, unpacked_positions, vector_columns
-from app.records.store.queue import Failure, due
 from app.records.store.recording import HOUR, unpack_bucket
 from app.records.store.results import ENDED, RunRow, layout_names, newest_ended_of_all
 from app.records.tables import latest, marks, rescored_rollups, rescored_runs, rollups, run_probes, runs, states
@@ -361,7 +361,7 @@ def waiting_runs(connection: Connection, now: int) -> tuple[int, int | None]:
     """
     ahead = runs.c.not_before > now  # queued by a clock that was ahead
     since = sa.case((sa.or_(ahead, runs.c.not_before < runs.c.created_at), runs.c.created_at), else_=runs.c.not_before)
-    statement = sa.select(sa.func.count(), sa.func.min(since)).where(queue.startable(now))
+    statement = sa.select(sa.func.count(), sa.func.min(since)).where(open_runs.startable(now))
     waiting, oldest = connection.execute(statement).one()
     return waiting, oldest
 

@@ -23,7 +23,7 @@ from app.records.domain import CanaryState, HitView, JudgmentView
 from app.records.service import plans
 from app.records.store import results
 from app.records.store.history import degraded_since
-from app.records.store.queue import Failure
+from app.records.store.open_runs import Failure
 from app.records.store.results import StateRow
 from app.records.store.series import ProbedRun, newest_probes
 from app.records.views import judgment_shape, ranking_shape

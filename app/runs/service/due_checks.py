@@ -24,7 +24,7 @@ from app.base.values import Trigger
 from app.catalog import store as catalog
 from app.catalog.service.references import last_completed, schedule_of
 from app.hooks import store as outbox
-from app.records.store import queue, rescoring
+from app.records.store import open_runs, rescoring
 from app.runs import store as run_rows
 from app.runs.store import BLOCK, CheckRow, DueCheck, NewRun
 
@@ -179,13 +179,13 @@ def _newest(connection: Connection, row: DueCheck, schedule: Schedule, now: date
     until = credible_until(schedule, now)
     if row.newest_instant is None or from_us(row.newest_instant) <= until:
         return from_us(row.newest_instant) if row.newest_instant is not None else None
-    newest = queue.newest_instant(connection, row.id, before=to_us(until))
+    newest = open_runs.newest_instant(connection, row.id, before=to_us(until))
     return from_us(newest) if newest is not None else None
 
 
 def _queue_again(connection: Connection, run: NewRun, now: datetime) -> bool:
     """Queue the run of an instant that has one already, which may be of a clock that was ahead."""
-    queued = queue.enqueue_scheduled(
+    queued = open_runs.enqueue_scheduled(
         connection, run.check_id, scheduled_for=run.scheduled_for, not_before=run.not_before, now=to_us(now)
     )
     return queued is not None
@@ -210,17 +210,17 @@ def run_now(
         if check is None or check.archived_at is not None:
             raise NotFoundError(f"there is no check '{slug}'")
         if idempotency_key is not None:
-            known = queue.remembered_request(connection, check.id, idempotency_key)
+            known = open_runs.remembered_request(connection, check.id, idempotency_key)
             if known is not None and known.request_hash != request:
                 raise ConflictError("this Idempotency-Key was used with another request")
             if known is not None:
                 return int(known.run_id), False
         anew = not check.body["enabled"]  # what was queued before it was disabled would not be carried out
-        run_id = queue.enqueue_asked(
+        run_id = open_runs.enqueue_asked(
             connection, check.id, trigger=trigger, index_version=index_version, now=to_us(now), anew=anew
         )
         if idempotency_key is not None:
-            queue.remember_request(
+            open_runs.remember_request(
                 connection, check.id, idempotency_key, request_hash=request, run_id=run_id, now=to_us(now)
             )
         return run_id, True
@@ -238,7 +238,7 @@ def watch_for_no_data(store: Store, check_id: int, *, started_at: datetime, now:
         check = catalog.definition_by_id(connection, check_id)
         if find_overdue(connection, check, now) is None or not transitions.may_open_no_data(connection, check):
             return False
-        if queue.waits_for_worker(connection, check_id, to_us(now)):
+        if open_runs.waits_for_worker(connection, check_id, to_us(now)):
             return False
     with store.write() as connection:
         catalog.lock_definition(connection, check_id)  # a run may be completing; and see it all anew
@@ -254,7 +254,7 @@ def without_backlog(store: Store, check_ids: Collection[int], now: datetime) -> 
     if not check_ids:
         return []
     with store.read() as connection:
-        waiting = queue.waiting_checks(connection, to_us(now))
+        waiting = open_runs.waiting_checks(connection, to_us(now))
     return [check_id for check_id in check_ids if check_id not in waiting]
 
 
@@ -271,13 +271,13 @@ def recall_work(store: Store, *, now: datetime) -> bool:
     """Defer what was forgotten; whether there was something. Where there was not, nothing is written."""
     moment = to_us(now)
     with store.read() as connection:
-        run_ids = queue.forgotten_runs(connection, moment)
+        run_ids = open_runs.forgotten_runs(connection, moment)
         hook_ids = outbox.forgotten_hooks(connection, moment)
         rescoring_ids = rescoring.forgotten(connection, moment)
     if not (run_ids or hook_ids or rescoring_ids):
         return False
     with store.write() as connection:
-        queue.defer_forgotten(connection, run_ids)
+        open_runs.defer_forgotten(connection, run_ids)
         for hook_id in sorted(hook_ids):
             outbox.defer_delivery(connection, hook_id)
         for rescoring_id in sorted(rescoring_ids):

@@ -35,9 +35,9 @@ from app.diagnosis.service.reanchoring import outdate_returned
 from app.diagnosis.service.run_causes import find_cause
 from app.records.domain import RunCounts
 from app.records.service.plans import Plan, embedder_finding
-from app.records.store import queue, recording, results
+from app.records.store import open_runs, recording, results
+from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
 from app.records.store.packed import pack_figures
-from app.records.store.queue import ClaimedRun, Failure, ShardBody
 from app.records.store.recording import NewState, OpenState
 from app.records.views import probe_summary, run_body
 from app.retrievers.domain.probes import ENDED_FIRST, latency_summary
@@ -339,8 +339,8 @@ def _end(
         hold_until = now + hold if hold is not None and is_news else None
         notifies = transitions.after_run(connection, check_id, run_id, now=now, hold_until=hold_until)
         detector_step.save_detector(connection, detection, baseline_id=baseline_id, now=now)
-        queue.drop_shards(connection, run_id)
-        queue.defer_following(connection, check_id)
+        open_runs.drop_shards(connection, run_id)
+        open_runs.defer_following(connection, check_id)
         if hold is not None and _needs_diagnosis(run_id, outcome, cause):
             defer(connection, [NewJob(JobKind.DIAGNOSIS, run_id, lock=f"diagnosis:{inputs.retriever.slug}")])
         if inputs.answer_measures and outcome.verdict is not Verdict.UNKNOWN:
@@ -397,8 +397,8 @@ def fail(
             if not last_resort:
                 raise
             logger.exception("bug", extra={"run": claimed.id, "check": claimed.check})  # no_data reports it in time
-        queue.drop_shards(connection, claimed.id)
-        queue.defer_following(connection, claimed.check_id)
+        open_runs.drop_shards(connection, claimed.id)
+        open_runs.defer_following(connection, claimed.check_id)
     return EndedRun(
         id=claimed.id,
         check_id=claimed.check_id,

@@ -23,7 +23,7 @@ from app.catalog.service.suites import UnusableDefinitionError, freeze_suite, lo
 from app.detection import store as detectors
 from app.records.service.plans import embedder_finding, rescoring_shape, save_layouts
 from app.records.store import recording, rescoring, results
-from app.records.store.queue import Failure
+from app.records.store.open_runs import Failure
 from app.records.store.rescoring import BegunState, PendingRun, RescoredRun, Rescoring
 from app.retrievers.domain.probes import ENDED_FIRST
 from app.scoring.evaluation import NamedBy, Tally, judge, named_by, pack_reasons

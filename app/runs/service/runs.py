@@ -32,8 +32,8 @@ from app.catalog.service.references import find_check
 from app.catalog.store import require
 from app.records.domain import ResultView
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
-from app.records.store import queue, recording, results
-from app.records.store.queue import ClaimedRun, Failure, ShardBody
+from app.records.store import open_runs, recording, results
+from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
 from app.retrievers.domain.retrievers import Embed, Lane, Probe, present_fields
 from app.retrievers.service import probing, trials
@@ -79,7 +79,7 @@ def execute(
     answered: dict[int, ShardBody] = {}
     if claimed.resumed:
         with store.read() as connection:
-            answered = queue.staged_shards(connection, claimed.id)
+            answered = open_runs.staged_shards(connection, claimed.id)
     try:
         embedder = probing.check_embedder(store, embed, plan.inputs.retriever, run_id=claimed.id, now=clock())
         if not _ask(store, plan, probe, answered, owner=owner, clock=clock, stopping=stopping):
@@ -106,10 +106,10 @@ def _ask(
         return True  # by the breaker, before whoever asked then could finalise it
     for batch in _batches(plan, probe, answered, clock, stopping):
         with store.write() as connection:
-            if not queue.holds(connection, plan.run.id, owner):
+            if not open_runs.holds(connection, plan.run.id, owner):
                 return False
             staged = {number: stage(plan, number, batch, connection) for number in batch.shards}
-            queue.commit_shards(connection, plan.run.id, staged, now=to_us(clock()))
+            open_runs.commit_shards(connection, plan.run.id, staged, now=to_us(clock()))
         answered |= staged
         if batch.ended_early:
             fields = {"run": plan.run.id, "check": plan.run.check, "detail": batch.breaker.reason}
@@ -121,13 +121,13 @@ def _ask(
 def begin(store: Store, run_id: int, *, owner: str, now: datetime) -> ClaimedRun | None:
     """Begin a run or carry it on as `owner`; None where it has ended, or has to wait for another run of its check."""
     with store.write() as connection:
-        return queue.begin_run(connection, run_id, owner=owner, now=to_us(now))
+        return open_runs.begin_run(connection, run_id, owner=owner, now=to_us(now))
 
 
 def restart(store: Store, claimed: ClaimedRun, *, owner: str) -> None:
     """Let a run begin anew: this process could not ask, so nothing is known about the retriever."""
     with store.write() as connection:
-        queue.restart_run(connection, claimed.id, owner=owner)
+        open_runs.restart_run(connection, claimed.id, owner=owner)
 
 
 def give_up(store: Store, claimed: ClaimedRun, *, owner: str, clock: Callable[[], datetime]) -> EndedRun | None:
@@ -137,7 +137,7 @@ def give_up(store: Store, claimed: ClaimedRun, *, owner: str, clock: Callable[[]
     compiling comes again, and while the run goes on its check seems to be well.
     """
     with store.read() as connection:
-        answered = queue.has_shards(connection, claimed.id)
+        answered = open_runs.has_shards(connection, claimed.id)
     if clock() - from_us(claimed.started_at) <= (RESUME_WITHIN if answered else _BEGIN_WITHIN):
         return None
     reason = "an error in Coalmine keeps this run from being carried out; the log has the details"
@@ -342,7 +342,7 @@ def begin_in_lanes(planner: Planner, claimed: ClaimedRun, clock: Callable[[], da
     except (NotExecutableError, ConfigurationError) as error:
         return fail(planner.store, claimed, OWNER, str(error), clock)
     with planner.store.write() as connection:
-        staged = queue.staged_numbers(connection, claimed.id)
+        staged = open_runs.staged_numbers(connection, claimed.id)
         lanes = {lane_of(plan, number) for number in range(plan.shard_count) if number not in staged}
         for lane in sorted(lanes or {lane_of(plan, 0)}):  # of a run whose answers are all there, to be finalised
             _defer_shard(connection, plan, lane)
@@ -377,7 +377,7 @@ def ask_shard(
     if not progress.is_over and len(progress.staged) < plan.shard_count:
         return ShardEnd()
     with store.read() as connection:
-        answered = queue.staged_shards(connection, claimed.id)
+        answered = open_runs.staged_shards(connection, claimed.id)
     embedder = probing.check_embedder(store, embed, plan.inputs.retriever, run_id=claimed.id, now=clock())
     ended = finalise(store, plan, answered, embedder, OWNER, clock, hold=hold)
     planner.forget(claimed.id)
@@ -397,8 +397,8 @@ class _Progress:
 
 def _read_progress(store: Store, plan: Plan, now: datetime) -> _Progress:
     with store.read() as connection:
-        staged = queue.staged_numbers(connection, plan.run.id)
-        newest = queue.newest_shard(connection, plan.run.id)
+        staged = open_runs.staged_numbers(connection, plan.run.id)
+        newest = open_runs.newest_shard(connection, plan.run.id)
     if newest is None:
         return _Progress(staged=staged, newest=None, is_over=now - plan.started_at > RESUME_WITHIN)
     staged_at, shard = max(plan.started_at, from_us(newest[0])), newest[1]
@@ -442,11 +442,11 @@ def _ask_lane(
 def _stage(store: Store, plan: Plan, lane: int, batch: Batch, *, now: int) -> set[int]:
     """Stage a shard, and defer the next of its lane; gives the numbers that are staged then."""
     with store.write() as connection:
-        if not queue.holds(connection, plan.run.id, OWNER):
+        if not open_runs.holds(connection, plan.run.id, OWNER):
             return set()
         bodies = {number: stage(plan, number, batch, connection) for number in batch.shards}
-        queue.commit_shards(connection, plan.run.id, bodies, now=now)
-        staged = queue.staged_numbers(connection, plan.run.id)
+        open_runs.commit_shards(connection, plan.run.id, bodies, now=now)
+        staged = open_runs.staged_numbers(connection, plan.run.id)
         if not batch.ended_early and _next_shard(plan, lane, staged) is not None:
             _defer_shard(connection, plan, lane)
         return staged
