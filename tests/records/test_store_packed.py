@@ -16,7 +16,7 @@ from app.base.values import Answer, Outcome
 from app.catalog.service.references import find_check
 from app.detection import store as detectors
 from app.detection.tables import detections
-from app.records.store import recording, results, series
+from app.records.store import results, run_endings, series
 from app.records.store.packed import (
     pack_figures,
     pack_latencies,
@@ -29,7 +29,7 @@ from app.records.store.packed import (
     unpack_words,
     with_vector,
 )
-from app.records.store.recording import HOUR, fill_rollups, unpack_bucket
+from app.records.store.run_endings import HOUR, fill_rollups, unpack_bucket
 from app.records.tables import rollups, run_probes, runs
 from app.records.views import probe_summary
 from app.reports.service import charts
@@ -191,7 +191,7 @@ def test_numbers_that_come_late_are_filled_in_whichever_way_a_run_is_stored(worl
     with world.store.write() as connection:
         for run_id in (1, 4):
             names = results.layout_names(connection, connection.scalar(sa.select(runs.c.layout_id)) or 0)
-            recording.fill_aggregates(connection, run_id, names, {"MRR": 0.125})
+            run_endings.fill_aggregates(connection, run_id, names, {"MRR": 0.125})
     for run_id in (1, 4):
         assert world.shown(run_id)["measures"]["MRR"] == 0.125
         assert world.shown(run_id)["coverage"] == 1.0

@@ -61,7 +61,7 @@ from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument, join_secrets
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.suites import load_inputs
-from app.records.store import recording, results
+from app.records.store import results, run_endings
 from app.records.store.results import RunRow
 from app.retrievers.domain.retrievers import AnswerSource
 from app.scoring.runs import RunInputs
@@ -259,9 +259,9 @@ def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, n
         if not rows.is_overtaken(connection, run.check_id, run.id):  # what holds now is what the later run found
             rows.change_answers(connection, run.check_id, run.id, closed=closed, opened=changed)
         if measured and run.layout_id is not None:
-            recording.fill_aggregates(connection, run.id, names, measured)
+            run_endings.fill_aggregates(connection, run.id, names, measured)
             vector = np.array([measured.get(name, np.nan) for name in names])
-            recording.fill_rollups(connection, run.check_id, run.layout_id, run.finished_at or to_us(now), vector)
+            run_endings.fill_rollups(connection, run.check_id, run.layout_id, run.finished_at or to_us(now), vector)
         transitions.after_answers(connection, run.check_id, run.id, now=now)
 
 

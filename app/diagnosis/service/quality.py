@@ -28,8 +28,8 @@ from app.diagnosis.domain.quality import (
 from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, vocabulary
 from app.records.service import plans
 from app.records.store import results, series
-from app.records.store.recording import DAY
 from app.records.store.results import RunRow, StateRow
+from app.records.store.run_endings import DAY
 from app.scoring.evaluation import Yardstick
 from app.scoring.rankings import Match
 from app.scoring.suites import power_of

@@ -35,11 +35,11 @@ from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.service.suites import UnusableDefinitionError, freeze_suite, load_corrected, load_inputs
 from app.catalog.store import Definition
-from app.records.store import open_runs, recording, rescoring, results
+from app.records.store import open_runs, rescoring, results, run_endings
 from app.records.store.open_runs import ClaimedRun, Failure
-from app.records.store.recording import OpenState
 from app.records.store.rescoring import RescoredRun, Rescoring
 from app.records.store.results import RunRow, StateRow
+from app.records.store.run_endings import OpenState
 from app.records.views import probe_summary
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Lane, ProbeContext, Scorer, ScorerKind, judged_relevance
@@ -62,14 +62,14 @@ class RunLayouts(NamedTuple):
 
 def find_layouts(connection: Connection, inputs: RunInputs) -> RunLayouts | None:
     """Layouts of a run; None where one is not stored yet."""
-    ids = [recording.find_layout_id(connection, *layout) for layout in _layouts(inputs)]
+    ids = [run_endings.find_layout_id(connection, *layout) for layout in _layouts(inputs)]
     stored = [one for one in ids if one is not None]
     return RunLayouts(*stored) if len(stored) == len(ids) else None
 
 
 def save_layouts(connection: Connection, inputs: RunInputs) -> RunLayouts:
     """Layouts of a run, stored where they are new."""
-    return RunLayouts(*(recording.layout_id(connection, *layout) for layout in _layouts(inputs)))
+    return RunLayouts(*(run_endings.layout_id(connection, *layout) for layout in _layouts(inputs)))
 
 
 def _layouts(inputs: RunInputs) -> Iterator[tuple[Sequence[str], str, str]]:
@@ -164,7 +164,7 @@ class Planner:
             with self.store.read() as connection:  # one snapshot: whatever is edited meanwhile is edited after it
                 versions = claimed.versions or _versions_in_force(connection, claimed)
                 inputs = self._load_inputs(connection, versions)
-                layouts, held = find_layouts(connection, inputs), recording.open_states(connection, claimed.check_id)
+                layouts, held = find_layouts(connection, inputs), run_endings.open_states(connection, claimed.check_id)
         except _UnfrozenSuiteError as error:
             freeze_suite(self.store, error.suite_id, now)
             return self.plan(claimed, now)

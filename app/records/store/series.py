@@ -25,8 +25,8 @@ from app.records.domain import SeriesAlert
 from app.records.store import open_runs, results
 from app.records.store.open_runs import Failure, due
 from app.records.store.packed import number_at, unpacked_positions, vector_columns
-from app.records.store.recording import HOUR, unpack_bucket
 from app.records.store.results import ENDED, RunRow, layout_names, newest_ended_of_all
+from app.records.store.run_endings import HOUR, unpack_bucket
 from app.records.tables import latest, marks, rescored_rollups, rescored_runs, rollups, run_probes, runs, states
 
 _UNKNOWN = "unknown"

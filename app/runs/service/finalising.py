@@ -35,10 +35,10 @@ from app.diagnosis.service.reanchoring import outdate_returned
 from app.diagnosis.service.run_causes import find_cause
 from app.records.domain import RunCounts
 from app.records.service.plans import Plan, embedder_finding
-from app.records.store import open_runs, recording, results
+from app.records.store import open_runs, results, run_endings
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
 from app.records.store.packed import pack_figures
-from app.records.store.recording import NewState, OpenState
+from app.records.store.run_endings import NewState, OpenState
 from app.records.views import probe_summary, run_body
 from app.retrievers.domain.probes import ENDED_FIRST, latency_summary
 from app.retrievers.domain.retrievers import missing_fields
@@ -266,7 +266,7 @@ def _save_scores(store: Store, plan: Plan, gathered: Gathered, scores: RunScores
             if (ranking_id := gathered.ranking_ids[position]) is not None
         ]
         with store.write() as connection:
-            recording.save_scores(connection, plan.layout_id, rows)
+            run_endings.save_scores(connection, plan.layout_id, rows)
 
 
 def _end(
@@ -303,7 +303,7 @@ def _end(
     figures, probes = pack_figures(outcome.vector.tobytes(), summary, aggregates.measured)
     with store.write() as connection:
         catalog.lock_definition(connection, check_id)
-        if not recording.finish_run(
+        if not run_endings.finish_run(
             connection,
             run_id,
             owner,
@@ -319,18 +319,18 @@ def _end(
             layout_id=plan.vector_layout_id,
         ):
             return None
-        recording.change_states(connection, check_id, run_id, closed=closed, opened=opened)
+        run_endings.change_states(connection, check_id, run_id, closed=closed, opened=opened)
         if responses.rankings:
             changed, places = responses.rankings, inputs.suite.positions
             outdate_returned(connection, check_id, lambda one: changed.get(places.get(one, -1)), at=to_us(now))
         unscored = list(responses.unscored)
         # A re-scoring must judge a maximum of latency as the run did.
         is_limited = any(inputs.canaries[place].max_latency_seconds is not None for place in inputs.panel.timed)
-        recording.save_probes(connection, run_id, responses.latencies, responses.failures, unscored, exact=is_limited)
-        recording.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), outcome.vector)
+        run_endings.save_probes(connection, run_id, responses.latencies, responses.failures, unscored, exact=is_limited)
+        run_endings.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), outcome.vector)
         if gathered.index_version is not None:
-            recording.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
-        recording.save_latest(connection, check_id, run_id, body)
+            run_endings.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
+        run_endings.save_latest(connection, check_id, run_id, body)
         probing.save_record(connection, run_id, embedder)
         if cause is not None:
             diagnoses.save_run_cause(connection, run_id, cause.as_json)
@@ -378,7 +378,7 @@ def fail(
     now = clock()
     with store.write() as connection:
         catalog.lock_definition(connection, claimed.check_id)
-        if not recording.finish_run(
+        if not run_endings.finish_run(
             connection,
             claimed.id,
             owner,
@@ -388,7 +388,7 @@ def fail(
             finished_at=to_us(now),
         ):
             return None
-        recording.save_latest(connection, claimed.check_id, claimed.id, {})
+        run_endings.save_latest(connection, claimed.check_id, claimed.id, {})
         notifies = False
         try:
             with connection.begin_nested():
@@ -537,7 +537,7 @@ def _references(store: Store, plan: Plan, places: Sequence[int]) -> dict[int, in
             references[place] = held.ranking_id
     if missing:
         with store.read() as connection:
-            whole = recording.whole_rankings(connection, plan.run.check_id, list(missing), without=MISSING)
+            whole = run_endings.whole_rankings(connection, plan.run.check_id, list(missing), without=MISSING)
         references |= {
             missing[canary_id]: ranking_id
             for canary_id, (ranking_id, version_id) in whole.items()

@@ -22,7 +22,7 @@ from app.catalog.service.references import find_check
 from app.catalog.service.suites import UnusableDefinitionError, freeze_suite, load_inputs
 from app.detection import store as detectors
 from app.records.service.plans import embedder_finding, rescoring_shape, save_layouts
-from app.records.store import recording, rescoring, results
+from app.records.store import rescoring, results, run_endings
 from app.records.store.open_runs import Failure
 from app.records.store.rescoring import BegunState, PendingRun, RescoredRun, Rescoring
 from app.retrievers.domain.probes import ENDED_FIRST
@@ -483,7 +483,7 @@ def _save_scores(store: Store, batch: Batch) -> None:
             with store.write() as connection:
                 hold_content(connection)
                 there = rescoring.rankings_there(connection, [row[0] for row in block])
-                recording.save_scores(connection, layout_id, [row for row in block if row[0] in there])
+                run_endings.save_scores(connection, layout_id, [row for row in block if row[0] in there])
 
 
 def _save_runs(connection: Connection, job: Rescoring, batch: Batch) -> None:

@@ -32,7 +32,7 @@ from app.catalog.service.references import find_check
 from app.catalog.store import require
 from app.records.domain import ResultView
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
-from app.records.store import open_runs, recording, results
+from app.records.store import open_runs, results, run_endings
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
 from app.retrievers.domain.retrievers import Embed, Lane, Probe, present_fields
@@ -296,9 +296,9 @@ def _equal_and_similar(
         else:
             others[position] = canary_id
     if unnamed:
-        recording.save_content_hashes(connection, unnamed)
+        run_endings.save_content_hashes(connection, unnamed)
     if 0 < len(others) <= _FLAPPING * len(settled):
-        lately = recording.rankings_lately(connection, plan.run.check_id, list(others.values()))
+        lately = run_endings.rankings_lately(connection, plan.run.check_id, list(others.values()))
         similar |= {position: lately.get(canary_id, ()) for position, canary_id in others.items()}
     return equal, similar
 
@@ -306,7 +306,7 @@ def _equal_and_similar(
 def _stored_rankings(connection: Connection, plan: Plan, new: Mapping[int, Ranking]) -> dict[int, int]:
     """Store rankings, and return their ids by position."""
     by_hash = {ranking.fingerprint or b"": ranking for ranking in new.values()}
-    ids = recording.save_rankings(connection, plan.inputs.decimals, by_hash)
+    ids = run_endings.save_rankings(connection, plan.inputs.decimals, by_hash)
     plan.keep_rankings({ids[digest]: ranking for digest, ranking in by_hash.items()})
     return {position: ids[ranking.fingerprint or b""] for position, ranking in new.items()}
 
