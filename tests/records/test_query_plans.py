@@ -15,7 +15,7 @@ from app.base.db.engine import Store
 from app.hooks import store as outbox
 from app.hooks.domain import OUT_OF_REACH
 from app.records.store import history, open_runs, pruning, results, series
-from app.runs import store as run_rows
+from app.runs import store as runs_store
 from tests.support.world import COVERAGE, World, canary, page
 
 pytestmark = pytest.mark.databases
@@ -58,10 +58,10 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "under_way": lambda connection: series.under_way(connection, 1),
     "recent_runs": lambda connection: series.recent_runs(connection, [1, 2], "coverage", limit=3),
     "dead_lately": lambda connection: series.dead_letters(connection, 1),
-    "news_of_runs": run_rows.newest_runs,
-    "news_of_alerts": run_rows.open_alerts,
-    "followed_run": lambda connection: run_rows.followed_run(connection, 1),
-    "new_shards": lambda connection: run_rows.new_shards(connection, 1, {2}),
+    "news_of_runs": runs_store.newest_runs,
+    "news_of_alerts": runs_store.open_alerts,
+    "followed_run": lambda connection: runs_store.followed_run(connection, 1),
+    "new_shards": lambda connection: runs_store.new_shards(connection, 1, {2}),
     "alerts_of_check": lambda connection: series.list_alerts(connection, 1, 1, 2, limit=2),
     "evidence": lambda connection: series.evidence_rows(connection, 1, 1, 2, limit=2),
     "spans_with_runs": lambda connection: series.spans_with_runs(connection, 1, [(1, 2), (3, 4)]),

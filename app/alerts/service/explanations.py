@@ -517,7 +517,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict
         fleets = [change["fleet"] for change in alert["transitions"] if change["fleet"] is not None]
         fleet = explanation.fleet_view if explanation is not None else fleets[-1] if fleets else None
         degraded = _degraded(connection, row, alert, first_run, over=over) if about_canaries else {**_NO_CANARIES}
-        run_rows = results.find_runs(connection, [int(one["run_id"]) for one in evaluated_runs])
+        shown = results.find_runs(connection, [int(one["run_id"]) for one in evaluated_runs])
         return {
             "alert": alert,
             "suite": check.body["suite"],
@@ -531,7 +531,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict
             "evaluated": evaluated,
             "opening": opened[0] if opened and "window" in opened[0] else {},
             "evaluated_runs": evaluated_runs,
-            "versions": {str(run.id): run.index_version for run in run_rows.values()},
+            "versions": {str(run.id): run.index_version for run in shown.values()},
             "degraded": degraded,
             "last_good_run": _last_good(connection, row),
             "newest_bad_run": bad_runs[-1] if bad_runs else alert["since_run"],

@@ -27,7 +27,7 @@ from app.base.values import RunStatus
 from app.base.views import id_number
 from app.records.service.plans import asked_in, rescoring_shape
 from app.records.store import rescoring
-from app.runs import store as run_rows
+from app.runs import store as runs_store
 from app.runs.store import FollowedRun, OpenAlert
 from app.scoring.runs import RescoringView
 
@@ -292,15 +292,15 @@ def poll_changes(store: Store, topics: Collection[Topic], before: ChangeSnapshot
     before = before or ChangeSnapshot()
     with store.read() as connection:
         found_runs = {
-            topic.id: run_rows.followed_run(connection, topic.id) for topic in topics if topic.kind is Kind.RUN
+            topic.id: runs_store.followed_run(connection, topic.id) for topic in topics if topic.kind is Kind.RUN
         }
         runs = {run_id: run for run_id, run in found_runs.items() if run is not None}
         return ChangeSnapshot(
-            newest=run_rows.newest_runs(connection) if NEWS in topics else None,
-            alerts=run_rows.open_alerts(connection) if NEWS in topics else None,
+            newest=runs_store.newest_runs(connection) if NEWS in topics else None,
+            alerts=runs_store.open_alerts(connection) if NEWS in topics else None,
             runs=runs,
             shards={
-                run_id: {**known, **run_rows.new_shards(connection, run_id, known)}
+                run_id: {**known, **runs_store.new_shards(connection, run_id, known)}
                 for run_id, run in runs.items()
                 if run.status in _UNDER_WAY
                 for known in [before.shards.get(run_id, {})]
@@ -315,7 +315,7 @@ def ended_topics(store: Store, topics: Collection[Topic]) -> set[Topic]:
     runs = {topic.id for topic in topics if topic.kind is Kind.RUN}
     rescorings = {topic.id for topic in topics if topic.kind is Kind.RESCORING}
     with store.read() as connection:
-        under_way = {Topic(Kind.RUN, one) for one in run_rows.runs_under_way(connection, runs)}
+        under_way = {Topic(Kind.RUN, one) for one in runs_store.runs_under_way(connection, runs)}
         under_way |= {Topic(Kind.RESCORING, one) for one in rescoring.under_way(connection, rescorings)}
     return {topic for topic in topics if topic.kind is not Kind.NEWS} - under_way
 

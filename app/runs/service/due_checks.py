@@ -25,7 +25,7 @@ from app.catalog import store as catalog
 from app.catalog.service.references import last_completed, schedule_of
 from app.hooks import store as outbox
 from app.records.store import open_runs, rescoring
-from app.runs import store as run_rows
+from app.runs import store as runs_store
 from app.runs.store import BLOCK, CheckRow, DueCheck, NewRun
 
 logger = logging.getLogger("coalmine.worker")
@@ -61,7 +61,7 @@ class DueChecks:
         """
         queued: list[datetime] = []
         while True:
-            found = self._queue(partial(run_rows.due_checks, now=to_us(now)), now)
+            found = self._queue(partial(runs_store.due_checks, now=to_us(now)), now)
             queued += found
             if len(found) < BLOCK:
                 return queued
@@ -72,13 +72,13 @@ class DueChecks:
         ids = sorted(check_ids)
         for start in range(0, len(ids), BLOCK):
             block = ids[start : start + BLOCK]
-            queued += self._queue(partial(run_rows.find_checks, check_ids=block), now)
+            queued += self._queue(partial(runs_store.find_checks, check_ids=block), now)
         return queued
 
     def next_due(self, now: datetime) -> datetime | None:
         """Return when a check is due next; None = none is."""
         with self._store.read() as connection:
-            instant = run_rows.next_instant(connection, to_us(now))
+            instant = runs_store.next_instant(connection, to_us(now))
         return from_us(instant) if instant is not None else None
 
     def follow(self, now: datetime, *, anew: bool = False) -> tuple[list[datetime], list[int]]:
@@ -88,11 +88,11 @@ class DueChecks:
         as these rows say.
         """
         with self._store.read() as connection:
-            rows = run_rows.list_checks(connection)
-            archived = run_rows.archived_checks(connection)
+            rows = runs_store.list_checks(connection)
+            archived = runs_store.archived_checks(connection)
         if archived:
             with self._store.write() as connection:
-                run_rows.forget_checks(connection, archived)
+                runs_store.forget_checks(connection, archived)
         self._learn(row.version_id for row in rows)
         wanted = [row.id for row in rows if anew or row.scheduled_version_id != row.version_id]
         queued = self.queue_checks(wanted, now)
@@ -123,10 +123,10 @@ class DueChecks:
                 logger.exception("bug", extra={"check": row.slug})  # of this check: the others go on
                 continue
             wanted += [due] if due is not None else []
-        taken = run_rows.taken_instants(connection, wanted) if wanted else set()
-        run_rows.queue_runs(connection, [run for run in wanted if run.check_id not in taken], now=to_us(now))
+        taken = runs_store.taken_instants(connection, wanted) if wanted else set()
+        runs_store.queue_runs(connection, [run for run in wanted if run.check_id not in taken], now=to_us(now))
         queued = [run for run in wanted if run.check_id not in taken or _queue_again(connection, run, now)]
-        run_rows.save_next_runs(
+        runs_store.save_next_runs(
             connection, [(row.id, row.version_id, _us(next_at[row.id])) for row in rows if row.id in next_at]
         )
         return [from_us(run.scheduled_for) for run in queued]
