@@ -17,7 +17,7 @@ from app.base.db.engine import blocks, insert_new, row_value, sql_literal, upser
 from app.detection.domain.views import StoredReading
 from app.detection.tables import baseline_choices, baselines, detections, detectors, habit_refusals
 from app.records.store.packed import pack_words, unpack_words
-from app.records.store.results import RankingBody, is_known, load_bodies
+from app.records.store.run_rows import RankingBody, is_known, load_bodies
 from app.records.tables import chunks, layouts, marks, runs, states
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.runs import RunVersions

@@ -21,8 +21,8 @@ from app.detection.tables import detectors
 from app.hooks.domain import NoticeData
 from app.hooks.tables import attempts, deliveries
 from app.records.domain import RunDetails
-from app.records.store import results
-from app.records.store.results import RunRow
+from app.records.store import run_rows
+from app.records.store.run_rows import RunRow
 from app.records.tables import latest
 from app.reports.tables import reports
 
@@ -175,8 +175,8 @@ def check_versions(connection: Connection, check_ids: Sequence[int] | None = Non
 def read_checks(connection: Connection, versions: Mapping[int, NumbersVersion]) -> Iterator[CheckRows]:
     """Yield the rows of checks; a few statements for every `BLOCK` of them."""
     for block in blocks(list(versions), BLOCK):
-        runs = results.find_runs(connection, [run for one in block if (run := versions[one].run_id) is not None])
-        bodies = results.latest_bodies(connection, block)
+        runs = run_rows.find_runs(connection, [run for one in block if (run := versions[one].run_id) is not None])
+        bodies = run_rows.latest_bodies(connection, block)
         detections = detection.newest_detections(connection, block)
         for check in catalog.definitions_by_id(connection, block):
             run_id, body = bodies.get(check.id, (0, {}))

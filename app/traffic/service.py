@@ -35,8 +35,8 @@ from app.catalog.service import suites
 from app.catalog.service.references import load_canaries
 from app.catalog.service.suites import load_suite
 from app.catalog.store import Definition, require
-from app.records.store import results
-from app.records.store.results import RunRow
+from app.records.store import run_rows
+from app.records.store.run_rows import RunRow
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, outcome_text
 from app.retrievers.domain.retrievers import (
     Probe,
@@ -279,7 +279,7 @@ def _newest_runs(connection: Connection, reach: ReachRow) -> list[RunRow]:
         for row in catalog.list_definitions(connection, "check")
         if row.body["suite"] == reach.suite and row.body["retriever"] == reach.retriever
     ]
-    found = [results.newest_ended(connection, check.id) for check in checks]
+    found = [run_rows.newest_ended(connection, check.id) for check in checks]
     return [run for run in found if run is not None and run.suite_version_id is not None]
 
 
@@ -598,11 +598,11 @@ def _read_results(connection: Connection, run: RunRow) -> FoundDocuments:
     if run.suite_version_id is None:
         return FoundDocuments(by_chunk=by_chunk, watched=frozenset())
     canary_ids = load_suite(connection, run.suite_version_id).canary_ids
-    _, failures = results.probes_of(connection, run.id)
-    unscored = frozenset(results.unscored_at(connection, run.id))
+    _, failures = run_rows.probes_of(connection, run.id)
+    unscored = frozenset(run_rows.unscored_at(connection, run.id))
     for block in blocks(range(len(canary_ids)), _CANARIES_BLOCK):
-        states = results.states_of(connection, run.check_id, run.id, [canary_ids[place] for place in block])
-        rankings = results.load_rankings(connection, [state.ranking_id for state in states.values()])
+        states = run_rows.states_of(connection, run.check_id, run.id, [canary_ids[place] for place in block])
+        rankings = run_rows.load_rankings(connection, [state.ranking_id for state in states.values()])
         for place in block:
             state = states.get(canary_ids[place])
             if state is None or place in failures:

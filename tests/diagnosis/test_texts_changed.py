@@ -8,7 +8,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.values import Verdict
-from app.records.store import results
+from app.records.store import run_rows
 from app.runs.service.finalising import EndedRun
 from app.scoring.text_changes import TextChange, change_of
 from tests.support.library import TEXTS, Diagnosed, shelf
@@ -18,7 +18,7 @@ from tests.support.watched import LEARNED, REGRESSION, expect_retraced, seen
 
 def _reasons(setting: Diagnosed, run: EndedRun) -> str:
     with setting.store.read() as connection:
-        return str(present(results.find_run(connection, run.id)).reasons)
+        return str(present(run_rows.find_run(connection, run.id)).reasons)
 
 
 def _missing(setting: Diagnosed, run: EndedRun) -> set[str]:

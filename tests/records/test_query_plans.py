@@ -14,7 +14,7 @@ from app.alerts import store as alerts
 from app.base.db.engine import Store
 from app.hooks import store as outbox
 from app.hooks.domain import OUT_OF_REACH
-from app.records.store import history, open_runs, pruning, results, series
+from app.records.store import history, open_runs, pruning, run_rows, series
 from app.runs import store as runs_store
 from tests.support.world import COVERAGE, World, canary, page
 
@@ -26,11 +26,11 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "forgotten_runs": lambda connection: open_runs.forgotten_runs(connection, 1),
     "find_active": lambda connection: open_runs.find_active(connection, 1),
     "newest_instant": lambda connection: open_runs.newest_instant(connection, 1, before=2),
-    "list_runs": lambda connection: results.list_runs(connection, 1, limit=2),
-    "ended_runs": lambda connection: results.ended_runs(connection, 1, limit=3),
-    "last_completed": lambda connection: results.last_completed(connection, 1, before=2),
-    "newest_known": lambda connection: results.newest_known(connection, 1),
-    "states_at": lambda connection: results.states_at(connection, 1, 1),
+    "list_runs": lambda connection: run_rows.list_runs(connection, 1, limit=2),
+    "ended_runs": lambda connection: run_rows.ended_runs(connection, 1, limit=3),
+    "last_completed": lambda connection: run_rows.last_completed(connection, 1, before=2),
+    "newest_known": lambda connection: run_rows.newest_known(connection, 1),
+    "states_at": lambda connection: run_rows.states_at(connection, 1, 1),
     "begin_attempt": lambda connection: outbox.begin_attempt(connection, 1, owner="o", now=1),
     "next_attempt": lambda connection: outbox.next_attempt(connection, 1, now=1),
     "forgotten_hooks": lambda connection: outbox.forgotten_hooks(connection, 1),

@@ -18,7 +18,7 @@ from app.hooks.service import deliveries
 from app.operation.service import retention
 from app.records.service import runs
 from app.records.store import pruning
-from app.records.store.results import RankingBody
+from app.records.store.run_rows import RankingBody
 from app.records.tables import states
 from app.reports.service import charts
 from tests.support.fakes import START, answered, failed, hits

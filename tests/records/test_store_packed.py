@@ -16,7 +16,7 @@ from app.base.values import Answer, Outcome
 from app.catalog.service.references import find_check
 from app.detection import store as detectors
 from app.detection.tables import detections
-from app.records.store import results, run_endings, series
+from app.records.store import run_endings, run_rows, series
 from app.records.store.packed import (
     pack_figures,
     pack_latencies,
@@ -174,9 +174,9 @@ def test_an_hour_of_which_the_previous_release_wrote_a_part_is_summed_up(world: 
     world.run()
     assert world.count("rollups") == {"rollups": 4}  # an hour and a day of each kind
     with world.store.read() as connection:
-        run = results.find_run(connection, 4)
+        run = run_rows.find_run(connection, 4)
         assert run is not None
-        names = results.layout_names(connection, run.layout_id or 0)
+        names = run_rows.layout_names(connection, run.layout_id or 0)
     late = np.array([0.25 if name == "coverage" else np.nan for name in names])
     with world.store.write() as connection:
         fill_rollups(connection, run.check_id, run.layout_id or 0, run.finished_at or 0, late)
@@ -190,7 +190,7 @@ def test_numbers_that_come_late_are_filled_in_whichever_way_a_run_is_stored(worl
     world.run()
     with world.store.write() as connection:
         for run_id in (1, 4):
-            names = results.layout_names(connection, connection.scalar(sa.select(runs.c.layout_id)) or 0)
+            names = run_rows.layout_names(connection, connection.scalar(sa.select(runs.c.layout_id)) or 0)
             run_endings.fill_aggregates(connection, run_id, names, {"MRR": 0.125})
     for run_id in (1, 4):
         assert world.shown(run_id)["measures"]["MRR"] == 0.125
@@ -264,7 +264,7 @@ def _write_as_before(store: Store) -> None:
     """Write all rows as they were before anything of them was packed."""
     with store.write() as connection:
         for row in connection.execute(sa.select(runs)).all():
-            found = results.find_run(connection, row.id)
+            found = run_rows.find_run(connection, row.id)
             assert found is not None
             vector = unpack_vector(row.aggregates, row.figures)
             plain = {"aggregates": vector, "figures": None, "probes": json.dumps(found.probes)}

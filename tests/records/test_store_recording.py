@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.base.db.engine import Store, insert_new
 from app.base.errors import StoreUnavailableError
 from app.base.values import Ranking
-from app.records.store import results, run_endings
+from app.records.store import run_endings, run_rows
 from app.scoring.rankings import decimals_of, round_ranking
 from tests.conftest import Databases
 from tests.support.fakes import hits
@@ -51,7 +51,7 @@ def test_rankings_read_back_equal_to_what_was_saved(store: Store, drawn: list[Ra
         again = run_endings.save_rankings(connection, decimals, saved)
     assert ids == again
     with store.read() as connection:
-        loaded = results.load_rankings(connection, list(ids.values()))
+        loaded = run_rows.load_rankings(connection, list(ids.values()))
     assert {digest: loaded[ranking_id] for digest, ranking_id in ids.items()} == saved
 
 
@@ -62,7 +62,7 @@ def test_scores_of_any_size_read_back_as_they_were_judged(sqlite_store: Store, s
         ranking = round_ranking(hits("a", scores=[score]), decimals)
         with sqlite_store.write() as connection:
             ids = run_endings.save_rankings(connection, decimals, {ranking.fingerprint or b"": ranking})
-            loaded = results.load_rankings(connection, list(ids.values()))
+            loaded = run_rows.load_rankings(connection, list(ids.values()))
         assert list(loaded.values()) == [ranking]
 
 
@@ -73,7 +73,7 @@ def test_rankings_stored_before_there_were_times_still_read(sqlite_store: Store)
         (body,) = connection.exec_driver_sql("SELECT body FROM rankings").scalars()
         before = msgspec.msgpack.encode(msgspec.msgpack.decode(body)[:4])
         connection.exec_driver_sql("UPDATE rankings SET body = ?", (before,))
-        assert results.load_rankings(connection, list(ids.values())) == {ids[ranking.fingerprint or b""]: ranking}
+        assert run_rows.load_rankings(connection, list(ids.values())) == {ids[ranking.fingerprint or b""]: ranking}
 
 
 def test_another_time_or_relevance_is_another_ranking() -> None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from app.alerts.service.evidence import list_changed
 from app.base.db.engine import Store
 from app.base.values import Answer, Outcome, Ranking, Step
-from app.records.store import results as result_rows
+from app.records.store import run_rows as result_rows
 from app.records.store.open_runs import Failure, ShardBody
 from app.records.tables import run_probes
 from app.runs.service.gate import choose_targets, measure

@@ -12,7 +12,7 @@ from app.diagnosis.domain import DiagnosisView
 from app.diagnosis.service import diagnoses
 from app.diagnosis.service.diagnoses import PATIENCE
 from app.records.service.plans import Planner
-from app.records.store import results
+from app.records.store import run_rows
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.runs.service.finalising import EndedRun
 from app.runs.service.runs import execute
@@ -145,7 +145,7 @@ class Diagnosed:
     def diagnose(self, ended: EndedRun, **more: Any) -> diagnoses.Outcome | None:
         """Do what a worker does after a run."""
         with self.world.store.read() as connection:
-            run = present(results.find_run(connection, ended.id))
+            run = present(run_rows.find_run(connection, ended.id))
         return diagnoses.after_run(self.planner, self.library, run, clock=self.world.clock, **more)
 
     def why(self, key: str, slug: str = CHECK) -> DiagnosisView:

@@ -9,7 +9,7 @@ from app.detection import store as detectors
 from app.detection.domain import Habit, Habits, Members
 from app.detection.domain.tracker import follow
 from app.detection.service.detectors import Detector, DetectorMeasures
-from app.records.store import results
+from app.records.store import run_rows
 from app.scoring.measures import MEASURES_VERSION
 from tests.support.present import present
 
@@ -29,7 +29,7 @@ def remember_habit(store: Store, slug: str) -> None:
                 first_run=0,
                 choice_id=None,
             )
-            run_id, baseline_id = present(results.newest_ended(connection, check.id)).id, None
+            run_id, baseline_id = present(run_rows.newest_ended(connection, check.id)).id, None
         else:
             begun, run_id, baseline_id = Detector.unpacked(row.body, lambda _: None), row.run_id, row.baseline_id
         remembers = replace(begun, follower=replace(begun.follower, habits=Habits(known=(habit,))))

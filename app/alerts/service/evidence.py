@@ -46,9 +46,9 @@ from app.detection.store import DetectionRow
 from app.diagnosis.domain.run_causes import Fleet, Member, RunCause, fleet
 from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, marks_before
 from app.records.service.plans import without_relevance
-from app.records.store import history, results, series
+from app.records.store import history, run_rows, series
 from app.records.store.history import DegradedRow
-from app.records.store.results import RunRow, StateRow
+from app.records.store.run_rows import RunRow, StateRow
 from app.records.store.series import Unmeasured
 from app.retrievers.domain.probes import url_address
 from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, TIMED, unpack_reasons
@@ -309,7 +309,7 @@ def load_changes(connection: Connection, requests: Sequence[tuple[int, int | Non
     None for a run that does not exist, measured nothing, or degraded no canary. The number of queries does not depend
     on the number of runs; the result of a run never changes, and is cached.
     """
-    runs = results.find_runs(connection, {run_id for run_id, _ in requests})
+    runs = run_rows.find_runs(connection, {run_id for run_id, _ in requests})
     keys = {one: ("changed", one, runs[one[0]].finished_at) for one in requests if one[0] in runs}
     changes: dict[tuple[int, int | None], ChangedRun | None] = {}
     for one, key in keys.items():
@@ -488,10 +488,10 @@ def list_changed(
             severity_order(row, members[row.canary_id].key),
         ),
     )
-    states = results.states_of(connection, change.run.check_id, run_id, [row.canary_id for row in worst])
+    states = run_rows.states_of(connection, change.run.check_id, run_id, [row.canary_id for row in worst])
     now = [replace(states[row.canary_id], reasons=row.reasons) for row in worst if row.canary_id in states]
     before = [_read_last_healthy(connection, change.run.check_id, state) for state in now]
-    rankings = results.load_rankings(connection, [one.ranking_id for one in before if one is not None])
+    rankings = run_rows.load_rankings(connection, [one.ranking_id for one in before if one is not None])
     return {
         "canaries": [
             _listed(members[state.canary_id], state, past, rankings.get(past.ranking_id) if past is not None else None)
@@ -576,7 +576,7 @@ def last_healthy_state(connection: Connection, now: StateRow | None, past: Seque
 
 
 def _read_last_healthy(connection: Connection, check_id: int, now: StateRow) -> StateRow | None:
-    past = results.timeline(connection, check_id, now.canary_id, limit=_MAX_STATES)
+    past = run_rows.timeline(connection, check_id, now.canary_id, limit=_MAX_STATES)
     return last_healthy_state(connection, now, [state for state in past if state.first_run < now.first_run])
 
 
@@ -590,11 +590,11 @@ def degraded_states(connection: Connection, run: RunRow, positions: Mapping[int,
 
     A canary whose probe failed is unknown; where relevance was not measured its reasons are left out.
     """
-    _, failures = results.probes_of(connection, run.id)
-    unscored = set(results.unscored_at(connection, run.id))
+    _, failures = run_rows.probes_of(connection, run.id)
+    unscored = set(run_rows.unscored_at(connection, run.id))
     states = [
         without_relevance(state) if positions[state.canary_id] in unscored else state
-        for state in results.states_at(connection, run.check_id, run.id, only_degraded=True).values()
+        for state in run_rows.states_at(connection, run.check_id, run.id, only_degraded=True).values()
         if state.canary_id in positions and positions[state.canary_id] not in failures
     ]
     return [state for state in states if state.reasons]
@@ -605,7 +605,7 @@ _USUAL_RUNS = 20
 
 def usual_latency(connection: Connection, check_id: int, percentile: Percentile, run_id: int) -> float | None:
     """Median of a percentile of latency, in seconds, over the 20 ended runs before one; None = none was measured."""
-    rows = results.ended_runs(connection, check_id, before=run_id, limit=_USUAL_RUNS)
+    rows = run_rows.ended_runs(connection, check_id, before=run_id, limit=_USUAL_RUNS)
     latencies = run_latencies(connection, [row for row in rows if row.verdict != Verdict.UNKNOWN])
     values = [value for one in latencies.values() if (value := one[percentile]) is not None]
     return float(np.median(values)) if values else None
@@ -645,14 +645,14 @@ class TransitionEvidence:
         watches = rule.kind in {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD, RuleKind.REGRESSION}
         if run is None or not watches or not run.failed:
             return []
-        opened = results.find_run(self._connection, opening_run) if opening_run is not None else None
+        opened = run_rows.find_run(self._connection, opening_run) if opening_run is not None else None
         if opened is None or opened.suite_version_id is None or run.suite_version_id is None:
             return []
         then, now = (
             load_suite(self._connection, version) for version in (opened.suite_version_id, run.suite_version_id)
         )
         degraded = {then.canaries[place].key for place in opened.degraded_places}
-        failed, _ = results.unmeasured_at(self._connection, [run.id]).get(run.id, ((), ()))
+        failed, _ = run_rows.unmeasured_at(self._connection, [run.id]).get(run.id, ((), ()))
         unmeasured = [now.canaries[place] for place in sorted(failed)]
         return [one.key for one in unmeasured if one.key in degraded and rule.category in {None, one.category}]
 
@@ -699,7 +699,7 @@ class TransitionEvidence:
 
     def _is_self_judged(self) -> bool:
         """Whether the recall of the run is over judgments of the retriever's own first hits alone."""
-        run = results.find_runs(self._connection, {self._run_id}).get(self._run_id) if self._run_id else None
+        run = run_rows.find_runs(self._connection, {self._run_id}).get(self._run_id) if self._run_id else None
         if run is None or run.suite_version_id is None:
             return False
         sources, body = load_suite(self._connection, run.suite_version_id).judgment_sources, self._check.body

@@ -53,8 +53,8 @@ from app.detection.domain.views import BoundLine, NormalRange, SuggestedRule, Su
 from app.detection.service import baselines
 from app.detection.service.detectors import run_latencies
 from app.hooks.domain import AlertDetail
-from app.records.store import results, series
-from app.records.store.results import RunRow
+from app.records.store import run_rows, series
+from app.records.store.run_rows import RunRow
 from app.scoring.measures import Measure, mean_name
 
 UNKNOWN: Final = "unknown"
@@ -459,13 +459,13 @@ def _runs(
 ) -> tuple[list[RunRow], int | None]:
     """Return the runs of the curve, and the one before which others are left out."""
     ends = [one.run_id for one in transitions if one.type == TransitionType.RESOLVED and one.run_id is not None]
-    newest = results.ended_runs(connection, row.check_id, before=ends[-1] + 1 if ends else None, limit=_MOST)
+    newest = run_rows.ended_runs(connection, row.check_id, before=ends[-1] + 1 if ends else None, limit=_MOST)
     if row.first_run is None or not newest:
         return newest[-_BEFORE:], None
     if newest[0].id <= row.first_run:
         place = next(place for place, run in enumerate(newest) if run.id >= row.first_run)
         return newest[max(place - _BEFORE, 0) :], None
-    beginning = results.ended_runs(connection, row.check_id, before=row.first_run + 1, limit=_BEFORE + 1)
+    beginning = run_rows.ended_runs(connection, row.check_id, before=row.first_run + 1, limit=_BEFORE + 1)
     rest = newest[len(beginning) :]
     return [*beginning, *rest], rest[0].id
 
@@ -517,7 +517,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict
         fleets = [change["fleet"] for change in alert["transitions"] if change["fleet"] is not None]
         fleet = explanation.fleet_view if explanation is not None else fleets[-1] if fleets else None
         degraded = _degraded(connection, row, alert, first_run, over=over) if about_canaries else {**_NO_CANARIES}
-        shown = results.find_runs(connection, [int(one["run_id"]) for one in evaluated_runs])
+        shown = run_rows.find_runs(connection, [int(one["run_id"]) for one in evaluated_runs])
         return {
             "alert": alert,
             "suite": check.body["suite"],
@@ -554,7 +554,7 @@ def _evaluated_runs(connection: Connection, check_id: int, alert: AlertDetail) -
     runs: dict[int, DecisiveRun] = {}
     for window in windows:
         ids = [int(one["run_id"]) for one in window]
-        between = results.ended_runs(connection, check_id, before=ids[0], limit=1) if runs and ids else []
+        between = run_rows.ended_runs(connection, check_id, before=ids[0], limit=1) if runs and ids else []
         left_out = bool(between) and between[0].id > max(runs)
         for number, one in zip(ids, window, strict=True):
             evaluated: DecisiveRun = {
@@ -585,13 +585,13 @@ def _degraded(
     `silent_run`: the newest run of the check, where its verdict is unknown. `changed`: None for alerts of older
     releases.
     """
-    newest = results.newest_ended(connection, row.check_id)
+    newest = run_rows.newest_ended(connection, row.check_id)
     if over or newest is None:
         triggers = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
         evidence: RuleEvidence = triggers[-1]["evidence"] if triggers else {}
         listed = {name: found for name, found in evidence.items() if name in ("changed", "failing_before", "canaries")}
         return {**_NO_CANARIES, **listed, "run_id": triggers[-1]["run_id"] if triggers else None}
-    run = results.newest_known(connection, row.check_id) or newest  # rules do not evaluate an unknown run
+    run = run_rows.newest_known(connection, row.check_id) or newest  # rules do not evaluate an unknown run
     explanation = explain(connection, run.id, first_run=first_run)
     canary = row.scope if row.kind == RuleKind.CANARY else None
     category = row.evidence.get("category")
@@ -608,5 +608,5 @@ def _degraded(
 def _last_good(connection: Connection, row: AlertRow) -> str | None:
     if row.first_run is None:
         return None
-    before = results.ended_runs(connection, row.check_id, before=row.first_run, limit=_MAX_RUNS_BACK)
+    before = run_rows.ended_runs(connection, row.check_id, before=row.first_run, limit=_MAX_RUNS_BACK)
     return next((str(run.id) for run in reversed(before) if run.verdict == Verdict.HEALTHY), None)

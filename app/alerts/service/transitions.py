@@ -65,8 +65,8 @@ from app.detection.service import baselines
 from app.detection.service.detectors import run_latencies
 from app.detection.store import DetectionRow
 from app.records.service.plans import stored_aggregates
-from app.records.store import history, results
-from app.records.store.results import RunRow
+from app.records.store import history, run_rows
+from app.records.store.run_rows import RunRow
 from app.retrievers.domain.probes import FailedProbe, summarize_failures
 from app.scoring.drops import drop_from_json
 from app.scoring.evaluation import known_reasons
@@ -214,7 +214,7 @@ def at_tick(store: Store, check_id: int, *, now: datetime) -> bool:
         check = catalog.definition_by_id(connection, check_id)
         if not _has_notifications(connection, check, now):
             return False
-        run = results.newest_ended(connection, check_id)
+        run = run_rows.newest_ended(connection, check_id)
         if run is not None and run.suite_version_id is not None:  # cached: a reminder names its canaries when it writes
             load_suite(connection, run.suite_version_id)
     with store.write() as connection:
@@ -222,7 +222,7 @@ def at_tick(store: Store, check_id: int, *, now: datetime) -> bool:
         check = catalog.definition_by_id(connection, check_id)
         if not _has_notifications(connection, check, now):
             return False
-        newest = results.newest_ended(connection, check_id)
+        newest = run_rows.newest_ended(connection, check_id)
         evaluation = _Evaluation(connection, check, newest.id if newest is not None else None, now)
         evaluation.notify(remind=True)
         return True
@@ -297,7 +297,7 @@ class _Evaluation:
         opened = [(row.rule_key, self._opening_runs[row.id]) for row in about if row.id in self._opening_runs]
         if run is None or run.suite_version_id is None or not opened:
             return set()
-        suites = results.suites_of(self._connection, {run.id, *(run_id for _, run_id in opened)})
+        suites = run_rows.suites_of(self._connection, {run.id, *(run_id for _, run_id in opened)})
         return {key for key, run_id in opened if suites.get(run_id, suites[run.id]) != suites[run.id]}
 
     def without_canaries(self, rules: Sequence[Rule], facts: Facts) -> set[str]:
@@ -494,7 +494,7 @@ def _newest_runs(connection: Connection, check_id: int, *, with_verdict: int) ->
     """Newest ended runs of a check, so many that this number of them has a verdict; from `_MAX_RUNS` on, no more."""
     limit = with_verdict
     while True:
-        rows = results.ended_runs(connection, check_id, limit=limit)
+        rows = run_rows.ended_runs(connection, check_id, limit=limit)
         known = sum(row.verdict != Verdict.UNKNOWN for row in rows)
         if known >= with_verdict or len(rows) < limit or limit >= _MAX_RUNS:
             return rows
@@ -507,7 +507,7 @@ def _with_older_runs(
     """Add older runs until each of the rules was measured on enough of them, `_MAX_UNMEASURED_RUNS` at most."""
     while lacking := [rule for rule in rules if not _is_enough(facts, rule, compared_since)]:
         limit = min(4 * len(facts.runs), _MAX_UNMEASURED_RUNS)
-        rows = results.ended_runs(connection, check_id, limit=limit)
+        rows = run_rows.ended_runs(connection, check_id, limit=limit)
         if len(rows) <= len(facts.runs):
             break
         older = _read_facts(connection, lacking, rows[: -len(facts.runs)], compared_since)
@@ -526,12 +526,12 @@ def repeated_failures(
     if not failures:
         return None
     earlier = [
-        row for row in results.ended_runs(connection, check_id, before=run_id, limit=_MAX_VOID) if not _is_void(row)
+        row for row in run_rows.ended_runs(connection, check_id, before=run_id, limit=_MAX_VOID) if not _is_void(row)
     ]
     earlier = earlier[1 - REPEATED :]
     if len(earlier) < REPEATED - 1:
         return None
-    places = results.unmeasured_at(connection, [row.id for row in earlier])
+    places = run_rows.unmeasured_at(connection, [row.id for row in earlier])
     keys = set(failures)
     for row in earlier:
         if not row.total:
@@ -559,7 +559,7 @@ def _with_repeated(connection: Connection, check_id: int, facts: Facts, rules: S
     for row in facts.runs[-window:] if window else ():
         if not row.failed or row.verdict == Verdict.UNKNOWN:
             continue
-        _, failures = results.probes_of(connection, row.id)
+        _, failures = run_rows.probes_of(connection, row.id)
         repeated = repeated_failures(connection, check_id, row.id, _canaries_of(connection, row), failures)
         if repeated is not None:
             found[row.id] = replace(found.get(row.id, NO_FACTS), repeated=repeated)
@@ -574,7 +574,7 @@ def first_bad_run(connection: Connection, check_id: int, rule: Rule, run_id: int
     compared_since = _compared_since(connection, check_id, [rule])
     limit = _FIRST_LIMIT
     while True:
-        rows = results.ended_runs(connection, check_id, before=run_id, limit=limit)
+        rows = run_rows.ended_runs(connection, check_id, before=run_id, limit=limit)
         earlier = Facts(runs=rows, run_facts=_read_facts(connection, [rule], rows, compared_since))
         first, is_start = first_of_bad_runs(earlier.of(rule), run_id)
         if is_start or len(rows) < limit or limit >= _MAX_RUNS:
@@ -587,7 +587,7 @@ def _with_failure(connection: Connection, facts: Facts) -> Facts:
     newest = facts.newest
     if newest is None or not newest.failed:
         return facts
-    _, failures = results.probes_of(connection, newest.id)
+    _, failures = run_rows.probes_of(connection, newest.id)
     failure = summarize_failures(failures.values(), newest.total or len(failures))
     found = replace(facts.run_facts.get(newest.id, NO_FACTS), failure=failure)
     return Facts(runs=facts.runs, run_facts={**facts.run_facts, newest.id: found})
@@ -696,7 +696,7 @@ def _canaries(
     if not of_suites:
         return {}
     places = catalog.places_of(connection, {version for _, version in of_suites}, keys)
-    unmeasured = results.unmeasured_at(connection, [run.id for run, _ in of_suites])
+    unmeasured = run_rows.unmeasured_at(connection, [run.id for run, _ in of_suites])
     canary_ids = {run.id: [canary_id for _, canary_id in places[version].values()] for run, version in of_suites}
     bits = history.reasons_at(connection, canary_ids)
     return {

@@ -44,8 +44,8 @@ from app.catalog import store as catalog
 from app.hooks import store as outbox
 from app.hooks.domain import AlertDetail, AttemptView, DeliveryView, NoticeAlert, NoticeData, NoticeLinks
 from app.hooks.store import AttemptRow, DeliveryRow
-from app.records.store import results
-from app.records.store.results import RunRow
+from app.records.store import run_rows
+from app.records.store.run_rows import RunRow
 from app.retrievers.domain.probes import FailureSummary
 
 _RUNS = {"run_id", "first_bad_run"}
@@ -317,7 +317,7 @@ def standing_facts(
         explained = dict(zip(requests, explain_all(connection, requests), strict=True))
     newest = {row.id: _newest_trigger(changes) for row, changes in rows}
     began = since_all(connection, {row.first_run for row, _ in rows if row.first_run is not None})
-    runs = results.find_runs(connection, {number for row, _ in rows for number in run_ids_of(row, newest[row.id])})
+    runs = run_rows.find_runs(connection, {number for row, _ in rows for number in run_ids_of(row, newest[row.id])})
     found = {}
     for row, _ in rows:
         run_id, first_run = runs_by_alert.get(row.id, (None, None))
@@ -348,7 +348,7 @@ def _facts_at(
     connection: Connection, alert: AlertRow, transition: TransitionRow
 ) -> tuple[AlertFacts, RunRow | None, Explanation | None]:
     """Return the facts of an alert at a transition, the run of that, and what explains it where it is of canaries."""
-    runs = results.find_runs(connection, run_ids_of(alert, transition))
+    runs = run_rows.find_runs(connection, run_ids_of(alert, transition))
     about_canaries = alert.kind not in NOT_ABOUT_CANARIES
     explanation = explain(connection, transition.run_id, first_run=alert.first_run) if about_canaries else None
     facts = facts_of(alert, runs, explanation, since(connection, alert.first_run), transition)

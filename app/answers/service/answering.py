@@ -61,8 +61,8 @@ from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument, join_secrets
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.suites import load_inputs
-from app.records.store import results, run_endings
-from app.records.store.results import RunRow
+from app.records.store import run_endings, run_rows
+from app.records.store.run_rows import RunRow
 from app.retrievers.domain.retrievers import AnswerSource
 from app.scoring.runs import RunInputs
 
@@ -145,22 +145,22 @@ def rate_run(
 
 def _load(connection: Connection, vault: Vault, run_id: int) -> AnswerRound | None:
     """Return what is to be done for a run; None = nothing, or it is done."""
-    run = results.find_run(connection, run_id)
+    run = run_rows.find_run(connection, run_id)
     staged = rows.read_staged(connection, run_id)
     if run is None or run.versions is None or staged is None:
         return None
     inputs = load_inputs(connection, run.versions, vault=vault)
     check = CheckDocument.model_validate(catalog.version_body(connection, run.versions.check).body)
     judge_id, judge = load_judge(connection, vault, check.judge)
-    _, failures = results.probes_of(connection, run.id)
+    _, failures = run_rows.probes_of(connection, run.id)
     sampled = [
         position
         for position, canary in enumerate(inputs.canaries)
         if position not in failures and is_sampled(canary.key, check.sample)
     ]
-    held = results.rankings_at(connection, run.check_id, run.id, [inputs.canary_ids[one] for one in sampled])
+    held = run_rows.rankings_at(connection, run.check_id, run.id, [inputs.canary_ids[one] for one in sampled])
     had = {one: held[inputs.canary_ids[one]][0] for one in sampled if inputs.canary_ids[one] in held}
-    texts = results.load_rankings(connection, list(set(had.values())))
+    texts = run_rows.load_rankings(connection, list(set(had.values())))
     subjects = tuple(
         Subject(
             position=position,
@@ -237,7 +237,7 @@ def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, n
     run, summary = found.run, summarise(rated, found.judge)
     with store.read() as connection:
         held = rows.answers_at(connection, run.check_id, run.id)
-        names = [] if run.layout_id is None else results.layout_names(connection, run.layout_id)
+        names = [] if run.layout_id is None else run_rows.layout_names(connection, run.layout_id)
     now_held = [
         NewAnswer(
             canary_id=one.canary_id,
@@ -289,7 +289,7 @@ def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50
         shown = found[after : after + limit]
         versions = {(row.canary_id, row.text) for _, row in shown if row.text is not None}
         said = rows.count_feedback(connection, run.check_id, versions)
-        rankings = results.load_rankings(connection, sorted({row.ranking_id for _, row in shown}))
+        rankings = run_rows.load_rankings(connection, sorted({row.ranking_id for _, row in shown}))
     items: list[AnswerView] = []
     for canary, row in shown:
         events = None if row.text is None else said.get((row.canary_id, row.text))

@@ -16,8 +16,8 @@ from app.base.views import id_number
 from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.store import CanaryHead, CanaryRow, Definition, require
-from app.records.store import results
-from app.records.store.results import RunRow
+from app.records.store import run_rows
+from app.records.store.run_rows import RunRow
 from app.scoring.suites import SuiteFloors
 
 
@@ -117,7 +117,7 @@ def find_check(connection: Connection, slug: str) -> Definition:
 
 def find_run(connection: Connection, run_id: str) -> RunRow:
     """Return a run by its opaque id. Raises NotFoundError."""
-    run = results.find_run(connection, id_number(run_id, "run"))
+    run = run_rows.find_run(connection, id_number(run_id, "run"))
     if run is None:
         raise NotFoundError(f"there is no run '{run_id[:40]}'")
     return run
@@ -126,7 +126,7 @@ def find_run(connection: Connection, run_id: str) -> RunRow:
 def last_completed(connection: Connection, check: catalog.Definition, now: datetime) -> datetime | None:
     """Return when a run of the check last completed, ignoring implausible times; None = never."""
     until = credible_until(schedule_of(check.body), now)
-    completed = results.last_completed(connection, check.id, before=to_us(until))
+    completed = run_rows.last_completed(connection, check.id, before=to_us(until))
     return from_us(completed) if completed is not None else None
 
 

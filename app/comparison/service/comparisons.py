@@ -57,9 +57,9 @@ from app.comparison.views import (
 )
 from app.records.service import plans
 from app.records.service.plans import stored_aggregates
-from app.records.store import results
+from app.records.store import run_rows
 from app.records.store.open_runs import Failure
-from app.records.store.results import RunRow, StateRow
+from app.records.store.run_rows import RunRow, StateRow
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import Measure, mean_name, parse_measure, scores_at_depth
 from app.scoring.rankings import Match, match, rbo
@@ -130,14 +130,14 @@ def read_run(connection: Connection, run_id: str, version: str | None = None) ->
     InvalidInputError for a version that is not there.
     """
     row = find_run(connection, run_id)
-    if row.status not in results.ENDED:
+    if row.status not in run_rows.ENDED:
         raise ConflictError(f"run '{row.id}' has not ended yet")
     if not row.aggregates:
         raise ConflictError(f"run '{row.id}' was never carried out; there is nothing to compare")
     row, anew = plans.load_version(connection, row, version)
     inputs = plans.inputs_of_run(connection, row, anew)
     by_canary = plans.states_of(connection, row, inputs, anew)
-    _, failures = results.probes_of(connection, row.id)
+    _, failures = run_rows.probes_of(connection, row.id)
     assert row.check_version_id is not None  # noqa: S101 - it has inputs
     check = catalog.version_body(connection, row.check_version_id).body
     return ComparedRun(
@@ -199,7 +199,7 @@ def stored_columns(connection: Connection, states: Sequence[StateRow | None]) ->
         if state is not None:
             places.setdefault(state.layout_id, []).append(place)
     for layout, positions in sorted(places.items()):
-        names = results.layout_names(connection, layout)
+        names = run_rows.layout_names(connection, layout)
         packed = b"".join(state.vector for place in positions if (state := states[place]) is not None)
         table = np.frombuffer(packed).reshape(len(positions), len(names))
         for name, values in zip(names, table.T, strict=True):
@@ -224,7 +224,7 @@ def _columns(
     states = [state for place in places if (state := run.states[place]) is not None]
     prepared = [run.inputs.panel.prepared(place) for place in places]
     if anew:
-        rankings = results.load_rankings(connection, sorted({state.ranking_id for state in states}))
+        rankings = run_rows.load_rankings(connection, sorted({state.ranking_id for state in states}))
         matches = [match(one, rankings[state.ranking_id]) for one, state in zip(prepared, states, strict=True)]
     else:
         matches = [Match.from_bytes(state.matched) for state in states]
@@ -310,7 +310,7 @@ def _run_id(connection: Connection, text: str, name: str) -> str:
     if match["kind"] == "run":
         return match["name"]
     check = find_check(connection, match["name"])
-    ended = results.ended_runs(connection, check.id, limit=_LATEST)
+    ended = run_rows.ended_runs(connection, check.id, limit=_LATEST)
     newest = next((row for row in reversed(ended) if row.aggregates), None)
     if newest is None:
         raise ConflictError(
@@ -478,7 +478,7 @@ def _items(
     news = [None if pair.now is None else now.states[pair.now] for pair in pairs]
     both = [(old, new) for old, new in zip(olds, news, strict=True) if old is not None and new is not None]
     differing = {state.ranking_id for old, new in both if old.ranking_id != new.ranking_id for state in (old, new)}
-    rankings = results.load_rankings(connection, sorted(differing))
+    rankings = run_rows.load_rankings(connection, sorted(differing))
     scores = _scores(connection, before, olds), _scores(connection, now, news)
     items: list[CanaryDifference] = []
     for pair, old, new, was, is_ in zip(pairs, olds, news, *scores, strict=True):
@@ -616,14 +616,14 @@ def list_choices(store: Store, chosen: Collection[str]) -> Choices:
     ids = [int(one) for one in numbers if one.isdecimal() and len(one) <= _DIGITS]
     with store.read() as connection:
         active = {check.id for check in catalog.list_definitions(connection, "check")}
-        newest = [row for row in results.newest_ended_of_all(connection) if row.check_id in active and row.aggregates]
+        newest = [row for row in run_rows.newest_ended_of_all(connection) if row.check_id in active and row.aggregates]
         newest.sort(key=lambda row: row.check)
-        named = results.find_runs(connection, ids)
+        named = run_rows.find_runs(connection, ids)
         wanted = {f"check:{row.check}": row.check_id for row in newest}
         of_checks = {wanted[one] for one in chosen if one in wanted} | {row.check_id for row in named.values()}
         each = _RUNS if of_checks else _RUNS_OF_ALL
         among = sorted(of_checks) or [row.check_id for row in newest[:_CHECKS_WITH_RUNS]]
-        rows = {row.id: row for check in among for row in results.ended_runs(connection, check, limit=each)} | named
+        rows = {row.id: row for check in among for row in run_rows.ended_runs(connection, check, limit=each)} | named
     ordered = sorted(rows.values(), key=lambda row: (row.check, -row.id))
     return Choices(
         checks=[_choice(row, f"check:{row.check}") for row in newest],

@@ -49,8 +49,8 @@ from app.detection.domain.views import (
 )
 from app.detection.service.detectors import Detector, EndingRun
 from app.detection.store import AlertedRule, ChoiceRow, DetectionRow, DetectorRow, RefusalRow
-from app.records.store import results, series
-from app.records.store.results import RunRow, SpanQuery, read_state_spans
+from app.records.store import run_rows, series
+from app.records.store.run_rows import RunRow, SpanQuery, read_state_spans
 from app.records.store.series import EvidenceRow
 from app.scoring.drops import Column, drop_as_json, p_values
 from app.scoring.measures import MEASURES_VERSION
@@ -159,14 +159,14 @@ def _choose(
 
 def _newest_run(connection: Connection, check_id: int) -> int:
     """Give the newest ended run, 0 where there is none."""
-    newest = results.newest_ended(connection, check_id)
+    newest = run_rows.newest_ended(connection, check_id)
     return newest.id if newest is not None else 0
 
 
 def _comparable(connection: Connection, check: Definition, run_id: str) -> RunRow:
     """Find a run that others can be compared with. Raises InvalidInputError."""
     known = run_id.isascii() and run_id.isdecimal() and len(run_id) <= 18  # noqa: PLR2004 - what fits into 64 bits
-    run = results.find_run(connection, int(run_id)) if known else None
+    run = run_rows.find_run(connection, int(run_id)) if known else None
     if run is None:
         raise _refused(f"there is no run '{run_id[:40]}'")
     if run.check_id != check.id:

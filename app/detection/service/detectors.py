@@ -40,8 +40,8 @@ from app.detection.domain.tracker import (
 from app.detection.domain.tracker import learned as with_baseline
 from app.detection.domain.views import Action, DriftKind, StoredDrift
 from app.detection.store import ChoiceRow, DetectionRow, Frozen, Head, RefusalRow, Span
-from app.records.store import results
-from app.records.store.results import RunRow, SpanQuery, StateSpans, read_state_spans
+from app.records.store import run_rows
+from app.records.store.run_rows import RunRow, SpanQuery, StateSpans, read_state_spans
 from app.retrievers.domain.probes import latency_summary
 from app.scoring.evaluation import Tally, Yardstick
 from app.scoring.measures import MEASURES_VERSION, Measure
@@ -338,7 +338,7 @@ def stored_learnable(connection: Connection) -> Learnable:
 def run_latencies(connection: Connection, rows: Sequence[RunRow]) -> dict[int, Mapping[str, float | None]]:
     """Percentiles of latency by run id, as the runs had them: single latencies are stored less exactly."""
     kept = {row.id: cast("Mapping[str, float | None]", row.probes["latency_seconds"]) for row in rows if row.probes}
-    older = results.probes_of_runs(connection, [row.id for row in rows if row.id not in kept])
+    older = run_rows.probes_of_runs(connection, [row.id for row in rows if row.id not in kept])
     return kept | {run_id: latency_summary(measured_latencies(*one)) for run_id, one in older.items()}
 
 
@@ -347,7 +347,7 @@ def latency_of_baseline(connection: Connection, run: EndingRun, run_ids: Sequenc
 
     At least so many runs were no slower: of fewer than a hundred, the slowest. None = none of them measured any.
     """
-    stored = results.find_runs(connection, [run_id for run_id in run_ids if run_id != run.id])
+    stored = run_rows.find_runs(connection, [run_id for run_id in run_ids if run_id != run.id])
     medians = [one[Percentile.P50] for one in run_latencies(connection, [*stored.values()]).values()]
     if len(stored) < len(run_ids):
         medians.append(run.median_latency)

@@ -35,8 +35,8 @@ from app.diagnosis.service import reanchoring
 from app.diagnosis.service.reanchoring import outdate_overtaken
 from app.diagnosis.store import DiagnosisRow, causes_of
 from app.records.service.plans import NotExecutableError, Planner
-from app.records.store import results
-from app.records.store.results import RunRow, StateRow
+from app.records.store import run_rows
+from app.records.store.run_rows import RunRow, StateRow
 from app.retrievers.domain.probes import CircuitBreaker
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind, is_external
 from app.scoring.evaluation import MISSING, REGRESSED, pack_reasons
@@ -126,7 +126,7 @@ def after_run(
         return Outcome(run_id=run.id, causes=(), released=released) if released else None
     now = clock()
     with store.write() as connection:
-        if results.find_run(connection, run.id) is not None:
+        if run_rows.find_run(connection, run.id) is not None:
             for one, diagnosis in found:
                 save_diagnosis(connection, run, one, diagnosis, at=to_us(now), by=None)
             reanchoring.end_decided(connection, run.check_id, at=to_us(now))
@@ -438,7 +438,7 @@ def _newest_run(planner: Planner, connection: Connection, check: Definition) -> 
     if check.archived_at is not None:
         raise ConflictError(f"check '{check.slug}' is archived: its retriever is not probed any more")
     newest = rows.newest_run(connection, check.id)
-    run = results.find_run(connection, newest) if newest is not None else None
+    run = run_rows.find_run(connection, newest) if newest is not None else None
     if run is None:
         raise ConflictError(f"check '{check.slug}' has no ended run yet; run it first")
     try:
@@ -471,7 +471,7 @@ def diagnose_run(
     StoreUnavailableError: then they go when due.
     """
     with planner.store.read() as connection:
-        run = results.find_run(connection, run_id)
+        run = run_rows.find_run(connection, run_id)
     if run is None or run.finished_at is None:
         return
     about = {"run": run_id, "check": run.check}
@@ -550,8 +550,8 @@ def worth_asking(
 def subject(connection: Connection, run: RunRow, inputs: RunInputs, position: int) -> Subject:
     """Case of one canary at a run, whatever its verdict."""
     canary_id = inputs.canary_ids[position]
-    _, failures = results.probes_of(connection, run.id)
-    state = results.states_at(connection, run.check_id, run.id).get(canary_id) if position not in failures else None
+    _, failures = run_rows.probes_of(connection, run.id)
+    state = run_rows.states_at(connection, run.check_id, run.id).get(canary_id) if position not in failures else None
     renamed = renaming_cause(connection, run) is not None
     return _subject(connection, run, inputs, position, state, renamed=renamed)
 
@@ -584,12 +584,12 @@ def _subject(
     canary_id = inputs.canary_ids[position]
     past = [
         one
-        for one in results.timeline(connection, run.check_id, canary_id, limit=_MAX_STATES)
+        for one in run_rows.timeline(connection, run.check_id, canary_id, limit=_MAX_STATES)
         if one.first_run <= run.id and (state is None or one.id != state.id)
     ]
     past = _of_the_same(connection, run, canary.query, past)
     ids = [one.ranking_id for one in [*([state] if state is not None else ()), *past]]
-    rankings = results.load_rankings(connection, ids)
+    rankings = run_rows.load_rankings(connection, ids)
     healthy = last_healthy_state(connection, state, past)
     prepared, k, scorer = inputs.panel.prepared(position), inputs.yardstick.k, inputs.retriever.scorer
     passed = any(
@@ -657,11 +657,11 @@ def diagnose_renamed(
 
     Includes healthy canaries with a judgment to be re-anchored.
     """
-    _, failures = results.probes_of(connection, run.id)
+    _, failures = run_rows.probes_of(connection, run.id)
     places = [place for place in range(len(inputs.canary_ids)) if inputs.panel.expects[place] and place not in failures]
     canary_ids = [inputs.canary_ids[place] for place in places]
-    before = results.rankings_at(connection, run.check_id, cause.before_run, canary_ids)
-    now = results.rankings_at(connection, run.check_id, run.id, canary_ids)
+    before = run_rows.rankings_at(connection, run.check_id, cause.before_run, canary_ids)
+    now = run_rows.rankings_at(connection, run.check_id, run.id, canary_ids)
     newest = rows.newest_diagnoses(connection, run.check_id, canary_ids)
     degraded = {inputs.canary_ids[place] for place in run.degraded_places}
     left = [
@@ -676,7 +676,7 @@ def diagnose_renamed(
     start = run.id * EXAMINED % max(len(left), 1)  # another part of them after each run
     for place in (left[start:] + left[:start])[:EXAMINED]:
         canary_id = inputs.canary_ids[place]
-        pair = results.load_rankings(connection, [before[canary_id][0], now[canary_id][0]])
+        pair = run_rows.load_rankings(connection, [before[canary_id][0], now[canary_id][0]])
         case = Case(
             canary=inputs.canaries[place],
             k=inputs.yardstick.k,

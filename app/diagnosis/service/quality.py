@@ -27,9 +27,9 @@ from app.diagnosis.domain.quality import (
 )
 from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, vocabulary
 from app.records.service import plans
-from app.records.store import results, series
-from app.records.store.results import RunRow, StateRow
+from app.records.store import run_rows, series
 from app.records.store.run_endings import DAY
+from app.records.store.run_rows import RunRow, StateRow
 from app.scoring.evaluation import Yardstick
 from app.scoring.rankings import Match
 from app.scoring.suites import power_of
@@ -109,11 +109,11 @@ def report(
 
 def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, most_characters: int) -> _Evidence:
     check = references.find_check(connection, slug)
-    row = results.newest_ended(connection, check.id)
+    row = run_rows.newest_ended(connection, check.id)
     if row is None or row.suite_version_id is None:
         raise NotFoundError(f"check '{slug}' has no ended run yet that asked anything")
     inputs = plans.inputs_of_run(connection, row)
-    states = results.states_at(connection, check.id, row.id)
+    states = run_rows.states_at(connection, check.id, row.id)
     measured = [
         (canary, state)
         for canary, member in zip(inputs.canaries, inputs.suite.members, strict=True)
@@ -150,7 +150,7 @@ def _answered(
     room = most_characters
     for start in range(0, len(order), _BLOCK):
         block = order[start : start + _BLOCK]
-        rankings = results.load_rankings(connection, [sampled[place][1].ranking_id for place in block])
+        rankings = run_rows.load_rankings(connection, [sampled[place][1].ranking_id for place in block])
         for place in block:
             canary, state = sampled[place]
             ranking = rankings[state.ranking_id]

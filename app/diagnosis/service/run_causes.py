@@ -21,7 +21,7 @@ from app.diagnosis.domain.run_causes import HALF, RENAMING, SHARE, Pair, RunCaus
 from app.diagnosis.domain.run_changes import RunCauseKind
 from app.diagnosis.domain.run_groups import FEWEST
 from app.records.service.plans import Plan
-from app.records.store import results
+from app.records.store import run_rows
 from app.retrievers.domain.retrievers import ScorerKind
 from app.scoring.measures import Measure
 from app.scoring.runs import HistoryFacts, RunScores, ScoredRankings
@@ -57,7 +57,7 @@ def find_cause(
     changed = scores.results
     if detection is None:
         return None
-    newest = results.newest_known_id(connection, plan.run.check_id)
+    newest = run_rows.newest_known_id(connection, plan.run.check_id)
     if newest is None:
         return None
     standing = _standing(connection, plan, newest)
@@ -68,7 +68,7 @@ def find_cause(
         compared = compared and replace(compared, quiet_runs=standing.quiet_runs)
     elif detection.row.open and (changed or detection.row.body.get("change") == Change.OPENED):
         since_run = detection.row.since_run or plan.run.id  # answers may have changed some runs ago
-        before_run = results.newest_known_id(connection, plan.run.check_id, before=since_run)
+        before_run = run_rows.newest_known_id(connection, plan.run.check_id, before=since_run)
         compared = None if before_run is None else compare(before_run, since_run=since_run)
     elif changed and ((fell := _fell(plan, changed)) or _mostly_changed(plan, changed)):
         compared = compare(newest, since_run=plan.run.id)
@@ -166,14 +166,14 @@ def _compared(
         if ranking_id is not None and plan.inputs.panel.expects[place]
     ]
     places = places[:: -(-len(places) // MOST_COMPARED) or 1]
-    then = results.rankings_at(
+    then = run_rows.rankings_at(
         connection, plan.run.check_id, before_run, [plan.inputs.canary_ids[place] for place in places]
     )
     both = {place: then[plan.inputs.canary_ids[place]][0] for place in places if plan.inputs.canary_ids[place] in then}
     now = {place: one for place in both if (one := ranking_ids[place]) is not None}
     earlier: Mapping[int, int] = {}
     if newest > before_run:
-        held = results.rankings_at(
+        held = run_rows.rankings_at(
             connection, plan.run.check_id, newest, [plan.inputs.canary_ids[place] for place in now]
         )
         earlier = {place: held[one][0] for place in now if (one := plan.inputs.canary_ids[place]) in held}
@@ -195,7 +195,7 @@ def _compared(
 def _rankings(connection: Connection, plan: Plan, ranking_ids: Iterable[int]) -> Mapping[int, Ranking]:
     ids = set(ranking_ids)
     in_memory = {ranking_id: plan.rankings[ranking_id] for ranking_id in ids if ranking_id in plan.rankings}
-    return in_memory | results.load_rankings(connection, list(ids - in_memory.keys()))
+    return in_memory | run_rows.load_rankings(connection, list(ids - in_memory.keys()))
 
 
 def _texts_cause(plan: Plan, scores: RunScores, standing: RunCause | None, before_run: int) -> RunCause | None:

@@ -35,11 +35,11 @@ from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.service.suites import UnusableDefinitionError, freeze_suite, load_corrected, load_inputs
 from app.catalog.store import Definition
-from app.records.store import open_runs, rescoring, results, run_endings
+from app.records.store import open_runs, rescoring, run_endings, run_rows
 from app.records.store.open_runs import ClaimedRun, Failure
 from app.records.store.rescoring import RescoredRun, Rescoring
-from app.records.store.results import RunRow, StateRow
 from app.records.store.run_endings import OpenState
+from app.records.store.run_rows import RunRow, StateRow
 from app.records.views import probe_summary
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Lane, ProbeContext, Scorer, ScorerKind, judged_relevance
@@ -197,7 +197,7 @@ class Planner:
         """Let go of the plan of a run that has ended."""
         self._plans.pop(run_id, None)
 
-    def inputs(self, connection: Connection, run: results.RunRow) -> RunInputs:
+    def inputs(self, connection: Connection, run: run_rows.RunRow) -> RunInputs:
         """Return what an ended run worked with, ready to ask its retriever more.
 
         Raises NotExecutableError where that cannot be used any more.
@@ -271,15 +271,15 @@ def load_version(connection: Connection, row: RunRow, version: str | None) -> tu
         goes_on = found.finished_at is None
         why = " yet: the re-scoring is running" if goes_on else ": start the re-scoring again to include it"
         raise NotFoundError(f"run '{row.id}' is not in measures version {found.name}{why}")
-    names = results.layout_names(connection, run.layout_id)
+    names = run_rows.layout_names(connection, run.layout_id)
     return _rescored_row(row, found, run, names), RescoredVersion(rescoring=found, run=run)
 
 
 def runs_in_version(connection: Connection, found: Rescoring, *, before: int | None, limit: int) -> list[RunRow]:
     """Return the runs of a re-scoring with its numbers, newest first, with ids below `before`."""
-    rows = results.list_runs(connection, found.check_id, before=before, limit=limit, rescoring_id=found.id)
+    rows = run_rows.list_runs(connection, found.check_id, before=before, limit=limit, rescoring_id=found.id)
     judged = rescoring.find_runs(connection, found.id, [row.id for row in rows])
-    names = {layout: results.layout_names(connection, layout) for layout in {run.layout_id for run in judged.values()}}
+    names = {layout: run_rows.layout_names(connection, layout) for layout in {run.layout_id for run in judged.values()}}
     versions = {row.suite_version_id for row in rows if row.suite_version_id is not None}
     hashes = {version: load_corrected(connection, version, found.suite_version_id).hash for version in versions}
     return [
@@ -290,7 +290,7 @@ def runs_in_version(connection: Connection, found: Rescoring, *, before: int | N
 
 
 def _rescored_row(row: RunRow, found: Rescoring, run: RescoredRun, names: Sequence[str]) -> RunRow:
-    aggregates = results.named_aggregates(names, run.aggregates)
+    aggregates = run_rows.named_aggregates(names, run.aggregates)
     same = {name: getattr(run, name) for name in _COUNTS}
     return replace(row, **same, reasons=list(run.reasons), aggregates=aggregates, measures_version=found.name)
 
@@ -334,8 +334,8 @@ def states_of(
     In a re-scoring `first_run` is still the first run with this ranking. Where the run could not measure relevance the
     state has none, even if an earlier run of the same state measured it.
     """
-    states = results.states_at(connection, row.check_id, row.id)
-    for position in results.unscored_at(connection, row.id):
+    states = run_rows.states_at(connection, row.check_id, row.id)
+    for position in run_rows.unscored_at(connection, row.id):
         canary_id = inputs.canary_ids[position] if position < len(inputs.canary_ids) else None
         if canary_id in states:
             states[canary_id] = without_relevance(states[canary_id])
@@ -346,7 +346,7 @@ def states_of(
     rankings = {
         canary: (states[canary].ranking_id, version) for canary, version in versions.items() if canary in states
     }
-    scores = results.scores_of(connection, rankings.values(), layout)
+    scores = run_rows.scores_of(connection, rankings.values(), layout)
     reasons = _degraded(rescored.run)
     found: dict[int, StateRow] = {}
     for position, member in enumerate(inputs.suite.members):

@@ -39,9 +39,9 @@ from app.records.domain import (
 from app.records.service import plans
 from app.records.service.plans import asked_in, stored_aggregates, stored_probes
 from app.records.store import open_runs, rescoring
-from app.records.store import results as result_rows
+from app.records.store import run_rows as result_rows
 from app.records.store.open_runs import Failure
-from app.records.store.results import RunRow, StateRow
+from app.records.store.run_rows import RunRow, StateRow
 from app.records.views import WORST, result_shape, run_body, run_shape, worst_first
 from app.scoring.evaluation import RELEVANCE, Yardstick, pack_reasons, unpack_reasons
 from app.scoring.rankings import Match, rbo

@@ -10,7 +10,7 @@ from app.base.db.engine import blocks
 from app.base.db.rows import numbers
 from app.diagnosis.store import DiagnosisRow, read_diagnosis
 from app.diagnosis.tables import diagnoses
-from app.records.store.results import held_at, is_known
+from app.records.store.run_rows import held_at, is_known
 from app.records.tables import runs, states
 
 _PAIRS = 10_000

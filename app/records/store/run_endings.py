@@ -32,7 +32,7 @@ from app.records.store.packed import (
     unpack_vector,
     with_vector,
 )
-from app.records.store.results import RankingBody
+from app.records.store.run_rows import RankingBody
 from app.records.tables import (
     chunks,
     latest,

@@ -22,11 +22,11 @@ from app.detection.tables import detections
 from app.hooks import store as outbox
 from app.hooks.tables import deliveries
 from app.records.domain import SeriesAlert
-from app.records.store import open_runs, results
+from app.records.store import open_runs, run_rows
 from app.records.store.open_runs import Failure, due
 from app.records.store.packed import number_at, unpacked_positions, vector_columns
-from app.records.store.results import ENDED, RunRow, layout_names, newest_ended_of_all
 from app.records.store.run_endings import HOUR, unpack_bucket
+from app.records.store.run_rows import ENDED, RunRow, layout_names, newest_ended_of_all
 from app.records.tables import latest, marks, rescored_rollups, rescored_runs, rollups, run_probes, runs, states
 
 _UNKNOWN = "unknown"
@@ -390,9 +390,9 @@ def top_scores(connection: Connection, run: RunRow, most: int) -> tuple[dict[str
     if most == 0 or run.suite_version_id is None or not run.aggregates:
         return {}, 0
     members = [canary for canary, _ in catalog.frozen_version(connection, run.suite_version_id).members]
-    capped, failed = members[:most], results.probes_of(connection, run.id)[1]
+    capped, failed = members[:most], run_rows.probes_of(connection, run.id)[1]
     found = _states_at(connection, run, capped)
-    unscored = set(results.unscored_at(connection, run.id))
+    unscored = set(run_rows.unscored_at(connection, run.id))
     scores = {
         key: None if position in unscored else score
         for position, canary in enumerate(capped)

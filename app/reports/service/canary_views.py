@@ -21,10 +21,10 @@ from app.catalog.service.suites import load_yardstick
 from app.catalog.store import CanaryRow, Definition
 from app.records.domain import CanaryState, HitView, JudgmentView
 from app.records.service import plans
-from app.records.store import results
+from app.records.store import run_rows
 from app.records.store.history import degraded_since
 from app.records.store.open_runs import Failure
-from app.records.store.results import StateRow
+from app.records.store.run_rows import StateRow
 from app.records.store.series import ProbedRun, newest_probes
 from app.records.views import judgment_shape, ranking_shape
 from app.reports.service import charts
@@ -141,22 +141,22 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         canary = _canary_of(row.body)
         probed = newest_probes(connection, check.id, limit=_RUNS)
         places = _places(connection, probed, key)
-        timeline = results.timeline(connection, check.id, row.id, limit=STATES)
+        timeline = run_rows.timeline(connection, check.id, row.id, limit=STATES)
         bodies = catalog.bodies_of(connection, [state.canary_version_id for state in timeline])
         same = [state for state in timeline if bodies[state.canary_version_id]["query"] == canary.query]
         now = same[0] if same and same[0] is timeline[0] else None
         well = last_healthy_state(connection, now, [state for state in same if state is not now])
         states_by_side = {name: state for name, state in (("now", now), ("well", well)) if state is not None}
         newest = probed[-1].id if probed else 0
-        if now is not None and places.get(newest) in results.unscored_at(connection, newest):
+        if now is not None and places.get(newest) in run_rows.unscored_at(connection, newest):
             states_by_side["now"] = plans.without_relevance(now)
-        rankings = results.load_rankings(connection, [state.ranking_id for state in states_by_side.values()])
+        rankings = run_rows.load_rankings(connection, [state.ranking_id for state in states_by_side.values()])
         evidence = {
             name: _StateEvidence(
                 state=state,
                 ranking=rankings[state.ranking_id],
                 scorer=_scorer(connection, state.last_run or newest),
-                times=results.run_times(connection, [state.first_run, state.last_run or newest]),
+                times=run_rows.run_times(connection, [state.first_run, state.last_run or newest]),
             )
             for name, state in states_by_side.items()
         }
@@ -193,7 +193,7 @@ def _degraded_since(connection: Connection, now: StateRow | None) -> tuple[str, 
         return None
     canaries = {now.first_run: [now.canary_id]}
     first_run = degraded_since(connection, canaries)[now.first_run].get(now.canary_id, now.first_run)
-    return str(first_run), time_text(results.run_times(connection, [first_run]).get(first_run))
+    return str(first_run), time_text(run_rows.run_times(connection, [first_run]).get(first_run))
 
 
 def _canary_of(body: Mapping[str, Any]) -> Canary:
@@ -290,7 +290,7 @@ def _present_scorer(connection: Connection, check: Definition) -> Scorer:
 
 
 def _scorer(connection: Connection, run_id: int) -> Scorer | None:
-    run = results.find_run(connection, run_id)
+    run = run_rows.find_run(connection, run_id)
     if run is None or run.check_version_id is None or run.retriever_version_id is None:
         return None
     return load_yardstick(connection, run.check_version_id, run.retriever_version_id).scorer

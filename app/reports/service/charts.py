@@ -26,7 +26,7 @@ from app.records.domain import (
 )
 from app.records.service import runs
 from app.records.service.plans import find_rescoring
-from app.records.store import results
+from app.records.store import run_rows
 from app.records.store import series as series_rows
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import mean_name, parse_measure
@@ -183,7 +183,7 @@ def stored_measures(store: Store, slug: str) -> dict[str, list[str]]:
     """Return the measures that the newest run of a check stored, by category ("" = all canaries)."""
     with store.read() as connection:
         check = find_check(connection, slug)
-        newest = results.newest_ended(connection, check.id)
+        newest = run_rows.newest_ended(connection, check.id)
     stored_measures: dict[str, list[str]] = {}
     for name in newest.aggregates if newest is not None else ():
         category, _, measure = name.rpartition("/")
@@ -211,11 +211,11 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> Ca
         canary_id = catalog.find_canary_id(connection, suite.id, key) if suite else None
         if canary_id is None:
             raise NotFoundError(f"check '{slug}' has no canary '{key}'")
-        states = results.timeline(connection, check.id, canary_id, limit=limit)
+        states = run_rows.timeline(connection, check.id, canary_id, limit=limit)
         ends = [state.last_run for state in states if state.last_run is not None]
-        times = results.run_times(connection, [*(state.first_run for state in states), *ends])
-        rankings = results.load_rankings(connection, [state.ranking_id for state in states])
-        names = {layout: results.layout_names(connection, layout) for layout in {s.layout_id for s in states}}
+        times = run_rows.run_times(connection, [*(state.first_run for state in states), *ends])
+        rankings = run_rows.load_rankings(connection, [state.ranking_id for state in states])
+        names = {layout: run_rows.layout_names(connection, layout) for layout in {s.layout_id for s in states}}
     return CanaryHistory(
         check=slug,
         key=key,
@@ -228,7 +228,7 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> Ca
                 "last_run": str(state.last_run) if state.last_run is not None else None,
                 "until": time_text(times.get(state.last_run)) if state.last_run is not None else None,
                 "top_score": rounded_or_none(state.top_score),
-                "measures": numbers(results.named_aggregates(names[state.layout_id], state.vector)),
+                "measures": numbers(run_rows.named_aggregates(names[state.layout_id], state.vector)),
                 "ranking": list(rankings[state.ranking_id].ids),
             }
             for state in states
@@ -239,7 +239,7 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> Ca
 def _require_stored(store: Store, check_id: int, name: str, category: str | None) -> None:
     """Raise InvalidInputError, listing the stored measures, if the newest run stored none of this name."""
     with store.read() as connection:
-        row = results.newest_ended(connection, check_id)
+        row = run_rows.newest_ended(connection, check_id)
     if row is None or not row.aggregates or name in row.aggregates:
         return
     prefix = f"{category}/" if category else ""

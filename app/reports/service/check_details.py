@@ -28,10 +28,10 @@ from app.diagnosis.store import DiagnosisRow
 from app.records.domain import ResultView, RunView
 from app.records.service import plans
 from app.records.service import runs as run_views
-from app.records.store import rescoring, results, series
+from app.records.store import rescoring, run_rows, series
 from app.records.store.history import degraded_since
 from app.records.store.rescoring import Rescoring
-from app.records.store.results import RunRow
+from app.records.store.run_rows import RunRow
 from app.retrievers.domain.retrievers import measures_relevance
 from app.runs.service.due_checks import find_overdue
 from app.scoring.evaluation import is_relevance_judged
@@ -230,7 +230,7 @@ def k_of_run(store: Store, run_id: str) -> int | None:
 
 
 def _k_of(connection: Connection, check: Definition) -> int:
-    newest = results.newest_ended(connection, check.id)
+    newest = run_rows.newest_ended(connection, check.id)
     version = newest.check_version_id if newest is not None else None
     body = check.body if version is None else catalog.version_body(connection, version).body
     return int(body["k"])
@@ -243,7 +243,7 @@ def _version(found: Rescoring) -> Version:
 
 
 def _line(connection: Connection, check: Definition, unresolved: Mapping[str, int], now: datetime) -> CheckLine:
-    recent = tuple([run_line(row) for row in results.ended_runs(connection, check.id, limit=SPARK_RUNS)])
+    recent = tuple([run_line(row) for row in run_rows.ended_runs(connection, check.id, limit=SPARK_RUNS)])
     live = check.archived_at is None and bool(check.body["enabled"])
     return CheckLine(
         slug=check.slug,
@@ -330,7 +330,7 @@ def _standing(why: Explanation | None, key: str, rank_now: int | None) -> Diagno
 
 def _degraded_since(connection: Connection, run_id: int, keys: Sequence[str]) -> dict[str, str]:
     """Return the first run of the degraded period that each canary is in at a run, by key."""
-    run = results.find_run(connection, run_id)
+    run = run_rows.find_run(connection, run_id)
     if run is None or run.suite_version_id is None:
         return {}
     ids = {

@@ -20,7 +20,7 @@ from app.catalog.service.references import schedule_of
 from app.catalog.service.suites import is_self_judged
 from app.detection.store import DetectionRow
 from app.hooks import store as outbox
-from app.records.store import results, series
+from app.records.store import run_rows, series
 from app.reports import store as report_rows
 from app.reports.store import CheckRows, NumbersVersion
 
@@ -235,7 +235,7 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
     labels = (check.slug, check.body["suite"], check.body["retriever"])
     if run is None:
         return CheckState(labels=labels, interval_seconds=seconds, canaries={}, measures={}, categories={})
-    newest_decided = run if run.verdict in _DECIDED else results.newest_known(connection, check.id)
+    newest_decided = run if run.verdict in _DECIDED else run_rows.newest_known(connection, check.id)
     shown = check.body.get("canary_metrics", 0)
     scores, omitted = series.top_scores(connection, run, shown)
     counts = {"measured": run.measured, "failed": run.failed, "undefined": run.undefined}

@@ -39,7 +39,7 @@ from app.records.domain import (
     ScoreColumns,
 )
 from app.records.service.runs import load_blocks, load_recalls
-from app.records.store import results
+from app.records.store import run_rows
 from app.records.views import WORST, worst_first
 from app.reports import store as report_rows
 from app.reports.rendering import reports
@@ -54,7 +54,7 @@ class ReportedResults(TypedDict):
     """A run of a check with all results, which can be gone through once."""
 
     run: RunView
-    results: Iterable[ResultView]
+    run_rows: Iterable[ResultView]
 
 
 def load_report(store: Store, run_id: str, *, version: str | None = None, since: str | None = None) -> FullReport:
@@ -161,7 +161,7 @@ def write_report(store: Store, report_id: int, *, now: datetime) -> bool:
 
 
 def _newest_run(connection: Connection, check_id: int) -> int | None:
-    ended = results.ended_runs(connection, check_id, limit=_LATEST)
+    ended = run_rows.ended_runs(connection, check_id, limit=_LATEST)
     return next((run.id for run in reversed(ended) if run.aggregates), None)
 
 

@@ -22,7 +22,7 @@ from app.base.views import id_text, time_text
 from app.catalog import store as catalog
 from app.catalog.store import require
 from app.records.domain import RunDetails
-from app.records.store import results
+from app.records.store import run_rows
 from app.records.views import finding_shape
 from app.retrievers import store as retriever_rows
 from app.retrievers.domain.probes import EmbedderReference, EmbedderView, StoredFinding, StoredPair, fan_out, lane_count
@@ -99,7 +99,7 @@ def embedder_view(store: Store, slug: str) -> EmbedderView:
     with store.read() as connection:
         retriever = require(catalog.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
         row = retriever_rows.newest_embedder(connection, retriever.id) or _NO_EMBEDDER
-        times = results.run_times(connection, [run for run in (row.seen_run, row.since_run) if run is not None])
+        times = run_rows.run_times(connection, [run for run in (row.seen_run, row.since_run) if run is not None])
     return EmbedderView(
         retriever=slug,
         model=row.model or None,
@@ -194,8 +194,8 @@ def checks_by_retriever(store: Store) -> dict[str, list[RetrieverCheck]]:
     """Return the checks in force by the slug of their retriever."""
     checks: dict[str, list[RetrieverCheck]] = {}
     with store.read() as connection:
-        newest = results.latest_bodies(connection)
-        times = results.run_times(connection, [run_id for run_id, _ in newest.values()])
+        newest = run_rows.latest_bodies(connection)
+        times = run_rows.run_times(connection, [run_id for run_id, _ in newest.values()])
         for check in catalog.list_definitions(connection, "check"):
             run_id, body = newest.get(check.id, (None, RunDetails()))
             at = None if run_id is None else times.get(run_id)

@@ -22,7 +22,7 @@ from app.catalog.service.references import find_check
 from app.catalog.service.suites import UnusableDefinitionError, freeze_suite, load_inputs
 from app.detection import store as detectors
 from app.records.service.plans import embedder_finding, rescoring_shape, save_layouts
-from app.records.store import rescoring, results, run_endings
+from app.records.store import rescoring, run_endings, run_rows
 from app.records.store.open_runs import Failure
 from app.records.store.rescoring import BegunState, PendingRun, RescoredRun, Rescoring
 from app.retrievers.domain.probes import ENDED_FIRST
@@ -243,7 +243,7 @@ class Sweep:
             self._rankings, unread = {}, list(ranking_ids)
         if unread:
             with self._store.read() as connection:
-                self._rankings |= results.load_rankings(connection, unread)
+                self._rankings |= run_rows.load_rankings(connection, unread)
 
     def _table_of(self, run: PendingRun) -> _ScoreTable:
         """Return the table of a run. Raises UnusableDefinitionError and UnusableSuiteError."""
@@ -555,7 +555,7 @@ class Walk:
             met.update(self._has.values())
         while self._read_until < last and not (self._ahead and self._ahead[-1].first_run > last):
             with self._store.read() as connection:
-                newest = results.newest_ended(connection, self._check_id)
+                newest = run_rows.newest_ended(connection, self._check_id)
                 page = rescoring.states_begun(connection, self._check_id, after=self._after, limit=self._page)
             if len(page) < self._page:
                 self._read_until = newest.id if newest is not None else last

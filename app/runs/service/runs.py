@@ -32,7 +32,7 @@ from app.catalog.service.references import find_check
 from app.catalog.store import require
 from app.records.domain import ResultView
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
-from app.records.store import open_runs, results, run_endings
+from app.records.store import open_runs, run_endings, run_rows
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
 from app.retrievers.domain.retrievers import Embed, Lane, Probe, present_fields
@@ -260,7 +260,7 @@ def _held_rankings(
     """
     held_ids, candidates = _equal_and_similar(connection, plan, settled)
     known = {ranking_id for ranking_ids in candidates.values() for ranking_id in ranking_ids}
-    before = results.load_scores(connection, known) if known else {}
+    before = run_rows.load_scores(connection, known) if known else {}
     for position, ranking_ids in candidates.items():
         ranking, held = settled[position], plan.held[plan.inputs.canary_ids[position]]
         for ranking_id in ranking_ids:
