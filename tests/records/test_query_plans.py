@@ -14,13 +14,13 @@ from app.alerts import store as alerts
 from app.base.db.engine import Store
 from app.hooks import store as outbox
 from app.hooks.domain import OUT_OF_REACH
-from app.records.store import history, open_runs, pruning, run_rows, series
+from app.records.store import open_runs, pruning, run_rows, series, state_rows
 from app.runs import store as runs_store
 from tests.support.world import COVERAGE, World, canary, page
 
 pytestmark = pytest.mark.databases
 
-_DEGRADED = history.DegradedRow(canary_id=1, canary_version_id=1, ranking_id=1, reasons=1, top_score=None)
+_DEGRADED = state_rows.DegradedRow(canary_id=1, canary_version_id=1, ranking_id=1, reasons=1, top_score=None)
 
 ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "forgotten_runs": lambda connection: open_runs.forgotten_runs(connection, 1),
@@ -49,12 +49,12 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "retrying_deliveries": series.retrying_deliveries,
     "dead_letters": series.dead_deliveries,
     "newest_of_all": series.newest_runs,
-    "degraded_at": lambda connection: history.degraded_at(connection, {1: [1, 2], 2: [3]}),
-    "previous_known_runs": lambda connection: history.previous_known_runs(connection, [1, 2]),
-    "diagnoses_at": lambda connection: history.diagnoses_at(
+    "degraded_at": lambda connection: state_rows.degraded_at(connection, {1: [1, 2], 2: [3]}),
+    "previous_known_runs": lambda connection: state_rows.previous_known_runs(connection, [1, 2]),
+    "diagnoses_at": lambda connection: state_rows.diagnoses_at(
         connection, {1: {1: _DEGRADED, 2: _DEGRADED}, 2: {3: _DEGRADED}}
     ),
-    "healthy_until": lambda connection: history.healthy_until(connection, {1: [1, 2], 2: [3]}),
+    "healthy_until": lambda connection: state_rows.healthy_until(connection, {1: [1, 2], 2: [3]}),
     "under_way": lambda connection: series.under_way(connection, 1),
     "recent_runs": lambda connection: series.recent_runs(connection, [1, 2], "coverage", limit=3),
     "dead_lately": lambda connection: series.dead_letters(connection, 1),
@@ -148,8 +148,8 @@ def test_who_was_degraded_at_many_runs_is_found_step_by_step_in_a_long_history(s
     told: dict[str, Any] = {}
 
     def ask(connection: Connection) -> None:
-        told["fallen"] = history.degraded_at(connection, asked)
-        told["well"] = history.healthy_until(
+        told["fallen"] = state_rows.degraded_at(connection, asked)
+        told["well"] = state_rows.healthy_until(
             connection, {run_id: list(found) for run_id, found in told["fallen"].items()}
         )
 

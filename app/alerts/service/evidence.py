@@ -46,10 +46,10 @@ from app.detection.store import DetectionRow
 from app.diagnosis.domain.run_causes import Fleet, Member, RunCause, fleet
 from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, marks_before
 from app.records.service.plans import without_relevance
-from app.records.store import history, run_rows, series
-from app.records.store.history import DegradedRow
+from app.records.store import run_rows, series, state_rows
 from app.records.store.run_rows import RunRow, StateRow
 from app.records.store.series import Unmeasured
+from app.records.store.state_rows import DegradedRow
 from app.retrievers.domain.probes import url_address
 from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, TIMED, unpack_reasons
 from app.scoring.rankings import Match
@@ -136,7 +136,7 @@ def explain_all(connection: Connection, requests: Sequence[tuple[int, int | None
     The number of queries depends on how many runs have more than 400 degraded canaries, not on the number of runs.
     """
     changes = load_changes(connection, requests)
-    newest = history.newest_diagnosis(connection)
+    newest = state_rows.newest_diagnosis(connection)
     keys = [
         ("explanation", one, newest, changed and changed.run.finished_at)
         for one, changed in zip(requests, changes, strict=True)
@@ -235,12 +235,12 @@ def valid_diagnoses(
     That is the newest of each up to then, where its ranking is the same, or it was made since the canary degraded and
     for the same reasons: a canary that found its expected chunk then and has lost it since is another case.
     """
-    newest = history.diagnoses_at(connection, degraded)
-    well = history.healthy_until(connection, newest)
+    newest = state_rows.diagnoses_at(connection, degraded)
+    well = state_rows.healthy_until(connection, newest)
     canaries: dict[int, set[int]] = {}
     for diagnosis in (row for rows in newest.values() for row in rows.values()):
         canaries.setdefault(diagnosis.run_id, set()).add(diagnosis.canary_id)
-    then = history.degraded_at(connection, canaries)
+    then = state_rows.degraded_at(connection, canaries)
     return {
         run_id: {
             canary: diagnosis
@@ -334,15 +334,15 @@ def _read_changes(
     degraded_canaries = {
         run.id: [members[run.id][place].canary_id for place in run.degraded_places] for run in measured.values()
     }
-    states = history.degraded_at(connection, degraded_canaries)
+    states = state_rows.degraded_at(connection, degraded_canaries)
     degraded = {run_id: _without_unmeasured(states[run_id], members[run_id], missing[run_id]) for run_id in measured}
     first_runs = {(run_id, first): first or run_id for run_id, first in requests if degraded.get(run_id)}
-    earlier = history.previous_known_runs(connection, set(first_runs.values()))
+    earlier = state_rows.previous_known_runs(connection, set(first_runs.values()))
     canaries_before: dict[int, set[int]] = {run_id: set() for run_id in earlier.values()}
     for (run_id, _), first in first_runs.items():
         if first in earlier:
             canaries_before[earlier[first]] |= degraded[run_id].keys()
-    before = history.degraded_at(connection, canaries_before)
+    before = state_rows.degraded_at(connection, canaries_before)
     detections = detectors.detections_of(connection, [run_id for run_id in measured if degraded[run_id]])
     chances, chronic = _failure_rates(connection, detections)
     changes: list[ChangedRun | None] = []

@@ -65,7 +65,7 @@ from app.detection.service import baselines
 from app.detection.service.detectors import run_latencies
 from app.detection.store import DetectionRow
 from app.records.service.plans import stored_aggregates
-from app.records.store import history, run_rows
+from app.records.store import run_rows, state_rows
 from app.records.store.run_rows import RunRow
 from app.retrievers.domain.probes import FailedProbe, summarize_failures
 from app.scoring.drops import drop_from_json
@@ -698,7 +698,7 @@ def _canaries(
     places = catalog.places_of(connection, {version for _, version in of_suites}, keys)
     unmeasured = run_rows.unmeasured_at(connection, [run.id for run, _ in of_suites])
     canary_ids = {run.id: [canary_id for _, canary_id in places[version].values()] for run, version in of_suites}
-    bits = history.reasons_at(connection, canary_ids)
+    bits = state_rows.reasons_at(connection, canary_ids)
     return {
         run.id: {
             key: None

@@ -22,10 +22,10 @@ from app.catalog.store import CanaryRow, Definition
 from app.records.domain import CanaryState, HitView, JudgmentView
 from app.records.service import plans
 from app.records.store import run_rows
-from app.records.store.history import degraded_since
 from app.records.store.open_runs import Failure
 from app.records.store.run_rows import StateRow
 from app.records.store.series import ProbedRun, newest_probes
+from app.records.store.state_rows import degraded_since
 from app.records.views import judgment_shape, ranking_shape
 from app.reports.service import charts
 from app.retrievers.domain.retrievers import Scorer, measures_relevance

@@ -29,9 +29,9 @@ from app.records.domain import ResultView, RunView
 from app.records.service import plans
 from app.records.service import runs as run_views
 from app.records.store import rescoring, run_rows, series
-from app.records.store.history import degraded_since
 from app.records.store.rescoring import Rescoring
 from app.records.store.run_rows import RunRow
+from app.records.store.state_rows import degraded_since
 from app.retrievers.domain.retrievers import measures_relevance
 from app.runs.service.due_checks import find_overdue
 from app.scoring.evaluation import is_relevance_judged
