@@ -16,7 +16,7 @@ from app.alerts.tables import alerts
 from app.base.db.engine import blocks, insert_new, row_value, sql_literal, upsert
 from app.detection.domain.views import StoredReading
 from app.detection.tables import baseline_choices, baselines, detections, detectors, habit_refusals
-from app.records.store.packed import pack_words, unpack_words
+from app.records.store.encodings import pack_words, unpack_words
 from app.records.store.run_rows import RankingBody, is_known, load_bodies
 from app.records.tables import chunks, layouts, marks, runs, states
 from app.scoring.measures import MEASURES_VERSION

@@ -17,7 +17,7 @@ from app.catalog.service.references import find_check
 from app.detection import store as detectors
 from app.detection.tables import detections
 from app.records.store import run_endings, run_rows, series
-from app.records.store.packed import (
+from app.records.store.encodings import (
     pack_figures,
     pack_latencies,
     pack_numbers,

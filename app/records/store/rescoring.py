@@ -17,8 +17,8 @@ from app.base.jobs import at_hand, defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.values import ProbeSummary
 from app.catalog.tables import definitions, suite_versions
+from app.records.store.encodings import number_at, stored_summary, unpack_latencies, unpacked_positions, vector_columns
 from app.records.store.open_runs import Failure
-from app.records.store.packed import number_at, stored_summary, unpack_latencies, unpacked_positions, vector_columns
 from app.records.store.run_endings import fold
 from app.records.store.run_rows import held_at, layout_names
 from app.records.tables import rankings, rescored_rollups, rescored_runs, rescorings, run_probes, runs, states

@@ -24,7 +24,7 @@ from app.base.db.rows import numbers
 from app.base.values import Ranking
 from app.catalog.tables import canaries
 from app.records.domain import RunDetails
-from app.records.store.packed import (
+from app.records.store.encodings import (
     pack_latencies,
     pack_numbers,
     packed_positions,

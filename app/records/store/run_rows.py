@@ -21,8 +21,8 @@ from app.base.values import ProbeSummary, Ranking
 from app.catalog.store import frozen_version
 from app.catalog.tables import definitions, suite_versions
 from app.records.domain import RunDetails
+from app.records.store.encodings import stored_summary, unpack_latencies, unpack_vector, unpacked_positions
 from app.records.store.open_runs import Failure
-from app.records.store.packed import stored_summary, unpack_latencies, unpack_vector, unpacked_positions
 from app.records.tables import (
     chunks,
     latest,

@@ -36,8 +36,8 @@ from app.diagnosis.service.run_causes import find_cause
 from app.records.domain import RunCounts
 from app.records.service.plans import Plan, embedder_finding
 from app.records.store import open_runs, run_endings, run_rows
+from app.records.store.encodings import pack_figures
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
-from app.records.store.packed import pack_figures
 from app.records.store.run_endings import NewState, OpenState
 from app.records.views import probe_summary, run_body
 from app.retrievers.domain.probes import ENDED_FIRST, latency_summary
