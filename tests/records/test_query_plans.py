@@ -14,7 +14,7 @@ from app.alerts import store as alerts
 from app.base.db.engine import Store
 from app.hooks import store as outbox
 from app.hooks.domain import OUT_OF_REACH
-from app.records.store import open_runs, pruning, run_rows, series, state_rows
+from app.records.store import expired, open_runs, run_rows, series, state_rows
 from app.runs import store as runs_store
 from tests.support.world import COVERAGE, World, canary, page
 
@@ -170,22 +170,22 @@ def test_retention_looks_and_deletes_along_indexes(sqlite_store: Store) -> None:
     _fill(sqlite_store, LONG_HISTORY)
 
     def forget(connection: Connection) -> None:
-        pruning.old_runs(connection, 10, horizon=1)
-        pruning.old_states(connection, 10)
-        pruning.unused_rankings(connection, 0, 10)
-        pruning.VECTORS.find(connection)
-        for table in pruning.HOURLY:
-            pruning.old_hours(connection, 10, table=table, horizon=1)
+        expired.old_runs(connection, 10, horizon=1)
+        expired.old_states(connection, 10)
+        expired.unused_rankings(connection, 0, 10)
+        expired.VECTORS.find(connection)
+        for table in expired.HOURLY:
+            expired.old_hours(connection, 10, table=table, horizon=1)
         for drop in (
-            pruning.drop_runs,
-            pruning.drop_rankings,
-            pruning.VECTORS.drop,
-            pruning.drop_incidents,
-            pruning.drop_alerts,
-            pruning.drop_tests,
+            expired.drop_runs,
+            expired.drop_rankings,
+            expired.VECTORS.drop,
+            expired.drop_incidents,
+            expired.drop_alerts,
+            expired.drop_tests,
         ):
             drop(connection, [0])
-        pruning.drop_chunks(connection, [0], since=100)
+        expired.drop_chunks(connection, [0], since=100)
 
     plans = _plans(sqlite_store, forget, "SELECT", "DELETE")
     assert any("ix_scores_vector_id" in plan for plan in plans)

@@ -17,7 +17,7 @@ from app.hooks.domain import Receipt
 from app.hooks.service import deliveries
 from app.operation.service import retention
 from app.records.service import runs
-from app.records.store import pruning
+from app.records.store import expired
 from app.records.store.run_rows import RankingBody
 from app.records.tables import states
 from app.reports.service import charts
@@ -137,16 +137,16 @@ def test_texts_that_come_back_while_they_are_being_forgotten_stay(store: Store) 
     world.run()
     horizon = to_us(world.clock() - timedelta(days=1))
     with store.write() as connection:
-        pruning.drop_runs(connection, pruning.old_runs(connection, 10, horizon=horizon))
-        drop_rows(connection, pruning.old_states(connection, 10), table=states)
-        pruning.drop_rankings(connection, pruning.unused_rankings(connection, 0, 10))
-        since = pruning.newest_ranking(connection)
+        expired.drop_runs(connection, expired.old_runs(connection, 10, horizon=horizon))
+        drop_rows(connection, expired.old_states(connection, 10), table=states)
+        expired.drop_rankings(connection, expired.unused_rankings(connection, 0, 10))
+        since = expired.newest_ranking(connection)
     unused = _unused_chunks(store)
     assert len(unused) == 1
     world.probe.answers["ant"] = answered(hits("gone", "doc-ant"))
     run = world.run()
     with store.write() as connection:
-        assert pruning.drop_chunks(connection, unused, since=since) == 0
+        assert expired.drop_chunks(connection, unused, since=since) == 0
     assert [hit["id"] for hit in world.results(run)["ant"]["ranking"]] == ["gone", "doc-ant"]
 
 
@@ -192,8 +192,8 @@ def _insert_rankings(store: Store, count: int) -> None:
 
 def _unused_chunks(store: Store) -> list[int]:
     with store.read() as connection:
-        used, _ = pruning.chunks_of_rankings(connection, 0, 1_000)
-        return sorted(set(pruning.all_chunks(connection).tolist()) - used)
+        used, _ = expired.chunks_of_rankings(connection, 0, 1_000)
+        return sorted(set(expired.all_chunks(connection).tolist()) - used)
 
 
 def test_where_nothing_is_old_nothing_is_written(world: World) -> None:
@@ -236,8 +236,8 @@ REFERRED_BY_FEW = {("detectors", "baseline_id"), ("embedders", "finding_id")}
 
 def test_whatever_refers_to_rows_that_are_deleted_is_found_by_an_index() -> None:
     """A foreign key looks for what refers to each row that goes, without an index through the whole table."""
-    pruned = set(re.findall(r"sa\.delete\((\w+)\)", inspect.getsource(pruning))) - {"table"}
-    pruned |= {one.table.name for one in vars(pruning).values() if isinstance(one, pruning.Orphans)}
+    pruned = set(re.findall(r"sa\.delete\((\w+)\)", inspect.getsource(expired))) - {"table"}
+    pruned |= {one.table.name for one in vars(expired).values() if isinstance(one, expired.Orphans)}
     pruned |= {"states", "diagnoses", "reanchors"}
     assert {"runs", "states", "rankings", "chunks", "vectors", "alerts", "deliveries"} <= pruned
     missing = {

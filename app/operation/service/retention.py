@@ -20,7 +20,7 @@ from app.base.db.engine import Connection, Store, blocks, to_us
 from app.diagnosis import store as diagnoses
 from app.experiments import store as experiments
 from app.experiments.tables import shadow_pairs, shadow_parts
-from app.records.store import pruning
+from app.records.store import expired
 from app.records.tables import states
 from app.reports import store as reports
 from app.retrievers import store as retriever_rows
@@ -71,15 +71,15 @@ def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_s
     )
     place, slices = _slice(store, now, slice_size)
     with store.read() as connection:
-        unused = pruning.unused_rankings(connection, place * slice_size, (place + 1) * slice_size)
-    deleted += _drop(store, unused, pruning.drop_rankings, batch)
+        unused = expired.unused_rankings(connection, place * slice_size, (place + 1) * slice_size)
+    deleted += _drop(store, unused, expired.drop_rankings, batch)
     deleted += sum(_drop_orphans(store, orphans, batch) for orphans in _ORPHANS)
     if place == 0 and (slices > 1 or deleted):  # slices start over; of one slice, only where something went
         deleted += _prune_content(store, batch)
     return deleted
 
 
-_ORPHANS = (pruning.FINDINGS, pruning.BASELINES, pruning.ANSWER_TEXTS)
+_ORPHANS = (expired.FINDINGS, expired.BASELINES, expired.ANSWER_TEXTS)
 
 
 def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
@@ -87,16 +87,16 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
     horizon = to_us(now - timedelta(days=days))
     alerts = to_us(now - timedelta(days=max(days, ALERT_DAYS)))
     return (
-        (partial(pruning.old_runs, horizon=horizon), pruning.drop_runs),
-        (pruning.old_states, partial(engine.drop_rows, table=states)),
+        (partial(expired.old_runs, horizon=horizon), expired.drop_runs),
+        (expired.old_states, partial(engine.drop_rows, table=states)),
         (answers.old_answers, answers.drop_answers),
         (partial(answers.old_ratings, horizon=horizon), answers.drop_ratings),
         _rows_before(feedback.c.received_at, horizon),
-        (partial(engine.old_rows, column=incidents.c.resolved_at, horizon=alerts), pruning.drop_incidents),
-        (partial(pruning.old_alerts, horizon=alerts), pruning.drop_alerts),
+        (partial(engine.old_rows, column=incidents.c.resolved_at, horizon=alerts), expired.drop_incidents),
+        (partial(expired.old_alerts, horizon=alerts), expired.drop_alerts),
         (partial(reports.old_reports, horizon=horizon), reports.drop_reports),
         (partial(experiments.old_hours, horizon=alerts), experiments.drop_hours),
-        (partial(pruning.old_tests, horizon=alerts), pruning.drop_tests),
+        (partial(expired.old_tests, horizon=alerts), expired.drop_tests),
         (partial(diagnoses.old_diagnoses, horizon=alerts), diagnoses.drop_diagnoses),
         *[_rows_before(table.c.received_at, to_us(now - PARTS_KEPT)) for table in (traffic_parts, shadow_parts)],
         (
@@ -105,8 +105,8 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
         ),
         (partial(retriever_rows.old_rates, horizon=to_us(now - RATES_KEPT)), retriever_rows.drop_rates),
         *[
-            (partial(pruning.old_hours, table=table, horizon=alerts), partial(pruning.drop_hours, table=table))
-            for table in pruning.HOURLY
+            (partial(expired.old_hours, table=table, horizon=alerts), partial(expired.drop_hours, table=table))
+            for table in expired.HOURLY
         ],
     )
 
@@ -135,7 +135,7 @@ def _drop(store: Store, found: Sequence[Any], drop: Drop, batch: int) -> int:
     return deleted
 
 
-def _drop_orphans(store: Store, orphans: pruning.Orphans, batch: int) -> int:
+def _drop_orphans(store: Store, orphans: expired.Orphans, batch: int) -> int:
     with store.read() as connection:
         unused = orphans.find(connection)
     return _drop(store, unused, orphans.drop, batch)
@@ -144,32 +144,32 @@ def _drop_orphans(store: Store, orphans: pruning.Orphans, batch: int) -> int:
 def _slice(store: Store, now: datetime, size: int) -> tuple[int, int]:
     """Return the slice of rankings for this round, and the number of slices."""
     with store.read() as connection:
-        slices = max(1, -(-pruning.highest_ranking(connection) // size))
+        slices = max(1, -(-expired.highest_ranking(connection) // size))
     return int(now.timestamp() // ROUND.total_seconds()) % slices, slices
 
 
 def _prune_content(store: Store, batch: int) -> int:
     """Delete unused texts and vectors: searched by reading, then deleted in batches that check only newer rankings."""
     with store.write() as connection:
-        since = pruning.newest_ranking(connection)
+        since = expired.newest_ranking(connection)
     with store.read() as connection:
-        ids = pruning.all_chunks(connection)
+        ids = expired.all_chunks(connection)
     is_used = np.zeros(len(ids), np.bool_)
     after: int | None = 0
     while after is not None:
         with store.read() as connection:
-            used, after = pruning.chunks_of_rankings(connection, after, CONTENT_PAGE)
+            used, after = expired.chunks_of_rankings(connection, after, CONTENT_PAGE)
         is_used[_places(ids, used)] = True
     unused: list[int] = ids[~is_used].tolist()
-    deleted = _drop(store, unused, partial(pruning.drop_chunks, since=since), batch)
-    return deleted + _drop_orphans(store, pruning.VECTORS, batch)
+    deleted = _drop(store, unused, partial(expired.drop_chunks, since=since), batch)
+    return deleted + _drop_orphans(store, expired.VECTORS, batch)
 
 
-def _places(ids: pruning.Ids, wanted: Collection[int]) -> pruning.Ids:
+def _places(ids: expired.Ids, wanted: Collection[int]) -> expired.Ids:
     """Return the places of wanted ids in ascending ones; those that are not among them are left out."""
     sought = np.fromiter(wanted, np.int64, len(wanted))
     places = np.searchsorted(ids, sought)
     is_within = places < len(ids)
     places, sought = places[is_within], sought[is_within]
-    found: pruning.Ids = places[ids[places] == sought]
+    found: expired.Ids = places[ids[places] == sought]
     return found
