@@ -35,9 +35,9 @@ from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.service.suites import UnusableDefinitionError, freeze_suite, load_corrected, load_inputs
 from app.catalog.store import Definition
-from app.records.store import open_runs, rescoring, run_endings, run_rows
+from app.records.store import open_runs, rescorings, run_endings, run_rows
 from app.records.store.open_runs import ClaimedRun, Failure
-from app.records.store.rescoring import RescoredRun, Rescoring
+from app.records.store.rescorings import RescoredRun, Rescoring
 from app.records.store.run_endings import OpenState
 from app.records.store.run_rows import RunRow, StateRow
 from app.records.views import probe_summary
@@ -254,7 +254,7 @@ _RESCORED = re.compile(r".{1,20}\.r([0-9]{1,18})")
 class RescoredVersion:
     """The numbers of a run in a re-scoring."""
 
-    rescoring: Rescoring
+    rescorings: Rescoring
     run: RescoredRun
 
 
@@ -266,7 +266,7 @@ def load_version(connection: Connection, row: RunRow, version: str | None) -> tu
     found = find_rescoring(connection, row.check_id, version, plain=row.measures_version)
     if found is None:
         return row, None
-    run = rescoring.find_runs(connection, found.id, [row.id]).get(row.id)
+    run = rescorings.find_runs(connection, found.id, [row.id]).get(row.id)
     if run is None:
         goes_on = found.finished_at is None
         why = " yet: the re-scoring is running" if goes_on else ": start the re-scoring again to include it"
@@ -278,7 +278,7 @@ def load_version(connection: Connection, row: RunRow, version: str | None) -> tu
 def runs_in_version(connection: Connection, found: Rescoring, *, before: int | None, limit: int) -> list[RunRow]:
     """Return the runs of a re-scoring with its numbers, newest first, with ids below `before`."""
     rows = run_rows.list_runs(connection, found.check_id, before=before, limit=limit, rescoring_id=found.id)
-    judged = rescoring.find_runs(connection, found.id, [row.id for row in rows])
+    judged = rescorings.find_runs(connection, found.id, [row.id for row in rows])
     names = {layout: run_rows.layout_names(connection, layout) for layout in {run.layout_id for run in judged.values()}}
     versions = {row.suite_version_id for row in rows if row.suite_version_id is not None}
     hashes = {version: load_corrected(connection, version, found.suite_version_id).hash for version in versions}
@@ -305,9 +305,9 @@ def find_rescoring(
     if version is None or version == plain:
         return None
     match = _RESCORED.fullmatch(version)
-    found = rescoring.find(connection, int(match[1])) if match else None
+    found = rescorings.find(connection, int(match[1])) if match else None
     if found is None or found.check_id != check_id or found.name != version:
-        names_there = [one.name for one in rescoring.list_all(connection, check_id, limit=5)]
+        names_there = [one.name for one in rescorings.list_all(connection, check_id, limit=5)]
         names = ", ".join([plain or MEASURES_VERSION, *reversed(names_there)])
         raise InvalidInputError(
             [Problem(path="measures_version", message=f"there is no version '{version[:40]}'; there are: {names}")]

@@ -38,7 +38,7 @@ from app.records.domain import (
 )
 from app.records.service import plans
 from app.records.service.plans import asked_in, stored_aggregates, stored_probes
-from app.records.store import open_runs, rescoring
+from app.records.store import open_runs, rescorings
 from app.records.store import run_rows as result_rows
 from app.records.store.open_runs import Failure
 from app.records.store.run_rows import RunRow, StateRow
@@ -60,7 +60,7 @@ def health(store: Store, slug: str, *, version: str | None = None) -> RunView:
         check = find_check(connection, slug)
         rescored = plans.find_rescoring(connection, check.id, version)
         if rescored is not None:
-            rescored_run = rescoring.newest_run(connection, rescored.id)
+            rescored_run = rescorings.newest_run(connection, rescored.id)
             if rescored_run is None:
                 raise NotFoundError(f"no run of check '{slug}' is re-scored as measures version {rescored.name} yet")
             return full_run(connection, find_run(connection, str(rescored_run)), version)

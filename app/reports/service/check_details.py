@@ -28,8 +28,8 @@ from app.diagnosis.store import DiagnosisRow
 from app.records.domain import ResultView, RunView
 from app.records.service import plans
 from app.records.service import runs as run_views
-from app.records.store import rescoring, run_rows, series
-from app.records.store.rescoring import Rescoring
+from app.records.store import rescorings, run_rows, series
+from app.records.store.rescorings import Rescoring
 from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import degraded_since
 from app.retrievers.domain.retrievers import measures_relevance
@@ -167,7 +167,7 @@ def load_check(store: Store, slug: str, now: datetime, *, version: str | None = 
     """
     with store.read() as connection:
         check = references.find_check(connection, slug)
-        versions = [_version(one) for one in rescoring.list_all(connection, check.id, limit=_SHOWN_VERSIONS)]
+        versions = [_version(one) for one in rescorings.list_all(connection, check.id, limit=_SHOWN_VERSIONS)]
         line = _line(connection, check, open_alerts(connection).get(check.id, {}), now)
         k = _k_of(connection, check)
     run = run_views.run(store, line.newest.id) if line.newest else None
@@ -203,8 +203,8 @@ def list_versions(store: Store, run_id: str) -> list[Version]:
     """Return the re-scorings that include a run, newest first."""
     with store.read() as connection:
         row = references.find_run(connection, run_id)
-        mine = rescoring.rescorings_of(connection, row.id)
-        there = rescoring.list_all(connection, row.check_id) if mine else []
+        mine = rescorings.rescorings_of(connection, row.id)
+        there = rescorings.list_all(connection, row.check_id) if mine else []
         return [_version(one) for one in there if one.id in mine]
 
 

@@ -26,7 +26,7 @@ from app.base.errors import BusyError, NotFoundError, StoreUnavailableError
 from app.base.values import RunStatus
 from app.base.views import id_number
 from app.records.service.plans import asked_in, rescoring_shape
-from app.records.store import rescoring
+from app.records.store import rescorings
 from app.runs import store as runs_store
 from app.runs.store import FollowedRun, OpenAlert
 from app.scoring.runs import RescoringView
@@ -316,7 +316,7 @@ def ended_topics(store: Store, topics: Collection[Topic]) -> set[Topic]:
     rescorings = {topic.id for topic in topics if topic.kind is Kind.RESCORING}
     with store.read() as connection:
         under_way = {Topic(Kind.RUN, one) for one in runs_store.runs_under_way(connection, runs)}
-        under_way |= {Topic(Kind.RESCORING, one) for one in rescoring.under_way(connection, rescorings)}
+        under_way |= {Topic(Kind.RESCORING, one) for one in rescorings.under_way(connection, rescorings)}
     return {topic for topic in topics if topic.kind is not Kind.NEWS} - under_way
 
 
@@ -396,9 +396,9 @@ _EVENTS: Final[Mapping[Kind, Callable[[ChangeSnapshot, int], Event]]] = {
 
 def _rescorings(connection: Connection, topics: Collection[Topic]) -> Iterator[tuple[int, RescoringView]]:
     for topic in topics:
-        found = rescoring.find(connection, topic.id) if topic.kind is Kind.RESCORING else None
+        found = rescorings.find(connection, topic.id) if topic.kind is Kind.RESCORING else None
         if found is not None:
-            yield topic.id, rescoring_shape(found, *rescoring.progress(connection, found))
+            yield topic.id, rescoring_shape(found, *rescorings.progress(connection, found))
 
 
 def _tasks(connection: Connection, topics: Collection[Topic]) -> Iterator[tuple[int, tuple[TaskRow, PoolCounts]]]:

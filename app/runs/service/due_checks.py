@@ -24,7 +24,7 @@ from app.base.values import Trigger
 from app.catalog import store as catalog
 from app.catalog.service.references import last_completed, schedule_of
 from app.hooks import store as outbox
-from app.records.store import open_runs, rescoring
+from app.records.store import open_runs, rescorings
 from app.runs import store as runs_store
 from app.runs.store import BLOCK, CheckRow, DueCheck, NewRun
 
@@ -273,7 +273,7 @@ def recall_work(store: Store, *, now: datetime) -> bool:
     with store.read() as connection:
         run_ids = open_runs.forgotten_runs(connection, moment)
         hook_ids = outbox.forgotten_hooks(connection, moment)
-        rescoring_ids = rescoring.forgotten(connection, moment)
+        rescoring_ids = rescorings.forgotten(connection, moment)
     if not (run_ids or hook_ids or rescoring_ids):
         return False
     with store.write() as connection:
@@ -281,7 +281,7 @@ def recall_work(store: Store, *, now: datetime) -> bool:
         for hook_id in sorted(hook_ids):
             outbox.defer_delivery(connection, hook_id)
         for rescoring_id in sorted(rescoring_ids):
-            rescoring.defer_rescoring(connection, rescoring_id)
+            rescorings.defer_rescoring(connection, rescoring_id)
     return True
 
 

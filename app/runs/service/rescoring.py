@@ -22,9 +22,9 @@ from app.catalog.service.references import find_check
 from app.catalog.service.suites import UnusableDefinitionError, freeze_suite, load_inputs
 from app.detection import store as detectors
 from app.records.service.plans import embedder_finding, rescoring_shape, save_layouts
-from app.records.store import rescoring, run_endings, run_rows
+from app.records.store import rescorings, run_endings, run_rows
 from app.records.store.open_runs import Failure
-from app.records.store.rescoring import BegunState, PendingRun, RescoredRun, Rescoring
+from app.records.store.rescorings import BegunState, PendingRun, RescoredRun, Rescoring
 from app.retrievers.domain.probes import ENDED_FIRST
 from app.scoring.evaluation import NamedBy, Tally, judge, named_by, pack_reasons
 from app.scoring.measures import MEASURES_VERSION
@@ -322,7 +322,7 @@ def ask(store: Store, slug: str, *, since: datetime | None, now: datetime) -> in
         raise ConflictError(f"suite '{check.body['suite']}' is not in force, so there is nothing to judge by")
     suite_version_id = freeze_suite(store, suite.id, now)
     with store.write() as connection:
-        return rescoring.ask(
+        return rescorings.ask(
             connection,
             check_id=check.id,
             suite_version_id=suite_version_id,
@@ -343,18 +343,18 @@ def claim(store: Store, *, owner: str, now: datetime, only: int | None = None) -
     One whose workers have ended in the middle of every attempt is given up.
     """
     with store.read() as connection:
-        waiting = rescoring.waiting(connection, now=to_us(now), only=only)
+        waiting = rescorings.waiting(connection, now=to_us(now), only=only)
     return None if waiting is None else _claim(store, waiting, owner=owner, now=now)
 
 
 def _claim(store: Store, rescoring_id: int, *, owner: str, now: datetime, but: str | None = None) -> int | None:
     with store.write() as connection:
         until = to_us(now + LEASE)
-        claimed = rescoring.claim(connection, rescoring_id, owner=owner, now=to_us(now), lease_until=until, but=but)
-        row = rescoring.find(connection, rescoring_id) if claimed else None
+        claimed = rescorings.claim(connection, rescoring_id, owner=owner, now=to_us(now), lease_until=until, but=but)
+        row = rescorings.find(connection, rescoring_id) if claimed else None
         if row is not None and row.attempts > MOST_ATTEMPTS:
             failure = f"its worker ended in the middle of {MOST_ATTEMPTS} attempts"
-            rescoring.fail(connection, rescoring_id, owner=owner, failure=failure, now=to_us(now))
+            rescorings.fail(connection, rescoring_id, owner=owner, failure=failure, now=to_us(now))
             return None
     return rescoring_id if claimed else None
 
@@ -362,28 +362,28 @@ def _claim(store: Store, rescoring_id: int, *, owner: str, now: datetime, but: s
 def put_off(store: Store, rescoring_id: int, *, owner: str, error: Exception, now: datetime) -> None:
     """Let go of a re-scoring that raised, to be tried again after a pause; after `MOST_ATTEMPTS` it has failed."""
     with store.write() as connection:
-        row = rescoring.find(connection, rescoring_id)
+        row = rescorings.find(connection, rescoring_id)
         if row is None or row.claimed_by != owner:
             return
         if row.attempts >= MOST_ATTEMPTS:
             failure = f"an error of Coalmine's own in {MOST_ATTEMPTS} attempts ({type(error).__name__}, see the log)"
-            rescoring.fail(connection, rescoring_id, owner=owner, failure=failure, now=to_us(now))
+            rescorings.fail(connection, rescoring_id, owner=owner, failure=failure, now=to_us(now))
         else:
             pause = _FIRST_PAUSE * 2 ** max(0, row.attempts - 1)
-            rescoring.put_off(connection, rescoring_id, owner=owner, until=to_us(now + pause))
+            rescorings.put_off(connection, rescoring_id, owner=owner, until=to_us(now + pause))
 
 
 def retry(store: Store, rescoring_id: int) -> None:
     """Let a re-scoring that has failed go on where it stopped. Raises NotFoundError and ConflictError."""
     with store.write() as connection:
-        row = rescoring.find(connection, rescoring_id)
+        row = rescorings.find(connection, rescoring_id)
         if row is None:
             raise NotFoundError(f"there is no re-scoring '{rescoring_id}'")
         if row.failure is None:
             raise ConflictError(
                 f"re-scoring '{rescoring_id}' has not failed; only one that has can be retried, see its page"
             )
-        rescoring.restart(connection, rescoring_id)
+        rescorings.restart(connection, rescoring_id)
 
 
 def carry_on(
@@ -414,16 +414,16 @@ def carry_on(
         else:
             note = f"begun with measures version {job.measures_version} and not finished: ask for it again"
         with store.read() as connection:  # all runs, which may be thousands: not while the writer is held
-            totals = rescoring.summary(connection, job.id)
+            totals = rescorings.summary(connection, job.id)
         with store.write() as connection:
-            if rescoring.finish(connection, job, totals, note=note, now=to_us(clock())):
+            if rescorings.finish(connection, job, totals, note=note, now=to_us(clock())):
                 return True
 
 
 def release(store: Store, *, owner: str) -> None:
     """Let go of what this one is at, so that it goes on elsewhere or later."""
     with store.write() as connection:
-        rescoring.release(connection, owner)
+        rescorings.release(connection, owner)
 
 
 def show(store: Store, rescoring_id: int) -> RescoringView:
@@ -437,7 +437,7 @@ def list_all(store: Store, slug: str, *, before: int | None, limit: int) -> list
     """List the re-scorings of a check, newest first."""
     with store.read() as connection:
         check = find_check(connection, slug)
-        row = rescoring.list_all(connection, check.id, before=before, limit=limit)
+        row = rescorings.list_all(connection, check.id, before=before, limit=limit)
         return [_shape(connection, one) for one in row]
 
 
@@ -455,10 +455,10 @@ def _judge_all(
     after, left_out = 0, 0
     while not stopping():
         with store.read() as connection:
-            done = rescoring.progress(connection, job)
+            done = rescorings.progress(connection, job)
         moved(*done)
         with store.read() as connection:
-            left = rescoring.runs_left(connection, job, after=after, limit=sweep.size)
+            left = rescorings.runs_left(connection, job, after=after, limit=sweep.size)
         if not left:
             return left_out
         batch = sweep.judge(left)
@@ -466,7 +466,7 @@ def _judge_all(
         _save_scores(store, batch)
         with store.write() as connection:
             _save_runs(connection, job, batch)
-            if not rescoring.renew(connection, job.id, owner=owner, lease_until=to_us(clock() + LEASE)):
+            if not rescorings.renew(connection, job.id, owner=owner, lease_until=to_us(clock() + LEASE)):
                 return None
         after = left[-1].id
     release(store, owner=owner)
@@ -482,21 +482,21 @@ def _save_scores(store: Store, batch: Batch) -> None:
         for block in blocks(rows, _SAVED_AT_ONCE):
             with store.write() as connection:
                 hold_content(connection)
-                there = rescoring.rankings_there(connection, [row[0] for row in block])
+                there = rescorings.rankings_there(connection, [row[0] for row in block])
                 run_endings.save_scores(connection, layout_id, [row for row in block if row[0] in there])
 
 
 def _save_runs(connection: Connection, job: Rescoring, batch: Batch) -> None:
     """Write what runs amount to, less those that have been pruned or written by another meanwhile."""
-    left = rescoring.hold(connection, job.id, [run.run_id for run, _ in batch.runs])
-    rescoring.save(connection, job.id, [(run, at) for run, at in batch.runs if run.run_id in left])
+    left = rescorings.hold(connection, job.id, [run.run_id for run, _ in batch.runs])
+    rescorings.save(connection, job.id, [(run, at) for run, at in batch.runs if run.run_id in left])
 
 
 def _note(store: Store, job: Rescoring, left_out: int) -> str | None:
     """Say what was not judged by the judgments of now; sentences without full stop, None where all was."""
     with store.read() as connection:
         now = dict(catalog.frozen_version(connection, job.suite_version_id).members)
-        versions = rescoring.suite_versions_of(connection, job.id)
+        versions = rescorings.suite_versions_of(connection, job.id)
         then = {member for version in versions for member in catalog.frozen_version(connection, version).members}
         gone = {canary for canary, _ in then if canary not in now}
         changed = {(canary, version) for canary, version in then if now.get(canary, version) != version}
@@ -516,14 +516,14 @@ def _kept(count: int, why: str) -> str:
 
 def _require_rescoring(store: Store, rescoring_id: int) -> Rescoring:
     with store.read() as connection:
-        row = rescoring.find(connection, rescoring_id)
+        row = rescorings.find(connection, rescoring_id)
     if row is None:
         raise NotFoundError(f"there is no re-scoring '{rescoring_id}'")
     return row
 
 
 def _shape(connection: Connection, row: Rescoring) -> RescoringView:
-    return rescoring_shape(row, *rescoring.progress(connection, row))
+    return rescoring_shape(row, *rescorings.progress(connection, row))
 
 
 class Walk:
@@ -549,14 +549,14 @@ class Walk:
         met: set[int] = set()
         if self._after is None:
             with self._store.read() as connection:
-                begun = rescoring.states_in_force(connection, self._check_id, first)
+                begun = rescorings.states_in_force(connection, self._check_id, first)
             self._has = {state.canary_id: state.ranking_id for state in begun}
             self._after = max((state.id for state in begun), default=0)
             met.update(self._has.values())
         while self._read_until < last and not (self._ahead and self._ahead[-1].first_run > last):
             with self._store.read() as connection:
                 newest = run_rows.newest_ended(connection, self._check_id)
-                page = rescoring.states_begun(connection, self._check_id, after=self._after, limit=self._page)
+                page = rescorings.states_begun(connection, self._check_id, after=self._after, limit=self._page)
             if len(page) < self._page:
                 self._read_until = newest.id if newest is not None else last
             self._after = page[-1].id if page else self._after
