@@ -54,7 +54,7 @@ class ReportedResults(TypedDict):
     """A run of a check with all results, which can be gone through once."""
 
     run: RunView
-    run_rows: Iterable[ResultView]
+    results: Iterable[ResultView]
 
 
 def load_report(store: Store, run_id: str, *, version: str | None = None, since: str | None = None) -> FullReport:

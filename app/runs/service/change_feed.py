@@ -312,11 +312,11 @@ def poll_changes(store: Store, topics: Collection[Topic], before: ChangeSnapshot
 
 def ended_topics(store: Store, topics: Collection[Topic]) -> set[Topic]:
     """Return the topics whose run or re-scoring has ended or was deleted."""
-    runs = {topic.id for topic in topics if topic.kind is Kind.RUN}
-    rescorings = {topic.id for topic in topics if topic.kind is Kind.RESCORING}
+    run_ids = {topic.id for topic in topics if topic.kind is Kind.RUN}
+    rescoring_ids = {topic.id for topic in topics if topic.kind is Kind.RESCORING}
     with store.read() as connection:
-        under_way = {Topic(Kind.RUN, one) for one in runs_store.runs_under_way(connection, runs)}
-        under_way |= {Topic(Kind.RESCORING, one) for one in rescorings.under_way(connection, rescorings)}
+        under_way = {Topic(Kind.RUN, one) for one in runs_store.runs_under_way(connection, run_ids)}
+        under_way |= {Topic(Kind.RESCORING, one) for one in rescorings.under_way(connection, rescoring_ids)}
     return {topic for topic in topics if topic.kind is not Kind.NEWS} - under_way
 
 
