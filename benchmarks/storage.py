@@ -44,7 +44,7 @@ from app.records.service.plans import Planner
 from app.records.store.open_runs import enqueue_scheduled
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
-from app.runs.service import runs
+from app.runs.service import execution
 
 STEP = timedelta(minutes=5)
 DAY = 288
@@ -130,9 +130,9 @@ def one_run(planner: Planner, probe: "ScriptedProbe", check_id: int, moment: dat
         at = to_us(moment)
         run_id = enqueue_scheduled(connection, check_id, scheduled_for=at, not_before=at, now=at)
     assert run_id is not None
-    claimed = runs.begin(planner.store, run_id, owner="bench", now=moment)
+    claimed = execution.begin(planner.store, run_id, owner="bench", now=moment)
     assert claimed is not None
-    ended = runs.execute(planner, probe, claimed, owner="bench", clock=lambda: moment, stopping=lambda: False)
+    ended = execution.execute(planner, probe, claimed, owner="bench", clock=lambda: moment, stopping=lambda: False)
     assert ended is not None
     assert ended.status == "finished"
     return time.perf_counter() - started

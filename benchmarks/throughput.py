@@ -47,7 +47,7 @@ from app.definitions.service import applying
 from app.records.service.plans import Planner
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.runs.service import due_checks, runs
+from app.runs.service import due_checks, execution
 from benchmarks.processes import PORT, NotInstalledError, program, stub
 
 CONCURRENCY = 32
@@ -134,9 +134,9 @@ def one_run(planner: Planner, probe: RetrieverProbe = PROBE, *, healthy: bool = 
         planner.store, "bench", trigger=Trigger.API, index_version=None, idempotency_key=None, now=datetime.now(UTC)
     )
     started = time.perf_counter()
-    claimed = runs.begin(planner.store, run_id, owner="bench", now=datetime.now(UTC))
+    claimed = execution.begin(planner.store, run_id, owner="bench", now=datetime.now(UTC))
     assert claimed is not None
-    ended = runs.execute(
+    ended = execution.execute(
         planner, probe, claimed, owner="bench", clock=lambda: datetime.now(UTC), stopping=lambda: False
     )
     seconds = time.perf_counter() - started

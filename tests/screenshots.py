@@ -29,7 +29,7 @@ from app.hooks.domain import Hook, HookKind, Mail, MailTls
 from app.hooks.notices import email_body
 from app.main import Service, create_app, open_service
 from app.records.service.plans import Planner
-from app.runs.service import due_checks, runs
+from app.runs.service import due_checks, execution
 from tests.support.browser import DESKTOP, PHONE, opened, running_chromium
 from tests.support.fakes import FakeClock
 from tests.support.living import LOOPBACK, Receiver, serving, until
@@ -166,9 +166,9 @@ def _live_through_a_day(service: Service, demos: Mapping[str, str]) -> None:
                     idempotency_key=None,
                     now=clock(),
                 )
-                claimed = runs.begin(service.store, run_id, owner="day", now=clock())
+                claimed = execution.begin(service.store, run_id, owner="day", now=clock())
                 assert claimed is not None
-                runs.execute(planner, service.probe, claimed, owner="day", clock=clock, stopping=lambda: False)
+                execution.execute(planner, service.probe, claimed, owner="day", clock=clock, stopping=lambda: False)
     finally:
         service.store.close()
 

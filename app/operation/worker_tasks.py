@@ -34,10 +34,10 @@ from app.reports import metrics
 from app.reports.metrics import SnapshotKeeper
 from app.reports.service import reports
 from app.retrievers.domain.retrievers import Embed, Probe
-from app.runs.service import rescoring, runs
+from app.runs.service import execution, rescoring
 from app.runs.service.due_checks import RETENTION_SECONDS
+from app.runs.service.execution import ShardEnd
 from app.runs.service.finalising import EndedRun
-from app.runs.service.runs import ShardEnd
 from app.traffic import service as traffic
 
 logger = logging.getLogger("coalmine.worker")
@@ -160,13 +160,13 @@ class WorkerTasks:
 
     def _run(self, job: Job) -> datetime | None:
         """Carry out a run; where several processes share the work, begin it."""
-        owner = runs.OWNER if self._is_shared else self._owner(job)
-        claimed = runs.begin(self._engine.store, job.key, owner=owner, now=self._now())
+        owner = execution.OWNER if self._is_shared else self._owner(job)
+        claimed = execution.begin(self._engine.store, job.key, owner=owner, now=self._now())
         if claimed is None:
             return None
         logger.info("run_started", extra={"run": claimed.id, "check": claimed.check, "resumed": claimed.resumed})
         if self._is_shared:
-            begin = partial(runs.begin_in_lanes, self._planner, claimed, self._now)
+            begin = partial(execution.begin_in_lanes, self._planner, claimed, self._now)
             self._note_ended(self._guarded(claimed, owner, begin))
             return None
         ended = self._engine.trace(claimed, partial(self._guarded, claimed, owner, self._execution(claimed, owner)))
@@ -178,7 +178,7 @@ class WorkerTasks:
 
     def _execution(self, claimed: ClaimedRun, owner: str) -> Callable[[], EndedRun | None]:
         return partial(
-            runs.execute,
+            execution.execute,
             self._planner,
             self._engine.probe,
             claimed,
@@ -191,14 +191,14 @@ class WorkerTasks:
 
     def _ask_shard(self, job: Job) -> datetime | None:
         """Ask a shard of a run, and end the run where it was the last."""
-        claimed = runs.begin(self._engine.store, job.key, owner=runs.OWNER, now=self._now())
+        claimed = execution.begin(self._engine.store, job.key, owner=execution.OWNER, now=self._now())
         if claimed is None:
             return None
         end = ShardEnd(is_done=False)
 
         def ask() -> EndedRun | None:
             nonlocal end
-            end = runs.ask_shard(
+            end = execution.ask_shard(
                 self._planner,
                 self._engine.probe,
                 claimed,
@@ -210,7 +210,7 @@ class WorkerTasks:
             )
             return end.ended
 
-        ended = self._engine.trace(claimed, partial(self._guarded, claimed, runs.OWNER, ask))
+        ended = self._engine.trace(claimed, partial(self._guarded, claimed, execution.OWNER, ask))
         self._note_ended(ended)
         return None if end.is_done or ended is not None else self._now() + _PAUSE
 
@@ -223,12 +223,12 @@ class WorkerTasks:
         except LocalResourceError as error:
             self._process.monitor.report(Issue.RESOURCES, str(error))
             if not self._is_shared:
-                runs.restart(self._engine.store, claimed, owner=owner)
+                execution.restart(self._engine.store, claimed, owner=owner)
             self._stopping.wait(_LOCAL_PAUSE.total_seconds())
             return None
         except Exception:
             logger.exception("bug", extra={"run": claimed.id, "check": claimed.check})
-            return runs.give_up(self._engine.store, claimed, owner=owner, clock=self._now)
+            return execution.give_up(self._engine.store, claimed, owner=owner, clock=self._now)
 
     def _note_ended(self, ended: EndedRun | None) -> None:
         if ended is None:

@@ -18,7 +18,7 @@ from app.records.domain import ResultView
 from app.records.service import runs as run_views
 from app.records.service.plans import Planner
 from app.retrievers.client.probe import RetrieverProbe
-from app.runs.service import due_checks, runs
+from app.runs.service import due_checks, execution
 from app.runs.service.finalising import EndedRun
 from tests.support.living import serving
 from tests.support.present import present
@@ -39,7 +39,7 @@ def test_a_loss_of_four_per_cent_of_the_demo_alerts_within_four_runs_and_names_w
         due_checks.run_now(sqlite_store, CHECK, now=now, trigger=Trigger.API, index_version=None, idempotency_key=None)
         claimed = world.claim()
         assert claimed is not None
-        ended = runs.execute(
+        ended = execution.execute(
             planner, probe, claimed, embed=None, owner="worker", clock=world.clock, stopping=lambda: False
         )
         assert ended is not None

@@ -11,8 +11,8 @@ from app.detection import store as detection
 from app.detection.service import baselines
 from app.operation.service import retention
 from app.records.service.plans import Planner
+from app.runs.service.execution import execute
 from app.runs.service.finalising import EndedRun
-from app.runs.service.runs import execute
 from app.scoring.evaluation import Panel
 from app.scoring.suites import watched_members
 from tests.conftest import DIALECTS, Databases

@@ -12,7 +12,7 @@ from app.base.values import Answer, Outcome
 from app.hooks.domain import Receipt
 from app.records.service.plans import SHARD, Planner
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
-from app.runs.service import runs
+from app.runs.service import execution
 from tests.support.api_service import CANARIES, HOOK_SECRET, Api, Obedient, api
 from tests.support.living import until
 
@@ -253,9 +253,9 @@ def test_a_run_under_way_tells_its_progress(either: Api) -> None:
 
     either.client.post("/v1/checks/docs/runs")
     store = either.service.store
-    claimed = runs.begin(store, 1, owner="me", now=next(times))
+    claimed = execution.begin(store, 1, owner="me", now=next(times))
     assert claimed is not None
-    runs.execute(
+    execution.execute(
         Planner(store, either.service.vault),
         probe,
         claimed,
@@ -286,7 +286,7 @@ def test_while_a_run_is_active_exactly_one_follow_up_is_queued(either: Api) -> N
 
     active = wish()
     assert wish()["id"] == active["id"], "what has not asked anything yet can be joined"
-    claimed = runs.begin(either.service.store, int(active["id"]), owner="me", now=datetime.now(UTC))
+    claimed = execution.begin(either.service.store, int(active["id"]), owner="me", now=datetime.now(UTC))
     assert claimed is not None
     assert str(claimed.id) == active["id"]
     follow_up = wish()
@@ -295,7 +295,7 @@ def test_while_a_run_is_active_exactly_one_follow_up_is_queued(either: Api) -> N
     joined = wish(index_version="v2", trigger="update")
     assert (joined["id"], joined["index_version"], joined["trigger"]) == (follow_up["id"], "v2", "update")
     assert [run["status"] for run in either.get("/v1/checks/docs/runs")["items"]] == ["queued", "running"]
-    assert runs.begin(either.service.store, int(follow_up["id"]), owner="me", now=datetime.now(UTC)) is None
+    assert execution.begin(either.service.store, int(follow_up["id"]), owner="me", now=datetime.now(UTC)) is None
 
 
 def test_the_same_idempotency_key_leads_to_the_same_run(either: Api) -> None:

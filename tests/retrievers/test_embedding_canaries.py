@@ -18,7 +18,7 @@ from app.retrievers.client.credentials import EndpointClient, Keyring
 from app.retrievers.client.embeddings import Embeddings
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.service import probing
-from app.runs.service import runs
+from app.runs.service import execution
 from app.runs.service.finalising import EndedRun
 from tests.support.embedders import FakeModel, constant, rounded
 from tests.support.fakes import answered, hits
@@ -362,7 +362,7 @@ def carry_out(world: World, probe: RetrieverProbe) -> EndedRun:
     claimed = world.claim()
     assert claimed is not None
     planner = Planner(world.store, world.vault)
-    ended = runs.execute(
+    ended = execution.execute(
         planner, probe, claimed, embed=probe.embed, owner="worker", clock=world.clock, stopping=lambda: False
     )
     assert ended is not None

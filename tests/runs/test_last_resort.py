@@ -14,7 +14,7 @@ from app.base.values import RunStatus, Verdict
 from app.catalog.service import references
 from app.catalog.tables import definition_versions
 from app.records.store.open_runs import ClaimedRun
-from app.runs.service import due_checks, runs
+from app.runs.service import due_checks, execution
 from app.runs.service.finalising import EndedRun
 from tests.support.fakes import START
 from tests.support.world import CHECK, World, canary, page
@@ -56,7 +56,7 @@ def _claimed(world: World) -> ClaimedRun:
 
 
 def _give_up(world: World, claimed: ClaimedRun) -> EndedRun | None:
-    return runs.give_up(world.store, claimed, owner="worker", clock=world.clock)
+    return execution.give_up(world.store, claimed, owner="worker", clock=world.clock)
 
 
 @pytest.mark.databases

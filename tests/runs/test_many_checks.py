@@ -17,7 +17,7 @@ from app.records.service.plans import Planner
 from app.records.store import open_runs
 from app.reports.metrics import Snapshot
 from app.reports.service import metrics_snapshot
-from app.runs.service import runs as runs_service
+from app.runs.service import execution as runs_service
 from app.runs.service.due_checks import DueChecks
 from tests.conftest import Databases
 from tests.support.world import COVERAGE, World, canary, page, statements

@@ -19,10 +19,10 @@ from app.catalog.documents.documents import build_inputs
 from app.records.service import plans, runs
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.service import trials
+from app.runs.service import execution as runs_service
 from app.runs.service import rescoring
-from app.runs.service import runs as runs_service
+from app.runs.service.execution import try_canary
 from app.runs.service.gate import choose_targets, measure
-from app.runs.service.runs import try_canary
 from app.scoring.runs import HistoryFacts, RunInputs, RunOutcome, build_responses, evaluate, score
 from app.scoring.suites import SuiteSnapshot
 from tests.support.fakes import START, FakeClock, answered, failed, hits

@@ -10,7 +10,7 @@ from app.base.db.engine import Store
 from app.base.db.keys import Vault
 from app.base.values import Outcome, RunStatus, Verdict
 from app.records.store.open_runs import ClaimedRun
-from app.runs.service import runs
+from app.runs.service import execution
 from tests.support.fakes import Crash, FakeClock, answered, failed, hits
 from tests.support.world import COVERAGE, World, canary, page, statements
 
@@ -302,10 +302,10 @@ def test_a_run_that_only_raises_is_tried_again_and_given_up_in_the_end(store: St
     world.probe.before_batch = broken
     with pytest.raises(ZeroDivisionError):
         world.execute(claimed, "first")
-    assert runs.give_up(store, claimed, owner="first", clock=world.clock) is None
+    assert execution.give_up(store, claimed, owner="first", clock=world.clock) is None
     world.clock.now += timedelta(minutes=16)
     resumed = _taken_over(world, claimed.id)
-    ended = runs.give_up(store, resumed, owner="second", clock=world.clock)
+    ended = execution.give_up(store, resumed, owner="second", clock=world.clock)
     assert ended is not None
     assert (ended.status, ended.verdict) == (RunStatus.FAILED, Verdict.UNKNOWN)
     assert "error in Coalmine" in world.shown(claimed.id)["reasons"][0]

@@ -16,7 +16,7 @@ from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever
 from app.retrievers.service.probing import ROUNDS, SharedProbe, share_limits
 from app.retrievers.store import hold_lane
-from app.runs.service import runs
+from app.runs.service import execution
 from tests.support.blocking import waits_for_a_lock
 from tests.support.fakes import FakeProbe
 from tests.support.living import until
@@ -89,11 +89,11 @@ def test_a_diagnosis_waits_for_the_shard_of_a_run_that_another_process_asks(post
     queue.begin()
     for kind in (JobKind.RUN, JobKind.SHARD):
         (job,) = queue.take(world.clock(), Room([kind], 1))
-        claimed = present(runs.begin(world.store, job.key, owner=runs.OWNER, now=world.clock()))
+        claimed = present(execution.begin(world.store, job.key, owner=execution.OWNER, now=world.clock()))
         if kind is JobKind.RUN:
-            runs.begin_in_lanes(planner, claimed, world.clock)
+            execution.begin_in_lanes(planner, claimed, world.clock)
         else:
-            end = runs.ask_shard(planner, probe, claimed, job.part, clock=world.clock, stopping=lambda: False)
+            end = execution.ask_shard(planner, probe, claimed, job.part, clock=world.clock, stopping=lambda: False)
             assert present(end.ended).probes == {"ok": 1}
         queue.finish(job)
     other.join()

@@ -18,9 +18,9 @@ from app.retrievers import store as retriever_rows
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.probes import fan_out, lane_count
 from app.retrievers.domain.retrievers import ProbeContext
-from app.runs.service import runs
+from app.runs.service import execution
+from app.runs.service.execution import ShardEnd
 from app.runs.service.finalising import EndedRun
-from app.runs.service.runs import ShardEnd
 from tests.conftest import Databases
 from tests.support.fakes import Crash
 from tests.support.present import present
@@ -49,13 +49,15 @@ class Replica:
     def do(self, job: Job, *, stopping: Callable[[], bool] = lambda: False) -> EndedRun | None:
         """Do a job of a run, and give the run where it ended."""
         world = self.world
-        claimed = runs.begin(world.store, job.key, owner=runs.OWNER, now=world.clock())
+        claimed = execution.begin(world.store, job.key, owner=execution.OWNER, now=world.clock())
         if claimed is None:
             end = ShardEnd()
         elif job.kind is JobKind.RUN:
-            end = ShardEnd(ended=runs.begin_in_lanes(self.planner, claimed, world.clock))
+            end = ShardEnd(ended=execution.begin_in_lanes(self.planner, claimed, world.clock))
         else:
-            end = runs.ask_shard(self.planner, world.probe, claimed, job.part, clock=world.clock, stopping=stopping)
+            end = execution.ask_shard(
+                self.planner, world.probe, claimed, job.part, clock=world.clock, stopping=stopping
+            )
         if end.is_done:
             self.queue.finish(job)
         else:
@@ -184,7 +186,7 @@ def test_a_process_that_dies_before_the_end_of_the_last_shard_leaves_the_end_to_
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "finalise", die)
+        patch.setattr(execution, "finalise", die)
         with pytest.raises(Crash):
             dead.work()
     assert world.count("shards") == {"shards": 5}

@@ -23,7 +23,7 @@ from app.hooks.service.deliveries import SentDelivery
 from app.main import Service, create_app, open_service
 from app.records.service.plans import Planner
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
-from app.runs.service import runs
+from app.runs.service import execution
 from app.traffic import service as traffic
 from app.traffic import store as traffic_rows
 from tests.support.asgi_client import TestClient
@@ -146,7 +146,7 @@ class Api:
         world = World(store=store, vault=self.service.vault)
         world.clock.now = _now()
         while claimed := world.claim("test"):
-            ended = runs.execute(
+            ended = execution.execute(
                 Planner(store, self.service.vault),
                 self.retriever,
                 claimed,

@@ -14,8 +14,8 @@ from app.diagnosis.service.diagnoses import PATIENCE
 from app.records.service.plans import Planner
 from app.records.store import run_rows
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
+from app.runs.service.execution import execute
 from app.runs.service.finalising import EndedRun
-from app.runs.service.runs import execute
 from tests.support.fakes import answered, failed
 from tests.support.present import present
 from tests.support.world import CHECK, RETRIEVER, World, documents, page

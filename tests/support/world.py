@@ -33,7 +33,7 @@ from app.records.store import open_runs
 from app.records.store.open_runs import ClaimedRun
 from app.records.tables import runs as rows
 from app.retrievers.domain.retrievers import Embed
-from app.runs.service import due_checks, runs
+from app.runs.service import due_checks, execution
 from app.runs.service.due_checks import DueChecks
 from app.runs.service.finalising import EndedRun
 from tests.support.fakes import FakeClock, FakeProbe, FakeSend
@@ -137,13 +137,13 @@ class World:
     def claim(self, owner: str = "worker") -> ClaimedRun | None:
         """Begin the run that is due, and for longest of several, or carry on one that was let go of."""
         for run_id in [*self.due_runs(), *sorted(self.let_go)]:
-            if claimed := runs.begin(self.store, run_id, owner=owner, now=self.clock()):
+            if claimed := execution.begin(self.store, run_id, owner=owner, now=self.clock()):
                 return claimed
         return None
 
     def take_over(self, run_id: int, owner: str = "worker") -> ClaimedRun:
         """Begin a run, whatever else is due, or carry on one whose worker others take for dead."""
-        return present(runs.begin(self.store, run_id, owner=owner, now=self.clock()))
+        return present(execution.begin(self.store, run_id, owner=owner, now=self.clock()))
 
     def due_runs(self) -> list[int]:
         """Give the runs that may begin, the one that may for longest first."""
@@ -167,7 +167,7 @@ class World:
         """Carry out a claimed run in a process that remembers nothing."""
         planner = Planner(self.store, self.vault)
         self.let_go.add(claimed.id)
-        ended = runs.execute(
+        ended = execution.execute(
             planner, self.probe, claimed, embed=self.embed, owner=owner, clock=self.clock, stopping=stopping
         )
         if ended is not None:

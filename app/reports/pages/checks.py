@@ -60,7 +60,7 @@ from app.reports.rendering.report_measures import cutoff_table, recall_gap_lines
 from app.reports.service import canary_views, charts, check_details
 from app.reports.service.canary_views import CanaryDetail, ComparedHit, layout_band
 from app.reports.service.check_details import DegradedResult
-from app.runs.service.runs import CanaryTrial, try_canary
+from app.runs.service.execution import CanaryTrial, try_canary
 from app.scoring.measures import RECALL_BY
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
