@@ -22,7 +22,7 @@ from app.base.db.engine import Store
 from app.base.errors import Problem
 from app.base.web.forms import Form, FormInput, follow_form, parse_number
 from app.base.web.rendering import render
-from app.records.service import runs
+from app.records.service import run_views
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -141,7 +141,7 @@ def show_answers(
     return render(
         request,
         "answers/answers.html",
-        run=runs.run(store, run_id),
+        run=run_views.run(store, run_id),
         page=page,
         confirmed=page["confirmed"],
         after=after,

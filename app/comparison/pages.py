@@ -19,7 +19,7 @@ from app.comparison.domain import Side
 from app.comparison.rendering import A_AND_B, claim_text
 from app.comparison.service import comparisons
 from app.comparison.service.comparisons import list_choices
-from app.records.service import runs as run_views
+from app.records.service import run_views
 from app.reports.service import check_details
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)

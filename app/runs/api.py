@@ -34,7 +34,7 @@ from app.base.documents.fields import parse_document
 from app.base.values import Category, Outcome, Reason, RunStatus, Trigger, Verdict
 from app.base.views import id_number
 from app.records.domain import ResultView, RunView
-from app.records.service import runs
+from app.records.service import run_views
 from app.runs.service import due_checks, rescoring
 from app.runs.service.change_feed import LONGEST_SECONDS, Endings, Kind, Listener, Streams, Topic
 from app.scoring.runs import RescoringView
@@ -75,7 +75,7 @@ async def post_run(
     wake(request)
     if body_request.wait_seconds:
         await endings_of(request).wait(Topic(Kind.RUN, run_id), body_request.wait_seconds)
-    run = await anyio.to_thread.run_sync(runs.run, store, str(run_id), limiter=limiter)
+    run = await anyio.to_thread.run_sync(run_views.run, store, str(run_id), limiter=limiter)
     ended = run["status"] not in {RunStatus.QUEUED, RunStatus.RUNNING}
     headers = {"location": f"/v1/runs/{run_id}"}
     return JSONResponse(run, status_code=200 if ended and body_request.wait_seconds else 202, headers=headers)
@@ -84,7 +84,7 @@ async def post_run(
 @router.get("/checks/{slug}/health")
 def get_health(store: StoreDep, slug: str, version: Version = None) -> RunView:
     """Show the newest ended run of a check; of a re-scoring, the newest re-scored run."""
-    return runs.health(store, slug, version=version)
+    return run_views.health(store, slug, version=version)
 
 
 @router.get("/checks/{slug}/runs")
@@ -92,14 +92,14 @@ def list_runs(
     store: StoreDep, slug: str, before: Before = None, limit: Limit = 50, version: Version = None
 ) -> Page[RunView]:
     """List the runs of a check, newest first; of a re-scoring, the re-scored ones."""
-    found = runs.list_runs(store, slug, before=before, limit=limit + 1, version=version)
+    found = run_views.list_runs(store, slug, before=before, limit=limit + 1, version=version)
     return Page(items=found[:limit], next=found[limit - 1]["id"] if len(found) > limit else None)
 
 
 @router.get("/runs/{run_id}")
 def get_run(store: StoreDep, run_id: str, version: Version = None) -> RunView:
     """Show a run; while it is active, with its progress."""
-    return runs.run(store, run_id, version=version)
+    return run_views.run(store, run_id, version=version)
 
 
 @router.get("/runs/{run_id}/results", responses=refusals(409))
@@ -117,7 +117,7 @@ def list_results(  # noqa: PLR0913 - a parameter for each
     version: Version = None,
 ) -> Page[ResultView]:
     """List the results of an ended run with their evidence."""
-    found, following = runs.results(
+    found, following = run_views.results(
         store,
         run_id,
         verdict=verdict,

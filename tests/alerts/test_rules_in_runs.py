@@ -13,7 +13,7 @@ from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import references, suites
 from app.definitions.service import definitions
-from app.records.service import runs
+from app.records.service import run_views
 from app.runs.service import rescoring
 from tests.support.fakes import answered, failed, hits
 from tests.support.world import CHECK, RETRIEVER, World, canary, page
@@ -198,7 +198,7 @@ def test_a_re_scored_run_keeps_what_is_known_of_it_and_says_what_is_not(store: S
     assert rescoring.carry_on(store, asked, owner="w", clock=world.clock, stopping=lambda: False)
     version = rescoring.show(store, asked)["measures_version"]
     silent_rules = "rule 'regression' says nothing: it compares with earlier runs, and no detector evaluated this one"
-    lost, late = (runs.run(store, str(run), version=version) for run in (1, 2))
+    lost, late = (run_views.run(store, str(run), version=version) for run in (1, 2))
     assert (lost["verdict"], lost["reasons"]) == (
         "degraded",
         ["canary 'c03' is degraded: missing (warning)", silent_rules],

@@ -19,7 +19,7 @@ from app.base.values import Aggregates, Answer, Outcome, Rule, RuleKind, Severit
 from app.catalog.documents.documents import CheckDocument
 from app.detection.tables import baselines as baseline_rows
 from app.detection.tables import detections
-from app.records.service import runs
+from app.records.service import run_views
 from app.runs.service import rescoring
 from app.runs.service.finalising import EndedRun
 from tests.conftest import DIALECTS, Databases
@@ -347,10 +347,10 @@ def test_a_slow_run_that_is_re_scored_is_as_bad_as_it_was(usual: World) -> None:
     rescoring.claim(usual.store, owner="w", now=usual.clock(), only=asked)
     assert rescoring.carry_on(usual.store, asked, owner="w", clock=usual.clock, stopping=lambda: False)
     version = rescoring.show(usual.store, asked)["measures_version"]
-    shown = runs.run(usual.store, str(slow.id), version=version)
+    shown = run_views.run(usual.store, str(slow.id), version=version)
     assert shown["verdict"] == "degraded"
     assert "median latency 1 s is above 3 x the baseline's 20 ms and 200 ms above it (warning)" in shown["reasons"]
-    first = runs.run(usual.store, "1", version=version)
+    first = run_views.run(usual.store, "1", version=version)
     assert not [one for one in first["reasons"] if "slower" in one], "there was no baseline on its day either"
 
 

@@ -13,8 +13,8 @@ from app.base.documents.fields import parse_document
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import references, suites
 from app.definitions.service import definitions
-from app.records.service import runs
-from app.records.service.runs import CanaryFilter
+from app.records.service import run_views
+from app.records.service.run_views import CanaryFilter
 from app.reports.service import check_details
 from app.runs.service import rescoring
 from tests.conftest import Databases
@@ -49,8 +49,8 @@ def test_canaries_are_parsed_once_for_runs_pages_api_and_notifications(database_
         assert world.deliver_all()
         check_details.load_check(world.store, CHECK, world.clock())
         world.results(2)
-        runs.report(world.store, "2")
-        runs.list_runs(world.store, CHECK, before=None, limit=10)
+        run_views.report(world.store, "2")
+        run_views.list_runs(world.store, CHECK, before=None, limit=10)
         suites.load_reach(world.store, "suite")
         assert reads.parsed == SMALL
 
@@ -71,7 +71,7 @@ def test_a_suite_that_no_run_has_frozen_is_parsed_once_too(sqlite_database: str)
         reads.parsed = 0
         for _ in range(3):
             suites.load_reach(world.store, "suite")
-            runs.load_suite_view(world.store, "suite", CanaryFilter(text="no such canary"))
+            run_views.load_suite_view(world.store, "suite", CanaryFilter(text="no such canary"))
         assert reads.parsed == SMALL
         world.run()
         assert reads.parsed == SMALL
@@ -159,13 +159,13 @@ def cost(world: World, reads: Reads, act: Callable[[], object]) -> Cost:
 
 ASKED: dict[str, Callable[[World], object]] = {
     "page of a check": lambda world: site(world.store).page(f"/checks/{CHECK}"),
-    "health": lambda world: runs.health(world.store, CHECK),
+    "health": lambda world: run_views.health(world.store, CHECK),
     "canary": lambda world: references.load_canary(world.store, "suite", "c0003"),
     "keys of new canaries": lambda world: suites.assign_suite_keys(world.store, "suite", [{"query": "c0003"}]),
     "canaries": lambda world: references.load_canaries(world.store, "suite", after="c0001", limit=5),
-    "runs": lambda world: runs.list_runs(world.store, CHECK, before=None, limit=10),
-    "results": lambda world: runs.results(world.store, "2", limit=5),
-    "results of one canary": lambda world: runs.results(world.store, "2", keys=["c0003"]),
+    "runs": lambda world: run_views.list_runs(world.store, CHECK, before=None, limit=10),
+    "results": lambda world: run_views.results(world.store, "2", limit=5),
+    "results of one canary": lambda world: run_views.results(world.store, "2", keys=["c0003"]),
     "reach of a suite": lambda world: suites.load_reach(world.store, "suite"),
 }
 
@@ -188,7 +188,7 @@ def test_what_is_looked_at_costs_the_same_for_a_large_suite(name: str, worlds: l
 
 
 def test_a_report_reads_in_proportion_to_its_suite(worlds: list[tuple[World, Reads]]) -> None:
-    small, large = (cost(world, reads, partial(runs.report, world.store, "2")) for world, reads in worlds)
+    small, large = (cost(world, reads, partial(run_views.report, world.store, "2")) for world, reads in worlds)
     assert large.rows / small.rows < 1.1 * LARGE / SMALL
     assert (small.parsed, large.parsed) == (0, 0)
     assert large.statements - small.statements <= 10 * LARGE // 500  # results are read so many at a time

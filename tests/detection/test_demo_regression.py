@@ -15,7 +15,7 @@ from app.definitions.service import applying
 from app.demo.server import create_demo
 from app.detection.service import baselines
 from app.records.domain import ResultView
-from app.records.service import runs as run_views
+from app.records.service import run_views
 from app.records.service.plans import Planner
 from app.retrievers.client.probe import RetrieverProbe
 from app.runs.service import due_checks, execution

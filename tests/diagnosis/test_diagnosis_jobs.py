@@ -17,7 +17,7 @@ from app.base.values import Answer
 from app.diagnosis.service.diagnoses import diagnose_run
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
-from app.records.service import runs
+from app.records.service import run_views
 from app.reports import metrics
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.runs.service.finalising import EndedRun
@@ -85,7 +85,7 @@ def test_runs_go_on_while_a_diagnosis_hangs(sqlite_store: Store) -> None:
         until(lambda: probe.hanging)
         later = setting.world.wish()
         worker.wake()
-        until(lambda: runs.run(sqlite_store, str(later))["status"] == "finished")
+        until(lambda: run_views.run(sqlite_store, str(later))["status"] == "finished")
         assert not probe.go.is_set()
         assert len(probe.hanging) == 1  # the second of the same retriever waits
         probe.go.set()

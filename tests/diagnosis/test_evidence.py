@@ -10,7 +10,7 @@ from app.base.db.engine import Store
 from app.detection import store as detectors
 from app.detection.domain import Baseline
 from app.detection.domain.tracker import unpack_baseline
-from app.records.service import runs
+from app.records.service import run_views
 from app.records.views import worst_first
 from tests.conftest import Databases
 from tests.support.fakes import answered, hits
@@ -39,7 +39,7 @@ def test_the_worst_canaries_stand_in_the_order_of_reports(world: World) -> None:
     with world.store.read() as connection:
         named = list_changed(connection, run.id, None)["canaries"]
     assert [one["key"] for one in named] == ["dog", "cat", "bee", "ant"]
-    reported = worst_first(runs.results(world.store, str(run.id))[0])
+    reported = worst_first(run_views.results(world.store, str(run.id))[0])
     assert [one["key"] for one in named] == [one["key"] for one in reported]
 
 

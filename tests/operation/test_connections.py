@@ -27,7 +27,7 @@ from app.base.net.transfer import Request, are_exhausted, raise_descriptor_limit
 from app.base.net.transport import exchange
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
-from app.records.service import runs as run_views
+from app.records.service import run_views
 from app.reports import metrics
 from app.serving import bounded_protocol
 from tests.support.fakes import FakeProbe

@@ -7,7 +7,7 @@ import pytest
 from app.base.db.engine import Store
 from app.base.values import Outcome
 from app.detection.service import baselines
-from app.records.service import runs
+from app.records.service import run_views
 from app.reports.service import check_details
 from tests.support.fakes import answered, failed, hits
 from tests.support.html_pages import Page
@@ -85,10 +85,10 @@ def test_a_run_shows_degraded_results_first_then_failed_ones(pages: Site) -> Non
     found: list[str] = []
     after: int | None = -1
     while after is not None:  # page by page, as the links lead
-        part, after = runs.results(pages.world.store, "3", after=after, limit=4, worst_first=True)
+        part, after = run_views.results(pages.world.store, "3", after=after, limit=4, worst_first=True)
         found += [one["key"] for one in part]
     assert tuple(found) == order
-    plainly, _ = runs.results(pages.world.store, "3", limit=100)
+    plainly, _ = run_views.results(pages.world.store, "3", limit=100)
     assert tuple(one["key"] for one in plainly) == KEYS  # the API's order is the suite's
 
 

@@ -16,7 +16,7 @@ from app.base.values import Outcome
 from app.hooks.domain import Receipt
 from app.hooks.service import deliveries
 from app.operation.service import retention
-from app.records.service import runs
+from app.records.service import run_views
 from app.records.store import expired
 from app.records.store.run_rows import RankingBody
 from app.records.tables import states
@@ -59,7 +59,7 @@ def test_old_runs_go_with_what_only_they_needed_and_the_rest_reads_as_before(wor
     before = [(world.shown(one), world.results(one)) for one in kept]
     world.probe.answers["bee"] = failed(Outcome.TIMEOUT)
     assert _prune(world, days=5) > 0
-    assert [run["id"] for run in runs.list_runs(world.store, CHECK, before=None, limit=50)] == [
+    assert [run["id"] for run in run_views.list_runs(world.store, CHECK, before=None, limit=50)] == [
         str(one) for one in reversed(kept)
     ]
     assert [(world.shown(one), world.results(one)) for one in kept] == before
@@ -77,10 +77,10 @@ def test_old_runs_go_with_what_only_they_needed_and_the_rest_reads_as_before(wor
 
 def test_the_newest_run_of_a_check_stays_however_old(world: World) -> None:
     ids = _day_by_day(world, 3)
-    before = (runs.health(world.store, CHECK), world.results(ids[-1]))
+    before = (run_views.health(world.store, CHECK), world.results(ids[-1]))
     world.clock.now = START + timedelta(days=1000)
     _prune(world)
-    assert (runs.health(world.store, CHECK), world.results(ids[-1])) == before
+    assert (run_views.health(world.store, CHECK), world.results(ids[-1])) == before
     assert world.count("runs", "states") == {"runs": 1, "states": 2}
 
 

@@ -13,7 +13,7 @@ from app.base.db.engine import Store
 from app.base.texts import UNDEFINED
 from app.base.values import Outcome
 from app.cli import app as command
-from app.records.service import runs
+from app.records.service import run_views
 from app.reports.rendering.reports import report_html, report_markdown
 from app.reports.service import reports
 from tests.support.browser import inaccessible, opened, served
@@ -42,7 +42,7 @@ def pages(sqlite_store: Store) -> Site:
 
 
 def test_it_has_the_numbers_of_the_json(pages: Site) -> None:
-    report = runs.report(pages.world.store, "1")
+    report = run_views.report(pages.world.store, "1")
     run = report["run"]
     shown = Page(pages.client().get(ADDRESS).text)
     tiles = dict(zip([one.text for one in shown.all("dt")], [one.text for one in shown.all("dd")], strict=True))

@@ -12,7 +12,7 @@ from app.base.errors import InvalidInputError, NotFoundError
 from app.base.values import Outcome
 from app.comparison.domain import FEWEST_PAIRS, Change, estimate, mean_interval
 from app.records.domain import FullReport
-from app.records.service import runs
+from app.records.service import run_views
 from app.reports.rendering.report_measures import ERR_SCALE, INTERVAL_NOTE
 from app.reports.rendering.reports import report_html, report_markdown
 from app.reports.service import reports
@@ -143,7 +143,7 @@ def test_intervals_do_not_depend_on_how_many_results_are_read_at_once(
     pages.world.probe.answers[KEYS[5]] = noisy(KEYS[5], None)
     pages.world.run()
     at_once = load(pages, "2")
-    monkeypatch.setattr(runs, "_BLOCK", 3)
+    monkeypatch.setattr(run_views, "_BLOCK", 3)
     assert load(pages, "2") == at_once
     assert [one["key"] for one in at_once["worst"]] == [KEYS[3], "dodo", KEYS[5]]
     assert [one["outcome"] for one in at_once["results"]] == [Outcome.TIMEOUT, Outcome.OK, Outcome.OK]

@@ -6,7 +6,7 @@ from app.base.addresses import cache_sign, retriever_policy
 from app.base.db.engine import Store
 from app.base.values import Answer
 from app.catalog.documents.canary_files import read_canary_files
-from app.records.service import runs
+from app.records.service import run_views
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
 from app.runs.service import rescoring
@@ -78,7 +78,7 @@ def test_a_run_says_how_many_answers_were_a_cache_s(store: Store) -> None:
     rescoring.claim(world.store, owner="one", now=world.clock(), only=asked)
     assert rescoring.carry_on(world.store, asked, owner="one", clock=world.clock)
     version = rescoring.show(world.store, asked)["measures_version"]
-    report = runs.report(world.store, str(run["id"]), version=version)
+    report = run_views.report(world.store, str(run["id"]), version=version)
     assert report["run"]["reasons"] == [f"120 of 120 answers {REMARK}"]
 
 

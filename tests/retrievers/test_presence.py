@@ -7,7 +7,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.catalog.documents.canary_files import read_canary_files
-from app.records.service import runs
+from app.records.service import run_views
 from app.retrievers.domain.retrievers import ResponseMapping, missing_fields, present_fields
 from app.runs.service import rescoring
 from app.runs.service.gate import choose_targets, measure
@@ -87,7 +87,7 @@ def test_judging_anew_keeps_what_was_said_of_fields(world: World) -> None:
     rescoring.claim(world.store, owner="one", now=world.clock(), only=asked)
     assert rescoring.carry_on(world.store, asked, owner="one", clock=world.clock)
     version = rescoring.show(world.store, asked)["measures_version"]
-    report = runs.report(world.store, str(run.id), version=version)
+    report = run_views.report(world.store, str(run.id), version=version)
     assert report["run"]["measures_version"] == version
     assert report["run"]["reasons"] == [NO_TEXT, NO_DOCUMENT]
 

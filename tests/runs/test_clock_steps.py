@@ -15,7 +15,7 @@ from app.operation import worker as worker_module
 from app.operation.service.self_monitor import ClockSteps, Issue, SelfMonitor, WorkerClock
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
-from app.records.service import runs
+from app.records.service import run_views
 from app.reports import metrics
 from app.runs.service import due_checks
 from tests.support.fakes import START
@@ -66,7 +66,7 @@ def test_every_instant_has_its_run_after_the_clock_was_set_back(world: World) ->
     world.clock.advance(-1_200 - 2 * 300)
     # Through the time that the wrong clock had been to, and out of it again.
     assert [_run_due(world) for _ in range(8)] == [True] * 8
-    listed = runs.list_runs(world.store, CHECK, before=None, limit=50)
+    listed = run_views.list_runs(world.store, CHECK, before=None, limit=50)
     assert len({run["scheduled_for"] for run in listed}) == len(listed) == 3 + 2 + 8
 
 
@@ -165,7 +165,9 @@ def test_a_worker_goes_on_when_its_clock_is_set_forward_and_back(
     worker = Worker(engine, metrics.ProcessMetrics(registry), metrics.Snapshot())
 
     def ended() -> int:
-        return sum(run["status"] == "finished" for run in runs.list_runs(world.store, CHECK, before=None, limit=200))
+        return sum(
+            run["status"] == "finished" for run in run_views.list_runs(world.store, CHECK, before=None, limit=200)
+        )
 
     worker.start()
     try:

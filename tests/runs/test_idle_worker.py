@@ -15,7 +15,7 @@ from app.base.values import Trigger
 from app.operation import job_threads, worker
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
-from app.records.service import runs as run_views
+from app.records.service import run_views
 from app.reports import metrics
 from tests.support.living import until
 from tests.support.world import CHECK, LINKS, World, canary, page

@@ -16,7 +16,7 @@ from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.values import Answer, EmbedderChange, Outcome, Ranking, Step
 from app.catalog.documents.documents import build_inputs
-from app.records.service import plans, runs
+from app.records.service import plans, run_views
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.service import trials
 from app.runs.service import execution as runs_service
@@ -287,7 +287,7 @@ def _rescored(world: World, run_id: int) -> dict[str, Any]:
     rescoring.claim(world.store, owner="one", now=world.clock(), only=number)
     assert rescoring.carry_on(world.store, number, owner="one", clock=world.clock)
     version = rescoring.show(world.store, number)["measures_version"]
-    return {**runs.report(world.store, str(run_id), version=version)}
+    return {**run_views.report(world.store, str(run_id), version=version)}
 
 
 def _told(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -311,19 +311,21 @@ def _result(result: Mapping[str, Any]) -> dict[str, Any]:
 def test_the_same_answers_come_to_the_same_whichever_way_they_are_judged(ways: Ways, case: Case) -> None:
     with ways.world(case) as world:
         first = _live_after_relevance_was_known(world, case)
-        live = runs.report(world.store, str(first))
+        live = run_views.report(world.store, str(first))
         told = _told(live)
         assert not _differences(_told(_gate(world, case)), told)
         assert not _differences(_told(_rescored(world, first)), told)
         _check_trials(world, case, told)
-        again = runs.report(world.store, str(_live(world)))
+        again = run_views.report(world.store, str(_live(world)))
         third = _differences(_told(again), told)
         if any(IN_A_ROW in reason for reason in again["run"]["reasons"]):  # which no run before the third can say
             third = {name: values for name, values in third.items() if name not in {"verdict", "reasons"}}
         assert not third  # every result was kept
-        assert not _differences(_told(runs.report(world.store, str(first))), told)  # spelled out anew from its states
+        assert not _differences(
+            _told(run_views.report(world.store, str(first))), told
+        )  # spelled out anew from its states
     with ways.world(case) as world:
-        resumed = runs.report(world.store, str(_resumed(world)))
+        resumed = run_views.report(world.store, str(_resumed(world)))
         assert not _differences(_told(resumed), told)
 
 

@@ -15,7 +15,7 @@ from app.base.db.engine import Store, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import Answer, Outcome, Verdict
 from app.operation.service import retention
-from app.records.service import runs as run_views
+from app.records.service import run_views
 from app.records.store import rescorings as rescoring_rows
 from app.records.tables import (
     idempotency_keys,

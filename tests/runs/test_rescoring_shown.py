@@ -8,7 +8,7 @@ import pytest
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.errors import InvalidInputError
-from app.records.service import runs
+from app.records.service import run_views
 from app.runs.service import rescoring
 from tests.support.fakes import FakeClock, answered, hits
 from tests.support.html_pages import Page
@@ -65,17 +65,17 @@ def test_the_runs_of_a_rescoring_are_listed_with_its_numbers_page_by_page(pages:
     world = pages.world
     version = _rescored(world)
     world.run()  # is in no re-scoring yet
-    listed = runs.list_runs(world.store, CHECK, before=None, limit=50, version=version)
+    listed = run_views.list_runs(world.store, CHECK, before=None, limit=50, version=version)
     assert [run["coverage"] for run in listed] == [1.0, 1.0, 1.0]
     assert {run["measures_version"] for run in listed} == {version}
     for run in listed:
-        alone = runs.run(world.store, run["id"], version=version)
+        alone = run_views.run(world.store, run["id"], version=version)
         names = ("verdict", "canaries", "health_score", "coverage", "measures", "suite_hash", "reasons")
         told, again = ({name: one.get(name) for name in names} for one in (run, alone))
         assert told == again
-    second = runs.list_runs(world.store, CHECK, before=int(listed[0]["id"]), limit=1, version=version)
+    second = run_views.list_runs(world.store, CHECK, before=int(listed[0]["id"]), limit=1, version=version)
     assert second == listed[1:2]
-    of_the_day = runs.list_runs(world.store, CHECK, before=None, limit=50)
+    of_the_day = run_views.list_runs(world.store, CHECK, before=None, limit=50)
     assert [run["coverage"] for run in of_the_day] == [1.0, 0.5, 0.5, 0.5]
 
 
@@ -88,7 +88,7 @@ def test_a_long_list_of_a_rescoring_takes_no_more_statements_for_a_run_than_one_
     def asked(limit: int, named: str | None) -> int:
         seen: list[str] = []
         with statements(world.store, seen.append):
-            runs.list_runs(world.store, CHECK, before=None, limit=limit, version=named)
+            run_views.list_runs(world.store, CHECK, before=None, limit=limit, version=named)
         return len(seen)
 
     assert asked(3, version) - asked(1, version) == asked(3, None) - asked(1, None)
@@ -96,11 +96,11 @@ def test_a_long_list_of_a_rescoring_takes_no_more_statements_for_a_run_than_one_
 
 def test_the_list_names_the_versions_there_are(seen: Site) -> None:
     with pytest.raises(InvalidInputError, match=r"there is no version '9\.r9'; there are: "):
-        runs.list_runs(seen.world.store, CHECK, before=None, limit=1, version="9.r9")
+        run_views.list_runs(seen.world.store, CHECK, before=None, limit=1, version="9.r9")
 
 
 def test_no_page_speaks_of_rescoring_where_there_is_none(seen: Site) -> None:
-    run = runs.health(seen.world.store, CHECK)["id"]
+    run = run_views.health(seen.world.store, CHECK)["id"]
     assert _switch(seen.page("/checks/watch")) == _switch(seen.page(f"/runs/{run}")) == {}
 
 
@@ -127,7 +127,7 @@ def test_a_rescoring_that_goes_on_is_said_to(pages: Site) -> None:
 
 def test_a_run_page_switches_its_results_and_keeps_to_its_version(rescored: tuple[Site, str]) -> None:
     pages, version = rescored
-    run = runs.health(pages.world.store, CHECK)["id"]
+    run = run_views.health(pages.world.store, CHECK)["id"]
     end = f"measures_version={version}"
     then, anew = pages.page(f"/runs/{run}"), pages.page(f"/runs/{run}?{end}")
     assert _switch(then) == {f"{THEN}!": f"/runs/{run}", f"re-scored {version}": f"/runs/{run}?{end}"}
@@ -147,7 +147,7 @@ def test_a_run_that_is_not_in_a_rescoring_does_not_offer_it(pages: Site) -> None
 
 
 def test_pages_refuse_a_version_there_is_not(seen: Site) -> None:
-    run = runs.health(seen.world.store, CHECK)["id"]
+    run = run_views.health(seen.world.store, CHECK)["id"]
     for path in ("/checks/watch", f"/runs/{run}"):
         assert "there is no version" in seen.page(f"{path}?measures_version=9.r9", 422).text
 

@@ -17,8 +17,7 @@ from app.base.views import numbers, rounded_or_none
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.tables import canary_versions
 from app.records.domain import CanaryState
-from app.records.service import plans
-from app.records.service import runs as run_views
+from app.records.service import plans, run_views
 from app.records.tables import layouts
 from app.reports.rendering.reports import compare_reports
 from app.reports.service import charts

@@ -12,7 +12,7 @@ from app.base.jobs import open_queue
 from app.base.jobs.values import JobKind, Room
 from app.base.schedules import parse_schedule, spread
 from app.base.values import RunStatus, Trigger
-from app.records.service import runs as run_views
+from app.records.service import run_views
 from tests.support.fakes import START
 from tests.support.world import CHECK, World, canary, page, race
 

@@ -22,7 +22,7 @@ from app.base.values import Trigger
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
 from app.records.domain import RunView
-from app.records.service import runs
+from app.records.service import run_views
 from app.records.tables import runs as rows
 from app.reports import metrics
 from tests.conftest import Databases
@@ -211,7 +211,7 @@ def _query(seen: Seen) -> str:
 
 
 def _runs(world: World, slug: str) -> list[RunView]:
-    return runs.list_runs(world.store, slug, before=None, limit=50)
+    return run_views.list_runs(world.store, slug, before=None, limit=50)
 
 
 # --- rows that agree -----------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from app.hooks.domain import Send
 from app.hooks.service import deliveries
 from app.hooks.service.deliveries import SentDelivery
 from app.hooks.tables import deliveries as delivery_rows
-from app.records.service import runs as run_views
+from app.records.service import run_views
 from app.records.service.plans import Planner
 from app.records.store import open_runs
 from app.records.store.open_runs import ClaimedRun

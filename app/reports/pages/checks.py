@@ -53,8 +53,8 @@ from app.diagnosis.domain import DiagnosisView, ReanchorState
 from app.diagnosis.domain.chunk_causes import is_overcome
 from app.diagnosis.service import diagnoses, reanchoring
 from app.records.domain import RunView
-from app.records.service import runs
-from app.records.service.runs import ComparisonCandidates, find_candidates
+from app.records.service import run_views
+from app.records.service.run_views import ComparisonCandidates, find_candidates
 from app.reports.pages.overviews import banners_of, draw, make_badge
 from app.reports.rendering.report_measures import cutoff_table, recall_gap_lines, whole_table
 from app.reports.service import canary_views, charts, check_details
@@ -199,8 +199,8 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
     version: Version = "",
 ) -> HTMLResponse:
     """Show a run and its results with their evidence, as recorded or of a re-scoring."""
-    run = runs.run(store, run_id, version=version or None)
-    found, following = runs.results(
+    run = run_views.run(store, run_id, version=version or None)
+    found, following = run_views.results(
         store,
         run_id,
         verdict=parse_choice(Verdict, verdict, "verdict"),

@@ -24,7 +24,7 @@ from app.base.web.rendering import fill, render, score, spoken
 from app.catalog.domain import recall_label
 from app.definitions.pages.suites import list_setup_steps
 from app.operation.service.self_monitor import Issue
-from app.records.service import runs
+from app.records.service import run_views
 from app.reports.service import check_details, overview
 from app.reports.service.check_details import CheckLine
 from app.reports.service.overview import VERDICTS, CheckFilter
@@ -258,7 +258,7 @@ def _state(line: CheckLine) -> tuple[str, str]:
 
 def _number(store: Store, slug: str, measure: str) -> tuple[float | None, bool | None]:
     """Return a measure of the newest run, and whether its recall is self-judged."""
-    run = runs.health(store, slug)
+    run = run_views.health(store, slug)
     values = {
         "health_score": run["health_score"],
         "coverage": run["coverage"],

@@ -24,7 +24,7 @@ from app.records.domain import (
     Span,
     find_gaps,
 )
-from app.records.service import runs
+from app.records.service import run_views
 from app.records.service.plans import find_rescoring
 from app.records.store import run_rows
 from app.records.store import series as series_rows
@@ -106,7 +106,7 @@ def _is_self_judged(store: Store, slug: str, measure: str, version: str | None) 
     if not recall_label(measure, self_judged=True):
         return False
     try:
-        return runs.health(store, slug, version=version)["self_judged"]
+        return run_views.health(store, slug, version=version)["self_judged"]
     except NotFoundError:
         return None
 

@@ -26,8 +26,7 @@ from app.catalog.store import Definition
 from app.diagnosis.domain.chunk_causes import is_overcome
 from app.diagnosis.store import DiagnosisRow
 from app.records.domain import ResultView, RunView
-from app.records.service import plans
-from app.records.service import runs as run_views
+from app.records.service import plans, run_views
 from app.records.store import rescorings, run_rows, series
 from app.records.store.rescorings import Rescoring
 from app.records.store.run_rows import RunRow

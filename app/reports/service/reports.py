@@ -38,7 +38,7 @@ from app.records.domain import (
     RunView,
     ScoreColumns,
 )
-from app.records.service.runs import load_blocks, load_recalls
+from app.records.service.run_views import load_blocks, load_recalls
 from app.records.store import run_rows
 from app.records.views import WORST, worst_first
 from app.reports import store as report_rows
