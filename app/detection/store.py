@@ -20,7 +20,7 @@ from app.records.store.encodings import pack_words, unpack_words
 from app.records.store.run_rows import RankingBody, is_known, load_bodies
 from app.records.tables import chunks, layouts, marks, runs, states
 from app.scoring.measures import MEASURES_VERSION
-from app.scoring.runs import RunVersions
+from app.scoring.run_outcomes import RunVersions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ from app.retrievers.domain.probes import FailedProbe, StoredFinding, latency_sum
 from app.retrievers.domain.retrievers import Scorer, is_external, score_relevance
 from app.scoring.evaluation import WRONG_FIELDS, compare_names, forbidden_ranks, newest_age, unpack_reasons
 from app.scoring.rankings import Match, Prepared, missing_judgments
-from app.scoring.runs import RunInputs, RunOutcome, RunResponses
+from app.scoring.run_outcomes import RunInputs, RunOutcome, RunResponses
 
 _STARTERS: Mapping[str, str] = {
     Trigger.SCHEDULE: "the schedule",

@@ -37,7 +37,7 @@ from app.records.domain import ResultView, RunView
 from app.records.service import run_views
 from app.runs.service import due_checks, rescoring
 from app.runs.service.change_feed import LONGEST_SECONDS, Endings, Kind, Listener, Streams, Topic
-from app.scoring.runs import RescoringView
+from app.scoring.run_outcomes import RescoringView
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 

@@ -23,7 +23,7 @@ from app.runs.service import execution as runs_service
 from app.runs.service import rescoring
 from app.runs.service.execution import try_canary
 from app.runs.service.gate import choose_targets, measure
-from app.scoring.runs import HistoryFacts, RunInputs, RunOutcome, build_responses, evaluate, score
+from app.scoring.run_outcomes import HistoryFacts, RunInputs, RunOutcome, build_responses, evaluate, score
 from app.scoring.suites import SuiteSnapshot
 from tests.support.fakes import START, FakeClock, answered, failed, hits
 from tests.support.migrated_files import write_migrated

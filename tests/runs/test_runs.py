@@ -23,7 +23,7 @@ from app.reports.rendering.reports import compare_reports
 from app.reports.service import charts
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.runs.service import finalising
-from app.scoring import runs as run_outcomes
+from app.scoring import run_outcomes
 from app.scoring.evaluation import Panel, Yardstick, judge
 from app.scoring.rankings import Match, round_ranking
 from tests.records.test_store_recording import any_rankings

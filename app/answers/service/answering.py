@@ -64,7 +64,7 @@ from app.catalog.service.suites import load_inputs
 from app.records.store import run_endings, run_rows
 from app.records.store.run_rows import RunRow
 from app.retrievers.domain.retrievers import AnswerSource
-from app.scoring.runs import RunInputs
+from app.scoring.run_outcomes import RunInputs
 
 logger = logging.getLogger("coalmine.answers")
 

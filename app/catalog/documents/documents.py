@@ -53,7 +53,7 @@ from app.retrievers.domain.retrievers import Retriever, Scorer
 from app.retrievers.presets import PRESETS
 from app.scoring.evaluation import Yardstick
 from app.scoring.measures import CUTOFFS
-from app.scoring.runs import RunInputs
+from app.scoring.run_outcomes import RunInputs
 from app.scoring.suites import SuiteFloors, SuiteSnapshot
 
 Cutoff = Annotated[Whole, Field(ge=1, le=100)]

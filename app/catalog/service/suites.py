@@ -61,7 +61,7 @@ from app.catalog.store import (
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Retriever
 from app.scoring.evaluation import Yardstick
-from app.scoring.runs import RunInputs, RunVersions
+from app.scoring.run_outcomes import RunInputs, RunVersions
 from app.scoring.suites import (
     SEGMENT_TARGETS,
     Member,

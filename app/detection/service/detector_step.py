@@ -40,7 +40,7 @@ from app.detection.service.detectors import (
 from app.detection.store import ChoiceRow, DetectionRow, DetectorRow
 from app.scoring.drops import NO_BASELINE, Column, drops
 from app.scoring.measures import MEASURES_VERSION
-from app.scoring.runs import RunInputs
+from app.scoring.run_outcomes import RunInputs
 
 _BASELINE_BYTES: Final = 100
 """Of a canary, beside its failures."""

@@ -45,7 +45,7 @@ from app.records.store.run_rows import RunRow, SpanQuery, StateSpans, read_state
 from app.retrievers.domain.probes import latency_summary
 from app.scoring.evaluation import Tally, Yardstick
 from app.scoring.measures import MEASURES_VERSION, Measure
-from app.scoring.runs import RunInputs, measured_latencies
+from app.scoring.run_outcomes import RunInputs, measured_latencies
 
 Floats = NDArray[np.float64]
 Fails = NDArray[np.int8]

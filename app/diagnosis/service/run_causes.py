@@ -24,7 +24,7 @@ from app.records.service.plans import Plan
 from app.records.store import run_rows
 from app.retrievers.domain.retrievers import ScorerKind
 from app.scoring.measures import Measure
-from app.scoring.runs import HistoryFacts, RunScores, ScoredRankings
+from app.scoring.run_outcomes import HistoryFacts, RunScores, ScoredRankings
 from app.scoring.text_changes import ChangedTexts
 
 MOST_COMPARED: Final = 1_000

@@ -46,7 +46,7 @@ from app.retrievers.domain.retrievers import Lane, ProbeContext, Scorer, ScorerK
 from app.scoring.evaluation import RELEVANCE
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.rankings import Match
-from app.scoring.runs import RescoringSide, RescoringView, RunInputs, RunVersions, measured_latencies
+from app.scoring.run_outcomes import RescoringSide, RescoringView, RunInputs, RunVersions, measured_latencies
 from app.scoring.suites import UnusableSuiteError
 from app.scoring.verdicts import NOT_CARRIED_OUT
 

@@ -45,7 +45,7 @@ from app.records.store.run_rows import RunRow, StateRow
 from app.records.views import WORST, result_shape, run_body, run_shape, worst_first
 from app.scoring.evaluation import RELEVANCE, Yardstick, pack_reasons, unpack_reasons
 from app.scoring.rankings import Match, rbo
-from app.scoring.runs import RunInputs, RunResponses, evaluate
+from app.scoring.run_outcomes import RunInputs, RunResponses, evaluate
 from app.scoring.suites import Member, coverage_note
 
 _NOT_MEASURED = Failure(outcome=str(Outcome.SKIPPED))

@@ -24,7 +24,7 @@ from app.records.store.run_rows import held_at, layout_names
 from app.records.tables import rankings, rescored_rollups, rescored_runs, rescorings, run_probes, runs, states
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.store import embedder_findings, run_embedders
-from app.scoring.runs import RescoringSide, RescoringTotals, RunVersions
+from app.scoring.run_outcomes import RescoringSide, RescoringTotals, RunVersions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

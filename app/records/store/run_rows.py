@@ -40,7 +40,7 @@ from app.retrievers.store import embedder_findings, run_embedders
 from app.scoring.evaluation import MISSING
 from app.scoring.measures import MEASURES_VERSION, Measure
 from app.scoring.rankings import Scores
-from app.scoring.runs import RunVersions
+from app.scoring.run_outcomes import RunVersions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

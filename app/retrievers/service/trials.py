@@ -53,7 +53,7 @@ from app.retrievers.domain.retrievers import (
 )
 from app.scoring.evaluation import Panel, Yardstick
 from app.scoring.rankings import LEVELS, match, missing_judgments
-from app.scoring.runs import RunInputs, build_responses, evaluate
+from app.scoring.run_outcomes import RunInputs, build_responses, evaluate
 from app.scoring.suites import SuiteSnapshot
 from app.scoring.verdicts import CACHED
 

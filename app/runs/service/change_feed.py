@@ -29,7 +29,7 @@ from app.records.service.plans import asked_in, rescoring_shape
 from app.records.store import rescorings
 from app.runs import store as runs_store
 from app.runs.store import FollowedRun, OpenAlert
-from app.scoring.runs import RescoringView
+from app.scoring.run_outcomes import RescoringView
 
 logger = logging.getLogger("coalmine.streams")
 

@@ -34,7 +34,7 @@ from app.retrievers.domain.retrievers import Probe, ProbeContext, ScorerKind
 from app.scoring.drops import Column, alarm_since_report, drops, regression_rules, watches_whole_ranking
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import MEASURES_VERSION
-from app.scoring.runs import (
+from app.scoring.run_outcomes import (
     HistoryFacts,
     RunInputs,
     RunOutcome,

@@ -28,7 +28,7 @@ from app.records.store.rescorings import BegunState, PendingRun, RescoredRun, Re
 from app.retrievers.domain.probes import ENDED_FIRST
 from app.scoring.evaluation import NamedBy, Tally, judge, named_by, pack_reasons
 from app.scoring.measures import MEASURES_VERSION
-from app.scoring.runs import (
+from app.scoring.run_outcomes import (
     HistoryFacts,
     RescoringView,
     RunInputs,
