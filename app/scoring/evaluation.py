@@ -1,6 +1,6 @@
 """Judges rankings: matches, measures, reasons and results of many canaries at once; timings; and the tally of a run.
 
-`rankings` and `measures` do the parts; what they come to for a run is in `verdicts`; `runs` calls this for whole runs.
+`rankings` and `measures` do the parts; a verdict is in `verdicts`, a whole run in `run_outcomes`.
 """
 
 from collections import Counter

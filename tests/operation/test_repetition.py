@@ -39,7 +39,7 @@ def test_every_cause_has_its_words_in_one_table() -> None:
 
 ONCE = {
     r":\.0%\}|:\.0f\} %": {"base/texts.py", "diagnosis/domain/quality.py"},
-    r"verdict\.in_\(": {"records/store/results.py"},
+    r"verdict\.in_\(": {"records/store/run_rows.py"},
     r'"days", 86_400': {"base/texts.py"},
     r'isprintable\(\) else " " for sign in name': {"base/texts.py"},
     r"\[A-Za-z_\]\[A-Za-z0-9_\]\*\)\\s": {"retrievers/domain/retrievers.py"},

@@ -12,7 +12,7 @@ from app.base.db.engine import Store
 from app.base.values import Ranking
 from app.records.tables import rankings
 from app.scoring.rankings import Scores, round_ranking, scores_hold
-from tests.records.test_store_recording import any_rankings
+from tests.records.test_store_run_endings import any_rankings
 from tests.support.fakes import answered, hits
 from tests.support.world import RETRIEVER, World, canary, page
 

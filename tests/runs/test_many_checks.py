@@ -17,7 +17,7 @@ from app.records.service.plans import Planner
 from app.records.store import open_runs
 from app.reports.metrics import Snapshot
 from app.reports.service import metrics_snapshot
-from app.runs.service import execution as runs_service
+from app.runs.service import execution
 from app.runs.service.due_checks import DueChecks
 from tests.conftest import Databases
 from tests.support.world import COVERAGE, World, canary, page, statements
@@ -104,7 +104,7 @@ def _run_costs(store: Store, runs: int) -> dict[str, int]:
         with _counted(store) as count:
             claimed = world.claim()
             assert claimed is not None
-            ended = runs_service.execute(
+            ended = execution.execute(
                 planner, world.probe, claimed, owner="worker", clock=world.clock, stopping=lambda: False
             )
         assert ended is not None

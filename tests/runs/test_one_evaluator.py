@@ -19,8 +19,7 @@ from app.catalog.documents.documents import build_inputs
 from app.records.service import plans, run_views
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.service import trials
-from app.runs.service import execution as runs_service
-from app.runs.service import rescoring
+from app.runs.service import execution, rescoring
 from app.runs.service.execution import try_canary
 from app.runs.service.gate import choose_targets, measure
 from app.scoring.run_outcomes import HistoryFacts, RunInputs, RunOutcome, build_responses, evaluate, score
@@ -234,7 +233,7 @@ class Ways:
 def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
     """Give the maker of worlds, with shards so small that a run of few canaries is cut into two."""
     with pytest.MonkeyPatch.context() as patched:
-        for module in (plans, runs_service):
+        for module in (plans, execution):
             patched.setattr(module, "SHARD", SHARD)
         yield Ways(tmp_path_factory.mktemp("ways"))
 

@@ -26,7 +26,7 @@ from app.runs.service import finalising
 from app.scoring import run_outcomes
 from app.scoring.evaluation import Panel, Yardstick, judge
 from app.scoring.rankings import Match, round_ranking
-from tests.records.test_store_recording import any_rankings
+from tests.records.test_store_run_endings import any_rankings
 from tests.support.fakes import answered, failed, hits
 from tests.support.world import CHECK, RETRIEVER, World, canary, page
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from app.alerts.service.evidence import list_changed
 from app.base.db.engine import Store
 from app.base.values import Answer, Outcome, Ranking, Step
-from app.records.store import run_rows as result_rows
+from app.records.store import run_rows
 from app.records.store.open_runs import Failure, ShardBody
 from app.records.tables import run_probes
 from app.runs.service.gate import choose_targets, measure
@@ -103,7 +103,7 @@ def test_failures_stored_before_there_were_steps_are_the_retrievers(world: World
         old = msgspec.msgpack.encode({1: ("refused", 500, "as told")})
         connection.execute(sa.update(run_probes).values(failures=old))
     with world.store.read() as connection:
-        _, failures = result_rows.probes_of(connection, run.id)
+        _, failures = run_rows.probes_of(connection, run.id)
     assert failures == {1: Failure(outcome="refused", http_status=500, detail="as told", step="retriever")}
     assert world.results(run)["bee"]["step"] == "retriever"
 

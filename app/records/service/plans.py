@@ -79,7 +79,7 @@ def _layouts(inputs: RunInputs) -> Iterator[tuple[Sequence[str], str, str]]:
 
 
 SHARD = 100
-"""Probes per shard. Only what is staged outlives a crash, and only full shards are; see `runs.service.runs`."""
+"""Probes per shard. Only what is staged outlives a crash, and only full shards are; see `runs.service.execution`."""
 
 
 MOST_RANKINGS = 5_000
@@ -254,7 +254,7 @@ _RESCORED = re.compile(r".{1,20}\.r([0-9]{1,18})")
 class RescoredVersion:
     """The numbers of a run in a re-scoring."""
 
-    rescorings: Rescoring
+    rescoring: Rescoring
     run: RescoredRun
 
 

@@ -38,8 +38,7 @@ from app.records.domain import (
 )
 from app.records.service import plans
 from app.records.service.plans import asked_in, stored_aggregates, stored_probes
-from app.records.store import open_runs, rescorings
-from app.records.store import run_rows as result_rows
+from app.records.store import open_runs, rescorings, run_rows
 from app.records.store.open_runs import Failure
 from app.records.store.run_rows import RunRow, StateRow
 from app.records.views import WORST, result_shape, run_body, run_shape, worst_first
@@ -64,10 +63,10 @@ def health(store: Store, slug: str, *, version: str | None = None) -> RunView:
             if rescored_run is None:
                 raise NotFoundError(f"no run of check '{slug}' is re-scored as measures version {rescored.name} yet")
             return full_run(connection, find_run(connection, str(rescored_run)), version)
-        newest = result_rows.latest_bodies(connection, [check.id]).get(check.id)
+        newest = run_rows.latest_bodies(connection, [check.id]).get(check.id)
         if newest is None:
             raise NotFoundError(f"check '{slug}' has no ended run yet")
-        run = result_rows.find_run(connection, newest[0])
+        run = run_rows.find_run(connection, newest[0])
         if run is None:
             raise NotFoundError(f"check '{slug}' has no ended run any more")
         return {**_full(connection, run, newest[1]), "progress": None}
@@ -82,7 +81,7 @@ def run(store: Store, run_id: str, *, version: str | None = None) -> RunView:
 def full_run(connection: Connection, row: RunRow, version: str | None = None) -> RunView:
     """Return a run in full; the details are stored for the newest run and computed for older ones."""
     row, rescored = plans.load_version(connection, row, version)
-    newest = result_rows.latest_bodies(connection, [row.check_id]).get(row.check_id)
+    newest = run_rows.latest_bodies(connection, [row.check_id]).get(row.check_id)
     if rescored is None and newest is not None and newest[0] == row.id:
         body = newest[1]
     elif row.aggregates:
@@ -117,13 +116,13 @@ def list_runs(
         if rescored is not None:
             rows = plans.runs_in_version(connection, rescored, before=before, limit=limit)
         else:
-            rows = result_rows.list_runs(connection, check.id, before=before, limit=limit)
+            rows = run_rows.list_runs(connection, check.id, before=before, limit=limit)
         degraded = [row.suite_version_id or 0 for row in rows if row.degraded_positions] if with_queries else []
         suites_by_version = load_suites(connection, degraded)
         checks = _check_bodies(connection, rows)
         views: list[RunView] = []
         unsummarised = [row for row in rows if row.probes is None and row.aggregates]
-        by_run = result_rows.probes_of_runs(connection, [row.id for row in unsummarised])
+        by_run = run_rows.probes_of_runs(connection, [row.id for row in unsummarised])
         older = {row.id: stored_probes(row, *by_run[row.id]) for row in unsummarised if row.id in by_run}
         for row in rows:
             suite = suites_by_version.get(row.suite_version_id or 0)
@@ -179,7 +178,7 @@ def _recompute_body(
     connection: Connection, row: RunRow, inputs: RunInputs, states: Mapping[int, StateRow]
 ) -> RunDetails:
     """Return the details of an older run from its states: categories, tags, probes and latency."""
-    latencies, failures = result_rows.probes_of(connection, row.id)
+    latencies, failures = run_rows.probes_of(connection, row.id)
     views = [states.get(canary_id) for canary_id in inputs.canary_ids]
     ended = {**{place: _NOT_MEASURED for place, state in enumerate(views) if state is None}, **failures}
     arranged = _reorder_vectors(connection, inputs.yardstick, views)
@@ -197,7 +196,7 @@ def _reorder_vectors(
 ) -> list[StateRow | None]:
     """Return states with vectors in the present order of measures: an older release may have had fewer."""
     names = {
-        layout: result_rows.layout_names(connection, layout) for layout in {state.layout_id for state in views if state}
+        layout: run_rows.layout_names(connection, layout) for layout in {state.layout_id for state in views if state}
     }
     today = [str(measure) for measure in yardstick.measures]
     return [
@@ -340,13 +339,13 @@ def _checks(connection: Connection) -> list[Definition]:
 
 def _state_reader(connection: Connection, check: Definition) -> Callable[[Member], CanaryState]:
     """Return a function from a canary to its state at the newest ended run of a check."""
-    run = result_rows.newest_ended(connection, check.id)
+    run = run_rows.newest_ended(connection, check.id)
     unknown = CanaryState(check=check.slug, verdict=str(Verdict.UNKNOWN))
     if run is None or run.suite_version_id is None or not run.aggregates:  # no request was sent
         return lambda _: unknown
-    reasons_by_canary = result_rows.all_reasons_at(connection, check.id, run.id)
-    _, failures = result_rows.probes_of(connection, run.id)
-    unscored = set(result_rows.unscored_at(connection, run.id))
+    reasons_by_canary = run_rows.all_reasons_at(connection, check.id, run.id)
+    _, failures = run_rows.probes_of(connection, run.id)
+    unscored = set(run_rows.unscored_at(connection, run.id))
     recorded = load_suite(connection, run.suite_version_id)
 
     def state(now: Member) -> CanaryState:
@@ -515,19 +514,19 @@ def _load_results(
     """Load a run; with verdicts of all canaries, or with `only_degraded` of those alone: others are unknown."""
     row, rescored = plans.load_version(connection, row, version)
     inputs = plans.inputs_of_run(connection, row, rescored)
-    latencies, failures = result_rows.probes_of(connection, row.id)
+    latencies, failures = run_rows.probes_of(connection, row.id)
     states, reasons_by_canary = None, None
     if rescored is not None:
         states = plans.states_of(connection, row, inputs, rescored)
         reasons_by_canary = {canary_id: state.reasons for canary_id, state in states.items()}
     elif with_verdicts:
-        reasons_by_canary = result_rows.all_reasons_at(connection, row.check_id, row.id, only_degraded=only_degraded)
+        reasons_by_canary = run_rows.all_reasons_at(connection, row.check_id, row.id, only_degraded=only_degraded)
     return _LoadedRun(
         row=row,
         inputs=inputs,
         latencies=latencies,
         failures=failures,
-        unscored=frozenset(result_rows.unscored_at(connection, row.id)),
+        unscored=frozenset(run_rows.unscored_at(connection, row.id)),
         reasons_by_canary=reasons_by_canary,
         states=states,
     )
@@ -539,7 +538,7 @@ def _states(connection: Connection, judged: _LoadedRun, positions: Sequence[int]
     if judged.states is not None:
         return [judged.states.get(member.canary_id) for member in members]
     row = judged.row
-    states = result_rows.states_of(connection, row.check_id, row.id, [member.canary_id for member in members])
+    states = run_rows.states_of(connection, row.check_id, row.id, [member.canary_id for member in members])
     found = [states.get(member.canary_id) for member in members]
     return [
         plans.without_relevance(state) if state is not None and position in judged.unscored else state
@@ -551,8 +550,8 @@ def _views_at(connection: Connection, judged: _LoadedRun, positions: Sequence[in
     """Return the views of the results at these positions, with their evidence."""
     row, inputs = judged.row, judged.inputs
     found = _states(connection, judged, positions)
-    rankings = result_rows.load_rankings(connection, [state.ranking_id for state in found if state])
-    names = {layout: result_rows.layout_names(connection, layout) for layout in {s.layout_id for s in found if s}}
+    rankings = run_rows.load_rankings(connection, [state.ranking_id for state in found if state])
+    names = {layout: run_rows.layout_names(connection, layout) for layout in {s.layout_id for s in found if s}}
     alike = likeness(connection, row, [state for state in found if state], rankings)
     views: list[ResultView] = []
     for position, state in zip(positions, found, strict=True):
@@ -577,7 +576,7 @@ def _views_at(connection: Connection, judged: _LoadedRun, positions: Sequence[in
                 ranking=replace(ranking, relevance=None) if position in judged.unscored else ranking,
                 prepared=inputs.panel.prepared(position),
                 match=Match.from_bytes(state.matched),
-                measures=result_rows.named_aggregates(names[state.layout_id], state.vector),
+                measures=run_rows.named_aggregates(names[state.layout_id], state.vector),
                 top_score=state.top_score,
                 reasons=unpack_reasons(state.reasons),
                 scorer=inputs.yardstick.scorer,
@@ -631,8 +630,8 @@ def find_candidates(store: Store, run_id: str) -> ComparisonCandidates:
     """Return the runs to compare a run with. Raises NotFoundError."""
     with store.read() as connection:
         run = find_run(connection, run_id)
-        recent = [row for row in result_rows.ended_runs(connection, run.check_id, limit=_RECENT) if row.aggregates]
-        earlier = result_rows.ended_runs(connection, run.check_id, before=run.id, limit=_LOOK_BACK)
+        recent = [row for row in run_rows.ended_runs(connection, run.check_id, limit=_RECENT) if row.aggregates]
+        earlier = run_rows.ended_runs(connection, run.check_id, before=run.id, limit=_LOOK_BACK)
         before = [row for row in reversed(earlier) if row.aggregates]
     baseline = _baseline(store, run)
     return ComparisonCandidates(
@@ -651,7 +650,7 @@ def _baseline(store: Store, run: RunRow) -> str | None:
     if found is None or found == str(run.id):
         return None
     with store.read() as connection:
-        row = result_rows.find_run(connection, int(found))
+        row = run_rows.find_run(connection, int(found))
     return found if row is not None and row.aggregates else None
 
 
@@ -669,7 +668,7 @@ def likeness(
     baseline = detectors.find_baseline(connection, detection.baseline_id)
     if baseline is None:
         return {}
-    rankings_before = result_rows.rankings_at(
+    rankings_before = run_rows.rankings_at(
         connection, row.check_id, baseline.last_run, [state.canary_id for state in states]
     )
     there = [(state, *rankings_before[state.canary_id]) for state in states if state.canary_id in rankings_before]
@@ -685,7 +684,7 @@ def likeness(
         for state, ranking, version in there
         if queries.get(version) == queries.get(state.canary_version_id)  # None of both where it is the same version
     ]
-    then = result_rows.load_rankings(connection, sorted({one for state, one in pairs if one != state.ranking_id}))
+    then = run_rows.load_rankings(connection, sorted({one for state, one in pairs if one != state.ranking_id}))
     return {
         state.canary_id: 1.0 if one == state.ranking_id else rbo(then[one].ids, rankings[state.ranking_id].ids)
         for state, one in pairs

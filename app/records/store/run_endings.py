@@ -1,7 +1,7 @@
 """What happened, written: states only on change, one vector a run, numbers folded into hours and days, rankings.
 
 All of it is called inside the transaction of the service that records. Open states and recent rankings, with which a
-run is compared, are read here; `results` reads everything else back.
+run is compared, are read here; `run_rows` and `state_rows` read everything else back.
 """
 
 import json

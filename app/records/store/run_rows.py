@@ -1,7 +1,7 @@
 """States, rankings and runs read back, with how probes ended, what rankings scored, and the past of baselines.
 
 Nothing here scans raw history: runs carry their aggregates, states say how long they held. Numbers over time are read
-by `series`; `recording` writes what is read here.
+by `series`; `run_endings` writes what is read here.
 """
 
 import json
