@@ -42,7 +42,8 @@ CAUSES: Final[Mapping[str, str]] = {
     "replicas": r"replica|alternat|two states|two indexes|A/B",
     "unstable": r"unstable|found again when repeated|come and go|comes and goes",
     "ann": r"approximate|ef_search|nprobe|vector search misses|recall of the (?:vector )?index",
-    "embedder": r"embedder|embedding model|another model|other vectors|(?:query|index) vectors|another encoder(?! or)",
+    "embedder": r"embedder(?! (?:of \S+ )?at \S+ answers)|embedding model|another model|other vectors"
+    r"|(?:query|index) vectors|another encoder(?! or)",
     "encoder": r"another encoder or",
     "scores": r"other scores|scores of the same chunks changed|scoring changed|ranking changed",
     "analyzer": r"analy[sz]er|stemm|tokeni[sz]",
