@@ -44,6 +44,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "ann": r"approximate|ef_search|nprobe|vector search misses|recall of the (?:vector )?index",
     "embedder": r"embedder(?! (?:of \S+ )?at \S+ answers)|embedding model|another model|other vectors"
     r"|(?:query|index) vectors|another encoder(?! or)",
+    "models": r"vectors of two models",
     "encoder": r"another encoder or",
     "scores": r"other scores|scores of the same chunks changed|scoring changed|ranking changed",
     "analyzer": r"analy[sz]er|stemm|tokeni[sz]",
@@ -79,7 +80,8 @@ def told(sentence: str) -> tuple[str, ...]:
         if not whole or start >= whole[-1][1]:
             whole.append((start, end, cause))
     ordered = [cause for _, _, cause in whole]
-    for longer, part in (("rechunked", "ids"), ("encoder", "scores")):  # "re-cut under other ids" is one cause
+    for longer, part in (("rechunked", "ids"), ("encoder", "scores"), ("models", "embedder")):
+        # "re-cut under other ids" is one cause
         if longer in ordered:
             ordered = [cause for cause in ordered if cause != part]
     return tuple(dict.fromkeys(ordered))
@@ -469,7 +471,7 @@ def _changing() -> Iterator[Fault]:
     yield Fault(
         name="another model for every second query",
         make=lambda one: one.alternate(other_query_model=True),
-        causes=("replicas",),
+        causes=("replicas", "models"),
         beside=("embedder", "encoder", "scores"),
         needs=("vectors",),
     )

@@ -105,6 +105,15 @@ def test_one_text_of_another_model_is_enough() -> None:
     assert judged(answers() | {text: answers("two")[text]}).kind is EmbedderChange.SWAPPED
 
 
+@pytest.mark.parametrize("theirs", [2, 5, len(TEXTS) - 2])
+def test_two_models_that_answer_in_turn_are_named_and_not_taken_for_one_that_tells_nothing_apart(theirs: int) -> None:
+    others = answers("two")
+    found = judged(answers() | {text: others[text] for text in TEXTS[::-1][:theirs]})
+    assert found.kind is EmbedderChange.SWAPPED
+    known = f"{len(TEXTS) - theirs} of {len(TEXTS)} known texts as before, {theirs} with cosine "
+    assert f"the embedder at embed.example answers with vectors of two models: {known}" in found.reason
+
+
 @pytest.mark.parametrize("dimensions", [255, 128, 8])
 def test_a_truncated_model_is_named(dimensions: int) -> None:
     found = judged(answers(dimensions=dimensions))

@@ -426,6 +426,7 @@ summation move the cosine by less than 0.001."""
 OTHER_COSINE: Final = 0.9
 """Below it the model is another one: weights or vectors rounded to eight bits keep 0.97 and more, while unrelated
 models share no directions, so that theirs is near 0, whatever they are good for."""
+_OF_EACH_MODEL: Final = 2  # texts; a single one may be an accident of its own
 COLLAPSED_SHARE: Final = 0.1
 """Share of the reference's gap between similar and dissimilar pairs below which texts count as indistinguishable. Not
 zero: where all vectors are nearly one, noise leaves a difference of either sign."""
@@ -507,6 +508,8 @@ def compare_embedder(reference: ReferenceVectors, now: Mapping[str, Vector], *, 
         kind, reason = _resized(where, before, dimensions, lowest)
     elif lowest >= SAME_COSINE:
         kind, reason = EmbedderChange.SAME, f"{EMBEDDER_AT}{where} answers as it did"
+    elif (mixed := _two_models(reference.vectors, now)) is not None:
+        kind, reason = EmbedderChange.SWAPPED, f"{EMBEDDER_AT}{where} answers with vectors of two models: {mixed}"
     elif (gaps := _similarity_gaps(pairs)) is not None and gaps[1] < COLLAPSED_SHARE * gaps[0]:
         note = f"similar texts are closer than dissimilar ones by a cosine of {gaps[1]:.2f}, which was {gaps[0]:.2f}"
         kind, reason = EmbedderChange.COLLAPSED, f"{EMBEDDER_AT}{where} no longer tells texts apart: {note}"
@@ -575,6 +578,18 @@ def _cosines(pair: EmbeddingCanary, before: Mapping[str, Vector], now: Mapping[s
 def _agreement(before: Vector, now: Vector) -> float:
     shared = min(len(before), len(now))
     return cosine(before[:shared], now[:shared])
+
+
+def _two_models(before: Mapping[str, Vector], now: Mapping[str, Vector]) -> str | None:
+    """Say that some texts have the vectors they had and others those of another model; None where it is not so.
+
+    Two instances behind a balancer, or a cache of answers that an older model gave.
+    """
+    agreements = [_agreement(vector, now[text]) for text, vector in before.items()]
+    same, other = ([one for one in agreements if one >= SAME_COSINE], [one for one in agreements if one < OTHER_COSINE])
+    if min(len(same), len(other)) < _OF_EACH_MODEL or len(same) + len(other) < len(agreements):
+        return None
+    return f"{len(same)} of {len(agreements)} known texts as before, {len(other)} with cosine {max(other):.2f} or less"
 
 
 def _dimensions(vectors: Mapping[str, Vector]) -> int:
