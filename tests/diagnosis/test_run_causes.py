@@ -18,11 +18,26 @@ from app.diagnosis.domain import Case, ReanchorState
 from app.diagnosis.domain import run_causes as run_cause_search
 from app.diagnosis.domain.chunk_causes import classify
 from app.diagnosis.domain.chunks import is_back
-from app.diagnosis.domain.run_causes import Pair, RunCause, find_run_cause, read_run_cause
+from app.diagnosis.domain.run_causes import Pair, RunCause, find_run_cause, read_run_cause, texts_explain_more
 from app.diagnosis.domain.run_changes import RunCauseKind
 from app.diagnosis.service import diagnoses, reanchoring
 from app.retrievers.domain.retrievers import Scale
+from app.scoring.text_changes import ChangedTexts
 from tests.support.library import API, QUERIES, TEXTS, Diagnosed, Library, shelf
+
+# --- lost texts, and what answers show -----------------------------------------------------------------------
+
+
+def test_a_text_that_one_canary_lost_does_not_explain_the_chunks_that_ten_lost() -> None:
+    """A stale copy has some older texts and lacks many documents."""
+    missing = RunCause(kind=RunCauseKind.MISSING, since_run=2, before_run=1, affected=86, shape="chunks missing")
+    of_texts = RunCause(kind=RunCauseKind.TEXTS_CHANGED, since_run=2, before_run=1, affected=1)
+    a_run_later = ChangedTexts(counts={})
+    assert not texts_explain_more(of_texts, missing, a_run_later, named=10)
+    assert texts_explain_more(replace(of_texts, affected=5), missing, a_run_later, named=10)
+    assert texts_explain_more(of_texts, missing, a_run_later, named=0)
+    assert not texts_explain_more(replace(of_texts, affected=0), missing, a_run_later, named=0)
+
 
 # --- recognised from two rankings a canary -------------------------------------------------------------------
 

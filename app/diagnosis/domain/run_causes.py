@@ -26,6 +26,7 @@ from app.diagnosis.domain.run_groups import FEWEST, common_group, tail
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.rankings import match, prepare
 from app.scoring.suites import Group, GroupKind
+from app.scoring.text_changes import ChangedTexts
 
 HALF = 0.5
 
@@ -278,6 +279,23 @@ def find_run_cause(
     )
 
 
+def texts_explain_more(of_texts: RunCause, cause: RunCause, texts: ChangedTexts, *, named: int) -> bool:
+    """Whether lost texts explain a run better than the cause that answers show.
+
+    Not an index cut anew, in which texts are under ids never seen: it has other pieces under the same ids, too; where
+    nearly all are but parts of what they were, texts were cut. A run after the one in which they were lost has no texts
+    to compare: they explain it unless the detector names more than twice as many canaries (`named`, 0 = none).
+    """
+    if not of_texts.affected or cause.kind is RunCauseKind.EMBEDDER_CHANGED:
+        return False
+    if texts.damaged >= _NEARLY_ALL:
+        return True
+    if cause.kind in RENAMING and (cause.unseen_ids or 0.0) >= SHARE:
+        return False
+    return texts.damaged >= HALF if texts.compared else of_texts.affected >= HALF * named
+
+
+_NEARLY_ALL = 0.8
 _MOST_TEXTS = 200
 """Canaries whose texts are compared; a sample of more would say the same."""
 _FEW_HITS = 100

@@ -17,7 +17,15 @@ from app.detection.domain import Change
 from app.detection.service.detector_step import DetectorStep
 from app.detection.store import DetectionRow
 from app.diagnosis import store as diagnoses
-from app.diagnosis.domain.run_causes import HALF, RENAMING, SHARE, Pair, RunCause, find_run_cause, read_run_cause
+from app.diagnosis.domain.run_causes import (
+    HALF,
+    SHARE,
+    Pair,
+    RunCause,
+    find_run_cause,
+    read_run_cause,
+    texts_explain_more,
+)
 from app.diagnosis.domain.run_changes import RunCauseKind
 from app.diagnosis.domain.run_groups import FEWEST
 from app.records.service.plans import Plan
@@ -25,7 +33,6 @@ from app.records.store import run_rows
 from app.retrievers.domain.retrievers import ScorerKind
 from app.scoring.measures import Measure
 from app.scoring.run_outcomes import HistoryFacts, RunScores, ScoredRankings
-from app.scoring.text_changes import ChangedTexts
 
 MOST_COMPARED: Final = 1_000
 """Canaries; of larger suites that many are compared, spread evenly."""
@@ -79,15 +86,12 @@ def find_cause(
     cause = cause or compared
     of_texts = _texts_cause(plan, scores, standing, newest)
     if of_texts is not None and (
-        _explains_more(of_texts, scores.texts, cause)
+        texts_explain_more(of_texts, cause, scores.texts, named=detection.row.body.get("culprits", {}).get("total", 0))
         if cause is not None
         else of_texts.affected or not detection.row.open  # a few edits are no cause of an alarm
     ):
         cause = of_texts
     return None if cause is None else _counted_on(cause, detection.row)
-
-
-_NEARLY_ALL: Final = 0.8
 
 
 _OF_MODELS: Final = {RunCauseKind.OTHER_VECTORS, RunCauseKind.RANKING_CHANGED, RunCauseKind.SCORES_CHANGED}
@@ -213,20 +217,6 @@ def _texts_cause(plan: Plan, scores: RunScores, standing: RunCause | None, befor
     if lost and standing is not None and standing.kind is RunCauseKind.TEXTS_CHANGED and standing.affected:
         return replace(standing, affected=lost, detail=str(texts) if texts.lost else standing.detail)
     return found if texts.lost or str(texts) else None
-
-
-def _explains_more(of_texts: RunCause, texts: ChangedTexts, cause: RunCause) -> bool:
-    """Whether lost texts explain a run better: not an index cut anew, in which texts are under ids never seen.
-
-    Such an index has other pieces under the same ids, too; where nearly all are but parts of what they were, texts were
-    cut.
-    """
-    if not of_texts.affected or cause.kind is RunCauseKind.EMBEDDER_CHANGED:
-        return False
-    if texts.damaged >= _NEARLY_ALL:
-        return True
-    is_recut = cause.kind in RENAMING and (cause.unseen_ids or 0.0) >= SHARE
-    return not is_recut and (not texts.compared or texts.damaged >= HALF)
 
 
 def _embedder_cause(facts: HistoryFacts, standing: RunCause | None, run_id: int, before_run: int) -> RunCause | None:
