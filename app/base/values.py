@@ -342,6 +342,8 @@ class Rule:
     """A value must be this far on the good side of its bound to count towards closing."""
     failed_share: float | None = None
     """For `probe_errors`: a run is bad when a larger share of its probes failed; None = 0.1 and at least two."""
+    outage_share: float | None = None
+    """For `latency` and `slower`: `failed_share` of the check's `probe_errors`; what is bad by it is not judged."""
     factor: float | None = None
     """For `slower`: times the baseline's median latency that a run must exceed; None = 3."""
     rise: float | None = None

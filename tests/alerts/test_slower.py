@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -320,6 +321,77 @@ def test_failed_probes_and_unknown_runs_are_no_latency(usual: World) -> None:
     assert [one["state"] for one in slower_alerts(usual)] == ["pending"]
     run(usual, 1.0)
     assert [one["state"] for one in slower_alerts(usual)] == ["firing"], "unknown runs enter no window"
+
+
+OUT = Answer(outcome=Outcome.UNREACHABLE, latency_seconds=0.01)
+
+
+def test_a_run_of_which_too_many_probes_failed_is_an_outage_and_not_slow(usual: World) -> None:
+    usual.probe.answers = dict.fromkeys(KEYS[: len(KEYS) // 2], OUT)
+    ended = run(usual, 1.0, 4)
+    assert {one["kind"] for one in usual.alerts()} == {"probe_errors"}
+    assert [usual.shown(one)["verdict"] for one in ended] == ["degraded"] * 4
+    assert "latency" not in " ".join(usual.shown(ended[-1])["reasons"])
+    assert explained(usual)["reason"].startswith(
+        f"{len(KEYS) // 2} of {len(KEYS)} probes failed: the latency of the others says nothing"
+    )
+    usual.probe.answers = {}
+    run(usual, 1.0, 3)
+    assert [one["state"] for one in slower_alerts(usual)] == ["firing"], "slow runs without failures still count"
+
+
+def test_an_outage_in_between_neither_ends_nor_prolongs_a_slow_alert(usual: World) -> None:
+    run(usual, 1.0, 3)
+    usual.probe.answers = dict.fromkeys(KEYS[: len(KEYS) // 2], OUT)
+    run(usual, 0.02, 3)
+    assert [one["state"] for one in slower_alerts(usual)] == ["firing"]
+    usual.probe.answers = {}
+    run(usual, 0.02, 2)
+    assert [one["state"] for one in slower_alerts(usual)] == ["resolved"]
+
+
+def test_an_outage_that_was_slow_is_no_latency_of_a_baseline(usual: World) -> None:
+    usual.probe.answers = dict.fromkeys(KEYS[: len(KEYS) // 2], OUT)
+    run(usual, 1.0)
+    usual.probe.answers = {}
+    run(usual, 0.02, 2 * LEARNED + 1)
+    with usual.store.read() as connection:
+        learned = connection.execute(sa.select(baseline_rows.c.median_latency)).scalars().all()
+    assert len(learned) > 1, "it was learned again meanwhile"
+    assert learned == pytest.approx([0.02] * len(learned), abs=1e-4)
+
+
+FEW = replace(RUN, total=100, measured=88, failed=12)
+
+
+@pytest.mark.parametrize(
+    ("errors", "judged"),
+    [
+        ({}, False),
+        ({"failed_share": 0.2}, True),
+        ({"failed_share": 0.05}, False),
+        ({"enabled": False}, True),
+    ],
+)
+def test_how_many_may_fail_is_what_the_rule_of_failed_probes_says(errors: dict[str, Any], *, judged: bool) -> None:
+    rules = rules_in_force(
+        check({"kind": "probe_errors", **errors}, {"kind": "latency", "warning": {"above": "800ms"}}).rules
+    )
+    known = RunFacts(latencies={"p50": 1.0, "p95": 1.0}, baseline_latency=0.02)
+    bad = {
+        one.kind
+        for one in rules
+        if one.kind in {"latency", "slower", "probe_errors"}
+        and condition(one, FEW, unknown=False, facts=known).severity is not None
+    }
+    assert bad == ({"latency", "slower"} if judged else {"probe_errors"})
+
+
+def test_two_failed_probes_of_a_few_are_an_outage_and_one_is_none() -> None:
+    known = RunFacts(latencies={"p50": 1.0}, baseline_latency=0.02)
+    for failed_probes, measured in ((1, True), (2, False)):
+        some = replace(RUN, total=8, measured=8 - failed_probes, failed=failed_probes)
+        assert condition(RULE, some, unknown=False, facts=known).measured is measured
 
 
 def test_the_present_that_is_accepted_as_normal_ends_it(usual: World) -> None:

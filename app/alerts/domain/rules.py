@@ -534,6 +534,11 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
             return _embedding(aggregates, unknown=unknown)
         case RuleKind.GUARD:
             return judge_guard(None if unknown else aggregates.coverage, facts.warm_up, unknown=unknown)
+        case RuleKind.LATENCY | RuleKind.SLOWER if not unknown and is_outage(
+            aggregates.failed, aggregates.total, rule.outage_share
+        ):
+            failed = _failed_of(aggregates)
+            return unmeasured_condition(f"{failed}: the latency of the others says nothing", threshold=mildest(rule))
         case RuleKind.DROP | RuleKind.REGRESSION | RuleKind.CANARY | RuleKind.LATENCY | RuleKind.SLOWER:
             return _judge_facts(rule, facts, unknown=unknown)
         case RuleKind.NO_DATA:
@@ -648,7 +653,9 @@ def _with_those_of_every_check(
     if has_history and RuleKind.SLOWER not in kinds:
         key = default_rule_key(RuleKind.SLOWER)
         rules += (default_slower_rule(_OTHER_SLOWER_KEY if key in keys else key),)
-    return tuple(rule for rule in rules if rule.key not in disabled)
+    in_force = tuple(rule for rule in rules if rule.key not in disabled)
+    share = outage_share(in_force)
+    return tuple(replace(rule, outage_share=share) if watches_latency([rule]) else rule for rule in in_force)
 
 
 def _at_once(kind: RuleKind) -> Rule:
@@ -682,7 +689,7 @@ def _probe_errors(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknow
     failure = facts.failure
     share = FAILED_SHARE if rule.failed_share is None else rule.failed_share
     value = aggregates.failed / aggregates.total if aggregates.total else None
-    counted = f"{aggregates.failed} of {aggregates.total} {plural(aggregates.total, 'probe')} failed"
+    counted = _failed_of(aggregates)
     if value is None:
         return bad_condition(Severity.CRITICAL, None, share, "the run has no probes, so nothing is known (critical)")
     if unknown:
@@ -692,7 +699,7 @@ def _probe_errors(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknow
         return bad_condition(Severity.CRITICAL, value, share, f"{counted}{why} (critical)")
     least = _FAILED_LEAST if rule.failed_share is None else 1
     repeated = facts.repeated
-    over = aggregates.failed >= least and value > share + ROUNDING
+    over = is_outage(aggregates.failed, aggregates.total, rule.failed_share)
     reasons = [f"{counted}, more than {share:g} of them{_why_failed(failure, aggregates)}"] if over else []
     reasons += [repeated.sentence(already="".join(reasons))] if repeated is not None else []
     if reasons:
@@ -701,6 +708,21 @@ def _probe_errors(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknow
     clear = aggregates.failed < least or value <= share - rule.margin + ROUNDING
     reason = counted if clear else f"{counted}, within the margin of {rule.margin:g}"
     return good_condition(value, share, reason, beyond_margin=clear)
+
+
+def is_outage(failed: int, total: int, failed_share: float | None) -> bool:
+    """Whether a run is bad by how many of its probes failed; `failed_share`: as in Rule."""
+    share, least = (FAILED_SHARE, _FAILED_LEAST) if failed_share is None else (failed_share, 1)
+    return failed >= least and failed > (share + ROUNDING) * total
+
+
+def outage_share(rules: Iterable[Rule]) -> float | None:
+    """Return the `failed_share` of the `probe_errors` in force; 1 where there is none, so that no run is an outage."""
+    return next((rule.failed_share for rule in rules if rule.kind is RuleKind.PROBE_ERRORS), 1.0)
+
+
+def _failed_of(aggregates: Aggregates) -> str:
+    return f"{aggregates.failed} of {aggregates.total} {plural(aggregates.total, 'probe')} failed"
 
 
 def _why_unknown(aggregates: Aggregates) -> str:

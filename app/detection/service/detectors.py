@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.domain.rules import SLOWER_QUANTILE
+from app.alerts.domain.rules import SLOWER_QUANTILE, is_outage, outage_share
 from app.base.db.engine import Connection, Store
 from app.base.values import Percentile, Rule, RuleKind
 from app.catalog.service.references import find_check
@@ -345,11 +345,14 @@ def run_latencies(connection: Connection, rows: Sequence[RunRow]) -> dict[int, M
 def latency_of_baseline(connection: Connection, run: EndingRun, run_ids: Sequence[int]) -> float | None:
     """99 % quantile of the median latencies of these runs, in seconds; the one that is about to end maybe among them.
 
-    At least so many runs were no slower: of fewer than a hundred, the slowest. None = none of them measured any.
+    At least so many runs were no slower: of fewer than a hundred, the slowest. Left out are those whose latency is not
+    judged either, see `is_outage`. None = none of them measured any.
     """
     stored = run_rows.find_runs(connection, [run_id for run_id in run_ids if run_id != run.id])
-    medians = [one[Percentile.P50] for one in run_latencies(connection, [*stored.values()]).values()]
-    if len(stored) < len(run_ids):
+    share = outage_share(run.inputs.yardstick.rules)
+    whole = [row for row in stored.values() if not is_outage(row.failed or 0, row.total or 0, share)]
+    medians = [one[Percentile.P50] for one in run_latencies(connection, whole).values()]
+    if len(stored) < len(run_ids) and not is_outage(run.ranking_ids.count(None), len(run.ranking_ids), share):
         medians.append(run.median_latency)
     known = [median for median in medians if median is not None]
     return float(np.quantile(known, SLOWER_QUANTILE, method="inverted_cdf")) if known else None
