@@ -37,7 +37,7 @@ from app.hooks.documents import HookDocument
 from app.main import open_service
 from app.operation.service import retention
 from app.records.service.plans import Planner
-from app.records.store.run_rows import RankingBody
+from app.records.store.ranking_rows import RankingBody
 from app.reports.service import reports as run_reports
 from app.reports.service.reports import DueReports
 from app.reports.tables import reports

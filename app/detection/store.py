@@ -17,7 +17,8 @@ from app.base.db.engine import blocks, insert_new, row_value, sql_literal, upser
 from app.detection.domain.views import StoredReading
 from app.detection.tables import baseline_choices, baselines, detections, detectors, habit_refusals
 from app.records.store.encodings import pack_words, unpack_words
-from app.records.store.run_rows import RankingBody, is_known, load_bodies
+from app.records.store.ranking_rows import RankingBody, load_bodies
+from app.records.store.run_rows import is_known
 from app.records.tables import chunks, layouts, marks, runs, states
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.run_outcomes import RunVersions

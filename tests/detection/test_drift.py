@@ -11,7 +11,7 @@ from app.detection.domain.decision import score_drift, top_overlap
 from app.detection.domain.views import DriftKind, StoredDrift
 from app.detection.service import detectors
 from app.records.service.plans import Planner
-from app.records.store import run_endings
+from app.records.store import ranking_rows
 from app.records.store.open_runs import ClaimedRun
 from app.scoring.rankings import round_ranking
 from tests.support.fakes import answered, hits
@@ -92,7 +92,7 @@ def _drift(world: World, first: int, last: int, now: Sequence[Ranking]) -> Store
     plan = Planner(world.store, world.vault).plan(claimed, world.clock())
     with world.store.write() as connection:
         settled = [round_ranking(one, plan.inputs.decimals) for one in now]
-        ids = run_endings.save_rankings(
+        ids = ranking_rows.save_rankings(
             connection, plan.inputs.decimals, {one.fingerprint or b"": one for one in settled}
         )
         ranking_ids = [ids[one.fingerprint or b""] for one in settled]

@@ -18,7 +18,7 @@ from app.hooks.service import deliveries
 from app.operation.service import retention
 from app.records.service import run_views
 from app.records.store import expired
-from app.records.store.run_rows import RankingBody
+from app.records.store.ranking_rows import RankingBody
 from app.records.tables import states
 from app.reports.service import charts
 from tests.support.fakes import START, answered, failed, hits

@@ -16,7 +16,7 @@ from app.base.values import Answer, Outcome
 from app.catalog.service.references import find_check
 from app.detection import store as detectors
 from app.detection.tables import detections
-from app.records.store import run_endings, run_rows, series
+from app.records.store import ranking_rows, run_endings, run_rows, series
 from app.records.store.encodings import (
     pack_figures,
     pack_latencies,
@@ -176,7 +176,7 @@ def test_an_hour_of_which_the_previous_release_wrote_a_part_is_summed_up(world: 
     with world.store.read() as connection:
         run = run_rows.find_run(connection, 4)
         assert run is not None
-        names = run_rows.layout_names(connection, run.layout_id or 0)
+        names = ranking_rows.layout_names(connection, run.layout_id or 0)
     late = np.array([0.25 if name == "coverage" else np.nan for name in names])
     with world.store.write() as connection:
         fill_rollups(connection, run.check_id, run.layout_id or 0, run.finished_at or 0, late)
@@ -190,7 +190,7 @@ def test_numbers_that_come_late_are_filled_in_whichever_way_a_run_is_stored(worl
     world.run()
     with world.store.write() as connection:
         for run_id in (1, 4):
-            names = run_rows.layout_names(connection, connection.scalar(sa.select(runs.c.layout_id)) or 0)
+            names = ranking_rows.layout_names(connection, connection.scalar(sa.select(runs.c.layout_id)) or 0)
             run_endings.fill_aggregates(connection, run_id, names, {"MRR": 0.125})
     for run_id in (1, 4):
         assert world.shown(run_id)["measures"]["MRR"] == 0.125

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.base.db.engine import Store, insert_new
 from app.base.errors import StoreUnavailableError
 from app.base.values import Ranking
-from app.records.store import run_endings, run_rows
+from app.records.store import ranking_rows
 from app.scoring.rankings import decimals_of, round_ranking
 from tests.conftest import Databases
 from tests.support.fakes import hits
@@ -47,11 +47,11 @@ def any_rankings(draw: st.DrawFn) -> Ranking:
 def test_rankings_read_back_equal_to_what_was_saved(store: Store, drawn: list[Ranking], decimals: int) -> None:
     saved = {settled.fingerprint or b"": settled for one in drawn for settled in [round_ranking(one, decimals)]}
     with store.write() as connection:
-        ids = run_endings.save_rankings(connection, decimals, saved)
-        again = run_endings.save_rankings(connection, decimals, saved)
+        ids = ranking_rows.save_rankings(connection, decimals, saved)
+        again = ranking_rows.save_rankings(connection, decimals, saved)
     assert ids == again
     with store.read() as connection:
-        loaded = run_rows.load_rankings(connection, list(ids.values()))
+        loaded = ranking_rows.load_rankings(connection, list(ids.values()))
     assert {digest: loaded[ranking_id] for digest, ranking_id in ids.items()} == saved
 
 
@@ -61,19 +61,19 @@ def test_scores_of_any_size_read_back_as_they_were_judged(sqlite_store: Store, s
     for decimals in (decimals_of(precision) for precision in (1.0, 1e-6, 1e-12, 0.0)):
         ranking = round_ranking(hits("a", scores=[score]), decimals)
         with sqlite_store.write() as connection:
-            ids = run_endings.save_rankings(connection, decimals, {ranking.fingerprint or b"": ranking})
-            loaded = run_rows.load_rankings(connection, list(ids.values()))
+            ids = ranking_rows.save_rankings(connection, decimals, {ranking.fingerprint or b"": ranking})
+            loaded = ranking_rows.load_rankings(connection, list(ids.values()))
         assert list(loaded.values()) == [ranking]
 
 
 def test_rankings_stored_before_there_were_times_still_read(sqlite_store: Store) -> None:
     ranking = round_ranking(hits("a", "b"), 6)
     with sqlite_store.write() as connection:
-        ids = run_endings.save_rankings(connection, 6, {ranking.fingerprint or b"": ranking})
+        ids = ranking_rows.save_rankings(connection, 6, {ranking.fingerprint or b"": ranking})
         (body,) = connection.exec_driver_sql("SELECT body FROM rankings").scalars()
         before = msgspec.msgpack.encode(msgspec.msgpack.decode(body)[:4])
         connection.exec_driver_sql("UPDATE rankings SET body = ?", (before,))
-        assert run_rows.load_rankings(connection, list(ids.values())) == {ids[ranking.fingerprint or b""]: ranking}
+        assert ranking_rows.load_rankings(connection, list(ids.values())) == {ids[ranking.fingerprint or b""]: ranking}
 
 
 def test_another_time_or_relevance_is_another_ranking() -> None:
@@ -90,7 +90,7 @@ def test_texts_are_stored_once_whatever_rankings_they_are_in(store: Store) -> No
     for ranking in (hits("a", "b", texts=texts), hits("b", "a", texts=texts), hits("a", texts={"a": "changed"})):
         settled = round_ranking(ranking, 6)
         with store.write() as connection:
-            run_endings.save_rankings(connection, 6, {settled.fingerprint or b"": settled})
+            ranking_rows.save_rankings(connection, 6, {settled.fingerprint or b"": settled})
     assert world.count("rankings", "chunks") == {"rankings": 3, "chunks": 3}
 
 
@@ -104,7 +104,7 @@ def test_a_read_sees_one_snapshot(store: Store) -> None:
     with store.read() as connection:
         before = layouts(connection)
         with store.write() as writer:
-            run_endings.layout_id(writer, ["a"], "1", "k=5")
+            ranking_rows.layout_id(writer, ["a"], "1", "k=5")
         assert layouts(connection) == before == []
     with store.read() as connection:
         assert len(layouts(connection)) == 1
@@ -113,7 +113,7 @@ def test_a_read_sees_one_snapshot(store: Store) -> None:
 def test_a_layout_is_stored_once_for_each_yardstick(store: Store) -> None:
     with store.write() as connection:
         ids = [
-            run_endings.layout_id(connection, names, version, yardstick)
+            ranking_rows.layout_id(connection, names, version, yardstick)
             for names in (["a", "b"], ["b", "a"])
             for version in ("1", "2")
             for yardstick in ("k=5", "k=10")
@@ -130,10 +130,10 @@ def test_a_locked_database_is_said_to_be_unavailable_and_nothing_is_written(data
             if other.dialect == "postgresql":
                 holding.exec_driver_sql("LOCK TABLE layouts IN ACCESS EXCLUSIVE MODE")
             with pytest.raises(StoreUnavailableError, match=r"locked|lock timeout"), store.write() as connection:
-                run_endings.layout_id(connection, ["a"], "1", "")
+                ranking_rows.layout_id(connection, ["a"], "1", "")
         with store.write() as connection:
             assert connection.exec_driver_sql("SELECT count(*) FROM layouts").scalar_one() == 0
-            run_endings.layout_id(connection, ["a"], "1", "")
+            ranking_rows.layout_id(connection, ["a"], "1", "")
         store.close()
         other.close()
 

@@ -46,7 +46,7 @@ from app.detection.store import DetectionRow
 from app.diagnosis.domain.run_causes import Fleet, Member, RunCause, fleet
 from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, marks_before
 from app.records.service.plans import without_relevance
-from app.records.store import run_rows, series, state_rows
+from app.records.store import ranking_rows, run_rows, series, state_rows
 from app.records.store.run_rows import RunRow, StateRow
 from app.records.store.series import Unmeasured
 from app.records.store.state_rows import DegradedRow
@@ -491,7 +491,7 @@ def list_changed(
     states = run_rows.states_of(connection, change.run.check_id, run_id, [row.canary_id for row in worst])
     now = [replace(states[row.canary_id], reasons=row.reasons) for row in worst if row.canary_id in states]
     before = [_read_last_healthy(connection, change.run.check_id, state) for state in now]
-    rankings = run_rows.load_rankings(connection, [one.ranking_id for one in before if one is not None])
+    rankings = ranking_rows.load_rankings(connection, [one.ranking_id for one in before if one is not None])
     return {
         "canaries": [
             _listed(members[state.canary_id], state, past, rankings.get(past.ranking_id) if past is not None else None)

@@ -61,7 +61,7 @@ from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument, join_secrets
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.suites import load_inputs
-from app.records.store import run_endings, run_rows
+from app.records.store import ranking_rows, run_endings, run_rows
 from app.records.store.run_rows import RunRow
 from app.retrievers.domain.retrievers import AnswerSource
 from app.scoring.run_outcomes import RunInputs
@@ -160,7 +160,7 @@ def _load(connection: Connection, vault: Vault, run_id: int) -> AnswerRound | No
     ]
     held = run_rows.rankings_at(connection, run.check_id, run.id, [inputs.canary_ids[one] for one in sampled])
     had = {one: held[inputs.canary_ids[one]][0] for one in sampled if inputs.canary_ids[one] in held}
-    texts = run_rows.load_rankings(connection, list(set(had.values())))
+    texts = ranking_rows.load_rankings(connection, list(set(had.values())))
     subjects = tuple(
         Subject(
             position=position,
@@ -237,7 +237,7 @@ def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, n
     run, summary = found.run, summarise(rated, found.judge)
     with store.read() as connection:
         held = rows.answers_at(connection, run.check_id, run.id)
-        names = [] if run.layout_id is None else run_rows.layout_names(connection, run.layout_id)
+        names = [] if run.layout_id is None else ranking_rows.layout_names(connection, run.layout_id)
     now_held = [
         NewAnswer(
             canary_id=one.canary_id,
@@ -289,7 +289,7 @@ def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50
         shown = found[after : after + limit]
         versions = {(row.canary_id, row.text) for _, row in shown if row.text is not None}
         said = rows.count_feedback(connection, run.check_id, versions)
-        rankings = run_rows.load_rankings(connection, sorted({row.ranking_id for _, row in shown}))
+        rankings = ranking_rows.load_rankings(connection, sorted({row.ranking_id for _, row in shown}))
     items: list[AnswerView] = []
     for canary, row in shown:
         events = None if row.text is None else said.get((row.canary_id, row.text))

@@ -59,7 +59,7 @@ from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.references import checks_in_force
 from app.catalog.store import Definition, require
-from app.records.store import run_rows
+from app.records.store import ranking_rows
 
 CONTROLS: Final = 100
 """Drawn answers, at most, that the judge is asked about once more, padded."""
@@ -154,7 +154,7 @@ def _make_items(connection: Connection, task: TaskRow, found: Collection[DrawnRo
         check_id: catalog.definition_by_id(connection, check_id).read(CheckDocument).k
         for check_id in {one.check_id for one in found}
     }
-    rankings = run_rows.load_rankings(connection, sorted({one.ranking_id for one in found}))
+    rankings = ranking_rows.load_rankings(connection, sorted({one.ranking_id for one in found}))
     items: dict[int, DrawnAnswer] = {}
     for row in found:
         canary = canaries[row.canary_version_id]

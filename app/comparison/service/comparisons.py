@@ -57,7 +57,7 @@ from app.comparison.views import (
 )
 from app.records.service import plans
 from app.records.service.plans import stored_aggregates
-from app.records.store import run_rows
+from app.records.store import ranking_rows, run_rows
 from app.records.store.open_runs import Failure
 from app.records.store.run_rows import RunRow, StateRow
 from app.scoring.evaluation import unpack_reasons
@@ -199,7 +199,7 @@ def stored_columns(connection: Connection, states: Sequence[StateRow | None]) ->
         if state is not None:
             places.setdefault(state.layout_id, []).append(place)
     for layout, positions in sorted(places.items()):
-        names = run_rows.layout_names(connection, layout)
+        names = ranking_rows.layout_names(connection, layout)
         packed = b"".join(state.vector for place in positions if (state := states[place]) is not None)
         table = np.frombuffer(packed).reshape(len(positions), len(names))
         for name, values in zip(names, table.T, strict=True):
@@ -224,7 +224,7 @@ def _columns(
     states = [state for place in places if (state := run.states[place]) is not None]
     prepared = [run.inputs.panel.prepared(place) for place in places]
     if anew:
-        rankings = run_rows.load_rankings(connection, sorted({state.ranking_id for state in states}))
+        rankings = ranking_rows.load_rankings(connection, sorted({state.ranking_id for state in states}))
         matches = [match(one, rankings[state.ranking_id]) for one, state in zip(prepared, states, strict=True)]
     else:
         matches = [Match.from_bytes(state.matched) for state in states]
@@ -478,7 +478,7 @@ def _items(
     news = [None if pair.now is None else now.states[pair.now] for pair in pairs]
     both = [(old, new) for old, new in zip(olds, news, strict=True) if old is not None and new is not None]
     differing = {state.ranking_id for old, new in both if old.ranking_id != new.ranking_id for state in (old, new)}
-    rankings = run_rows.load_rankings(connection, sorted(differing))
+    rankings = ranking_rows.load_rankings(connection, sorted(differing))
     scores = _scores(connection, before, olds), _scores(connection, now, news)
     items: list[CanaryDifference] = []
     for pair, old, new, was, is_ in zip(pairs, olds, news, *scores, strict=True):

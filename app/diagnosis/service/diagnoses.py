@@ -35,7 +35,7 @@ from app.diagnosis.service import reanchoring
 from app.diagnosis.service.reanchoring import outdate_overtaken
 from app.diagnosis.store import DiagnosisRow, causes_of
 from app.records.service.plans import NotExecutableError, Planner
-from app.records.store import run_rows
+from app.records.store import ranking_rows, run_rows
 from app.records.store.run_rows import RunRow, StateRow
 from app.retrievers.domain.probes import CircuitBreaker
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind, is_external
@@ -589,7 +589,7 @@ def _subject(
     ]
     past = _of_the_same(connection, run, canary.query, past)
     ids = [one.ranking_id for one in [*([state] if state is not None else ()), *past]]
-    rankings = run_rows.load_rankings(connection, ids)
+    rankings = ranking_rows.load_rankings(connection, ids)
     healthy = last_healthy_state(connection, state, past)
     prepared, k, scorer = inputs.panel.prepared(position), inputs.yardstick.k, inputs.retriever.scorer
     passed = any(
@@ -676,7 +676,7 @@ def diagnose_renamed(
     start = run.id * EXAMINED % max(len(left), 1)  # another part of them after each run
     for place in (left[start:] + left[:start])[:EXAMINED]:
         canary_id = inputs.canary_ids[place]
-        pair = run_rows.load_rankings(connection, [before[canary_id][0], now[canary_id][0]])
+        pair = ranking_rows.load_rankings(connection, [before[canary_id][0], now[canary_id][0]])
         case = Case(
             canary=inputs.canaries[place],
             k=inputs.yardstick.k,

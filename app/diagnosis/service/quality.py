@@ -27,7 +27,7 @@ from app.diagnosis.domain.quality import (
 )
 from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, vocabulary
 from app.records.service import plans
-from app.records.store import run_rows, series
+from app.records.store import ranking_rows, run_rows, series
 from app.records.store.run_endings import DAY
 from app.records.store.run_rows import RunRow, StateRow
 from app.scoring.evaluation import Yardstick
@@ -150,7 +150,7 @@ def _answered(
     room = most_characters
     for start in range(0, len(order), _BLOCK):
         block = order[start : start + _BLOCK]
-        rankings = run_rows.load_rankings(connection, [sampled[place][1].ranking_id for place in block])
+        rankings = ranking_rows.load_rankings(connection, [sampled[place][1].ranking_id for place in block])
         for place in block:
             canary, state = sampled[place]
             ranking = rankings[state.ranking_id]

@@ -29,7 +29,7 @@ from app.diagnosis.domain.run_causes import (
 from app.diagnosis.domain.run_changes import RunCauseKind
 from app.diagnosis.domain.run_groups import FEWEST
 from app.records.service.plans import Plan
-from app.records.store import run_rows
+from app.records.store import ranking_rows, run_rows
 from app.retrievers.domain.retrievers import ScorerKind
 from app.scoring.measures import Measure
 from app.scoring.run_outcomes import HistoryFacts, RunScores, ScoredRankings
@@ -199,7 +199,7 @@ def _compared(
 def _rankings(connection: Connection, plan: Plan, ranking_ids: Iterable[int]) -> Mapping[int, Ranking]:
     ids = set(ranking_ids)
     in_memory = {ranking_id: plan.rankings[ranking_id] for ranking_id in ids if ranking_id in plan.rankings}
-    return in_memory | run_rows.load_rankings(connection, list(ids - in_memory.keys()))
+    return in_memory | ranking_rows.load_rankings(connection, list(ids - in_memory.keys()))
 
 
 def _texts_cause(plan: Plan, scores: RunScores, standing: RunCause | None, before_run: int) -> RunCause | None:

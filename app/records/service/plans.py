@@ -35,7 +35,7 @@ from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.service.suites import UnusableDefinitionError, freeze_suite, load_corrected, load_inputs
 from app.catalog.store import Definition
-from app.records.store import open_runs, rescorings, run_endings, run_rows
+from app.records.store import open_runs, ranking_rows, rescorings, run_endings, run_rows
 from app.records.store.open_runs import ClaimedRun, Failure
 from app.records.store.rescorings import RescoredRun, Rescoring
 from app.records.store.run_endings import OpenState
@@ -62,14 +62,14 @@ class RunLayouts(NamedTuple):
 
 def find_layouts(connection: Connection, inputs: RunInputs) -> RunLayouts | None:
     """Layouts of a run; None where one is not stored yet."""
-    ids = [run_endings.find_layout_id(connection, *layout) for layout in _layouts(inputs)]
+    ids = [ranking_rows.find_layout_id(connection, *layout) for layout in _layouts(inputs)]
     stored = [one for one in ids if one is not None]
     return RunLayouts(*stored) if len(stored) == len(ids) else None
 
 
 def save_layouts(connection: Connection, inputs: RunInputs) -> RunLayouts:
     """Layouts of a run, stored where they are new."""
-    return RunLayouts(*(run_endings.layout_id(connection, *layout) for layout in _layouts(inputs)))
+    return RunLayouts(*(ranking_rows.layout_id(connection, *layout) for layout in _layouts(inputs)))
 
 
 def _layouts(inputs: RunInputs) -> Iterator[tuple[Sequence[str], str, str]]:
@@ -271,7 +271,7 @@ def load_version(connection: Connection, row: RunRow, version: str | None) -> tu
         goes_on = found.finished_at is None
         why = " yet: the re-scoring is running" if goes_on else ": start the re-scoring again to include it"
         raise NotFoundError(f"run '{row.id}' is not in measures version {found.name}{why}")
-    names = run_rows.layout_names(connection, run.layout_id)
+    names = ranking_rows.layout_names(connection, run.layout_id)
     return _rescored_row(row, found, run, names), RescoredVersion(rescoring=found, run=run)
 
 
@@ -279,7 +279,9 @@ def runs_in_version(connection: Connection, found: Rescoring, *, before: int | N
     """Return the runs of a re-scoring with its numbers, newest first, with ids below `before`."""
     rows = run_rows.list_runs(connection, found.check_id, before=before, limit=limit, rescoring_id=found.id)
     judged = rescorings.find_runs(connection, found.id, [row.id for row in rows])
-    names = {layout: run_rows.layout_names(connection, layout) for layout in {run.layout_id for run in judged.values()}}
+    names = {
+        layout: ranking_rows.layout_names(connection, layout) for layout in {run.layout_id for run in judged.values()}
+    }
     versions = {row.suite_version_id for row in rows if row.suite_version_id is not None}
     hashes = {version: load_corrected(connection, version, found.suite_version_id).hash for version in versions}
     return [
@@ -346,7 +348,7 @@ def states_of(
     rankings = {
         canary: (states[canary].ranking_id, version) for canary, version in versions.items() if canary in states
     }
-    scores = run_rows.scores_of(connection, rankings.values(), layout)
+    scores = ranking_rows.scores_of(connection, rankings.values(), layout)
     reasons = _degraded(rescored.run)
     found: dict[int, StateRow] = {}
     for position, member in enumerate(inputs.suite.members):

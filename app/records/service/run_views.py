@@ -38,7 +38,7 @@ from app.records.domain import (
 )
 from app.records.service import plans
 from app.records.service.plans import asked_in, stored_aggregates, stored_probes
-from app.records.store import open_runs, rescorings, run_rows
+from app.records.store import open_runs, ranking_rows, rescorings, run_rows
 from app.records.store.open_runs import Failure
 from app.records.store.run_rows import RunRow, StateRow
 from app.records.views import WORST, result_shape, run_body, run_shape, worst_first
@@ -196,7 +196,8 @@ def _reorder_vectors(
 ) -> list[StateRow | None]:
     """Return states with vectors in the present order of measures: an older release may have had fewer."""
     names = {
-        layout: run_rows.layout_names(connection, layout) for layout in {state.layout_id for state in views if state}
+        layout: ranking_rows.layout_names(connection, layout)
+        for layout in {state.layout_id for state in views if state}
     }
     today = [str(measure) for measure in yardstick.measures]
     return [
@@ -550,8 +551,8 @@ def _views_at(connection: Connection, judged: _LoadedRun, positions: Sequence[in
     """Return the views of the results at these positions, with their evidence."""
     row, inputs = judged.row, judged.inputs
     found = _states(connection, judged, positions)
-    rankings = run_rows.load_rankings(connection, [state.ranking_id for state in found if state])
-    names = {layout: run_rows.layout_names(connection, layout) for layout in {s.layout_id for s in found if s}}
+    rankings = ranking_rows.load_rankings(connection, [state.ranking_id for state in found if state])
+    names = {layout: ranking_rows.layout_names(connection, layout) for layout in {s.layout_id for s in found if s}}
     alike = likeness(connection, row, [state for state in found if state], rankings)
     views: list[ResultView] = []
     for position, state in zip(positions, found, strict=True):
@@ -684,7 +685,7 @@ def likeness(
         for state, ranking, version in there
         if queries.get(version) == queries.get(state.canary_version_id)  # None of both where it is the same version
     ]
-    then = run_rows.load_rankings(connection, sorted({one for state, one in pairs if one != state.ranking_id}))
+    then = ranking_rows.load_rankings(connection, sorted({one for state, one in pairs if one != state.ranking_id}))
     return {
         state.canary_id: 1.0 if one == state.ranking_id else rbo(then[one].ids, rankings[state.ranking_id].ids)
         for state, one in pairs

@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from hashlib import blake2b
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -19,9 +18,8 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Table
 
-from app.base.db.engine import blocks, cached, hold_content, ids_of, insert_new, upsert, upsert_many
+from app.base.db.engine import blocks, hold_content, insert_new, upsert, upsert_many
 from app.base.db.rows import numbers
-from app.base.values import Ranking
 from app.catalog.tables import canaries
 from app.records.domain import RunDetails
 from app.records.store.encodings import (
@@ -32,11 +30,8 @@ from app.records.store.encodings import (
     unpack_vector,
     with_vector,
 )
-from app.records.store.run_rows import RankingBody
 from app.records.tables import (
-    chunks,
     latest,
-    layouts,
     marks,
     rankings,
     rollups,
@@ -46,10 +41,7 @@ from app.records.tables import (
     states,
     vectors,
 )
-from app.scoring.rankings import HASH_BYTES, chunk_fingerprint
 
-_LAYOUT_BYTES = 100  # in memory
-_EXACT = 2.0**53  # whole numbers up to here are floats
 _READ_AT_ONCE = 500
 """States: fewer calls than one by one, and few are in memory twice."""
 
@@ -79,57 +71,6 @@ class NewState:
     layout_id: int
     reasons: int
     top_score: float | None
-
-
-def find_layout_id(connection: Connection, names: Sequence[str], measures_version: str, yardstick: str) -> int | None:
-    """Id of a list of vector names judged by a yardstick; None = it is not stored yet.
-
-    It stays for good once it is, so a reading transaction keeps it in memory.
-    """
-    digest = _layout_hash(names, measures_version, yardstick)
-    try:
-        return cached(
-            connection, ("layout", digest), lambda: (ids_of(connection, layouts, [digest])[digest], _LAYOUT_BYTES)
-        )
-    except KeyError:
-        return None
-
-
-def layout_id(connection: Connection, names: Sequence[str], measures_version: str, yardstick: str) -> int:
-    """Give the id of a list of vector names judged by a yardstick, storing it if it is new."""
-    stored = find_layout_id(connection, names, measures_version, yardstick)
-    if stored is not None:
-        return stored
-    digest = _layout_hash(names, measures_version, yardstick)
-    columns = ("hash", "measures_version", "names", "yardstick")
-    insert_new(connection, layouts, columns, [(digest, measures_version, json.dumps(list(names)), yardstick)])
-    return ids_of(connection, layouts, [digest])[digest]
-
-
-def _layout_hash(names: Sequence[str], measures_version: str, yardstick: str) -> bytes:
-    text = json.dumps([measures_version, yardstick, *names])
-    return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
-
-
-def save_scores(connection: Connection, layout: int, rows: Sequence[tuple[int, int, bytes, bytes]]) -> None:
-    """Store what rankings scored: rows of (ranking id, canary version id, matched, vector)."""
-    hold_content(connection)
-    digests = [blake2b(vector, digest_size=HASH_BYTES).digest() for *_, vector in rows]
-    content = {digest: (digest, row[3]) for digest, row in zip(digests, rows, strict=True)}
-    ids = ids_of(connection, vectors, list(content))
-    fresh = [row for digest, row in content.items() if digest not in ids]
-    if fresh:
-        insert_new(connection, vectors, ("hash", "body"), fresh)
-        ids |= ids_of(connection, vectors, [row[0] for row in fresh])
-    insert_new(
-        connection,
-        scores,
-        ("ranking_id", "canary_version_id", "layout_id", "matched", "vector_id"),
-        [
-            (ranking_id, version_id, layout, matched, ids[digest])
-            for digest, (ranking_id, version_id, matched, _) in zip(digests, rows, strict=True)
-        ],
-    )
 
 
 def open_states(connection: Connection, check_id: int) -> dict[int, OpenState]:
@@ -374,66 +315,3 @@ def _folded(before: Any, members: Sequence[NDArray[np.float64]], seconds: int) -
     then = unpack_bucket(seconds, before.body)
     body = np.vstack([then[:2] + now[:2], np.minimum(then[2:3], now[2:3]), np.maximum(then[3:], now[3:])])
     return before.runs + len(rows), _pack_bucket(seconds, body)
-
-
-def save_rankings(connection: Connection, decimals: int, new: Mapping[bytes, Ranking]) -> dict[bytes, int]:
-    """Store rankings under their fingerprints, and their texts, each once; give the id of every one."""
-    hold_content(connection)
-    ids = ids_of(connection, rankings, list(new))
-    missing = {digest: ranking for digest, ranking in new.items() if digest not in ids}
-    if not missing:
-        return ids
-    chunk_ids, digests_of = _save_chunks(connection, missing)
-    scale = 10**decimals
-    rows = [
-        (
-            digest,
-            msgspec.msgpack.encode(
-                RankingBody(
-                    returned=ranking.returned,
-                    decimals=decimals,
-                    chunks=[chunk_ids[chunk] for chunk in digests_of[digest]],
-                    scores=[_packed_score(score, scale) for score in ranking.scores],
-                    updated=None if ranking.updated is None else [_packed_score(at, 1) for at in ranking.updated],
-                    relevance=ranking.relevance,
-                )
-            ),
-            ranking.content_fingerprint,
-        )
-        for digest, ranking in missing.items()
-    ]
-    insert_new(connection, rankings, ("hash", "body", "content_hash"), rows)
-    return ids | ids_of(connection, rankings, list(missing))
-
-
-def _packed_score(score: float | None, scale: int) -> int | float | None:
-    if score is None or abs(score) >= _EXACT / scale:
-        return score
-    whole = round(score * scale)
-    return whole if whole / scale == score else score
-
-
-def _save_chunks(
-    connection: Connection, new: Mapping[bytes, Ranking]
-) -> tuple[dict[bytes, int], dict[bytes, list[bytes]]]:
-    content: dict[bytes, tuple[bytes, str, str | None, str | None]] = {}
-    digests_of: dict[bytes, list[bytes]] = {}
-    for ranking_digest, ranking in new.items():
-        digests = digests_of[ranking_digest] = []
-        for chunk, document, text in zip(ranking.ids, ranking.documents, ranking.texts, strict=True):
-            digest = chunk_fingerprint(chunk, document, text)
-            digests.append(digest)
-            content[digest] = (digest, chunk, document, text)
-    ids = ids_of(connection, chunks, list(content))
-    fresh = [row for digest, row in content.items() if digest not in ids]
-    if fresh:
-        insert_new(connection, chunks, ("hash", "chunk", "document", "text"), fresh)
-        ids |= ids_of(connection, chunks, [row[0] for row in fresh])
-    return ids, digests_of
-
-
-def save_content_hashes(connection: Connection, content_hashes: Mapping[int, bytes | None]) -> None:
-    """Fill in what earlier releases did not write, by ranking id."""
-    rows = [{"ranking": ranking_id, "content": digest} for ranking_id, digest in content_hashes.items()]
-    mine = sa.update(rankings).where(rankings.c.id == sa.bindparam("ranking"))
-    connection.execute(mine.values(content_hash=sa.bindparam("content")), rows)

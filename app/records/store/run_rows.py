@@ -17,17 +17,15 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from app.base.db.engine import blocks, sql_literal
-from app.base.values import ProbeSummary, Ranking
+from app.base.values import ProbeSummary
 from app.catalog.store import frozen_version
 from app.catalog.tables import definitions, suite_versions
 from app.records.domain import RunDetails
 from app.records.store.encodings import stored_summary, unpack_latencies, unpack_vector, unpacked_positions
 from app.records.store.open_runs import Failure
 from app.records.tables import (
-    chunks,
     latest,
     layouts,
-    rankings,
     rescored_runs,
     run_probes,
     runs,
@@ -39,7 +37,6 @@ from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.store import embedder_findings, run_embedders
 from app.scoring.evaluation import MISSING
 from app.scoring.measures import MEASURES_VERSION, Measure
-from app.scoring.rankings import Scores
 from app.scoring.run_outcomes import RunVersions
 
 
@@ -136,72 +133,6 @@ def timeline(connection: Connection, check_id: int, canary_id: int, *, limit: in
 
 def _state(row: Any) -> StateRow:
     return StateRow(**{name: getattr(row, name) for name in StateRow.__dataclass_fields__})
-
-
-class RankingBody(msgspec.Struct, array_like=True, frozen=True):
-    """A stored ranking: chunk ids, and scores as whole multiples of 10 ** -decimals; beyond 53 bits as they are."""
-
-    returned: int
-    decimals: int
-    chunks: list[int]
-    scores: list[int | float | None]
-    updated: list[int | float | None] | None = None
-    """Seconds since 1970; rows written before there were times end with the scores."""
-    relevance: float | None = None
-
-
-def load_scores(connection: Connection, ranking_ids: Collection[int]) -> dict[int, tuple[bytes | None, Scores]]:
-    """Read what tells whether only scores differ, by ranking id: the hash of all else, and the scores."""
-    found: dict[int, tuple[bytes | None, Scores]] = {}
-    for block in blocks(sorted(ranking_ids)):
-        for ranking_id, packed, content_hash in connection.execute(_BODIES, {"ids": block}):
-            body = msgspec.msgpack.decode(packed, type=RankingBody)
-            found[ranking_id] = content_hash, Scores(of_hits=_scores(body), relevance=body.relevance)
-    return found
-
-
-_BODIES = sa.select(rankings.c.id, rankings.c.body, rankings.c.content_hash).where(
-    rankings.c.id.in_(sa.bindparam("ids", expanding=True))
-)
-
-
-def load_rankings(connection: Connection, ranking_ids: Sequence[int]) -> dict[int, Ranking]:
-    """Read rankings back, equal to what was saved."""
-    bodies = load_bodies(connection, ranking_ids)
-    content: dict[int, Any] = {}
-    for block in blocks(sorted({chunk for body in bodies.values() for chunk in body.chunks})):
-        rows = connection.execute(
-            sa.select(chunks.c.id, chunks.c.chunk, chunks.c.document, chunks.c.text).where(chunks.c.id.in_(block))
-        )
-        content.update((row.id, row) for row in rows)
-    return {ranking_id: _ranking(body, content) for ranking_id, body in bodies.items()}
-
-
-def load_bodies(connection: Connection, ranking_ids: Iterable[int]) -> dict[int, RankingBody]:
-    """Read rankings as they are stored, with the ids of their texts."""
-    bodies: dict[int, RankingBody] = {}
-    for block in blocks(sorted(set(ranking_ids))):
-        rows = connection.execute(_BODIES, {"ids": block})
-        bodies.update((row.id, msgspec.msgpack.decode(row.body, type=RankingBody)) for row in rows)
-    return bodies
-
-
-def _ranking(body: RankingBody, content: Mapping[int, Any]) -> Ranking:
-    hits = [content[chunk] for chunk in body.chunks]
-    return Ranking(
-        ids=tuple([hit.chunk for hit in hits]),
-        documents=tuple([hit.document for hit in hits]),
-        texts=tuple([hit.text for hit in hits]),
-        scores=_scores(body),
-        returned=body.returned,
-        updated=None if body.updated is None else tuple([at if at is None else float(at) for at in body.updated]),
-        relevance=body.relevance,
-    )
-
-
-def _scores(body: RankingBody) -> tuple[float | None, ...]:
-    scale = 10**body.decimals
-    return tuple([score / scale if isinstance(score, int) else score for score in body.scores])
 
 
 def is_known(table: sa.FromClause = runs) -> sa.ColumnElement[bool]:
@@ -427,32 +358,6 @@ def unscored_at(connection: Connection, run_id: int) -> list[int]:
     """List the positions at which a run could not measure relevance: there the states have that of an earlier run."""
     statement = sa.select(run_probes.c.unscored).where(run_probes.c.run_id == run_id)
     return unpacked_positions(connection.execute(statement).scalar_one_or_none())
-
-
-def scores_of(
-    connection: Connection, pairs: Iterable[tuple[int, int]], layout: int
-) -> dict[tuple[int, int], tuple[bytes, bytes]]:
-    """Read what rankings scored: `matched` and vector by (ranking id, canary version id), those that are there."""
-    ordered = sorted(set(pairs))
-    scored: dict[tuple[int, int], tuple[bytes, bytes]] = {}
-    for block in blocks(ordered, 200):  # bound twice, and the databases try every combination
-        statement = (
-            sa.select(scores.c.ranking_id, scores.c.canary_version_id, scores.c.matched, vectors.c.body)
-            .join(vectors, vectors.c.id == scores.c.vector_id)
-            .where(
-                scores.c.ranking_id.in_([ranking for ranking, _ in block]),
-                scores.c.canary_version_id.in_([version for _, version in block]),
-                scores.c.layout_id == layout,
-            )
-        )
-        for ranking, version, matched, vector in connection.execute(statement):
-            scored[ranking, version] = matched, vector
-    return scored
-
-
-def layout_names(connection: Connection, layout: int) -> list[str]:
-    """Read the names of the numbers in vectors of a layout."""
-    return list(json.loads(connection.execute(sa.select(layouts.c.names).where(layouts.c.id == layout)).scalar_one()))
 
 
 def run_times(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:

@@ -25,8 +25,9 @@ from app.records.domain import SeriesAlert
 from app.records.store import open_runs, run_rows
 from app.records.store.encodings import number_at, unpacked_positions, vector_columns
 from app.records.store.open_runs import Failure, due
+from app.records.store.ranking_rows import layout_names
 from app.records.store.run_endings import HOUR, unpack_bucket
-from app.records.store.run_rows import ENDED, RunRow, layout_names, newest_ended_of_all
+from app.records.store.run_rows import ENDED, RunRow, newest_ended_of_all
 from app.records.tables import latest, marks, rescored_rollups, rescored_runs, rollups, run_probes, runs, states
 
 _UNKNOWN = "unknown"

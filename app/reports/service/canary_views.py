@@ -21,7 +21,7 @@ from app.catalog.service.suites import load_yardstick
 from app.catalog.store import CanaryRow, Definition
 from app.records.domain import CanaryState, HitView, JudgmentView
 from app.records.service import plans
-from app.records.store import run_rows
+from app.records.store import ranking_rows, run_rows
 from app.records.store.open_runs import Failure
 from app.records.store.run_rows import StateRow
 from app.records.store.series import ProbedRun, newest_probes
@@ -150,7 +150,7 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         newest = probed[-1].id if probed else 0
         if now is not None and places.get(newest) in run_rows.unscored_at(connection, newest):
             states_by_side["now"] = plans.without_relevance(now)
-        rankings = run_rows.load_rankings(connection, [state.ranking_id for state in states_by_side.values()])
+        rankings = ranking_rows.load_rankings(connection, [state.ranking_id for state in states_by_side.values()])
         evidence = {
             name: _StateEvidence(
                 state=state,

@@ -26,7 +26,7 @@ from app.records.domain import (
 )
 from app.records.service import run_views
 from app.records.service.plans import find_rescoring
-from app.records.store import run_rows
+from app.records.store import ranking_rows, run_rows
 from app.records.store import series as series_rows
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import mean_name, parse_measure
@@ -214,8 +214,8 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> Ca
         states = run_rows.timeline(connection, check.id, canary_id, limit=limit)
         ends = [state.last_run for state in states if state.last_run is not None]
         times = run_rows.run_times(connection, [*(state.first_run for state in states), *ends])
-        rankings = run_rows.load_rankings(connection, [state.ranking_id for state in states])
-        names = {layout: run_rows.layout_names(connection, layout) for layout in {s.layout_id for s in states}}
+        rankings = ranking_rows.load_rankings(connection, [state.ranking_id for state in states])
+        names = {layout: ranking_rows.layout_names(connection, layout) for layout in {s.layout_id for s in states}}
     return CanaryHistory(
         check=slug,
         key=key,

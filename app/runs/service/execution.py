@@ -32,7 +32,7 @@ from app.catalog.service.references import find_check
 from app.catalog.store import require
 from app.records.domain import ResultView
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
-from app.records.store import open_runs, run_endings, run_rows
+from app.records.store import open_runs, ranking_rows, run_endings
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
 from app.retrievers.domain.retrievers import Embed, Lane, Probe, present_fields
@@ -260,7 +260,7 @@ def _held_rankings(
     """
     held_ids, candidates = _equal_and_similar(connection, plan, settled)
     known = {ranking_id for ranking_ids in candidates.values() for ranking_id in ranking_ids}
-    before = run_rows.load_scores(connection, known) if known else {}
+    before = ranking_rows.load_scores(connection, known) if known else {}
     for position, ranking_ids in candidates.items():
         ranking, held = settled[position], plan.held[plan.inputs.canary_ids[position]]
         for ranking_id in ranking_ids:
@@ -296,7 +296,7 @@ def _equal_and_similar(
         else:
             others[position] = canary_id
     if unnamed:
-        run_endings.save_content_hashes(connection, unnamed)
+        ranking_rows.save_content_hashes(connection, unnamed)
     if 0 < len(others) <= _FLAPPING * len(settled):
         lately = run_endings.rankings_lately(connection, plan.run.check_id, list(others.values()))
         similar |= {position: lately.get(canary_id, ()) for position, canary_id in others.items()}
@@ -306,7 +306,7 @@ def _equal_and_similar(
 def _stored_rankings(connection: Connection, plan: Plan, new: Mapping[int, Ranking]) -> dict[int, int]:
     """Store rankings, and return their ids by position."""
     by_hash = {ranking.fingerprint or b"": ranking for ranking in new.values()}
-    ids = run_endings.save_rankings(connection, plan.inputs.decimals, by_hash)
+    ids = ranking_rows.save_rankings(connection, plan.inputs.decimals, by_hash)
     plan.keep_rankings({ids[digest]: ranking for digest, ranking in by_hash.items()})
     return {position: ids[ranking.fingerprint or b""] for position, ranking in new.items()}
 

@@ -35,7 +35,7 @@ from app.diagnosis.service.reanchoring import outdate_returned
 from app.diagnosis.service.run_causes import find_cause
 from app.records.domain import RunCounts
 from app.records.service.plans import Plan, embedder_finding
-from app.records.store import open_runs, run_endings, run_rows
+from app.records.store import open_runs, ranking_rows, run_endings
 from app.records.store.encodings import pack_figures
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
 from app.records.store.run_endings import NewState, OpenState
@@ -250,7 +250,7 @@ class StoredRankings(Mapping[int, Ranking]):
 
     def _read(self, ranking_ids: Sequence[int]) -> dict[int, Ranking]:
         with self._store.read() as connection:
-            return run_rows.load_rankings(connection, ranking_ids)
+            return ranking_rows.load_rankings(connection, ranking_ids)
 
 
 def _save_scores(store: Store, plan: Plan, gathered: Gathered, scores: RunScores) -> None:
@@ -266,7 +266,7 @@ def _save_scores(store: Store, plan: Plan, gathered: Gathered, scores: RunScores
             if (ranking_id := gathered.ranking_ids[position]) is not None
         ]
         with store.write() as connection:
-            run_endings.save_scores(connection, plan.layout_id, rows)
+            ranking_rows.save_scores(connection, plan.layout_id, rows)
 
 
 def _end(
@@ -511,7 +511,7 @@ def find_text_losses(store: Store, plan: Plan, gathered: Gathered, scores: RunSc
         references = _references(store, plan, block)
         unread = sorted(set(references.values()) - plan.rankings.keys())
         with store.read() as connection:
-            stored = run_rows.load_rankings(connection, unread) if unread else {}
+            stored = ranking_rows.load_rankings(connection, unread) if unread else {}
         for place, ranking_id in references.items():
             before = stored.get(ranking_id) or plan.rankings.get(ranking_id)
             if before is not None:

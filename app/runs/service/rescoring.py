@@ -22,7 +22,7 @@ from app.catalog.service.references import find_check
 from app.catalog.service.suites import UnusableDefinitionError, freeze_suite, load_inputs
 from app.detection import store as detectors
 from app.records.service.plans import embedder_finding, rescoring_shape, save_layouts
-from app.records.store import rescorings, run_endings, run_rows
+from app.records.store import ranking_rows, rescorings, run_rows
 from app.records.store.open_runs import Failure
 from app.records.store.rescorings import BegunState, PendingRun, RescoredRun, Rescoring
 from app.retrievers.domain.probes import ENDED_FIRST
@@ -243,7 +243,7 @@ class Sweep:
             self._rankings, unread = {}, list(ranking_ids)
         if unread:
             with self._store.read() as connection:
-                self._rankings |= run_rows.load_rankings(connection, unread)
+                self._rankings |= ranking_rows.load_rankings(connection, unread)
 
     def _table_of(self, run: PendingRun) -> _ScoreTable:
         """Return the table of a run. Raises UnusableDefinitionError and UnusableSuiteError."""
@@ -483,7 +483,7 @@ def _save_scores(store: Store, batch: Batch) -> None:
             with store.write() as connection:
                 hold_content(connection)
                 there = rescorings.rankings_there(connection, [row[0] for row in block])
-                run_endings.save_scores(connection, layout_id, [row for row in block if row[0] in there])
+                ranking_rows.save_scores(connection, layout_id, [row for row in block if row[0] in there])
 
 
 def _save_runs(connection: Connection, job: Rescoring, batch: Batch) -> None:
