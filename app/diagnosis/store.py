@@ -6,7 +6,7 @@
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -21,6 +21,9 @@ from app.diagnosis.domain.run_causes import RunCause, read_run_cause
 from app.diagnosis.tables import diagnoses, reanchors, run_causes
 from app.hooks.tables import deliveries
 from app.records.tables import marks, runs, states
+
+_FEW = 400
+"""Canaries whose diagnoses are looked up one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,3 +271,47 @@ def causes_of(connection: Connection, run_ids: Iterable[int]) -> dict[int, RunCa
     """Read the causes of runs that explain something now; those that do no harm any more are left out."""
     causes = {run_id: read_run_cause(body) for run_id, body in run_causes_of(connection, run_ids).items()}
     return {run_id: cause for run_id, cause in causes.items() if cause.is_reportable(run_id)}
+
+
+class Answered(Protocol):
+    """A canary at a run, with what it answered."""
+
+    @property
+    def ranking_id(self) -> int | None: ...  # noqa: D102 - said above
+
+
+def diagnoses_at(
+    connection: Connection, fallen: Mapping[int, Mapping[int, Answered]]
+) -> dict[int, dict[int, DiagnosisRow]]:
+    """Return the newest diagnosis of these canaries up to each run, by run id and canary id.
+
+    A later one counts too where it is of the answer that the canary had at the run.
+    """
+    by_run: dict[int, dict[int, DiagnosisRow]] = {run_id: {} for run_id in fallen}
+    canary_ids = sorted({canary_id for canaries in fallen.values() for canary_id in canaries})
+    up_to = sa.case((diagnoses.c.run_id <= runs.c.id, diagnoses.c.id))
+    # Few canaries are ever diagnosed: of many that are asked about, all that the checks have are read.
+    for block in blocks(canary_ids) if len(canary_ids) <= _FEW else (None,):
+        newest = (
+            sa.select(
+                runs.c.id.label("at_run"), sa.func.max(diagnoses.c.id).label("id"), sa.func.max(up_to).label("up_to")
+            )
+            .select_from(runs)
+            .join(diagnoses, diagnoses.c.check_id == runs.c.check_id)
+            .where(runs.c.id.in_(sorted(fallen)), sa.true() if block is None else diagnoses.c.canary_id.in_(block))
+            .group_by(runs.c.id, diagnoses.c.canary_id)
+            .subquery()
+        )
+        either = sa.or_(diagnoses.c.id == newest.c.id, diagnoses.c.id == newest.c.up_to)
+        statement = sa.select(newest.c.at_run, diagnoses).join(newest, either).order_by(diagnoses.c.id)
+        for row in connection.execute(statement):
+            mine = fallen[row.at_run].get(row.canary_id)
+            is_later = row.run_id > row.at_run
+            if mine is not None and (not is_later or row.ranking_id == mine.ranking_id):
+                by_run[row.at_run][row.canary_id] = read_diagnosis(row)
+    return by_run
+
+
+def newest_diagnosis(connection: Connection) -> int:
+    """Return the id of the newest diagnosis of all checks; 0 = there is none."""
+    return connection.execute(sa.select(sa.func.max(diagnoses.c.id))).scalar_one() or 0

@@ -35,7 +35,7 @@ from app.catalog.service import suites
 from app.catalog.service.references import load_canaries
 from app.catalog.service.suites import load_suite
 from app.catalog.store import Definition, require
-from app.records.store import ranking_rows, run_rows
+from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store.run_rows import RunRow
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, outcome_text
 from app.retrievers.domain.retrievers import (
@@ -601,7 +601,7 @@ def _read_results(connection: Connection, run: RunRow) -> FoundDocuments:
     _, failures = run_rows.probes_of(connection, run.id)
     unscored = frozenset(run_rows.unscored_at(connection, run.id))
     for block in blocks(range(len(canary_ids)), _CANARIES_BLOCK):
-        states = run_rows.states_of(connection, run.check_id, run.id, [canary_ids[place] for place in block])
+        states = state_rows.states_of(connection, run.check_id, run.id, [canary_ids[place] for place in block])
         rankings = ranking_rows.load_rankings(connection, [state.ranking_id for state in states.values()])
         for place in block:
             state = states.get(canary_ids[place])

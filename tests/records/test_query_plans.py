@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from app.alerts import store as alerts
 from app.base.db.engine import Store
+from app.diagnosis.store import diagnoses_at
 from app.hooks import store as outbox
 from app.hooks.domain import OUT_OF_REACH
 from app.records.store import expired, open_runs, run_rows, series, state_rows
@@ -30,7 +31,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "ended_runs": lambda connection: run_rows.ended_runs(connection, 1, limit=3),
     "last_completed": lambda connection: run_rows.last_completed(connection, 1, before=2),
     "newest_known": lambda connection: run_rows.newest_known(connection, 1),
-    "states_at": lambda connection: run_rows.states_at(connection, 1, 1),
+    "states_at": lambda connection: state_rows.states_at(connection, 1, 1),
     "begin_attempt": lambda connection: outbox.begin_attempt(connection, 1, owner="o", now=1),
     "next_attempt": lambda connection: outbox.next_attempt(connection, 1, now=1),
     "forgotten_hooks": lambda connection: outbox.forgotten_hooks(connection, 1),
@@ -50,10 +51,8 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "dead_letters": series.dead_deliveries,
     "newest_of_all": series.newest_runs,
     "degraded_at": lambda connection: state_rows.degraded_at(connection, {1: [1, 2], 2: [3]}),
-    "previous_known_runs": lambda connection: state_rows.previous_known_runs(connection, [1, 2]),
-    "diagnoses_at": lambda connection: state_rows.diagnoses_at(
-        connection, {1: {1: _DEGRADED, 2: _DEGRADED}, 2: {3: _DEGRADED}}
-    ),
+    "previous_known_runs": lambda connection: run_rows.previous_known_runs(connection, [1, 2]),
+    "diagnoses_at": lambda connection: diagnoses_at(connection, {1: {1: _DEGRADED, 2: _DEGRADED}, 2: {3: _DEGRADED}}),
     "healthy_until": lambda connection: state_rows.healthy_until(connection, {1: [1, 2], 2: [3]}),
     "under_way": lambda connection: series.under_way(connection, 1),
     "recent_runs": lambda connection: series.recent_runs(connection, [1, 2], "coverage", limit=3),

@@ -44,12 +44,12 @@ from app.detection.service.baselines import CULPRITS
 from app.detection.service.detectors import run_latencies
 from app.detection.store import DetectionRow
 from app.diagnosis.domain.run_causes import Fleet, Member, RunCause, fleet
-from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, marks_before
+from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, diagnoses_at, marks_before, newest_diagnosis
 from app.records.service.plans import without_relevance
 from app.records.store import ranking_rows, run_rows, series, state_rows
-from app.records.store.run_rows import RunRow, StateRow
+from app.records.store.run_rows import RunRow
 from app.records.store.series import Unmeasured
-from app.records.store.state_rows import DegradedRow
+from app.records.store.state_rows import DegradedRow, StateRow
 from app.retrievers.domain.probes import url_address
 from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, TIMED, unpack_reasons
 from app.scoring.rankings import Match
@@ -136,7 +136,7 @@ def explain_all(connection: Connection, requests: Sequence[tuple[int, int | None
     The number of queries depends on how many runs have more than 400 degraded canaries, not on the number of runs.
     """
     changes = load_changes(connection, requests)
-    newest = state_rows.newest_diagnosis(connection)
+    newest = newest_diagnosis(connection)
     keys = [
         ("explanation", one, newest, changed and changed.run.finished_at)
         for one, changed in zip(requests, changes, strict=True)
@@ -235,7 +235,7 @@ def valid_diagnoses(
     That is the newest of each up to then, where its ranking is the same, or it was made since the canary degraded and
     for the same reasons: a canary that found its expected chunk then and has lost it since is another case.
     """
-    newest = state_rows.diagnoses_at(connection, degraded)
+    newest = diagnoses_at(connection, degraded)
     well = state_rows.healthy_until(connection, newest)
     canaries: dict[int, set[int]] = {}
     for diagnosis in (row for rows in newest.values() for row in rows.values()):
@@ -337,7 +337,7 @@ def _read_changes(
     states = state_rows.degraded_at(connection, degraded_canaries)
     degraded = {run_id: _without_unmeasured(states[run_id], members[run_id], missing[run_id]) for run_id in measured}
     first_runs = {(run_id, first): first or run_id for run_id, first in requests if degraded.get(run_id)}
-    earlier = state_rows.previous_known_runs(connection, set(first_runs.values()))
+    earlier = run_rows.previous_known_runs(connection, set(first_runs.values()))
     canaries_before: dict[int, set[int]] = {run_id: set() for run_id in earlier.values()}
     for (run_id, _), first in first_runs.items():
         if first in earlier:
@@ -488,7 +488,7 @@ def list_changed(
             severity_order(row, members[row.canary_id].key),
         ),
     )
-    states = run_rows.states_of(connection, change.run.check_id, run_id, [row.canary_id for row in worst])
+    states = state_rows.states_of(connection, change.run.check_id, run_id, [row.canary_id for row in worst])
     now = [replace(states[row.canary_id], reasons=row.reasons) for row in worst if row.canary_id in states]
     before = [_read_last_healthy(connection, change.run.check_id, state) for state in now]
     rankings = ranking_rows.load_rankings(connection, [one.ranking_id for one in before if one is not None])
@@ -576,7 +576,7 @@ def last_healthy_state(connection: Connection, now: StateRow | None, past: Seque
 
 
 def _read_last_healthy(connection: Connection, check_id: int, now: StateRow) -> StateRow | None:
-    past = run_rows.timeline(connection, check_id, now.canary_id, limit=_MAX_STATES)
+    past = state_rows.timeline(connection, check_id, now.canary_id, limit=_MAX_STATES)
     return last_healthy_state(connection, now, [state for state in past if state.first_run < now.first_run])
 
 
@@ -594,7 +594,7 @@ def degraded_states(connection: Connection, run: RunRow, positions: Mapping[int,
     unscored = set(run_rows.unscored_at(connection, run.id))
     states = [
         without_relevance(state) if positions[state.canary_id] in unscored else state
-        for state in run_rows.states_at(connection, run.check_id, run.id, only_degraded=True).values()
+        for state in state_rows.states_at(connection, run.check_id, run.id, only_degraded=True).values()
         if state.canary_id in positions and positions[state.canary_id] not in failures
     ]
     return [state for state in states if state.reasons]

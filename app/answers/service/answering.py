@@ -61,7 +61,7 @@ from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument, join_secrets
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.suites import load_inputs
-from app.records.store import ranking_rows, run_endings, run_rows
+from app.records.store import ranking_rows, run_endings, run_rows, state_rows
 from app.records.store.run_rows import RunRow
 from app.retrievers.domain.retrievers import AnswerSource
 from app.scoring.run_outcomes import RunInputs
@@ -158,7 +158,7 @@ def _load(connection: Connection, vault: Vault, run_id: int) -> AnswerRound | No
         for position, canary in enumerate(inputs.canaries)
         if position not in failures and is_sampled(canary.key, check.sample)
     ]
-    held = run_rows.rankings_at(connection, run.check_id, run.id, [inputs.canary_ids[one] for one in sampled])
+    held = state_rows.rankings_at(connection, run.check_id, run.id, [inputs.canary_ids[one] for one in sampled])
     had = {one: held[inputs.canary_ids[one]][0] for one in sampled if inputs.canary_ids[one] in held}
     texts = ranking_rows.load_rankings(connection, list(set(had.values())))
     subjects = tuple(

@@ -59,7 +59,8 @@ from app.records.service import plans
 from app.records.service.plans import stored_aggregates
 from app.records.store import ranking_rows, run_rows
 from app.records.store.open_runs import Failure
-from app.records.store.run_rows import RunRow, StateRow
+from app.records.store.run_rows import RunRow
+from app.records.store.state_rows import StateRow
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import Measure, mean_name, parse_measure, scores_at_depth
 from app.scoring.rankings import Match, match, rbo

@@ -50,8 +50,9 @@ from app.detection.domain.views import (
 from app.detection.service.detectors import Detector, EndingRun
 from app.detection.store import AlertedRule, ChoiceRow, DetectionRow, DetectorRow, RefusalRow
 from app.records.store import run_rows, series
-from app.records.store.run_rows import RunRow, SpanQuery, read_state_spans
+from app.records.store.run_rows import RunRow
 from app.records.store.series import EvidenceRow
+from app.records.store.state_rows import SpanQuery, read_state_spans
 from app.scoring.drops import Column, drop_as_json, p_values
 from app.scoring.measures import MEASURES_VERSION
 

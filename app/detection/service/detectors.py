@@ -41,7 +41,8 @@ from app.detection.domain.tracker import learned as with_baseline
 from app.detection.domain.views import Action, DriftKind, StoredDrift
 from app.detection.store import ChoiceRow, DetectionRow, Frozen, Head, RefusalRow, Span
 from app.records.store import run_rows
-from app.records.store.run_rows import RunRow, SpanQuery, StateSpans, read_state_spans
+from app.records.store.run_rows import RunRow
+from app.records.store.state_rows import SpanQuery, StateSpans, read_state_spans
 from app.retrievers.domain.probes import latency_summary
 from app.scoring.evaluation import Tally, Yardstick
 from app.scoring.measures import MEASURES_VERSION, Measure

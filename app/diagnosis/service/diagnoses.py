@@ -35,8 +35,9 @@ from app.diagnosis.service import reanchoring
 from app.diagnosis.service.reanchoring import outdate_overtaken
 from app.diagnosis.store import DiagnosisRow, causes_of
 from app.records.service.plans import NotExecutableError, Planner
-from app.records.store import ranking_rows, run_rows
-from app.records.store.run_rows import RunRow, StateRow
+from app.records.store import ranking_rows, run_rows, state_rows
+from app.records.store.run_rows import RunRow
+from app.records.store.state_rows import StateRow
 from app.retrievers.domain.probes import CircuitBreaker
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind, is_external
 from app.scoring.evaluation import MISSING, REGRESSED, pack_reasons
@@ -551,7 +552,7 @@ def subject(connection: Connection, run: RunRow, inputs: RunInputs, position: in
     """Case of one canary at a run, whatever its verdict."""
     canary_id = inputs.canary_ids[position]
     _, failures = run_rows.probes_of(connection, run.id)
-    state = run_rows.states_at(connection, run.check_id, run.id).get(canary_id) if position not in failures else None
+    state = state_rows.states_at(connection, run.check_id, run.id).get(canary_id) if position not in failures else None
     renamed = renaming_cause(connection, run) is not None
     return _subject(connection, run, inputs, position, state, renamed=renamed)
 
@@ -584,7 +585,7 @@ def _subject(
     canary_id = inputs.canary_ids[position]
     past = [
         one
-        for one in run_rows.timeline(connection, run.check_id, canary_id, limit=_MAX_STATES)
+        for one in state_rows.timeline(connection, run.check_id, canary_id, limit=_MAX_STATES)
         if one.first_run <= run.id and (state is None or one.id != state.id)
     ]
     past = _of_the_same(connection, run, canary.query, past)
@@ -660,8 +661,8 @@ def diagnose_renamed(
     _, failures = run_rows.probes_of(connection, run.id)
     places = [place for place in range(len(inputs.canary_ids)) if inputs.panel.expects[place] and place not in failures]
     canary_ids = [inputs.canary_ids[place] for place in places]
-    before = run_rows.rankings_at(connection, run.check_id, cause.before_run, canary_ids)
-    now = run_rows.rankings_at(connection, run.check_id, run.id, canary_ids)
+    before = state_rows.rankings_at(connection, run.check_id, cause.before_run, canary_ids)
+    now = state_rows.rankings_at(connection, run.check_id, run.id, canary_ids)
     newest = rows.newest_diagnoses(connection, run.check_id, canary_ids)
     degraded = {inputs.canary_ids[place] for place in run.degraded_places}
     left = [

@@ -27,9 +27,10 @@ from app.diagnosis.domain.quality import (
 )
 from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, vocabulary
 from app.records.service import plans
-from app.records.store import ranking_rows, run_rows, series
+from app.records.store import ranking_rows, run_rows, series, state_rows
 from app.records.store.run_endings import DAY
-from app.records.store.run_rows import RunRow, StateRow
+from app.records.store.run_rows import RunRow
+from app.records.store.state_rows import StateRow
 from app.scoring.evaluation import Yardstick
 from app.scoring.rankings import Match
 from app.scoring.suites import power_of
@@ -113,7 +114,7 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, 
     if row is None or row.suite_version_id is None:
         raise NotFoundError(f"check '{slug}' has no ended run yet that asked anything")
     inputs = plans.inputs_of_run(connection, row)
-    states = run_rows.states_at(connection, check.id, row.id)
+    states = state_rows.states_at(connection, check.id, row.id)
     measured = [
         (canary, state)
         for canary, member in zip(inputs.canaries, inputs.suite.members, strict=True)

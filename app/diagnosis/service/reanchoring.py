@@ -43,7 +43,7 @@ from app.diagnosis.domain import (
 )
 from app.diagnosis.domain.chunks import is_back
 from app.diagnosis.store import ReanchorRow
-from app.records.store import ranking_rows, run_rows
+from app.records.store import ranking_rows, state_rows
 from app.records.store.run_rows import RunRow
 
 _MOST = 1_000
@@ -415,7 +415,7 @@ def outdate_overtaken(connection: Connection, run: RunRow, canary_ids: Collectio
     newest = diagnoses.newest_run(connection, run.check_id)
     if newest is None or newest <= run.id or not canary_ids:
         return
-    now = run_rows.rankings_at(connection, run.check_id, newest, list(canary_ids))
+    now = state_rows.rankings_at(connection, run.check_id, newest, list(canary_ids))
     rankings = ranking_rows.load_rankings(connection, [ranking_id for ranking_id, _ in now.values()])
     rankings_now = {canary: rankings[ranking_id] for canary, (ranking_id, _) in now.items()}
     outdate_returned(connection, run.check_id, rankings_now.get, at=at)

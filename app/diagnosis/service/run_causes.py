@@ -29,7 +29,7 @@ from app.diagnosis.domain.run_causes import (
 from app.diagnosis.domain.run_changes import RunCauseKind
 from app.diagnosis.domain.run_groups import FEWEST
 from app.records.service.plans import Plan
-from app.records.store import ranking_rows, run_rows
+from app.records.store import ranking_rows, run_rows, state_rows
 from app.retrievers.domain.retrievers import ScorerKind
 from app.scoring.measures import Measure
 from app.scoring.run_outcomes import HistoryFacts, RunScores, ScoredRankings
@@ -170,14 +170,14 @@ def _compared(
         if ranking_id is not None and plan.inputs.panel.expects[place]
     ]
     places = places[:: -(-len(places) // MOST_COMPARED) or 1]
-    then = run_rows.rankings_at(
+    then = state_rows.rankings_at(
         connection, plan.run.check_id, before_run, [plan.inputs.canary_ids[place] for place in places]
     )
     both = {place: then[plan.inputs.canary_ids[place]][0] for place in places if plan.inputs.canary_ids[place] in then}
     now = {place: one for place in both if (one := ranking_ids[place]) is not None}
     earlier: Mapping[int, int] = {}
     if newest > before_run:
-        held = run_rows.rankings_at(
+        held = state_rows.rankings_at(
             connection, plan.run.check_id, newest, [plan.inputs.canary_ids[place] for place in now]
         )
         earlier = {place: held[one][0] for place in now if (one := plan.inputs.canary_ids[place]) in held}

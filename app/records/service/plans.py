@@ -35,11 +35,11 @@ from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.service.suites import UnusableDefinitionError, freeze_suite, load_corrected, load_inputs
 from app.catalog.store import Definition
-from app.records.store import open_runs, ranking_rows, rescorings, run_endings, run_rows
+from app.records.store import open_runs, ranking_rows, rescorings, run_rows, state_rows
 from app.records.store.open_runs import ClaimedRun, Failure
 from app.records.store.rescorings import RescoredRun, Rescoring
-from app.records.store.run_endings import OpenState
-from app.records.store.run_rows import RunRow, StateRow
+from app.records.store.run_rows import RunRow
+from app.records.store.state_rows import OpenState, StateRow
 from app.records.views import probe_summary
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Lane, ProbeContext, Scorer, ScorerKind, judged_relevance
@@ -164,7 +164,7 @@ class Planner:
             with self.store.read() as connection:  # one snapshot: whatever is edited meanwhile is edited after it
                 versions = claimed.versions or _versions_in_force(connection, claimed)
                 inputs = self._load_inputs(connection, versions)
-                layouts, held = find_layouts(connection, inputs), run_endings.open_states(connection, claimed.check_id)
+                layouts, held = find_layouts(connection, inputs), state_rows.open_states(connection, claimed.check_id)
         except _UnfrozenSuiteError as error:
             freeze_suite(self.store, error.suite_id, now)
             return self.plan(claimed, now)
@@ -336,7 +336,7 @@ def states_of(
     In a re-scoring `first_run` is still the first run with this ranking. Where the run could not measure relevance the
     state has none, even if an earlier run of the same state measured it.
     """
-    states = run_rows.states_at(connection, row.check_id, row.id)
+    states = state_rows.states_at(connection, row.check_id, row.id)
     for position in run_rows.unscored_at(connection, row.id):
         canary_id = inputs.canary_ids[position] if position < len(inputs.canary_ids) else None
         if canary_id in states:

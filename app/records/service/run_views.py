@@ -38,9 +38,10 @@ from app.records.domain import (
 )
 from app.records.service import plans
 from app.records.service.plans import asked_in, stored_aggregates, stored_probes
-from app.records.store import open_runs, ranking_rows, rescorings, run_rows
+from app.records.store import open_runs, ranking_rows, rescorings, run_rows, state_rows
 from app.records.store.open_runs import Failure
-from app.records.store.run_rows import RunRow, StateRow
+from app.records.store.run_rows import RunRow
+from app.records.store.state_rows import StateRow
 from app.records.views import WORST, result_shape, run_body, run_shape, worst_first
 from app.scoring.evaluation import RELEVANCE, Yardstick, pack_reasons, unpack_reasons
 from app.scoring.rankings import Match, rbo
@@ -344,7 +345,7 @@ def _state_reader(connection: Connection, check: Definition) -> Callable[[Member
     unknown = CanaryState(check=check.slug, verdict=str(Verdict.UNKNOWN))
     if run is None or run.suite_version_id is None or not run.aggregates:  # no request was sent
         return lambda _: unknown
-    reasons_by_canary = run_rows.all_reasons_at(connection, check.id, run.id)
+    reasons_by_canary = state_rows.all_reasons_at(connection, check.id, run.id)
     _, failures = run_rows.probes_of(connection, run.id)
     unscored = set(run_rows.unscored_at(connection, run.id))
     recorded = load_suite(connection, run.suite_version_id)
@@ -521,7 +522,7 @@ def _load_results(
         states = plans.states_of(connection, row, inputs, rescored)
         reasons_by_canary = {canary_id: state.reasons for canary_id, state in states.items()}
     elif with_verdicts:
-        reasons_by_canary = run_rows.all_reasons_at(connection, row.check_id, row.id, only_degraded=only_degraded)
+        reasons_by_canary = state_rows.all_reasons_at(connection, row.check_id, row.id, only_degraded=only_degraded)
     return _LoadedRun(
         row=row,
         inputs=inputs,
@@ -539,7 +540,7 @@ def _states(connection: Connection, judged: _LoadedRun, positions: Sequence[int]
     if judged.states is not None:
         return [judged.states.get(member.canary_id) for member in members]
     row = judged.row
-    states = run_rows.states_of(connection, row.check_id, row.id, [member.canary_id for member in members])
+    states = state_rows.states_of(connection, row.check_id, row.id, [member.canary_id for member in members])
     found = [states.get(member.canary_id) for member in members]
     return [
         plans.without_relevance(state) if state is not None and position in judged.unscored else state
@@ -669,7 +670,7 @@ def likeness(
     baseline = detectors.find_baseline(connection, detection.baseline_id)
     if baseline is None:
         return {}
-    rankings_before = run_rows.rankings_at(
+    rankings_before = state_rows.rankings_at(
         connection, row.check_id, baseline.last_run, [state.canary_id for state in states]
     )
     there = [(state, *rankings_before[state.canary_id]) for state in states if state.canary_id in rankings_before]

@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -18,9 +17,8 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Table
 
-from app.base.db.engine import blocks, hold_content, insert_new, upsert, upsert_many
+from app.base.db.engine import blocks, insert_new, upsert, upsert_many
 from app.base.db.rows import numbers
-from app.catalog.tables import canaries
 from app.records.domain import RunDetails
 from app.records.store.encodings import (
     pack_latencies,
@@ -33,32 +31,11 @@ from app.records.store.encodings import (
 from app.records.tables import (
     latest,
     marks,
-    rankings,
     rollups,
     run_probes,
     runs,
-    scores,
     states,
-    vectors,
 )
-
-_READ_AT_ONCE = 500
-"""States: fewer calls than one by one, and few are in memory twice."""
-
-
-class OpenState(msgspec.Struct, frozen=True, gc=False):
-    """What holds now for a canary of a check; a struct, because a run makes one for each canary."""
-
-    id: int
-    canary_version_id: int
-    ranking_id: int
-    ranking_hash: bytes
-    content_hash: bytes | None
-    first_run: int
-    layout_id: int
-    reasons: int
-    top_score: float | None
-    vector: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,84 +48,6 @@ class NewState:
     layout_id: int
     reasons: int
     top_score: float | None
-
-
-def open_states(connection: Connection, check_id: int) -> dict[int, OpenState]:
-    """Read what holds now, by canary id."""
-    parts = connection.execute(_OPEN_STATES, {"check": check_id}).partitions(_READ_AT_ONCE)
-    distinct: dict[bytes, bytes] = {}  # most canaries score as others do, and a vector is half of what is read
-    held_by_canary: dict[int, OpenState] = {}
-    for canary_id, *held in chain.from_iterable(parts):
-        held[-1] = distinct.setdefault(held[-1], held[-1])
-        held_by_canary[canary_id] = OpenState(*held)
-    return held_by_canary
-
-
-_OPEN_STATES = (
-    sa.select(
-        states.c.canary_id,
-        states.c.id,
-        states.c.canary_version_id,
-        states.c.ranking_id,
-        rankings.c.hash,
-        rankings.c.content_hash,
-        states.c.first_run,
-        states.c.layout_id,
-        states.c.reasons,
-        states.c.top_score,
-        vectors.c.body,
-    )
-    .join(rankings, rankings.c.id == states.c.ranking_id)
-    .join(
-        scores,
-        sa.and_(
-            scores.c.ranking_id == states.c.ranking_id,
-            scores.c.canary_version_id == states.c.canary_version_id,
-            scores.c.layout_id == states.c.layout_id,
-        ),
-    )
-    .join(vectors, vectors.c.id == scores.c.vector_id)
-    .where(states.c.check_id == sa.bindparam("check"), states.c.last_run.is_(None))
-)
-
-
-def rankings_lately(connection: Connection, check_id: int, canary_ids: Sequence[int]) -> dict[int, list[int]]:
-    """Read the rankings that canaries had before the one they have, the newest two, by canary id; they are held."""
-    hold_content(connection)  # the states that keep them may be just old enough for retention
-    found: dict[int, list[int]] = {}
-    for block in blocks(canary_ids):
-        for canary_id, *ranking_ids in connection.execute(_LATELY, {"check": check_id, "canaries": block}):
-            found[canary_id] = [one for one in ranking_ids if one is not None]
-    return found
-
-
-def whole_rankings(
-    connection: Connection, check_id: int, canary_ids: Sequence[int], *, without: int
-) -> dict[int, tuple[int, int]]:
-    """Read the newest ranking and version of canaries in a state without these reasons, as bits; by canary id."""
-    found: dict[int, tuple[int, int]] = {}
-    mine = sa.and_(
-        states.c.check_id == check_id, states.c.canary_id == canaries.c.id, states.c.reasons.bitwise_and(without) == 0
-    )
-    newest = sa.select(states.c.id).where(mine).order_by(states.c.first_run.desc()).limit(1)
-    columns = (states.c.canary_id, states.c.ranking_id, states.c.canary_version_id)
-    for block in blocks(canary_ids):
-        newest_ids = sa.select(newest.correlate(canaries).scalar_subquery()).where(canaries.c.id.in_(block))
-        for canary_id, ranking_id, version_id in connection.execute(
-            sa.select(*columns).where(states.c.id.in_(newest_ids))
-        ):
-            found[canary_id] = ranking_id, version_id
-    return found
-
-
-_MINE = sa.select(states.c.ranking_id).where(
-    states.c.check_id == sa.bindparam("check"), states.c.canary_id == canaries.c.id
-)
-_LATELY = sa.select(
-    canaries.c.id,
-    *(_MINE.order_by(states.c.first_run.desc()).limit(1).offset(back).scalar_subquery() for back in (1, 2)),
-).where(canaries.c.id.in_(sa.bindparam("canaries", expanding=True)))
-"""Along ix_states_timeline, however many states a canary has had."""
 
 
 def change_states(

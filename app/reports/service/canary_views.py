@@ -21,11 +21,10 @@ from app.catalog.service.suites import load_yardstick
 from app.catalog.store import CanaryRow, Definition
 from app.records.domain import CanaryState, HitView, JudgmentView
 from app.records.service import plans
-from app.records.store import ranking_rows, run_rows
+from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store.open_runs import Failure
-from app.records.store.run_rows import StateRow
 from app.records.store.series import ProbedRun, newest_probes
-from app.records.store.state_rows import degraded_since
+from app.records.store.state_rows import StateRow, degraded_since
 from app.records.views import judgment_shape, ranking_shape
 from app.reports.service import charts
 from app.retrievers.domain.retrievers import Scorer, measures_relevance
@@ -141,7 +140,7 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         canary = _canary_of(row.body)
         probed = newest_probes(connection, check.id, limit=_RUNS)
         places = _places(connection, probed, key)
-        timeline = run_rows.timeline(connection, check.id, row.id, limit=STATES)
+        timeline = state_rows.timeline(connection, check.id, row.id, limit=STATES)
         bodies = catalog.bodies_of(connection, [state.canary_version_id for state in timeline])
         same = [state for state in timeline if bodies[state.canary_version_id]["query"] == canary.query]
         now = same[0] if same and same[0] is timeline[0] else None

@@ -26,7 +26,7 @@ from app.records.domain import (
 )
 from app.records.service import run_views
 from app.records.service.plans import find_rescoring
-from app.records.store import ranking_rows, run_rows
+from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store import series as series_rows
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import mean_name, parse_measure
@@ -211,7 +211,7 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> Ca
         canary_id = catalog.find_canary_id(connection, suite.id, key) if suite else None
         if canary_id is None:
             raise NotFoundError(f"check '{slug}' has no canary '{key}'")
-        states = run_rows.timeline(connection, check.id, canary_id, limit=limit)
+        states = state_rows.timeline(connection, check.id, canary_id, limit=limit)
         ends = [state.last_run for state in states if state.last_run is not None]
         times = run_rows.run_times(connection, [*(state.first_run for state in states), *ends])
         rankings = ranking_rows.load_rankings(connection, [state.ranking_id for state in states])

@@ -32,7 +32,7 @@ from app.catalog.service.references import find_check
 from app.catalog.store import require
 from app.records.domain import ResultView
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
-from app.records.store import open_runs, ranking_rows, run_endings
+from app.records.store import open_runs, ranking_rows, state_rows
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
 from app.retrievers.domain.retrievers import Embed, Lane, Probe, present_fields
@@ -298,7 +298,7 @@ def _equal_and_similar(
     if unnamed:
         ranking_rows.save_content_hashes(connection, unnamed)
     if 0 < len(others) <= _FLAPPING * len(settled):
-        lately = run_endings.rankings_lately(connection, plan.run.check_id, list(others.values()))
+        lately = state_rows.rankings_lately(connection, plan.run.check_id, list(others.values()))
         similar |= {position: lately.get(canary_id, ()) for position, canary_id in others.items()}
     return equal, similar
 

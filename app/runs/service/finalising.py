@@ -35,10 +35,11 @@ from app.diagnosis.service.reanchoring import outdate_returned
 from app.diagnosis.service.run_causes import find_cause
 from app.records.domain import RunCounts
 from app.records.service.plans import Plan, embedder_finding
-from app.records.store import open_runs, ranking_rows, run_endings
+from app.records.store import open_runs, ranking_rows, run_endings, state_rows
 from app.records.store.encodings import pack_figures
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
-from app.records.store.run_endings import NewState, OpenState
+from app.records.store.run_endings import NewState
+from app.records.store.state_rows import OpenState
 from app.records.views import probe_summary, run_body
 from app.retrievers.domain.probes import ENDED_FIRST, latency_summary
 from app.retrievers.domain.retrievers import missing_fields
@@ -537,7 +538,7 @@ def _references(store: Store, plan: Plan, places: Sequence[int]) -> dict[int, in
             references[place] = held.ranking_id
     if missing:
         with store.read() as connection:
-            whole = run_endings.whole_rankings(connection, plan.run.check_id, list(missing), without=MISSING)
+            whole = state_rows.whole_rankings(connection, plan.run.check_id, list(missing), without=MISSING)
         references |= {
             missing[canary_id]: ranking_id
             for canary_id, (ranking_id, version_id) in whole.items()
