@@ -432,3 +432,29 @@ def heads(connection: Connection, ranking_ids: Sequence[int], depth: int) -> dic
 def _first_score(body: RankingBody) -> float | None:
     score = body.scores[0] if body.scores else None
     return score / 10**body.decimals if isinstance(score, int) else score
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceRow:
+    """What the detector of a check made of one run, without its words."""
+
+    at: int
+    run_id: int
+    evidence: float | None
+    lost: int
+    worse: int
+    open: bool
+
+
+def evidence_rows(connection: Connection, check_id: int, start: int, end: int, *, limit: int) -> list[EvidenceRow]:
+    """Read what the detector made of the newest runs that ended in a period, at most `limit`, oldest first."""
+    ended = sa.and_(runs.c.check_id == check_id, runs.c.finished_at.between(start, end))
+    columns = [detections.c[name] for name in ("run_id", "evidence", "lost", "worse", "open")]
+    statement = (
+        sa.select(runs.c.finished_at.label("at"), *columns)
+        .select_from(runs)
+        .join(detections, detections.c.run_id == runs.c.id)
+        .where(ended)
+    )
+    rows = connection.execute(statement.order_by(runs.c.finished_at.desc()).limit(limit)).all()
+    return [row_value(EvidenceRow, row) for row in reversed(rows)]

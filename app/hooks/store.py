@@ -599,3 +599,34 @@ def delivered_at(connection: Connection, delivery_id: int) -> int | None:
     accepted = sa.and_(attempts.c.delivery_id == delivery_id, attempts.c.error.is_(None))
     at: int | None = connection.execute(sa.select(sa.func.min(attempts.c.at)).where(accepted)).scalar_one()
     return at
+
+
+def dead_letters(connection: Connection, since: int) -> Mapping[str, int]:
+    """Return the number of dead letters written since then, by hook."""
+    statement = (
+        sa.select(definitions.c.slug, sa.func.count())
+        .join(deliveries, deliveries.c.hook_id == definitions.c.id)
+        .where(deliveries.c.state == sql_literal("dead"), deliveries.c.created_at >= since)
+        .group_by(definitions.c.slug)
+    )
+    return {row.slug: row[1] for row in connection.execute(statement)}
+
+
+RETRYING_AFTER = 3
+"""Number of attempts from which a delivery counts as retrying."""
+
+
+def retrying_deliveries(connection: Connection) -> dict[int, int]:
+    """Return the number of pending deliveries with `RETRYING_AFTER` attempts or more but for test messages, by hook."""
+    pending = deliveries.c.state == sql_literal("pending")
+    return _count(connection, pending, deliveries.c.attempts >= RETRYING_AFTER, deliveries.c.type != TEST)
+
+
+def dead_deliveries(connection: Connection) -> dict[int, int]:
+    """Return the number of dead letters by hook."""
+    return _count(connection, deliveries.c.state == sql_literal("dead"))
+
+
+def _count(connection: Connection, *conditions: sa.ColumnElement[bool]) -> dict[int, int]:
+    statement = sa.select(deliveries.c.hook_id, sa.func.count()).where(*conditions).group_by(deliveries.c.hook_id)
+    return dict(connection.execute(statement).all())

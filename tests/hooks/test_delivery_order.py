@@ -15,7 +15,6 @@ from app.hooks import store as outbox
 from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import deliveries
 from app.hooks.service import hooks as hook_views
-from app.records.store import series
 from tests.support.fakes import DELIVERED, ActingSend
 from tests.support.world import COVERAGE, HOOK, World, canary, page, statements
 
@@ -102,7 +101,7 @@ def test_a_test_message_is_no_backlog(store: Store) -> None:
         world.clock.advance(60)
     with world.store.read() as connection:
         assert outbox.count_pending(connection) == (0, None)
-        assert series.retrying_deliveries(connection) == {}
+        assert outbox.retrying_deliveries(connection) == {}
 
 
 # --- replay --------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from app.alerts import store as alerts
 from app.base.db.engine import Store
+from app.detection import store
 from app.diagnosis.store import diagnoses_at
 from app.hooks import store as outbox
 from app.hooks.domain import OUT_OF_REACH
@@ -46,26 +47,26 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     ),
     "dead_deliveries": lambda connection: outbox.list_deliveries(connection, state="dead", limit=2),
     "deliveries_of_hook": lambda connection: outbox.list_deliveries(connection, hook_id=1, limit=2),
-    "waiting_runs": lambda connection: series.waiting_runs(connection, 1),
-    "retrying_deliveries": series.retrying_deliveries,
-    "dead_letters": series.dead_deliveries,
-    "newest_of_all": series.newest_runs,
+    "waiting_runs": lambda connection: open_runs.waiting_runs(connection, 1),
+    "retrying_deliveries": outbox.retrying_deliveries,
+    "dead_letters": outbox.dead_deliveries,
+    "newest_of_all": run_rows.newest_runs,
     "degraded_at": lambda connection: state_rows.degraded_at(connection, {1: [1, 2], 2: [3]}),
     "previous_known_runs": lambda connection: run_rows.previous_known_runs(connection, [1, 2]),
     "diagnoses_at": lambda connection: diagnoses_at(connection, {1: {1: _DEGRADED, 2: _DEGRADED}, 2: {3: _DEGRADED}}),
     "healthy_until": lambda connection: state_rows.healthy_until(connection, {1: [1, 2], 2: [3]}),
-    "under_way": lambda connection: series.under_way(connection, 1),
-    "recent_runs": lambda connection: series.recent_runs(connection, [1, 2], "coverage", limit=3),
-    "dead_lately": lambda connection: series.dead_letters(connection, 1),
+    "under_way": lambda connection: open_runs.under_way(connection, 1),
+    "recent_runs": lambda connection: run_rows.recent_runs(connection, [1, 2], "coverage", limit=3),
+    "dead_lately": lambda connection: outbox.dead_letters(connection, 1),
     "news_of_runs": runs_store.newest_runs,
     "news_of_alerts": runs_store.open_alerts,
     "followed_run": lambda connection: runs_store.followed_run(connection, 1),
     "new_shards": lambda connection: runs_store.new_shards(connection, 1, {2}),
     "alerts_of_check": lambda connection: series.list_alerts(connection, 1, 1, 2, limit=2),
-    "evidence": lambda connection: series.evidence_rows(connection, 1, 1, 2, limit=2),
+    "evidence": lambda connection: store.evidence_rows(connection, 1, 1, 2, limit=2),
     "spans_with_runs": lambda connection: series.spans_with_runs(connection, 1, [(1, 2), (3, 4)]),
     "kept_since": lambda connection: series.kept_since(connection, series.Source(check_id=1)),
-    "newest_probes": lambda connection: series.newest_probes(connection, 1, limit=60),
+    "newest_probes": lambda connection: run_rows.newest_probes(connection, 1, limit=60),
     "series_of_runs": lambda connection: series.series_of_runs(connection, series.Source(check_id=1), "coverage", 1, 2),
     "values_learned": lambda connection: series.values_learned(
         connection, series.Source(check_id=1), "coverage", since=1, until=2, limit=3

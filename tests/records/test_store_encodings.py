@@ -29,7 +29,7 @@ from app.records.store.encodings import (
     unpack_words,
     with_vector,
 )
-from app.records.store.run_endings import HOUR, fill_rollups, unpack_bucket
+from app.records.store.series import HOUR, fill_rollups, unpack_bucket
 from app.records.tables import rollups, run_probes, runs
 from app.records.views import probe_summary
 from app.reports.service import charts
@@ -237,7 +237,7 @@ def _shown(world: World) -> dict[str, Any]:
     with world.store.read() as connection:
         check = find_check(connection, CHECK)
         ids = list(connection.execute(sa.select(runs.c.id).order_by(runs.c.id)).scalars())
-        recent = series.recent_runs(connection, [check.id], "coverage", limit=9)
+        recent = run_rows.recent_runs(connection, [check.id], "coverage", limit=9)
         said = detectors.all_detections(connection, check.id)
         hours = {name: _hours(connection, check.id, name) for name in ("coverage", "procedural/coverage")}
     return {

@@ -46,9 +46,8 @@ from app.detection.store import DetectionRow
 from app.diagnosis.domain.run_causes import Fleet, Member, RunCause, fleet
 from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, diagnoses_at, marks_before, newest_diagnosis
 from app.records.service.plans import without_relevance
-from app.records.store import ranking_rows, run_rows, series, state_rows
-from app.records.store.run_rows import RunRow
-from app.records.store.series import Unmeasured
+from app.records.store import ranking_rows, run_rows, state_rows
+from app.records.store.run_rows import RunRow, Unmeasured
 from app.records.store.state_rows import DegradedRow, StateRow
 from app.retrievers.domain.probes import url_address
 from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, TIMED, unpack_reasons
@@ -330,7 +329,7 @@ def _read_changes(
     measured = {run.id: run for run in runs.values() if run.suite_version_id is not None and run.aggregates}
     suites = load_suites(connection, [run.suite_version_id or 0 for run in measured.values()])
     members = {run.id: suites[run.suite_version_id or 0].members for run in measured.values()}
-    missing = series.unmeasured(connection, measured)
+    missing = run_rows.unmeasured(connection, measured)
     degraded_canaries = {
         run.id: [members[run.id][place].canary_id for place in run.degraded_places] for run in measured.values()
     }

@@ -61,7 +61,7 @@ from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument, join_secrets
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.suites import load_inputs
-from app.records.store import ranking_rows, run_endings, run_rows, state_rows
+from app.records.store import ranking_rows, run_endings, run_rows, series, state_rows
 from app.records.store.run_rows import RunRow
 from app.retrievers.domain.retrievers import AnswerSource
 from app.scoring.run_outcomes import RunInputs
@@ -261,7 +261,7 @@ def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, n
         if measured and run.layout_id is not None:
             run_endings.fill_aggregates(connection, run.id, names, measured)
             vector = np.array([measured.get(name, np.nan) for name in names])
-            run_endings.fill_rollups(connection, run.check_id, run.layout_id, run.finished_at or to_us(now), vector)
+            series.fill_rollups(connection, run.check_id, run.layout_id, run.finished_at or to_us(now), vector)
         transitions.after_answers(connection, run.check_id, run.id, now=now)
 
 

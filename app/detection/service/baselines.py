@@ -48,10 +48,17 @@ from app.detection.domain.views import (
     WarmUpView,
 )
 from app.detection.service.detectors import Detector, EndingRun
-from app.detection.store import AlertedRule, ChoiceRow, DetectionRow, DetectorRow, RefusalRow
-from app.records.store import run_rows, series
+from app.detection.store import (
+    AlertedRule,
+    ChoiceRow,
+    DetectionRow,
+    DetectorRow,
+    EvidenceRow,
+    RefusalRow,
+    evidence_rows,
+)
+from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
-from app.records.store.series import EvidenceRow
 from app.records.store.state_rows import SpanQuery, read_state_spans
 from app.scoring.drops import Column, drop_as_json, p_values
 from app.scoring.measures import MEASURES_VERSION
@@ -479,7 +486,7 @@ def evidence(
     """Read the evidence of a period in at most `points` points, each the run of its stretch with most of it."""
     with store.read() as connection:
         check = find_check(connection, slug)
-        rows = series.evidence_rows(connection, check.id, start, end, limit=most_runs)
+        rows = evidence_rows(connection, check.id, start, end, limit=most_runs)
     cut = len(rows) == most_runs
     return {
         "check": slug,

@@ -28,8 +28,8 @@ from app.diagnosis.domain.quality import (
 from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, vocabulary
 from app.records.service import plans
 from app.records.store import ranking_rows, run_rows, series, state_rows
-from app.records.store.run_endings import DAY
 from app.records.store.run_rows import RunRow
+from app.records.store.series import DAY
 from app.records.store.state_rows import StateRow
 from app.scoring.evaluation import Yardstick
 from app.scoring.rankings import Match

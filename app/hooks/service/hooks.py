@@ -21,7 +21,6 @@ from app.hooks.documents import PAGERDUTY_URL
 from app.hooks.domain import DeliveryView, HookKind, HookReplay, mail_port_hint
 from app.hooks.service.deliveries import RESOLVED, enabled_hook, unreachable_reason
 from app.hooks.store import DeliveryCounts, DeliveryRow
-from app.records.store import series
 
 KIND = "hook"
 TEST: Final = outbox.TEST
@@ -82,7 +81,7 @@ def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime, *
             users[slug].append(check.slug)
     counted = outbox.count_by_hook(connection, since=to_us(now - LATELY))
     counts = {hook.id: counted.get(hook.id, DeliveryCounts()) for hook in hooks}
-    retrying = series.retrying_deliveries(connection)
+    retrying = outbox.retrying_deliveries(connection)
     newest = alert_views.deliveries_by_id(connection, [one.newest for one in counts.values() if one.newest is not None])
     return [
         HookLine(

@@ -22,7 +22,7 @@ from app.detection.tables import baselines, detections, detectors
 from app.diagnosis.tables import run_causes
 from app.hooks.tables import attempts, deliveries
 from app.records.store.ranking_rows import RankingBody
-from app.records.store.run_endings import HOUR
+from app.records.store.series import HOUR
 from app.records.tables import (
     chunks,
     idempotency_keys,

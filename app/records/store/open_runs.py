@@ -209,6 +209,33 @@ def waiting_checks(connection: Connection, now: int) -> set[int]:
 _WAITING = sa.union(*(sa.select(runs.c.check_id).where(one) for one in _startable(NOW)))
 
 
+def waiting_runs(connection: Connection, now: int) -> tuple[int, int | None]:
+    """Return the number of due runs that could start, and since when the oldest is due.
+
+    A run whose check is at another one waits for that, not for a worker: it does not count. Nor does the time before a
+    run was queued: its scheduled instant may be older than the check.
+    """
+    ahead = runs.c.not_before > now  # queued by a clock that was ahead
+    since = sa.case((sa.or_(ahead, runs.c.not_before < runs.c.created_at), runs.c.created_at), else_=runs.c.not_before)
+    statement = sa.select(sa.func.count(), sa.func.min(since)).where(startable(now))
+    waiting, oldest = connection.execute(statement).one()
+    return waiting, oldest
+
+
+def under_way(connection: Connection, now: int) -> dict[int, str]:
+    """Return the checks with an active run, by check id: `running`, else `queued`.
+
+    A run by schedule is queued before its spread start; until then it is only the next run.
+    """
+    active = runs.c.status.in_([sql_literal("queued"), sql_literal("running")])  # the order of ix_runs_active
+    begun = sa.or_(runs.c.status == sql_literal("running"), *due(now))
+    statement = sa.select(runs.c.check_id, runs.c.status).where(active, begun)
+    found: dict[int, str] = {}
+    for check_id, status in connection.execute(statement):
+        found[check_id] = min(status, found.get(check_id, status), key=("running", "queued").index)
+    return found
+
+
 def begin_run(connection: Connection, run_id: int, *, owner: str, now: int) -> ClaimedRun | None:
     """Begin a run or carry it on as `owner`; None where it has ended, or another run of its check is under way."""
     before = find_active(connection, run_id)
@@ -244,6 +271,8 @@ _ACTIVE = (
     .where(runs.c.id == sa.bindparam("run"), runs.c.status.in_([sql_literal("queued"), sql_literal("running")]))
     .with_for_update(of=runs)
 )
+
+
 _BEGIN = (
     sa.update(runs)
     .where(runs.c.id == sa.bindparam("run"))

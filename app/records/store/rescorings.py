@@ -20,7 +20,7 @@ from app.catalog.tables import definitions, suite_versions
 from app.records.store.encodings import number_at, stored_summary, unpack_latencies, unpacked_positions, vector_columns
 from app.records.store.open_runs import Failure
 from app.records.store.ranking_rows import layout_names
-from app.records.store.run_endings import fold
+from app.records.store.series import fold
 from app.records.store.state_rows import held_at
 from app.records.tables import rankings, rescored_rollups, rescored_runs, rescorings, run_probes, runs, states
 from app.retrievers.domain.probes import StoredFinding

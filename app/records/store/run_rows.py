@@ -1,7 +1,7 @@
-"""States, rankings and runs read back, with how probes ended, what rankings scored, and the past of baselines.
+"""Runs read back: one, those of a check, the newest of every check; how their probes ended, what they amount to.
 
-Nothing here scans raw history: runs carry their aggregates, states say how long they held. Numbers over time are read
-by `series`; `run_endings` writes what is read here.
+A run carries its aggregates, so nothing here scans what canaries did: that is in `state_rows`, and numbers over time in
+`series`. Until a run ends it is in `open_runs`; `run_endings` writes what is read here.
 """
 
 import json
@@ -16,24 +16,14 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from app.base.db.engine import blocks, sql_literal
+from app.base.db.engine import blocks, row_value, sql_literal
 from app.base.values import ProbeSummary
 from app.catalog.tables import definitions, suite_versions
 from app.records.domain import RunDetails
-from app.records.store.encodings import (
-    stored_summary,
-    unpack_latencies,
-    unpack_vector,
-    unpacked_positions,
-)
+from app.records.store.encodings import number_at, stored_summary, unpack_latencies, unpack_vector, unpacked_positions
 from app.records.store.open_runs import Failure
-from app.records.tables import (
-    latest,
-    layouts,
-    rescored_runs,
-    run_probes,
-    runs,
-)
+from app.records.store.ranking_rows import layout_names
+from app.records.tables import latest, layouts, rescored_runs, run_probes, runs
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.store import embedder_findings, run_embedders
 from app.scoring.run_outcomes import RunVersions
@@ -243,8 +233,7 @@ def probes_of_runs(
 
 
 def _probes(row: Any) -> tuple[NDArray[np.float16], dict[int, Failure]]:
-    failures = msgspec.msgpack.decode(row.failures, type=dict[int, Failure]) if row.failures else {}
-    return unpack_latencies(row.latencies, row.paces), failures
+    return unpack_latencies(row.latencies, row.paces), _failures(row.failures)
 
 
 def unmeasured_at(connection: Connection, run_ids: Sequence[int]) -> dict[int, tuple[Collection[int], Collection[int]]]:
@@ -309,3 +298,135 @@ def previous_known_runs(connection: Connection, run_ids: Collection[int]) -> dic
     newest = sa.select(sa.func.max(earlier.c.id)).where(mine).scalar_subquery()
     rows = connection.execute(sa.select(runs.c.id, newest.label("before")).where(runs.c.id.in_(sorted(run_ids))))
     return {row.id: row.before for row in rows if row.before is not None}
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Scores of the canaries of one category or tag in a run; None = nothing was measured."""
+
+    canaries: int
+    measured: int
+    coverage: float | None = None
+
+
+class Slices(msgspec.Struct, frozen=True):
+    """The parts of a run's body that summaries use."""
+
+    categories: dict[str, Part] = {}
+    tags: dict[str, Part] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newest:
+    """The newest ended run of a check with its parts."""
+
+    run: RunRow
+    slices: Slices
+
+
+def newest_runs(connection: Connection) -> dict[int, Newest]:
+    """Return the newest ended run of every check that has one, by check id."""
+    bodies = {row.check_id: row for row in connection.execute(sa.select(latest))}
+    rows = newest_ended_of_all(connection)
+    return {
+        run.check_id: Newest(run=run, slices=msgspec.json.decode(bodies[run.check_id].body, type=Slices))
+        for run in rows
+        if run.check_id in bodies
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentRun:
+    """An ended run of a check's recent ones."""
+
+    id: int
+    verdict: str
+    """The status where there is no verdict: the run could not start."""
+    value: float | None
+    """One aggregate of the run; None = not measured."""
+
+
+def recent_runs(
+    connection: Connection, check_ids: Sequence[int], name: str, *, limit: int
+) -> dict[int, list[RecentRun]]:
+    """Return the newest `limit` ended runs of these checks with one aggregate, oldest first, by check id."""
+    found: dict[int, list[RecentRun]] = {check_id: [] for check_id in check_ids}
+    places: dict[int | None, int | None] = {None: None}  # a run that could not start has no layout
+    for block in blocks(check_ids, _TOGETHER):
+        for row in connection.execute(_newest_of(len(block), limit), {f"c{n}": one for n, one in enumerate(block)}):
+            if row.layout_id not in places:
+                places[row.layout_id] = _place(connection, row.layout_id, name)
+            value = number_at(places[row.layout_id], row.aggregates, row.figures)
+            found[row.check_id].append(RecentRun(id=row.id, verdict=row.verdict or row.status, value=value))
+    return {check_id: newest[::-1] for check_id, newest in found.items()}
+
+
+_TOGETHER = 50
+"""Most selects in one statement; SQLite allows 500."""
+
+
+@lru_cache(maxsize=2 * _TOGETHER)
+def _newest_of(count: int, limit: int) -> sa.CompoundSelect[Any]:
+    # One round trip, each part along ix_runs_check_id; kept, for making it takes longer than running it.
+    parts = []
+    for number in range(count):
+        mine = sa.and_(runs.c.check_id == sa.bindparam(f"c{number}"), runs.c.status.in_(ENDED))
+        names = ("check_id", "id", "verdict", "status", "layout_id", "aggregates", "figures")
+        newest = sa.select(*[runs.c[name] for name in names]).where(mine).order_by(runs.c.id.desc()).limit(limit)
+        parts.append(sa.select(newest.subquery()))
+    return sa.union_all(*parts)
+
+
+def _place(connection: Connection, layout: int, name: str) -> int | None:
+    names = layout_names(connection, layout)
+    return names.index(name) if name in names else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbedRun:
+    """An ended run with its failed probes."""
+
+    id: int
+    finished_at: int
+    suite_version_id: int | None
+    failures: Mapping[int, Failure] | None
+    """By position; None = it ended without sending probes."""
+
+
+def newest_probes(connection: Connection, check_id: int, *, limit: int) -> list[ProbedRun]:
+    """Return the newest ended runs of a check with their failed probes, oldest first."""
+    statement = (
+        sa.select(runs.c.id, runs.c.finished_at, runs.c.suite_version_id, run_probes.c.run_id, run_probes.c.failures)
+        .outerjoin(run_probes, run_probes.c.run_id == runs.c.id)
+        .where(runs.c.check_id == check_id, runs.c.status.in_(ENDED))
+        .order_by(runs.c.id.desc())
+        .limit(limit)
+    )
+    return [
+        row_value(ProbedRun, row, failures=None if row.run_id is None else _failures(row.failures))
+        for row in reversed(connection.execute(statement).all())
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmeasured:
+    """Missing measurements of a run, by position of the canary."""
+
+    failures: Mapping[int, Failure]
+    unscored: frozenset[int]
+    """Positions without a measured relevance; their states have that of an earlier run."""
+
+
+def unmeasured(connection: Connection, run_ids: Collection[int]) -> dict[int, Unmeasured]:
+    """Return the missing measurements of a few hundred runs at most."""
+    statement = sa.select(run_probes.c.run_id, run_probes.c.failures, run_probes.c.unscored)
+    rows = {row.run_id: row for row in connection.execute(statement.where(run_probes.c.run_id.in_(sorted(run_ids))))}
+    nothing = Unmeasured(failures={}, unscored=frozenset())
+    found = {
+        run_id: Unmeasured(failures=_failures(row.failures), unscored=frozenset(unpacked_positions(row.unscored)))
+        for run_id, row in rows.items()
+    }
+    return {run_id: found.get(run_id, nothing) for run_id in run_ids}
+
+
+def _failures(packed: bytes | None) -> dict[int, Failure]:
+    return msgspec.msgpack.decode(packed, type=dict[int, Failure]) if packed else {}

@@ -1,34 +1,26 @@
-"""Numbers over time, read back: of single runs, hours or days, as of the day or of a re-scoring.
+"""Numbers over time: of single runs, and folded into hours and days when a run ends; as of the day or of a re-scoring.
 
-Below: the newest runs of checks, runs that wait, deliveries that are dead or retried, top scores, and the newest probes
-of a canary.
+With what charts show beside them: marks of index versions, and alerts. What is read of runs alone is in `run_rows`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
-import msgspec
+import numpy as np
 import sqlalchemy as sa
+from numpy.typing import NDArray
 from sqlalchemy import Connection, Table
 
 from app.alerts.tables import alerts
-from app.base.db.engine import blocks, row_value, sql_literal
+from app.base.db.engine import blocks, upsert_many
 from app.base.views import view_of
-from app.catalog import store as catalog
-from app.catalog.tables import canaries, definitions
 from app.detection.tables import detections
-from app.hooks import store as outbox
-from app.hooks.tables import deliveries
 from app.records.domain import SeriesAlert
-from app.records.store import open_runs, run_rows
-from app.records.store.encodings import number_at, unpacked_positions, vector_columns
-from app.records.store.open_runs import Failure, due
+from app.records.store.encodings import number_at, pack_numbers, unpack_numbers, vector_columns
 from app.records.store.ranking_rows import layout_names
-from app.records.store.run_endings import HOUR, unpack_bucket
-from app.records.store.run_rows import ENDED, RunRow, newest_ended_of_all
-from app.records.tables import latest, marks, rescored_rollups, rescored_runs, rollups, run_probes, runs, states
+from app.records.tables import marks, rescored_rollups, rescored_runs, rollups, runs
 
 _UNKNOWN = "unknown"
 
@@ -194,32 +186,6 @@ def list_alerts(connection: Connection, check_id: int, start: int, end: int, *, 
     return [view_of(SeriesAlert, row, id=str(row.id), rule=row.rule_key) for row in reversed(rows)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvidenceRow:
-    """What the detector of a check made of one run, without its words."""
-
-    at: int
-    run_id: int
-    evidence: float | None
-    lost: int
-    worse: int
-    open: bool
-
-
-def evidence_rows(connection: Connection, check_id: int, start: int, end: int, *, limit: int) -> list[EvidenceRow]:
-    """Read what the detector made of the newest runs that ended in a period, at most `limit`, oldest first."""
-    ended = sa.and_(runs.c.check_id == check_id, runs.c.finished_at.between(start, end))
-    columns = [detections.c[name] for name in ("run_id", "evidence", "lost", "worse", "open")]
-    statement = (
-        sa.select(runs.c.finished_at.label("at"), *columns)
-        .select_from(runs)
-        .join(detections, detections.c.run_id == runs.c.id)
-        .where(ended)
-    )
-    rows = connection.execute(statement.order_by(runs.c.finished_at.desc()).limit(limit)).all()
-    return [EvidenceRow(**row._mapping) for row in reversed(rows)]  # noqa: SLF001 - the public name of it
-
-
 def _positions(connection: Connection, which: sa.Select[int], name: str) -> list[tuple[int, int]]:
     positions: list[tuple[int, int]] = []
     for layout in connection.execute(which).scalars().all():
@@ -235,237 +201,86 @@ def _joined(a: Point, b: Point) -> Point:
     return Point(at=a.at, mean=mean, min=min(a.min, b.min), max=max(a.max, b.max), runs=count)
 
 
-_TOGETHER = 50
-"""Most selects in one statement; SQLite allows 500."""
-_ACTIVE = ("running", "queued")
+HOUR, DAY = 3_600, 86_400
+"""Rows of these seconds are from before they were packed; the others have them below zero."""
 
 
-class Part(msgspec.Struct, frozen=True):
-    """Scores of the canaries of one category or tag in a run; None = nothing was measured."""
-
-    canaries: int
-    measured: int
-    coverage: float | None = None
+def add_to_rollups(connection: Connection, check_id: int, layout: int, at: int, vector: NDArray[np.float64]) -> None:
+    """Fold a run's vector into its hour and its day: sum, count, min and max of each number that was measured."""
+    fold(connection, rollups, {"check_id": check_id, "layout_id": layout}, [(at, vector)])
 
 
-class Slices(msgspec.Struct, frozen=True):
-    """The parts of a run's body that summaries use."""
-
-    categories: dict[str, Part] = {}
-    tags: dict[str, Part] = {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Newest:
-    """The newest ended run of a check with its parts."""
-
-    run: RunRow
-    slices: Slices
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentRun:
-    """An ended run of a check's recent ones."""
-
-    id: int
-    verdict: str
-    """The status where there is no verdict: the run could not start."""
-    value: float | None
-    """One aggregate of the run; None = not measured."""
-
-
-def newest_runs(connection: Connection) -> dict[int, Newest]:
-    """Return the newest ended run of every check that has one, by check id."""
-    bodies = {row.check_id: row for row in connection.execute(sa.select(latest))}
-    rows = newest_ended_of_all(connection)
-    return {
-        run.check_id: Newest(run=run, slices=msgspec.json.decode(bodies[run.check_id].body, type=Slices))
-        for run in rows
-        if run.check_id in bodies
-    }
-
-
-def under_way(connection: Connection, now: int) -> dict[int, str]:
-    """Return the checks with an active run, by check id: `running`, else `queued`.
-
-    A run by schedule is queued before its spread start; until then it is only the next run.
-    """
-    active = runs.c.status.in_([sql_literal("queued"), sql_literal("running")])  # the order of ix_runs_active
-    begun = sa.or_(runs.c.status == sql_literal("running"), *due(now))
-    statement = sa.select(runs.c.check_id, runs.c.status).where(active, begun)
-    found: dict[int, str] = {}
-    for check_id, status in connection.execute(statement):
-        found[check_id] = min(status, found.get(check_id, status), key=_ACTIVE.index)
-    return found
-
-
-def recent_runs(
-    connection: Connection, check_ids: Sequence[int], name: str, *, limit: int
-) -> dict[int, list[RecentRun]]:
-    """Return the newest `limit` ended runs of these checks with one aggregate, oldest first, by check id."""
-    found: dict[int, list[RecentRun]] = {check_id: [] for check_id in check_ids}
-    places: dict[int | None, int | None] = {None: None}  # a run that could not start has no layout
-    for block in blocks(check_ids, _TOGETHER):
-        for row in connection.execute(_newest_of(len(block), limit), {f"c{n}": one for n, one in enumerate(block)}):
-            if row.layout_id not in places:
-                places[row.layout_id] = _place(connection, row.layout_id, name)
-            value = number_at(places[row.layout_id], row.aggregates, row.figures)
-            found[row.check_id].append(RecentRun(id=row.id, verdict=row.verdict or row.status, value=value))
-    return {check_id: newest[::-1] for check_id, newest in found.items()}
-
-
-def dead_letters(connection: Connection, since: int) -> Mapping[str, int]:
-    """Return the number of dead letters written since then, by hook."""
-    statement = (
-        sa.select(definitions.c.slug, sa.func.count())
-        .join(deliveries, deliveries.c.hook_id == definitions.c.id)
-        .where(deliveries.c.state == sql_literal("dead"), deliveries.c.created_at >= since)
-        .group_by(definitions.c.slug)
-    )
-    return {row.slug: row[1] for row in connection.execute(statement)}
-
-
-@lru_cache(maxsize=2 * _TOGETHER)
-def _newest_of(count: int, limit: int) -> sa.CompoundSelect[Any]:
-    # One round trip, each part along ix_runs_check_id; kept, for making it takes longer than running it.
-    parts = []
-    for number in range(count):
-        mine = sa.and_(runs.c.check_id == sa.bindparam(f"c{number}"), runs.c.status.in_(ENDED))
-        columns = (
-            runs.c.check_id,
-            runs.c.id,
-            runs.c.verdict,
-            runs.c.status,
-            runs.c.layout_id,
-            runs.c.aggregates,
-            runs.c.figures,
-        )
-        newest = sa.select(*columns).where(mine).order_by(runs.c.id.desc()).limit(limit).subquery()
-        parts.append(sa.select(newest))
-    return sa.union_all(*parts)
-
-
-def _place(connection: Connection, layout: int, name: str) -> int | None:
-    names = layout_names(connection, layout)
-    return names.index(name) if name in names else None
-
-
-RETRYING_AFTER = 3
-"""Number of attempts from which a delivery counts as retrying."""
-
-
-def waiting_runs(connection: Connection, now: int) -> tuple[int, int | None]:
-    """Return the number of due runs that could start, and since when the oldest is due.
-
-    A run whose check is at another one waits for that, not for a worker: it does not count. Nor does the time before a
-    run was queued: its scheduled instant may be older than the check.
-    """
-    ahead = runs.c.not_before > now  # queued by a clock that was ahead
-    since = sa.case((sa.or_(ahead, runs.c.not_before < runs.c.created_at), runs.c.created_at), else_=runs.c.not_before)
-    statement = sa.select(sa.func.count(), sa.func.min(since)).where(open_runs.startable(now))
-    waiting, oldest = connection.execute(statement).one()
-    return waiting, oldest
-
-
-def retrying_deliveries(connection: Connection) -> dict[int, int]:
-    """Return the number of pending deliveries with `RETRYING_AFTER` attempts or more but for test messages, by hook."""
-    pending = deliveries.c.state == sql_literal("pending")
-    return _count(connection, pending, deliveries.c.attempts >= RETRYING_AFTER, deliveries.c.type != outbox.TEST)
-
-
-def dead_deliveries(connection: Connection) -> dict[int, int]:
-    """Return the number of dead letters by hook."""
-    return _count(connection, deliveries.c.state == sql_literal("dead"))
-
-
-def _count(connection: Connection, *conditions: sa.ColumnElement[bool]) -> dict[int, int]:
-    statement = sa.select(deliveries.c.hook_id, sa.func.count()).where(*conditions).group_by(deliveries.c.hook_id)
-    return dict(connection.execute(statement).all())
-
-
-def top_scores(connection: Connection, run: RunRow, most: int) -> tuple[dict[str, float | None], int]:
-    """Return the relevance of the first `most` canaries of a run's suite by key, and the number of the others.
-
-    Whoever could not be asked is not in it; None = it found nothing, or relevance could not be measured.
-    """
-    if most == 0 or run.suite_version_id is None or not run.aggregates:
-        return {}, 0
-    members = [canary for canary, _ in catalog.frozen_version(connection, run.suite_version_id).members]
-    capped, failed = members[:most], run_rows.probes_of(connection, run.id)[1]
-    found = _states_at(connection, run, capped)
-    unscored = set(run_rows.unscored_at(connection, run.id))
-    scores = {
-        key: None if position in unscored else score
-        for position, canary in enumerate(capped)
-        if canary in found and position not in failed
-        for key, score in [found[canary]]
-    }
-    return scores, len(members) - len(capped)
-
-
-def _states_at(connection: Connection, run: RunRow, members: Sequence[int]) -> dict[int, tuple[str, float | None]]:
-    found: dict[int, tuple[str, float | None]] = {}
-    for block in blocks(members):
-        statement = (
-            sa.select(states.c.canary_id, canaries.c.key, states.c.top_score)
-            .join(canaries, canaries.c.id == states.c.canary_id)
-            .where(
-                states.c.check_id == run.check_id,
-                states.c.canary_id.in_(block),
-                states.c.first_run <= run.id,
-                sa.or_(states.c.last_run.is_(None), states.c.last_run >= run.id),
-            )
-        )
-        found.update((canary, (key, score)) for canary, key, score in connection.execute(statement))
-    return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbedRun:
-    """An ended run with its failed probes."""
-
-    id: int
-    finished_at: int
-    suite_version_id: int | None
-    failures: Mapping[int, Failure] | None
-    """By position; None = it ended without sending probes."""
-
-
-def newest_probes(connection: Connection, check_id: int, *, limit: int) -> list[ProbedRun]:
-    """Return the newest ended runs of a check with their failed probes, oldest first."""
-    statement = (
-        sa.select(runs.c.id, runs.c.finished_at, runs.c.suite_version_id, run_probes.c.run_id, run_probes.c.failures)
-        .outerjoin(run_probes, run_probes.c.run_id == runs.c.id)
-        .where(runs.c.check_id == check_id, runs.c.status.in_(ENDED))
-        .order_by(runs.c.id.desc())
-        .limit(limit)
-    )
-    return [
-        row_value(ProbedRun, row, failures=None if row.run_id is None else _failures(row.failures))
-        for row in reversed(connection.execute(statement).all())
+def fill_rollups(connection: Connection, check_id: int, layout: int, at: int, vector: NDArray[np.float64]) -> None:
+    """Add numbers of a run that came after it ended, NaN for all others, to the hour and day that count it already."""
+    whose = {"check_id": check_id, "layout_id": layout}
+    places = [(seconds, at - at % (seconds * 1_000_000)) for seconds in (HOUR, DAY)]
+    statement, buckets = _rollups_at(rollups, tuple(whose)), [bucket for _, bucket in places]
+    stored: dict[tuple[int, int], Any] = {}
+    for kinds in ((HOUR, DAY), (-HOUR, -DAY)):  # of an hour that has both kinds, either will do
+        rows = connection.execute(statement, {**whose, "kinds": kinds, "buckets": buckets})
+        stored |= {(abs(row.seconds), row.bucket): row for row in rows}
+    folded = [
+        (*whose.values(), row.seconds, row.bucket, row.runs, _folded(row, [vector], row.seconds)[1])
+        for place in places
+        if (row := stored.get(place)) is not None
     ]
+    keys = (*whose, "seconds", "bucket")
+    upsert_many(connection, rollups, keys, (*keys, "runs", "body"), folded)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unmeasured:
-    """Missing measurements of a run, by position of the canary."""
+def fold(
+    connection: Connection, table: Table, whose: Mapping[str, int], vectors: Sequence[tuple[int, NDArray[np.float64]]]
+) -> None:
+    """Fold vectors of one layout, with the time of each, into their hours and days; `whose` names the series.
 
-    failures: Mapping[int, Failure]
-    unscored: frozenset[int]
-    """Positions without a measured relevance; their states have that of an earlier run."""
+    Where an hour or day has a row that is not packed, it gets another beside it: the previous release reads the former.
+    """
+    buckets: dict[tuple[int, int], list[NDArray[np.float64]]] = {}
+    for at, vector in vectors:
+        for seconds in (HOUR, DAY):
+            buckets.setdefault((-seconds, at - at % (seconds * 1_000_000)), []).append(vector)
+    before: dict[tuple[int, int], Any] = {}
+    for block in blocks(sorted({bucket for _, bucket in buckets})):
+        rows = connection.execute(_rollups_at(table, tuple(whose)), {**whose, "kinds": (-HOUR, -DAY), "buckets": block})
+        before.update(((row.seconds, row.bucket), row) for row in rows)
+    folded = [
+        (*whose.values(), *place, *_folded(before.get(place), members, place[0])) for place, members in buckets.items()
+    ]
+    keys = (*whose, "seconds", "bucket")
+    upsert_many(connection, table, keys, (*keys, "runs", "body"), folded)
 
 
-def unmeasured(connection: Connection, run_ids: Collection[int]) -> dict[int, Unmeasured]:
-    """Return the missing measurements of a few hundred runs at most."""
-    statement = sa.select(run_probes.c.run_id, run_probes.c.failures, run_probes.c.unscored)
-    rows = {row.run_id: row for row in connection.execute(statement.where(run_probes.c.run_id.in_(sorted(run_ids))))}
-    nothing = Unmeasured(failures={}, unscored=frozenset())
-    return {run_id: _unmeasured(rows[run_id]) if run_id in rows else nothing for run_id in run_ids}
+@cache
+def _rollups_at(table: Table, whose: tuple[str, ...]) -> sa.Select[Any]:
+    here = [table.c[name] == sa.bindparam(name) for name in whose]
+    both = table.c.seconds.in_(sa.bindparam("kinds", expanding=True))  # as the key has it, before the bucket
+    of_buckets = table.c.bucket.in_(sa.bindparam("buckets", expanding=True))
+    return sa.select(table.c.seconds, table.c.bucket, table.c.runs, table.c.body).where(*here, both, of_buckets)
 
 
-def _unmeasured(row: Any) -> Unmeasured:
-    return Unmeasured(failures=_failures(row.failures), unscored=frozenset(unpacked_positions(row.unscored)))
+def unpack_bucket(seconds: int, body: bytes) -> NDArray[np.float64]:
+    """Give the sum, count, min and max of each number of an hour or day."""
+    return np.frombuffer(unpack_numbers(body) if seconds < 0 else body).reshape(4, -1)
 
 
-def _failures(packed: bytes | None) -> dict[int, Failure]:
-    return msgspec.msgpack.decode(packed, type=dict[int, Failure]) if packed else {}
+def _pack_bucket(seconds: int, figures: NDArray[np.float64]) -> bytes:
+    return pack_numbers(figures.tobytes()) if seconds < 0 else figures.tobytes()
+
+
+def _folded(before: Any, members: Sequence[NDArray[np.float64]], seconds: int) -> tuple[int, bytes]:
+    """Return how many runs a bucket holds with these, and their numbers."""
+    rows = np.stack(members)
+    measured = ~np.isnan(rows)
+    now = np.stack(
+        [
+            np.where(measured, rows, 0.0).sum(axis=0),
+            measured.sum(axis=0).astype(np.float64),
+            np.where(measured, rows, np.inf).min(axis=0),
+            np.where(measured, rows, -np.inf).max(axis=0),
+        ]
+    )
+    if before is None:
+        return len(rows), _pack_bucket(seconds, now)
+    then = unpack_bucket(seconds, before.body)
+    body = np.vstack([then[:2] + now[:2], np.minimum(then[2:3], now[2:3]), np.maximum(then[3:], now[3:])])
+    return before.runs + len(rows), _pack_bucket(seconds, body)

@@ -20,6 +20,7 @@ from app.base.db.rows import numbers
 from app.catalog.store import frozen_version
 from app.catalog.tables import canaries
 from app.records.store.ranking_rows import layout_names
+from app.records.store.run_rows import RunRow, probes_of, unscored_at
 from app.records.tables import layouts, rankings, run_probes, runs, scores, states, vectors
 from app.scoring.evaluation import MISSING
 from app.scoring.measures import MEASURES_VERSION, Measure
@@ -504,3 +505,30 @@ def _failed(connection: Connection, wanted: Whole, place_of: dict[int, int]) -> 
             places = [place for at in positions if (place := suites[suite][at]) is not None]
             failed[np.searchsorted(wanted, run_id), places] = True
     return failed
+
+
+def top_scores(connection: Connection, run: RunRow, most: int) -> tuple[dict[str, float | None], int]:
+    """Return the relevance of the first `most` canaries of a run's suite by key, and the number of the others.
+
+    Whoever could not be asked is not in it; None = it found nothing, or relevance could not be measured.
+    """
+    if most == 0 or run.suite_version_id is None or not run.aggregates:
+        return {}, 0
+    members = [canary for canary, _ in frozen_version(connection, run.suite_version_id).members]
+    capped, failed = members[:most], probes_of(connection, run.id)[1]
+    found: dict[int, tuple[str, float | None]] = {}
+    for block in blocks(capped):
+        statement = (
+            sa.select(states.c.canary_id, canaries.c.key, states.c.top_score)
+            .join(canaries, canaries.c.id == states.c.canary_id)
+            .where(_held_for(block, run.check_id, run.id))
+        )
+        found.update((canary, (key, score)) for canary, key, score in connection.execute(statement))
+    unscored = set(unscored_at(connection, run.id))
+    relevances = {
+        key: None if position in unscored else score
+        for position, canary in enumerate(capped)
+        if canary in found and position not in failed
+        for key, score in [found[canary]]
+    }
+    return relevances, len(members) - len(capped)

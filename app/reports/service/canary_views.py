@@ -23,7 +23,7 @@ from app.records.domain import CanaryState, HitView, JudgmentView
 from app.records.service import plans
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store.open_runs import Failure
-from app.records.store.series import ProbedRun, newest_probes
+from app.records.store.run_rows import ProbedRun, newest_probes
 from app.records.store.state_rows import StateRow, degraded_since
 from app.records.views import judgment_shape, ranking_shape
 from app.reports.service import charts

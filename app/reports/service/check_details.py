@@ -27,7 +27,7 @@ from app.diagnosis.domain.chunk_causes import is_overcome
 from app.diagnosis.store import DiagnosisRow
 from app.records.domain import ResultView, RunView
 from app.records.service import plans, run_views
-from app.records.store import rescorings, run_rows, series
+from app.records.store import open_runs, rescorings, run_rows
 from app.records.store.rescorings import Rescoring
 from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import degraded_since
@@ -253,7 +253,7 @@ def _line(connection: Connection, check: Definition, unresolved: Mapping[str, in
         archived=check.archived_at is not None,
         newest=recent[-1] if recent else None,
         recent=recent,
-        active=series.under_way(connection, to_us(now)).get(check.id),
+        active=open_runs.under_way(connection, to_us(now)).get(check.id),
         next_run=next_run(check, now) if live else None,
         overdue=live and find_overdue(connection, check, now) is not None,
         alerts=unresolved,

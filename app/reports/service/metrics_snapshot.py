@@ -20,7 +20,7 @@ from app.catalog.service.references import schedule_of
 from app.catalog.service.suites import is_self_judged
 from app.detection.store import DetectionRow
 from app.hooks import store as outbox
-from app.records.store import run_rows, series
+from app.records.store import open_runs, run_rows, state_rows
 from app.reports import store as report_rows
 from app.reports.store import CheckRows, NumbersVersion
 
@@ -194,8 +194,8 @@ class _CachedCheck:
 def _read_shared(connection: Connection, now: datetime) -> State:
     """Return the state that belongs to no check."""
     pending, oldest = outbox.count_pending(connection)
-    waiting, since = series.waiting_runs(connection, to_us(now))
-    retrying, dead = series.retrying_deliveries(connection), series.dead_deliveries(connection)
+    waiting, since = open_runs.waiting_runs(connection, to_us(now))
+    retrying, dead = outbox.retrying_deliveries(connection), outbox.dead_deliveries(connection)
     return State(
         outbox_pending=pending,
         outbox_oldest_seconds=_age(now, oldest),
@@ -237,7 +237,7 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
         return CheckState(labels=labels, interval_seconds=seconds, canaries={}, measures={}, categories={})
     newest_decided = run if run.verdict in _DECIDED else run_rows.newest_known(connection, check.id)
     shown = check.body.get("canary_metrics", 0)
-    scores, omitted = series.top_scores(connection, run, shown)
+    scores, omitted = state_rows.top_scores(connection, run, shown)
     counts = {"measured": run.measured, "failed": run.failed, "undefined": run.undefined}
     return CheckState(
         labels=labels,

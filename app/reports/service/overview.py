@@ -16,8 +16,9 @@ from app.base.values import Category, RunStatus, Verdict
 from app.catalog import store as catalog
 from app.catalog.service.references import schedule_of
 from app.catalog.store import Definition
-from app.records.store import series
-from app.records.store.series import Newest, Part, RecentRun
+from app.hooks import store as outbox
+from app.records.store import open_runs, run_rows
+from app.records.store.run_rows import Newest, Part, RecentRun
 from app.reports.service.check_details import SPARK_RUNS, CheckHead, next_run, open_alerts, run_line, schedule_text
 from app.runs.service.due_checks import find_overdue
 
@@ -127,7 +128,7 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
     """Return a page of the checks that match a filter; a page beyond the last is the last."""
     with store.read() as connection:
         checks = {check.slug: check for check in catalog.list_definitions(connection, "check")}
-        newest = series.newest_runs(connection)
+        newest = run_rows.newest_runs(connection)
         everything = _summaries(connection, list(checks.values()), newest, check_filter, now)
         matching_other = [summary for summary in everything if _matches(summary, check_filter)]
         matching = [summary for summary in matching_other if check_filter.verdict in {"", summary.verdict}]
@@ -135,8 +136,8 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
         page = min(max(page, 1), pages)
         shown = sorted(matching, key=_urgency)[(page - 1) * PAGE : page * PAGE]
         ids = [checks[summary.slug].id for summary in shown]
-        recent = series.recent_runs(connection, ids, "coverage", limit=SPARK_RUNS)
-        dead = series.dead_letters(connection, to_us(now - _DEAD_FOR))
+        recent = run_rows.recent_runs(connection, ids, "coverage", limit=SPARK_RUNS)
+        dead = outbox.dead_letters(connection, to_us(now - _DEAD_FOR))
     parts = [one.slices for check in checks.values() if (one := newest.get(check.id)) is not None]
     measured_categories = {name for part in parts for name in part.categories}
     return Overview(
@@ -174,7 +175,7 @@ def _summaries(
     check_filter: CheckFilter,
     now: datetime,
 ) -> list[CheckSummary]:
-    unresolved, active = open_alerts(connection), series.under_way(connection, to_us(now))
+    unresolved, active = open_alerts(connection), open_runs.under_way(connection, to_us(now))
     return [
         CheckSummary(
             slug=check.slug,

@@ -35,7 +35,7 @@ from app.diagnosis.service.reanchoring import outdate_returned
 from app.diagnosis.service.run_causes import find_cause
 from app.records.domain import RunCounts
 from app.records.service.plans import Plan, embedder_finding
-from app.records.store import open_runs, ranking_rows, run_endings, state_rows
+from app.records.store import open_runs, ranking_rows, run_endings, series, state_rows
 from app.records.store.encodings import pack_figures
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
 from app.records.store.run_endings import NewState
@@ -328,7 +328,7 @@ def _end(
         # A re-scoring must judge a maximum of latency as the run did.
         is_limited = any(inputs.canaries[place].max_latency_seconds is not None for place in inputs.panel.timed)
         run_endings.save_probes(connection, run_id, responses.latencies, responses.failures, unscored, exact=is_limited)
-        run_endings.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), outcome.vector)
+        series.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), outcome.vector)
         if gathered.index_version is not None:
             run_endings.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
         run_endings.save_latest(connection, check_id, run_id, body)
