@@ -1,7 +1,7 @@
 """Rows of detectors: baselines, one detector a check, one detection a run, what people chose, and refused habits.
 
 Below: rankings and first scores of past runs, for drift. What canaries did in past runs, from which baselines are
-learned, is read by `records.store.run_rows`.
+learned, is read by `records.store.state_rows`.
 """
 
 import json
