@@ -68,10 +68,9 @@ from app.records.service.plans import stored_aggregates
 from app.records.store import run_rows, state_rows
 from app.records.store.run_rows import RunRow
 from app.retrievers.domain.probes import FailedProbe, summarize_failures
-from app.scoring.drops import drop_from_json
 from app.scoring.evaluation import known_reasons
 from app.scoring.suites import UnusableSuiteError
-from app.scoring.verdicts import NOT_CARRIED_OUT
+from app.scoring.verdicts import NOT_CARRIED_OUT, drop_from_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,8 +60,8 @@ from app.detection.store import (
 from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import SpanQuery, read_state_spans
-from app.scoring.drops import Column, drop_as_json, p_values
 from app.scoring.measures import MEASURES_VERSION
+from app.scoring.verdicts import Column, drop_as_json, p_values
 
 _NEXT = "the next run begins to learn what is normal"
 

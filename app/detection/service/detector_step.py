@@ -38,9 +38,9 @@ from app.detection.service.detectors import (
     stored_learnable,
 )
 from app.detection.store import ChoiceRow, DetectionRow, DetectorRow
-from app.scoring.drops import NO_BASELINE, Column, drops
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.run_outcomes import RunInputs
+from app.scoring.verdicts import NO_BASELINE, Column, drops
 
 _BASELINE_BYTES: Final = 100
 """Of a canary, beside its failures."""

@@ -31,7 +31,6 @@ from app.records.views import report_shape, result_shape, run_body, run_shape
 from app.retrievers.documents.retrievers import RetrieverDocument, ScorerDocument
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ScorerKind
-from app.scoring.drops import Column, alarm_since_report, drops, regression_rules, watches_whole_ranking
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.run_outcomes import (
@@ -47,6 +46,7 @@ from app.scoring.run_outcomes import (
 )
 from app.scoring.suites import SuiteFloors, SuiteSnapshot, suite_hash
 from app.scoring.text_changes import TextComparison
+from app.scoring.verdicts import Column, alarm_since_report, drops, regression_rules, watches_whole_ranking
 
 _SUSPECTS: Final = 50
 """Lost canaries that are asked again, at most."""
