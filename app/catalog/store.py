@@ -82,11 +82,13 @@ class Definition(Owned):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """The content of a definition or canary, ready to be stored."""
+    """The content of a definition or canary, stored or ready to be."""
 
     hash: str
     body: Mapping[str, Any]
     secrets: bytes | None = None
+    document: Document | None = None
+    """What a stored body was read into, as of a `Definition`."""
 
 
 _DEFINITION = sa.select(
@@ -178,8 +180,7 @@ def fields_changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple
 def version_body(connection: Connection, version_id: int) -> Content:
     """Return the content of a version of a definition."""
     row = connection.execute(_VERSION, {"id": version_id}).one()
-    body = read_body(row.kind, row.body, secrets_set=row.secrets is not None)
-    return Content(hash=row.hash, body=body, secrets=row.secrets)
+    return Content(hash=row.hash, secrets=row.secrets, **_body_and_document(row))
 
 
 _VERSIONS = sa.select(definitions.c.kind, definition_versions).join(
@@ -280,9 +281,12 @@ def disable_definition(connection: Connection, definition_id: int, reason: str, 
 
 
 def _definition(row: Any) -> Definition:
+    return Definition(**{**row._asdict(), **_body_and_document(row)})
+
+
+def _body_and_document(row: Any) -> dict[str, Any]:
     document, public = _stored(row.kind, row.body, row.secrets is not None)
-    open_document = None if isinstance(document, WITH_SECRETS) else document
-    return Definition(**{**row._asdict(), "body": json.loads(public), "document": open_document})
+    return {"body": json.loads(public), "document": None if isinstance(document, WITH_SECRETS) else document}
 
 
 DefinitionDocument = SuiteDocument | RetrieverDocument | CheckDocument | HookDocument | SilenceDocument | JudgeDocument

@@ -58,9 +58,9 @@ from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.values import Canary, Outcome, Ranking
 from app.base.views import view_of
 from app.catalog import store as catalog
-from app.catalog.documents.documents import CheckDocument, join_secrets
+from app.catalog.documents.documents import join_secrets
 from app.catalog.service.references import find_check, find_run
-from app.catalog.service.suites import load_inputs
+from app.catalog.service.suites import load_check, load_inputs
 from app.records.store import ranking_rows, run_endings, run_rows, series, state_rows
 from app.records.store.run_rows import RunRow
 from app.retrievers.domain.retrievers import AnswerSource
@@ -150,7 +150,7 @@ def _load(connection: Connection, vault: Vault, run_id: int) -> AnswerRound | No
     if run is None or run.versions is None or staged is None:
         return None
     inputs = load_inputs(connection, run.versions, vault=vault)
-    check = CheckDocument.model_validate(catalog.version_body(connection, run.versions.check).body)
+    check, _ = load_check(connection, run.versions.check)
     judge_id, judge = load_judge(connection, vault, check.judge)
     _, failures = run_rows.probes_of(connection, run.id)
     sampled = [

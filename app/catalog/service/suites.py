@@ -38,7 +38,6 @@ from app.catalog.documents.documents import CheckDocument, build_inputs, config_
 from app.catalog.domain import (
     CompositionView,
     CountedReach,
-    MeasureGuide,
     SuiteReach,
     are_self_judged,
     is_own_pool,
@@ -577,7 +576,7 @@ def load_inputs(
     Without a `vault` the retriever has placeholders for its secrets. Raises UnusableDefinitionError and
     UnusableSuiteError.
     """
-    check, check_hash = _load_check(connection, versions.check)
+    check, check_hash = load_check(connection, versions.check)
     retriever, retriever_hash = _load_retriever(connection, versions.retriever, vault)
     if judged_by is None:
         suite = load_suite(connection, versions.suite)
@@ -589,20 +588,17 @@ def load_inputs(
 def load_yardstick(connection: Connection, check_version: int, retriever_version: int) -> Yardstick:
     """Return the yardstick of versions of a check and a retriever. Raises UnusableDefinitionError."""
     retriever, _ = _load_retriever(connection, retriever_version, None)
-    check, _ = _load_check(connection, check_version)
+    check, _ = load_check(connection, check_version)
     return check.yardstick(retriever.scorer)
 
 
-def load_guide(connection: Connection, check_version: int) -> MeasureGuide:
-    """Return which measure to read first of runs of this version of a check. Raises UnusableDefinitionError."""
-    return _load_check(connection, check_version)[0].guide
-
-
-def _load_check(connection: Connection, version_id: int) -> tuple[CheckDocument, str]:
-    """Return a check and its hash."""
+def load_check(connection: Connection, version_id: int) -> tuple[CheckDocument, str]:
+    """Return a version of a check and its hash. Raises UnusableDefinitionError."""
 
     def read() -> tuple[tuple[CheckDocument, str], int]:
         content = catalog.version_body(connection, version_id)
+        if isinstance(content.document, CheckDocument):
+            return (content.document, content.hash), _DOCUMENT_BYTES
         return (_parse_stored("the check", CheckDocument, content.body), content.hash), _DOCUMENT_BYTES
 
     return cached(connection, ("check", version_id), read)

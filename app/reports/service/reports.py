@@ -21,7 +21,7 @@ from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import labelled
 from app.catalog.service.references import find_run
-from app.catalog.service.suites import compose_suite, load_guide, load_suite
+from app.catalog.service.suites import compose_suite, load_check, load_suite
 from app.catalog.store import Definition
 from app.comparison.domain import Change
 from app.comparison.service import comparisons
@@ -75,7 +75,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
         row = find_run(connection, run_id)
         check_version = row.check_version_id
         confirmed = confirmed_for_check(connection, row.check_id)
-        guide = None if check_version is None else load_guide(connection, check_version).body()
+        guide = None if check_version is None else load_check(connection, check_version)[0].guide.body()
         suite = None if row.suite_version_id is None else load_suite(connection, row.suite_version_id)
         pooled = load_recalls(connection, str(summary["suite"]), str(summary["retriever"]))
     return {
