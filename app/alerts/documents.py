@@ -60,6 +60,7 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
 from app.base.values import (
     ANSWER_MEASURES,
+    DETECTOR_CLOSE,
     OPEN_BAD,
     OPEN_OF,
     ROUNDING,
@@ -353,7 +354,7 @@ class RuleDocument(Document):
             percentile=self.percentile,
             severity=self.severity,
             confidence=self.confidence,
-            detector_close=self.close if self.kind is RuleKind.REGRESSION else 2,
+            detector_close=self.close if self.kind is RuleKind.REGRESSION else DETECTOR_CLOSE,
             warning=self.warning.to_domain() if self.warning else None,
             critical=self.critical.to_domain() if self.critical else None,
             open_bad=1 if once else self.open.bad,

@@ -322,6 +322,8 @@ class Bound:
 
 OPEN_BAD, OPEN_OF = 2, 3
 """An alert opens on so many bad runs of the last so many, where its rule says nothing else."""
+DETECTOR_CLOSE = 2
+"""The detector ends an alarm on so many good runs in a row, where no rule says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,7 +358,7 @@ class Rule:
     """For `latency`; its bounds and its margin are seconds, as is the margin of `slower`."""
     confidence: float = 0.95
     """For `drop`: confidence of the interval that must exclude zero."""
-    detector_close: int = 2
+    detector_close: int = DETECTOR_CLOSE
     """For `regression`: after how many good runs in a row the detector ends its alarm; the alert then ends at once."""
     confirmed: bool = False
     """Whether people confirmed the judge whose measure it watches: otherwise it is a warning at most."""

@@ -22,6 +22,7 @@ from app.base.texts import (
 )
 from app.base.values import (
     ANSWER_MEASURES,
+    DETECTOR_CLOSE,
     EMPTY,
     JUDGED,
     ROUNDING,
@@ -383,6 +384,11 @@ def _judge_facts(rule: Rule, facts: RunFacts, *, unknown: bool) -> Condition:
             return judge_slower(rule, facts.latencies.get(Percentile.P50), baseline)
         case _:
             raise ValueError(f"a {rule.kind} rule is not judged by facts alone")
+
+
+def alarm_close(rules: Iterable[Rule]) -> int:
+    """Good runs in a row after which an alarm of the detector ends, by the rules of a check."""
+    return next((rule.detector_close for rule in rules if rule.kind is RuleKind.REGRESSION), DETECTOR_CLOSE)
 
 
 def has_kind(rules: Iterable[Rule], *kinds: RuleKind) -> bool:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.values import Severity
+from app.base.values import DETECTOR_CLOSE, Severity
 
 Floats = NDArray[np.float64]
 Fails = NDArray[np.int8]
@@ -47,7 +47,7 @@ class Settings:
 
     alpha: float = 1e-4
     """An alarm is raised when the average account reaches 1 / alpha."""
-    close: int = 2
+    close: int = DETECTOR_CLOSE
     """It closes on this many good runs in a row."""
     relearn: bool = True
     """Whether a baseline is learned again as runs come in; a pinned one is not."""

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.domain.rules import FirstRun, first_run
+from app.alerts.domain.rules import FirstRun, alarm_close, first_run
 from app.base.db.engine import Connection, cached, to_us
 from app.base.values import RuleKind
 from app.detection import store as rows
@@ -31,7 +31,6 @@ from app.detection.service.detectors import (
     Step,
     advance,
     answer_fingerprints,
-    close_of,
     latency_of_baseline,
     learn_on,
     lost_of,
@@ -236,7 +235,7 @@ def _measured_run(
             answers=partial(_fingerprints, connection, run, measures.depth),
             index_version=run.index_version,
         ),
-        close=close_of(run.inputs.yardstick.rules),
+        close=alarm_close(run.inputs.yardstick.rules),
         choice=choice,
         refused_habits=refusals or frozenset(),
     )

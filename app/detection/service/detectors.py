@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.domain.rules import SLOWER_QUANTILE, is_outage, outage_share
+from app.alerts.domain.rules import SLOWER_QUANTILE, alarm_close, is_outage, outage_share
 from app.base.db.engine import Connection, Store
-from app.base.values import Percentile, Rule, RuleKind
+from app.base.values import Percentile
 from app.catalog.service.references import find_check
 from app.catalog.service.suites import load_inputs
 from app.detection import store as detectors
@@ -320,12 +320,6 @@ def answer_fingerprints(connection: Connection, ranking_ids: Sequence[int | None
     return [None if one is None else answer_fingerprint(heads[one].ids) for one in ranking_ids]
 
 
-def close_of(rules: Sequence[Rule]) -> int:
-    """Return after how many good runs in a row an alarm ends, by the rules of a check."""
-    closes = [rule.detector_close for rule in rules if rule.kind is RuleKind.REGRESSION]
-    return closes[0] if closes else Settings().close
-
-
 def stored_learnable(connection: Connection) -> Learnable:
     """Return a function that lists the runs marked in the store as fit for a baseline."""
 
@@ -436,7 +430,7 @@ def _measured_runs(
                     answers=partial(_fingerprints, connection, check_id, run_id, canary_ids, measures.depth),
                     index_version=next((version for run, version in reversed(marks) if run <= run_id), None),
                 ),
-                close=close_of(inputs.yardstick.rules),
+                close=alarm_close(inputs.yardstick.rules),
                 choice=None,
             ),
         )
