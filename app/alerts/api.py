@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 
-from app.alerts.domain.summaries import AlertView
+from app.alerts.domain.views import AlertView
 from app.alerts.service import explanations, notifications
 from app.alerts.service import views as alert_views
 from app.alerts.service.explanations import CheckAlerting

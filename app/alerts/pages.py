@@ -14,10 +14,10 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.alerts.domain import CAUSE_WORDS, BoundSides, ChangedCanary, RuleEvidence, lost_text
 from app.alerts.domain.rules import FAILED_SHARE, REPEATED, SlowerLimits
 from app.alerts.domain.state import OPEN, Retirement
-from app.alerts.domain.summaries import TransitionView
+from app.alerts.domain.summaries import CAUSE_WORDS, lost_text
+from app.alerts.domain.views import BoundSides, ChangedCanary, RuleEvidence, TransitionView
 from app.alerts.service import explanations, notifications
 from app.alerts.service import views as alert_views
 from app.alerts.service.explanations import LatencyCurve, RunLatency

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.alerts.domain import StoredEvidence
+from app.alerts.domain.views import StoredEvidence
 from app.alerts.tables import alerts, incidents, transitions
 from app.base.db.engine import insert_one, row_value, sql_literal
 from app.catalog.tables import definitions

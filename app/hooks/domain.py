@@ -11,8 +11,7 @@ from typing import Final, NotRequired, Protocol, Required
 
 from typing_extensions import TypedDict
 
-from app.alerts.domain import ChangedCanary, FleetView, SinceView
-from app.alerts.domain.summaries import AlertFields, ExplainedTransition
+from app.alerts.domain.views import AlertFields, ChangedCanary, ExplainedTransition, FleetView, SinceView
 from app.base.values import EMPTY, DeliveryState, TimeText
 
 

@@ -12,8 +12,9 @@ from html import escape
 from types import MappingProxyType
 from typing import Final
 
-from app.alerts.domain import ChangedCanary, lost_text
 from app.alerts.domain.state import IncidentClass, dedupe_keys
+from app.alerts.domain.summaries import lost_text
+from app.alerts.domain.views import ChangedCanary
 from app.base.errors import ConfigurationError
 from app.base.texts import bound_text, ratio_text
 from app.base.values import Reason

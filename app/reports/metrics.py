@@ -17,7 +17,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from app import __version__
-from app.alerts.domain.state import AlertState
+from app.alerts.domain.views import AlertState
 from app.base.db.engine import Store
 from app.base.errors import StoreUnavailableError
 from app.base.values import Outcome, Percentile, Severity, Verdict

@@ -5,9 +5,18 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.alerts.domain import ChangedCanaries, Degradation, all_lost_text, chunk_name, lost_chunks, lost_text
-from app.alerts.domain.state import TransitionType
-from app.alerts.domain.summaries import CAUSE_ADVICE, EMBEDDER_ADVICE, AlertFacts, alert_advice
+from app.alerts.domain.summaries import (
+    CAUSE_ADVICE,
+    EMBEDDER_ADVICE,
+    AlertFacts,
+    ChangedCanaries,
+    alert_advice,
+    all_lost_text,
+    chunk_name,
+    lost_chunks,
+    lost_text,
+)
+from app.alerts.domain.views import Degradation, TransitionType
 from app.base.values import Cause, Judgment, Outcome, Reason, RuleKind, Step
 from app.diagnosis.domain.run_causes import RunCause
 from app.diagnosis.domain.run_changes import RunCauseKind

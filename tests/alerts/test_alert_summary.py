@@ -6,9 +6,8 @@ from itertools import product
 
 import pytest
 
-from app.alerts.domain import ChangedCanaries, SinceView, causes_text
-from app.alerts.domain.state import TransitionType
-from app.alerts.domain.summaries import AlertFacts, alert_summary
+from app.alerts.domain.summaries import AlertFacts, ChangedCanaries, alert_summary, causes_text
+from app.alerts.domain.views import SinceView, TransitionType
 from app.base.texts import bound_text, duration_text, ratio_text, seconds_text
 from app.base.values import Cause, Outcome, Percentile, Reason, RuleKind, Severity, Step
 from app.retrievers.domain.probes import FailureSummary

@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 
 from app.alerts.domain.rules import condition
 from app.alerts.domain.state import (
-    AlertState,
     Decision,
     Member,
     Observation,
     Retirement,
-    TransitionType,
     decide,
     decide_no_data,
     is_completed,
@@ -27,6 +25,7 @@ from app.alerts.domain.state import (
     retire,
     window_length,
 )
+from app.alerts.domain.views import AlertState, TransitionType
 from app.base.schedules import parse_schedule
 from app.base.values import Aggregates, Bound, Rule, RuleKind, RunStatus, Severity
 

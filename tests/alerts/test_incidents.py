@@ -13,7 +13,6 @@ from app.alerts.domain.state import (
     NON_REPEATING,
     OPEN,
     UPDATE_EVERY,
-    AlertState,
     IncidentClass,
     Member,
     OpenIncident,
@@ -21,13 +20,13 @@ from app.alerts.domain.state import (
     Recipients,
     Step,
     Suppression,
-    TransitionType,
     class_of,
     dedupe_keys,
     plan_notifications,
     reminder_due,
     still_firing,
 )
+from app.alerts.domain.views import AlertState, TransitionType
 from app.base.values import DeliveryState, RuleKind, Severity
 
 OPENED, ESCALATED, UPDATED = TransitionType.OPENED, TransitionType.ESCALATED, TransitionType.UPDATED

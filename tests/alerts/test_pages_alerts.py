@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from app.alerts.domain import ChangedCanary
+from app.alerts.domain.views import ChangedCanary
 from app.alerts.pages import by_cause
 from app.alerts.service import explanations
 from app.alerts.service import views as alert_views

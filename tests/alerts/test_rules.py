@@ -17,8 +17,8 @@ from app.alerts.domain.rules import (
     with_default_rules,
     with_gate_rules,
 )
-from app.alerts.domain.state import TransitionType
 from app.alerts.domain.summaries import AlertFacts, alert_summary
+from app.alerts.domain.views import TransitionType
 from app.base.values import Aggregates, Bound, EmbedderChange, Rule, RuleKind, Severity, Slice
 
 TWO_BOUNDS = Rule(

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from app.alerts.domain.state import AlertState, Member
+from app.alerts.domain.state import Member
+from app.alerts.domain.views import AlertState
 from app.alerts.service import explanations, notifications
 from app.alerts.service import views as alert_views
 from app.alerts.silences import service

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.alerts.domain import CAUSE_WORDS
+from app.alerts.domain.summaries import CAUSE_WORDS
 from app.base.values import Cause
 from app.diagnosis.domain.run_causes import Member, Shape, fleet
 from app.scoring.suites import Group, GroupKind

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.alerts.domain import ChangedCanaries
-from app.alerts.domain.summaries import AlertFacts, alert_summary
+from app.alerts.domain.summaries import AlertFacts, ChangedCanaries, alert_summary
 from app.alerts.service import transitions
 from app.base.db.engine import Store
 from app.base.values import Canary, Cause, Judgment, Outcome, Ranking, RuleKind

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.alerts.domain.state import AlertState
+from app.alerts.domain.views import AlertState
 from app.base.db.engine import Store
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, JobsWaiting, NewJob

@@ -23,38 +23,13 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Final, cast
 
-from app.alerts.domain import BoundSides, StoredEvidence
 from app.alerts.domain.rules import Condition, SlowerLimits
+from app.alerts.domain.views import AlertState, BoundSides, StoredEvidence, TransitionType
 from app.base.schedules import Schedule, next_due
 from app.base.texts import counted, plural
 from app.base.values import Bound, DeliveryState, Percentile, Rule, RuleKind, RunStatus, Severity
 
-
-class AlertState(StrEnum):
-    """State of an alert. `ok` and `pending` are not alerts yet: nothing was opened."""
-
-    OK = "ok"
-    PENDING = "pending"
-    FIRING = "firing"
-    RECOVERING = "recovering"
-    RESOLVED = "resolved"
-
-
 OPEN: Final = frozenset({AlertState.FIRING, AlertState.RECOVERING})
-
-
-class TransitionType(StrEnum):
-    """What can happen to an alert; each is an appended row."""
-
-    OPENED = "opened"
-    ESCALATED = "escalated"
-    UPDATED = "updated"
-    """The detector names further canaries."""
-    ACKNOWLEDGED = "acknowledged"
-    REMINDED = "reminded"
-    RESOLVED = "resolved"
-
-
 NON_REPEATING: Final = frozenset({TransitionType.OPENED, TransitionType.ESCALATED, TransitionType.UPDATED})
 """Changes of an alert that are worth one notification; where it is withheld, it is sent later or by another."""
 TRIGGERS: Final = NON_REPEATING | {TransitionType.REMINDED}

@@ -15,8 +15,9 @@ from heapq import nsmallest
 import numpy as np
 
 from app.alerts import store as alerts
-from app.alerts.domain import (
-    ChangedCanaries,
+from app.alerts.domain.state import NON_REPEATING, OPEN
+from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, ChangedCanaries, lost_chunks
+from app.alerts.domain.views import (
     ChangedCanary,
     Degradation,
     FleetView,
@@ -24,10 +25,7 @@ from app.alerts.domain import (
     LowerChunk,
     SinceView,
     StoredEvidence,
-    lost_chunks,
 )
-from app.alerts.domain.state import NON_REPEATING, OPEN
-from app.alerts.domain.summaries import NOT_ABOUT_CANARIES
 from app.alerts.store import AlertRow
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
 from app.base.texts import counted

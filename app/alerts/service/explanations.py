@@ -14,23 +14,21 @@ from typing_extensions import TypedDict
 
 from app.alerts import store as alerts
 from app.alerts.documents import RuleDocument, rules_yaml
-from app.alerts.domain import EvaluatedRun, RuleEvidence, all_lost_text
 from app.alerts.domain.rules import COVERAGE, default_rule_key, is_silent_about_quality, suggested_bound
 from app.alerts.domain.state import (
     OPEN,
     TRIGGERS,
-    AlertState,
     Decision,
     Member,
     Observation,
     Overdue,
     Suppression,
-    TransitionType,
     decide,
     decide_no_data,
     no_data_expected,
 )
-from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, alert_advice, alert_summary, outlook
+from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, alert_advice, alert_summary, all_lost_text, outlook
+from app.alerts.domain.views import AlertState, EvaluatedRun, RuleEvidence, TransitionType
 from app.alerts.service import transitions as alert_transitions
 from app.alerts.service import views as alert_views
 from app.alerts.service.evidence import TransitionEvidence, explain, list_changed

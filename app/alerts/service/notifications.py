@@ -14,7 +14,6 @@ from app.alerts import store as alerts
 from app.alerts.domain.state import (
     NON_REPEATING,
     OPEN,
-    AlertState,
     IncidentClass,
     Member,
     OpenIncident,
@@ -22,12 +21,12 @@ from app.alerts.domain.state import (
     Recipients,
     Step,
     Suppression,
-    TransitionType,
     class_of,
     dedupe_keys,
     plan_notifications,
     reminder_due,
 )
+from app.alerts.domain.views import AlertState, TransitionType
 from app.alerts.silences.service import silence_members, silences_of
 from app.alerts.store import AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us, to_us

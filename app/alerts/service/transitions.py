@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from app.alerts import store as alerts
-from app.alerts.domain import StoredEvidence
 from app.alerts.domain.rules import (
     ABOUT_CANARIES,
     NO_FACTS,
@@ -29,14 +28,12 @@ from app.alerts.domain.rules import (
 )
 from app.alerts.domain.state import (
     OPEN,
-    AlertState,
     Decision,
     Member,
     Observation,
     OpenIncident,
     Overdue,
     Retirement,
-    TransitionType,
     class_of,
     decide,
     decide_no_data,
@@ -47,6 +44,7 @@ from app.alerts.domain.state import (
     still_firing,
     window_length,
 )
+from app.alerts.domain.views import AlertState, StoredEvidence, TransitionType
 from app.alerts.service import notifications
 from app.alerts.service.evidence import TransitionEvidence, with_label
 from app.alerts.service.notifications import load_context, member_of

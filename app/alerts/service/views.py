@@ -12,26 +12,28 @@ from enum import StrEnum
 from typing import Any, Final, cast
 
 from app.alerts import store as alerts
-from app.alerts.domain import (
-    ChangedCanaries,
-    ChangedCanary,
-    Degradation,
-    RuleEvidence,
-    SinceView,
-    StoredEvidence,
-    all_lost_text,
-)
 from app.alerts.domain.rules import SlowerLimits
-from app.alerts.domain.state import NON_REPEATING, OPEN, RETIRED, TRIGGERS, AlertState, Retirement, TransitionType
+from app.alerts.domain.state import NON_REPEATING, OPEN, RETIRED, TRIGGERS, Retirement
 from app.alerts.domain.summaries import (
     NOT_ABOUT_CANARIES,
     AlertFacts,
-    AlertFields,
-    AlertView,
-    ExplainedTransition,
-    TransitionView,
+    ChangedCanaries,
     alert_advice,
     alert_summary,
+    all_lost_text,
+)
+from app.alerts.domain.views import (
+    AlertFields,
+    AlertState,
+    AlertView,
+    ChangedCanary,
+    Degradation,
+    ExplainedTransition,
+    RuleEvidence,
+    SinceView,
+    StoredEvidence,
+    TransitionType,
+    TransitionView,
 )
 from app.alerts.service.evidence import Explanation, explain, explain_all, since, since_all
 from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow

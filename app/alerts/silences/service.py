@@ -9,7 +9,8 @@ from typing import Any, Final
 from typing_extensions import TypedDict
 
 from app.alerts import store as alerts
-from app.alerts.domain.state import OPEN, AlertState, Member
+from app.alerts.domain.state import OPEN, Member
+from app.alerts.domain.views import AlertState
 from app.alerts.silences.documents import RULE, SilenceDocument
 from app.alerts.store import AlertFilter
 from app.base.db.engine import Connection, Store

@@ -14,8 +14,15 @@ from functools import cache, partial
 from statistics import median
 from typing import Any, cast
 
-from app.alerts.domain import CAUSE_WORDS, MOST_NAMED, RunCauseView, commonest_first, rest_text
-from app.alerts.domain.summaries import CAUSE_ADVICE, EMBEDDER_ADVICE
+from app.alerts.domain.summaries import (
+    CAUSE_ADVICE,
+    CAUSE_WORDS,
+    EMBEDDER_ADVICE,
+    MOST_NAMED,
+    commonest_first,
+    rest_text,
+)
+from app.alerts.domain.views import RunCauseView
 from app.base.texts import counted, percent_text, plural, short_name
 from app.base.values import Canary, Cause, Ranking
 from app.diagnosis.domain import Case

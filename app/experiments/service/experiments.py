@@ -17,7 +17,8 @@ from typing import Final
 import numpy as np
 
 from app.alerts import store as alerts
-from app.alerts.domain.state import OPEN, AlertState
+from app.alerts.domain.state import OPEN
+from app.alerts.domain.views import AlertState
 from app.answers.domain.judges import Question
 from app.answers.service.answering import answers_of_run
 from app.base.db.engine import Connection, Store, to_us

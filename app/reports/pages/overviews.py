@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
-from app.alerts.domain.state import AlertState
+from app.alerts.domain.views import AlertState
 from app.base.api.requests import StoreDep
 from app.base.db.engine import Store
 from app.base.documents.fields import one_line

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from app.alerts import store as alerts
-from app.alerts.domain import ChangedCanaries, FleetView
-from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, AlertView, recovery_state
+from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, ChangedCanaries, recovery_state
+from app.alerts.domain.views import AlertView, FleetView
 from app.alerts.service import evidence
 from app.alerts.service import views as alert_views
 from app.alerts.service.evidence import Explanation, list_changed

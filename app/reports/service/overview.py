@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from app.alerts.domain.state import AlertState, no_data_due
+from app.alerts.domain.state import no_data_due
+from app.alerts.domain.views import AlertState
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.schedules import next_due
 from app.base.values import Category, RunStatus, Verdict

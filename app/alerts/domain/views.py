@@ -1,0 +1,301 @@
+"""Alerts as they are stored and on the wire: states, changes, and the evidence of rules and of changes.
+
+How a rule judges a run is in `rules`, when its alert opens and resolves and which notifications follow in `state`, and
+the words of all this in `summaries`.
+"""
+
+from enum import StrEnum
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from app.base.values import Cause, Percentile, Reason, RuleKind, Severity, TimeText
+from app.retrievers.domain.probes import FailureView
+
+
+class AlertState(StrEnum):
+    """State of an alert. `ok` and `pending` are not alerts yet: nothing was opened."""
+
+    OK = "ok"
+    PENDING = "pending"
+    FIRING = "firing"
+    RECOVERING = "recovering"
+    RESOLVED = "resolved"
+
+
+class TransitionType(StrEnum):
+    """What can happen to an alert; each is an appended row."""
+
+    OPENED = "opened"
+    ESCALATED = "escalated"
+    UPDATED = "updated"
+    """The detector names further canaries."""
+    ACKNOWLEDGED = "acknowledged"
+    REMINDED = "reminded"
+    RESOLVED = "resolved"
+
+
+class BoundSides(TypedDict, total=False):
+    """Where a value is bad, by the side that the bound of a rule has."""
+
+    below: float
+    above: float
+    by: float
+
+
+class RunsToOpen(TypedDict):
+    """An alert opens on so many bad runs of the last few."""
+
+    bad: int
+    of: int
+
+
+class LowerChunk(TypedDict):
+    """An expected chunk that ranks lower than it did; `rank_now` is None where it is not retrieved any more."""
+
+    id: str | None
+    document: str | None
+    rank_before: int
+    rank_now: int | None
+
+
+class Degradation(TypedDict, total=False):
+    """The expected chunks that a degraded canary lost, and its cause; absent in evidence of older releases."""
+
+    lost: list[str]
+    """The first of the chunks, by name."""
+    lost_documents: list[str | None]
+    """The document, or title, of each of these in the last healthy ranking; absent where none is known."""
+    lost_total: int
+    cause: Cause | None
+    """None = not diagnosed."""
+    cause_reason: str | None
+    persistent: bool | None
+
+
+class ChangedCanary(Degradation):
+    """A canary that degraded since an alert began; the cause is that of its diagnosis, where there is one."""
+
+    key: str
+    query: str
+    reasons: list[Reason]
+    rank_before: int | None
+    rank_now: int | None
+    lower: NotRequired[list[LowerChunk]]
+
+
+class ListedCanaries(TypedDict, total=False):
+    """The worst of the canaries that changed."""
+
+    canaries: list[ChangedCanary]
+    changed: int
+    """How many canaries changed, those that are not listed included."""
+    failing_before: int
+
+
+class EvidenceFields(ListedCanaries, total=False):
+    """Evidence of a rule without its runs; the fields present depend on its kind and on the change."""
+
+    measure: str | None
+    self_judged: bool
+    """Whether that is recall, and only the retriever's own first hits were judged; absent where not."""
+    category: str | None
+    warning: BoundSides | None
+    critical: BoundSides | None
+    failed_share: float | None
+    factor: float
+    """Times the baseline that a latency must exceed."""
+    rise: float
+    """Seconds above the baseline that it must exceed too."""
+    margin: float
+    open: RunsToOpen
+    close: int
+    percentile: Percentile
+    bad: int
+    critical_runs: int
+    of: int
+    good_in_a_row: int
+    failure: FailureView
+    """Why most probes of the newest run failed."""
+    culprits: list[str]
+    """The canaries that the detector names."""
+    retriever: str
+    """Which retriever is slow or fails."""
+    usual: float | None
+    """How long answers took before the first bad run, in seconds."""
+    since: str
+    """When a run last completed, where none has since."""
+    deadline: str
+    ever: bool
+    cause: str
+    """Why there is no such rule any more."""
+    by: str
+    """Who acknowledged the alert."""
+    note: str | None
+
+
+class EvaluatedValues(TypedDict):
+    """What a rule made of a run."""
+
+    at: str
+    value: float | None
+    threshold: float | None
+    baseline: float | None
+    severity: Severity | None
+    good: bool
+    """Whether it counts towards resolving."""
+
+
+class StoredEvaluation(EvaluatedValues):
+    """A run as evaluated by a rule, in stored evidence; that of the first releases has no `baseline`."""
+
+    run_id: int
+
+
+class StoredEvidence(EvidenceFields, total=False):
+    """Evidence of a rule as it is stored."""
+
+    first_bad_run: int | None
+    window: list[StoredEvaluation]
+
+
+class EvaluatedRun(EvaluatedValues):
+    """A run as evaluated by a rule."""
+
+    run_id: str
+
+
+class RuleEvidence(EvidenceFields, total=False):
+    """Evidence of a rule; the fields present depend on its kind and on the change."""
+
+    first_bad_run: str | None
+    window: list[EvaluatedRun]
+
+
+class RunCauseView(TypedDict):
+    """The one cause that explains a whole run; shares and recalls are in [0, 1]."""
+
+    kind: Literal[
+        "rechunked",
+        "reindexed",
+        "renamed_documents",
+        "embedder_changed",
+        "texts_changed",
+        "scores_changed",
+        "empty_answers",
+        "limited",
+        "score_threshold",
+        "missing",
+        "replicas_differ",
+        "search_misses",
+        "near_copies",
+        "new_chunks",
+        "other_vectors",
+        "ranking_changed",
+    ]
+    since_run: int
+    before_run: int
+    canaries: int
+    affected: int
+    recall_by_id_before: float | None
+    recall_by_id_now: float | None
+    recall_by_passage_before: float | None
+    recall_by_passage_now: float | None
+    unseen_ids: float | None
+    split: int
+    score_change: float | None
+    detail: str | None
+    quiet_runs: int
+    shape: str | None
+    """What the changed answers have in common, of causes told by that."""
+    evidence: str | None
+    """What is seen of it, in numbers."""
+    against: str | None
+    """What it does not explain."""
+    beside: str | None
+    """A second cause, of other answers."""
+    phrase: str
+    reason: str
+
+
+class FleetGroup(TypedDict):
+    """The group that most of the changed canaries belong to."""
+
+    kind: str
+    name: str
+
+
+class FleetView(TypedDict):
+    """How many canaries degraded together, and what may have caused it."""
+
+    shape: str
+    headline: str
+    sentence: str
+    group: FleetGroup | None
+    fallen: int
+    of: int
+    expected_by_chance: float | None
+    """How many of the group would have degraded if they had nothing in common."""
+    causes: dict[str, int]
+    """Number of canaries by cause."""
+    cause: RunCauseView | None
+    """The one cause that explains the whole run, where there is one."""
+
+
+class SinceView(TypedDict):
+    """The first bad run, and the change of the index version it may have come with."""
+
+    run_id: str
+    index_version: str | None
+    index_version_before: str | None
+    runs_after: int | None
+    """How many runs after that change."""
+    text: str
+
+
+class TransitionView(TypedDict):
+    """A change of an alert."""
+
+    at: TimeText
+    type: TransitionType
+    severity: Severity
+    reason: str
+    run_id: str | None
+    suppressed: str | None
+    """Why it was not sent."""
+    silence: str | None
+    evidence: RuleEvidence
+    """The evaluated numbers; each kind of rule has evidence of its own."""
+
+
+class AlertFields(TypedDict):
+    """An alert without its transitions."""
+
+    id: str
+    check: str
+    rule: str
+    kind: RuleKind
+    scope: str
+    severity: Severity
+    state: AlertState
+    opened_at: TimeText | None
+    resolved_at: TimeText | None
+    acknowledged_at: TimeText | None
+    acknowledged_by: str | None
+    reason: str
+    evidence: RuleEvidence
+    since_run: str | None
+    incident_id: str | None
+    dedupe_key: str
+
+
+class AlertView(AlertFields):
+    """An alert with its transitions, the oldest first."""
+
+    transitions: list[TransitionView]
+
+
+class ExplainedTransition(TransitionView):
+    """A change of an alert with what its changed canaries have in common."""
+
+    fleet: FleetView | None
