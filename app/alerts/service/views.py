@@ -6,7 +6,7 @@ It only reads. The facts that a summary is made of stand at the end.
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, cast
@@ -242,12 +242,21 @@ class AlertLine:
     alert: AlertView
     summary: str
     """What happened, as it was last announced or, before that, as its rule sees it; without a full stop."""
-    reason: str
-    """Reason of the last evaluation or, for a resolved alert, of its last opening or update."""
-    deliveries: Mapping[str, int]
-    """Number of deliveries of its incident, by state."""
-    suppressed: TransitionView | None
-    """Its newest trigger transition, where that was not sent."""
+    deliveries: Mapping[str, int] = field(default_factory=dict)
+    """Number of deliveries of its incident, by state; empty too where they are not shown."""
+
+    @property
+    def reason(self) -> str:
+        """Reason of the last evaluation or, for a resolved alert, of its last opening or update."""
+        news = [change["reason"] for change in self.alert["transitions"] if change["type"] in NON_REPEATING]
+        return news[-1] if news and self.alert["state"] == AlertState.RESOLVED else self.alert["reason"]
+
+    @property
+    def suppressed(self) -> TransitionView | None:
+        """Its newest trigger transition, where that was not sent."""
+        newest = next((one for one in reversed(self.alert["transitions"]) if one["type"] in TRIGGERS), None)
+        is_suppressed = newest is not None and newest["suppressed"] is not None
+        return newest if is_suppressed and self.alert["state"] != AlertState.RESOLVED else None
 
 
 def by_incident(store: Store, alert_lines: Sequence[AlertLine]) -> list[tuple[IncidentRow | None, list[AlertLine]]]:
@@ -271,25 +280,13 @@ def lines(
         )
         texts = summaries(connection, rows)
     return [
-        _line(
-            alert_shape(row, changes), texts[row.id], deliveries[row.incident_id] if row.incident_id is not None else {}
+        AlertLine(
+            alert=alert_shape(row, changes),
+            summary=texts[row.id],
+            deliveries=deliveries[row.incident_id] if row.incident_id is not None else {},
         )
         for row, changes in rows
     ]
-
-
-def _line(alert: AlertView, summary: str, deliveries: Mapping[str, int]) -> AlertLine:
-    is_resolved = alert["state"] == AlertState.RESOLVED
-    news = [change["reason"] for change in alert["transitions"] if change["type"] in NON_REPEATING]
-    triggers = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
-    is_suppressed = bool(triggers) and triggers[-1]["suppressed"] is not None and not is_resolved
-    return AlertLine(
-        alert=alert,
-        summary=summary,
-        reason=news[-1] if news and is_resolved else alert["reason"],
-        deliveries=deliveries,
-        suppressed=triggers[-1] if is_suppressed else None,
-    )
 
 
 AlertRows = Sequence[tuple[AlertRow, Sequence[TransitionRow]]]

@@ -14,7 +14,7 @@ from app.alerts.domain.views import AlertView, FleetView
 from app.alerts.service import evidence
 from app.alerts.service import views as alert_views
 from app.alerts.service.evidence import Explanation, list_changed
-from app.alerts.service.views import explained_by_alert, summaries
+from app.alerts.service.views import AlertLine, explained_by_alert, summaries
 from app.alerts.store import AlertFilter
 from app.base.db.engine import Connection, Store, from_us, row_value, to_us
 from app.base.schedules import next_due, spread
@@ -117,12 +117,6 @@ class DegradedResult(ResultView):
     diagnosis: DiagnosisRow | None
 
 
-class SummarizedAlert(AlertView):
-    """An alert with its summary."""
-
-    summary: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckDetail:
     """A check with the evidence of its newest ended run, in the API's shapes."""
@@ -143,7 +137,7 @@ class CheckDetail:
     alert, or nothing to compare with."""
     failed: Sequence[ResultView]
     """Canaries whose probe failed, at most `SHOWN_CANARIES`."""
-    unresolved: Sequence[SummarizedAlert]
+    unresolved: Sequence[AlertLine]
     resolved: Sequence[AlertView]
     runs: Sequence[RunView]
     """The newest runs; of a measures version, those in the re-scoring with its numbers."""
@@ -192,8 +186,8 @@ def load_check(store: Store, slug: str, now: datetime, *, version: str | None = 
     )
 
 
-def _changed(unresolved: Sequence[SummarizedAlert], explanation: Explanation | None) -> ChangedCanaries | None:
-    about_canaries = any(one["kind"] not in NOT_ABOUT_CANARIES for one in unresolved)
+def _changed(unresolved: Sequence[AlertLine], explanation: Explanation | None) -> ChangedCanaries | None:
+    about_canaries = any(one.alert["kind"] not in NOT_ABOUT_CANARIES for one in unresolved)
     changed = None if explanation is None else explanation.changed
     return changed if changed is not None and about_canaries and changed.compared else None
 
@@ -275,7 +269,7 @@ def open_alerts(connection: Connection) -> dict[int, dict[str, int]]:
     return by_check
 
 
-def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[SummarizedAlert], Explanation | None]:
+def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[AlertLine], Explanation | None]:
     """Return the unresolved alerts of a check, and the explanation of a run.
 
     The explanation covers the canaries degraded since the first of these alerts began.
@@ -287,18 +281,15 @@ def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[Summa
         run_ids = list(dict.fromkeys([*mine, *explained_by_alert(rows).values()]))
         explained = dict(zip(run_ids, evidence.explain_all(connection, run_ids), strict=True))
         written = summaries(connection, rows, explained)
-    found: list[SummarizedAlert] = [
-        {**alert_views.alert_shape(row, changes), "summary": written[row.id]} for row, changes in rows
-    ]
-    ordered = sorted(found, key=lambda alert: _UNRESOLVED.index(alert["state"]))
-    return ordered, explained[mine[0]] if mine else None
+    found = [AlertLine(alert=alert_views.alert_shape(row, changes), summary=written[row.id]) for row, changes in rows]
+    return sorted(found, key=lambda one: _UNRESOLVED.index(one.alert["state"])), explained[mine[0]] if mine else None
 
 
 def _degraded(
-    store: Store, run_id: str, unresolved: Sequence[SummarizedAlert], why: Explanation | None
+    store: Store, run_id: str, unresolved: Sequence[AlertLine], why: Explanation | None
 ) -> tuple[list[DegradedResult], FleetView | None]:
     """Return the worst degraded canaries of a run, and what those that fell since these alerts began have in common."""
-    begun = [int(alert["since_run"]) for alert in unresolved if alert["since_run"] is not None]
+    begun = [int(first) for one in unresolved if (first := one.alert["since_run"]) is not None]
     with store.read() as connection:
         first_run = min(begun, default=None)
         worst = list_changed(connection, int(run_id), first_run, unchanged=True, limit=SHOWN_CANARIES)["canaries"]
