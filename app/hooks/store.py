@@ -6,7 +6,7 @@ notifications resent to receivers that forget them.
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -75,30 +75,34 @@ DELIVERY: Final = sa.select(deliveries, definitions.c.slug.label("hook")).join(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewDelivery:
-    """A delivery of a transition or a report to a hook, pending unless it says otherwise."""
+def enqueue_deliveries(
+    connection: Connection,
+    hook_ids: Sequence[int],
+    *,
+    message: str,
+    at: int,
+    next_attempt_at: int | None = None,
+    dead_reason: str | None = None,
+    **subject: int | str | None,
+) -> None:
+    """Insert a delivery to each of these hooks, pending unless it is dead for a reason; existing ones are skipped.
 
-    hook_id: int
-    alert_id: int | None
-    transition_id: int | None
-    incident_id: int | None
-    report_id: int | None = None
-    message_id: str
-    type: str
-    state: str = "pending"
-    created_at: int
-    next_attempt_at: int
-    attempts: int = 0
-    reason: str | None = None
-
-
-def enqueue_deliveries(connection: Connection, rows: Sequence[NewDelivery]) -> None:
-    """Insert the deliveries of a transition or a report, one per hook; existing ones are skipped."""
-    insert_new(connection, deliveries, tuple(NewDelivery.__dataclass_fields__), [astuple(row) for row in rows])
-    for row in rows:
-        if row.state == "pending":
-            defer_delivery(connection, row.hook_id, row.next_attempt_at)
+    `subject`: its `type`, and the alert, transition and incident, or the report. The id of the message is `message` and
+    the hook's.
+    """
+    due_at = at if next_attempt_at is None else next_attempt_at
+    values = {
+        **subject,
+        "state": "pending" if dead_reason is None else "dead",
+        "created_at": at,
+        "next_attempt_at": due_at,
+        "attempts": 0,
+        "reason": dead_reason,
+    }
+    rows = [(hook_id, f"{message}_{hook_id}", *values.values()) for hook_id in hook_ids]
+    insert_new(connection, deliveries, ("hook_id", "message_id", *values), rows)
+    for hook_id in hook_ids if dead_reason is None else ():
+        defer_delivery(connection, hook_id, due_at)
 
 
 def defer_delivery(connection: Connection, hook_id: int, at: int = AT_ONCE) -> None:

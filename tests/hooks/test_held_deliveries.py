@@ -43,17 +43,15 @@ def test_a_replay_waits_for_the_transaction_that_ends_its_incident_and_sees_its_
         assert trigger is not None
         connection.execute(sa.select(incidents.c.id).where(incidents.c.id == trigger.incident_id).with_for_update())
         assert trigger.incident_id is not None
-        resolve = outbox.NewDelivery(
-            hook_id=trigger.hook_id,
-            alert_id=trigger.alert_id,
-            transition_id=None,
-            incident_id=trigger.incident_id,
-            message_id="msg_end",
+        outbox.enqueue_deliveries(
+            connection,
+            [trigger.hook_id],
+            message="msg_end",
             type="alert.resolved",
-            created_at=to_us(world.clock()),
-            next_attempt_at=to_us(world.clock()),
+            alert_id=trigger.alert_id,
+            incident_id=trigger.incident_id,
+            at=to_us(world.clock()),
         )
-        outbox.enqueue_deliveries(connection, [resolve])
 
     with pytest.raises(ConflictError, match="a later delivery about this incident"):
         overtaken(world.store, end, lambda: hooks.replay(world.store, int(dead["id"]), now=world.clock.advance(1)))

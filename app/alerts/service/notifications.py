@@ -37,7 +37,7 @@ from app.catalog.documents.documents import CheckDocument
 from app.catalog.store import Definition
 from app.hooks import store as outbox
 from app.hooks.domain import ACKNOWLEDGING
-from app.hooks.store import DeliveryRow, NewDelivery
+from app.hooks.store import DeliveryRow
 
 NEWS_PREFIX = "alert."
 """Of the types of deliveries of an incident, before that of the transition."""
@@ -309,26 +309,31 @@ def _enqueue(
     fresh = context.members[step.alert_id].change is not None  # an older change was diagnosed already
     is_held = hold_until is not None and fresh and step.type in NON_REPEATING
     next_attempt_at = max(at, to_us(hold_until)) if is_held and hold_until is not None else at
-    new = partial(new_delivery, incident.id, incident.alert_id, transition_id=transition_id, change=step.type, at=at)
-    rows = [replace(new(hook), next_attempt_at=next_attempt_at) for hook in step.send]
-    rows += [replace(new(hook), state=DeliveryState.DEAD, reason=_DEFERRED) for hook in step.deferred_hooks]
-    outbox.enqueue_deliveries(connection, rows)
+    enqueue = partial(_enqueue_change, connection, transition_id=transition_id, incident_id=incident.id, at=at)
+    enqueue(step.send, step.type, alert_id=incident.alert_id, next_attempt_at=next_attempt_at)
+    enqueue(step.deferred_hooks, step.type, alert_id=incident.alert_id, dead_reason=_DEFERRED)
 
 
-def new_delivery(
-    incident_id: int, alert_id: int | None, hook_id: int, *, transition_id: int, change: TransitionType | None, at: int
-) -> NewDelivery:
-    """Pending delivery of a transition to a hook, to be sent at once."""
-    return NewDelivery(
-        hook_id=hook_id,
-        alert_id=alert_id,
-        transition_id=transition_id,
-        incident_id=incident_id,
-        # With the time in it, for receivers of several installations or of a new one.
-        message_id=f"msg_{at}_{transition_id}_{hook_id}",
+def _enqueue_change(
+    connection: Connection,
+    hook_ids: Sequence[int],
+    change: TransitionType | None,
+    *,
+    at: int,
+    next_attempt_at: int | None = None,
+    dead_reason: str | None = None,
+    **ids: int | None,
+) -> None:
+    """Enqueue the deliveries of a transition to hooks; `ids`: of the transition, the incident and its first alert."""
+    outbox.enqueue_deliveries(
+        connection,
+        hook_ids,
+        message=f"msg_{at}_{ids['transition_id']}",  # the time is for receivers of several or of new installations
         type=f"{NEWS_PREFIX}{change}",
-        created_at=at,
-        next_attempt_at=at,
+        at=at,
+        next_attempt_at=next_attempt_at,
+        dead_reason=dead_reason,
+        **ids,
     )
 
 
@@ -416,17 +421,14 @@ def _enqueue_acknowledgement(connection: Connection, incident_id: int, transitio
     """Enqueue deliveries to the hooks that were notified of the incident and support acknowledgements."""
     past = outbox.deliveries_of_incident(connection, incident_id, hold=True)
     reached = {row.hook_id: row.alert_id for row in past if row.attempts > 0 or row.body is not None}
-    hooks = [catalog.definition_by_id(connection, hook_id) for hook_id in sorted(reached)]
-    rows = [
-        new_delivery(
-            incident_id,
-            reached[hook.id],
-            hook.id,
-            transition_id=transition_id,
-            change=TransitionType.ACKNOWLEDGED,
-            at=at,
-        )
-        for hook in hooks
-        if hook.body["kind"] in ACKNOWLEDGING and hook.archived_at is None and hook.disabled_reason is None
-    ]
-    outbox.enqueue_deliveries(connection, rows)
+    for hook in [catalog.definition_by_id(connection, hook_id) for hook_id in sorted(reached)]:
+        if hook.body["kind"] in ACKNOWLEDGING and hook.archived_at is None and hook.disabled_reason is None:
+            _enqueue_change(
+                connection,
+                [hook.id],
+                TransitionType.ACKNOWLEDGED,
+                transition_id=transition_id,
+                incident_id=incident_id,
+                alert_id=reached[hook.id],
+                at=at,
+            )

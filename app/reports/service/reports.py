@@ -28,7 +28,6 @@ from app.comparison.service import comparisons
 from app.comparison.views import CanaryDifference
 from app.hooks import store as outbox
 from app.hooks.domain import NoticeData
-from app.hooks.store import NewDelivery
 from app.records.domain import (
     FullReport,
     ReportChange,
@@ -156,7 +155,7 @@ def write_report(store: Store, report_id: int, *, now: datetime) -> bool:
     with store.write() as connection:
         if not report_rows.finish_report(connection, report_id, run_id=run_id, content=content):
             return False
-        outbox.enqueue_deliveries(connection, _deliveries(connection, row, check, to_us(now)))
+        _enqueue(connection, row, check, to_us(now))
     return True
 
 
@@ -220,26 +219,15 @@ def _summary(report: FullReport) -> str:
     return f"{run['check']}: report, {run['verdict'] or run['status']}{number}"
 
 
-def _deliveries(connection: Connection, report: ReportRow, check: Definition, now: int) -> list[NewDelivery]:
-    """Return a delivery for each hook of a report that is in force."""
-    hooks = (catalog.find_definition(connection, "hook", slug) for slug in check.body["report"]["hooks"])
-    return [
-        NewDelivery(
-            hook_id=hook.id,
-            alert_id=None,
-            transition_id=None,
-            incident_id=None,
-            report_id=report.id,
-            message_id=f"msg_report_{report.id}_{hook.id}",
-            type=READY,
-            state="pending" if hook.disabled_reason is None else "dead",
-            created_at=now,
-            next_attempt_at=now,
-            reason=None if hook.disabled_reason is None else _DISABLED,
-        )
-        for hook in hooks
-        if hook is not None and hook.archived_at is None
-    ]
+def _enqueue(connection: Connection, report: ReportRow, check: Definition, at: int) -> None:
+    """Enqueue a delivery of a report to each of its hooks that is in force."""
+    for hook in [catalog.find_definition(connection, "hook", slug) for slug in check.body["report"]["hooks"]]:
+        if hook is not None and hook.archived_at is None:
+            reason = None if hook.disabled_reason is None else _DISABLED
+            message = f"msg_report_{report.id}"
+            outbox.enqueue_deliveries(
+                connection, [hook.id], message=message, type=READY, report_id=report.id, at=at, dead_reason=reason
+            )
 
 
 logger = logging.getLogger("coalmine.worker")
