@@ -191,6 +191,15 @@ def list_transitions(connection: Connection, alert_ids: Sequence[int]) -> dict[i
     return by_alert
 
 
+def newest_transitions(
+    connection: Connection, alert_ids: Collection[int], types: Collection[str]
+) -> dict[int, tuple[int, str | None]]:
+    """Find the newest change of these types of each alert: (its id, why it was not sent) by alert id."""
+    mine = sa.and_(transitions.c.alert_id.in_(list(alert_ids)), transitions.c.type.in_(sorted(types)))
+    statement = sa.select(transitions.c.alert_id, transitions.c.id, transitions.c.suppressed).where(mine)
+    return {row.alert_id: (row.id, row.suppressed) for row in connection.execute(statement.order_by(transitions.c.id))}
+
+
 def opening_runs(connection: Connection, alert_ids: Sequence[int]) -> dict[int, int]:
     """Find the runs that opened alerts, by alert id; those that no run opened are left out."""
     if not alert_ids:

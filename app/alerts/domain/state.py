@@ -94,8 +94,10 @@ class Member:
     """What just happened to it, None = no change."""
     transition_id: int | None = None
     """The transition of that."""
+    news_id: int | None = None
+    """Its newest transition worth a notification."""
     suppression: Suppression | None = None
-    """Why its newest notification was not sent, by the transition's row."""
+    """Why that was not sent, by its row."""
     acknowledged: bool = False
     silence: str | None = None
     """The slug of the silence that matches it now."""
@@ -106,6 +108,11 @@ class Member:
     def is_notifiable(self) -> bool:
         """Whether it fires and is not silenced."""
         return self.state is AlertState.FIRING and self.silence is None
+
+    @property
+    def reported_id(self) -> int | None:
+        """The transition that a notification about it reports: its resolve, else the newest worth one."""
+        return self.transition_id if self.change is TransitionType.RESOLVED else self.news_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

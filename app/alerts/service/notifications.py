@@ -28,7 +28,7 @@ from app.alerts.domain.state import (
 )
 from app.alerts.domain.views import AlertState, TransitionType
 from app.alerts.silences.service import silence_members, silences_of
-from app.alerts.store import AlertRow, IncidentRow, TransitionRow
+from app.alerts.store import AlertRow, IncidentRow
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import DeliveryState, RuleKind, Severity
@@ -66,8 +66,6 @@ class Context:
     check: Definition
     members: Mapping[int, Member] = field(default_factory=dict)
     """By the id of the alert."""
-    transitions: Mapping[int, Sequence[TransitionRow]] = field(default_factory=dict)
-    """Of each alert, oldest first."""
     incidents: Mapping[int, OpenIncident] = field(default_factory=dict)
     """By id."""
     recipients: Recipients = _NO_RECIPIENTS
@@ -91,10 +89,6 @@ class Context:
         incident = None if number is None else self.incidents.get(number)
         return None if incident is None else reminder_due(inside, incident.deliveries, self.remind_every)
 
-    def newest_notifiable(self, alert_id: int) -> TransitionRow:
-        """Return the newest transition of an alert that deserves a notification."""
-        return next(row for row in reversed(self.transitions[alert_id]) if row.type in NON_REPEATING)
-
 
 def load_context(
     connection: Connection, check: Definition, in_progress: Mapping[int, Member], *, now: datetime, hold: bool
@@ -102,31 +96,36 @@ def load_context(
     """Read the context; `hold` locks incidents, and keeps workers from claiming their deliveries."""
     if not any(one.change or one.state in OPEN for one in in_progress.values()):
         return Context(check=check)
-    transitions = alerts.list_transitions(connection, list(in_progress))
+    newest = alerts.newest_transitions(connection, in_progress, NON_REPEATING)
     entered = {one.incident_id for one in in_progress.values()}
     rows = [row for row in alerts.open_incidents(connection, check.id, hold=hold) if row.id in entered]
     past = {row.id: outbox.deliveries_of_incident(connection, row.id, hold=hold) for row in rows}
-    own = {hook.id: hook for hook in (_require_hook(connection, slug) for slug in check.body["hooks"])}
+    named = [catalog.find_definition(connection, "hook", slug) for slug in check.body["hooks"]]
+    own = {hook.id: hook for hook in named if hook is not None}
     others = {row.hook_id for deliveries in past.values() for row in deliveries} - own.keys()
     hooks = {**own, **{hook_id: catalog.definition_by_id(connection, hook_id) for hook_id in others}}
     members = silence_members(silences_of(connection, check), in_progress.values(), now)
     return Context(
         check=check,
-        members={one.alert_id: replace(one, suppression=_suppression(transitions[one.alert_id])) for one in members},
-        transitions=transitions,
+        members={one.alert_id: _with_news(one, *newest.get(one.alert_id, (None, None))) for one in members},
         incidents={row.id: _incident_of(row, past[row.id]) for row in rows},
         recipients=Recipients(
             hooks=tuple(own),
-            unreachable=frozenset(hook.id for hook in hooks.values() if _is_unreachable(hook, now)),
+            unreachable=frozenset(
+                hook.id
+                for hook in hooks.values()
+                # One archived in this very change still gets the resolves of that change.
+                if hook.disabled_reason is not None or (hook.archived_at or to_us(now)) < to_us(now)
+            ),
             disabled=frozenset(hook.id for hook in hooks.values() if hook.disabled_reason and hook.archived_at is None),
         ),
     )
 
 
-def _suppression(transitions: Sequence[TransitionRow]) -> Suppression | None:
-    """Why the newest change worth a notification was not sent; None for reasons of releases without incidents."""
-    newest = next((row for row in reversed(transitions) if row.type in NON_REPEATING), None)
-    return Suppression(newest.suppressed) if newest and newest.suppressed in set(Suppression) else None
+def _with_news(member: Member, news_id: int | None, suppressed: str | None) -> Member:
+    """Return an alert with its newest change worth a notification; a release without incidents had other reasons."""
+    known = suppressed if suppressed in set(Suppression) else None
+    return replace(member, news_id=news_id, suppression=None if known is None else Suppression(known))
 
 
 def _incident_of(row: IncidentRow, past: Sequence[DeliveryRow]) -> OpenIncident:
@@ -150,18 +149,6 @@ def _incident_of(row: IncidentRow, past: Sequence[DeliveryRow]) -> OpenIncident:
             for one in past
         ],
     )
-
-
-def _is_unreachable(hook: Definition, now: datetime) -> bool:
-    # A hook archived in this very change still gets the resolves of that change.
-    archived = hook.archived_at is not None and hook.archived_at < to_us(now)
-    return archived or hook.disabled_reason is not None
-
-
-def _require_hook(connection: Connection, slug: str) -> Definition:
-    hook = catalog.find_definition(connection, "hook", slug)
-    assert hook is not None  # noqa: S101 - a check is only saved with hooks that exist, and nothing is deleted
-    return hook
 
 
 _DEFERRED = "The hook is disabled; this is sent once it is saved again."
@@ -275,9 +262,7 @@ def _notified_transition(
     if step.type is TransitionType.REMINDED:
         assert remind is not None  # noqa: S101 - else none is planned
         return remind(step.alert_id, incident)
-    if step.type is TransitionType.RESOLVED:
-        return context.members[step.alert_id].transition_id
-    return context.newest_notifiable(step.alert_id).id
+    return context.members[step.alert_id].reported_id
 
 
 def _record_suppressions(connection: Connection, context: Context, step: Step, transition_id: int | None) -> None:
@@ -285,11 +270,8 @@ def _record_suppressions(connection: Connection, context: Context, step: Step, t
     if step.cancel:
         outbox.cancel_deliveries(connection, step.cancel, step.reason)
     for alert_id, why in step.suppressed.items():
-        one = context.members[alert_id]
-        if one.change is TransitionType.RESOLVED and one.transition_id is not None:
-            alerts.suppress(connection, one.transition_id, why)
-        else:
-            alerts.suppress(connection, context.newest_notifiable(alert_id).id, why)
+        if (reported := context.members[alert_id].reported_id) is not None:
+            alerts.suppress(connection, reported, why)
     if transition_id is not None and step.type in NON_REPEATING:
         alerts.release(connection, transition_id)
 
