@@ -7,7 +7,26 @@ from typing_extensions import TypedDict
 from app.annotation.domain import ConsensusState
 from app.base.values import TimeText
 from app.diagnosis.domain import FilePatch
-from app.records.domain import PooledRecallView
+
+
+class PooledRecallView(TypedDict):
+    """Estimated share of what is relevant that a retriever finds in its first k, from the annotations of a task.
+
+    `value` and its 95 % interval (`low`, `high`) are null where unknown: a sample without a grade.
+    """
+
+    retriever: str
+    k: int
+    value: float | None
+    low: float | None
+    high: float | None
+    found: int
+    relevant: float | None
+    """Estimated number of relevant texts."""
+    queries: int
+    frame: str
+    """What it is a share of."""
+    task: str
 
 
 class TaskState(StrEnum):

@@ -1,44 +1,229 @@
-"""How runs, results and reports of `domain` are made of what is stored, and why results degraded.
+"""What is shown of runs and results, and how it is made of what is stored; why results degraded, in sentences.
 
-Absent measurements are None, never 0.
+Reports of the gate are here too; those of stored runs are in `reports.views`. Absent measurements are None, never 0.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, Final, NotRequired, cast
+
+from typing_extensions import TypedDict
 
 from app.base.texts import age_text, ratio_text
 from app.base.values import (
     Answer,
     Canary,
+    Category,
     Judgment,
     LatencyView,
+    Level,
     Outcome,
     ProbeSummary,
     Ranking,
     Reason,
+    RunStatus,
     Step,
+    TimeText,
     Trigger,
     Verdict,
 )
 from app.base.views import numbers, rounded_or_none, time_text, view_of
-from app.records.domain import (
-    DegradedName,
-    HitView,
-    JudgmentView,
-    ReportDocument,
-    ResultView,
-    RunCounts,
-    RunDetails,
-    RunDocument,
-    SliceView,
+from app.comparison.views import ComparisonDecision, Sides
+from app.records.domain import DegradedName, RunDetails, SliceView
+from app.retrievers.domain.probes import (
+    FailedProbe,
+    StoredFinding,
+    UnmeasuredView,
+    latency_summary,
+    unmeasured_canaries,
 )
-from app.retrievers.domain.probes import FailedProbe, StoredFinding, latency_summary, unmeasured_canaries
 from app.retrievers.domain.retrievers import Scorer, is_external, score_relevance
 from app.scoring.evaluation import WRONG_FIELDS, compare_names, forbidden_ranks, newest_age, unpack_reasons
 from app.scoring.rankings import Match, Prepared, missing_judgments
 from app.scoring.run_outcomes import RunInputs, RunOutcome, RunResponses
+
+
+class RunCounts(TypedDict):
+    """Canaries of a run by fate; null before it ended."""
+
+    total: int | None
+    measured: int | None
+    failed: int | None
+    undefined: int | None
+    degraded: int | None
+
+
+class RunDocument(TypedDict):
+    """One pass over a suite."""
+
+    id: str
+    check: str
+    suite: str
+    retriever: str
+    trigger: Trigger
+    index_version: str | None
+    status: RunStatus
+    scheduled_for: TimeText | None
+    started_at: TimeText | None
+    finished_at: TimeText | None
+    verdict: Verdict | None
+    reasons: list[str]
+    """Reasons of the verdict, in sentences."""
+    health_score: float | None
+    coverage: float | None
+    degraded_share: float | None
+    degraded_queries: list[str]
+    canaries: RunCounts
+    measures: dict[str, float | None]
+    categories: dict[str, SliceView]
+    tags: dict[str, SliceView]
+    suite_hash: str | None
+    config_hash: str | None
+    measures_version: str | None
+    probes: dict[str, int]
+    """Number of probes by outcome."""
+    probes_by_step: dict[str, dict[str, int]]
+    """The same by step, for probes that failed before the retriever."""
+    unmeasured: list[UnmeasuredView] | None
+    """Canaries without a measurement by what failed, the commonest first; null where runs are listed."""
+    latency_seconds: LatencyView
+    embedder: StoredFinding | None
+    self_judged: bool | None
+    """Whether all judgments are of this retriever's own first hits, so that R@k is near 1 whatever it misses; null
+    where runs are listed."""
+
+
+class RunProgress(TypedDict):
+    """Recorded probes of a run in progress."""
+
+    done: int | None
+    total: int | None
+
+
+class RunView(RunDocument):
+    """A run of a check; `progress` is null once it ended."""
+
+    progress: RunProgress | None
+
+
+class JudgmentView(TypedDict):
+    """An expected chunk, without the fields it does not set."""
+
+    id: NotRequired[str]
+    document: NotRequired[str]
+    text: NotRequired[str]
+    grade: int
+
+
+class HitView(TypedDict):
+    """A hit with the judgment it matches."""
+
+    rank: int
+    id: str
+    document: str | None
+    text: str | None
+    score: float | None
+    updated: TimeText | None
+    relevance: float | None
+    judgment: JudgmentView | None
+    level: Level | None
+    grade: int | None
+
+
+class ResultView(TypedDict):
+    """One canary's part of a run: with its evidence if its probe measured, else with the failure."""
+
+    key: str
+    query: str
+    category: Category
+    tags: list[str]
+    outcome: Outcome
+    step: Step
+    http_status: int | None
+    detail: str | None
+    latency_seconds: float | None
+    verdict: Verdict
+    reasons: list[Reason]
+    top_score: float | None
+    any_match: bool | None
+    measures: dict[str, float | None]
+    ranking: list[HitView]
+    missing: list[JudgmentView]
+    k: int
+    min_relevance_score: float | None
+    max_relevance_score: float | None
+    floors: dict[str, float]
+    expect_empty: bool
+    forbidden_chunks: int
+    max_age_seconds: float | None
+    max_latency_seconds: float | None
+    age_seconds: float | None
+    forbidden_ranks: list[int]
+    since_run: str | None
+    """The run since which this state holds."""
+    rbo: float | None
+    """Rank-biased overlap of its ranking with the baseline's."""
+
+
+class RunResults(TypedDict):
+    """A run of a check with its worst canaries and all results."""
+
+    run: RunView
+    worst: list[ResultView]
+    results: list[ResultView]
+
+
+class ComparedRun(TypedDict):
+    """The run of the report that was saved before."""
+
+    id: str | None
+    check: str | None
+    finished_at: TimeText | None
+    index_version: str | None
+    verdict: Verdict | None
+
+
+class RecoveredCanary(TypedDict):
+    """A canary that is healthy and was degraded before."""
+
+    key: str
+    query: str
+
+
+class DegradedCanary(RecoveredCanary):
+    """A canary that is degraded and was not before; `why` has a sentence for each reason."""
+
+    reasons: list[Reason]
+    why: list[str]
+
+
+class ReportComparison(TypedDict):
+    """A report compared with one that was saved before."""
+
+    baseline: ComparedRun
+    differences: list[str]
+    """Why the two are not strictly comparable, in sentences."""
+    decision: ComparisonDecision | None
+    """What is decided between the two; null where they cannot be compared."""
+    measures: dict[str, Sides]
+    newly_degraded: list[DegradedCanary]
+    recovered: list[RecoveredCanary]
+
+
+class ReportDocument(TypedDict):
+    """A run with its worst canaries and, on request, all results."""
+
+    run: RunDocument
+    worst: list[ResultView]
+    results: NotRequired[list[ResultView]]
+    comparison: NotRequired[ReportComparison]
+    """Comparison with a saved report, where the gate has one."""
+    fetch_k: NotRequired[int]
+    """Number of hits that were asked for. Of the gate."""
+    expectations: NotRequired[dict[str, str]]
+    """Digest of what each canary asks and expects, by key; "" where nothing is expected. Of the gate."""
+
 
 _STARTERS: Mapping[str, str] = {
     Trigger.SCHEDULE: "the schedule",
@@ -47,7 +232,11 @@ _STARTERS: Mapping[str, str] = {
     Trigger.CLI: "the command line",
     Trigger.PAGE: "a button on a page",
 }
+
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 WORST: Final = 10
 """Number of worst canaries in a report."""
 

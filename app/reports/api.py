@@ -13,11 +13,11 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.values import FIRST_YEAR, LAST_YEAR, Category
 from app.detection.domain.views import EvidenceSeries
 from app.detection.service import baselines
-from app.records.domain import CanaryHistory, MeasureSeries, ReportView
 from app.reports.rendering import reports
 from app.reports.rendering.reports import page_policy, report_html
 from app.reports.service import charts
 from app.reports.service import reports as run_reports
+from app.reports.views import CanaryHistory, MeasureSeries, ReportView
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 

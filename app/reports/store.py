@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.alerts.tables import alerts
 from app.base.db.engine import blocks, insert_one, row_value
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
@@ -181,3 +182,15 @@ def read_checks(connection: Connection, versions: Mapping[int, NumbersVersion]) 
         for check in catalog.definitions_by_id(connection, block):
             run_id, body = bodies.get(check.id, (0, {}))
             yield CheckRows(check, runs.get(run_id), body, detections.get(check.id))
+
+
+def list_alerts(connection: Connection, check_id: int, start: int, end: int, *, limit: int) -> list[sa.Row[Any]]:
+    """Return the newest alerts that were open in a period, oldest first."""
+    open_then = sa.and_(
+        alerts.c.check_id == check_id,
+        alerts.c.opened_at <= end,
+        sa.or_(alerts.c.resolved_at.is_(None), alerts.c.resolved_at >= start),
+    )
+    columns = (alerts.c.id, alerts.c.rule_key, alerts.c.severity, alerts.c.opened_at, alerts.c.resolved_at)
+    newest = sa.select(*columns).where(open_then).order_by(alerts.c.id.desc()).limit(limit)
+    return [*reversed(connection.execute(newest).all())]

@@ -7,10 +7,10 @@ import pytest
 
 from app.annotation import store as rows
 from app.annotation.service import results, tasks
+from app.annotation.service.results import load_suite_recalls
 from app.base.db.engine import Store, to_us
 from app.base.jobs.local import at_hand
 from app.base.jobs.values import JobKind
-from app.records.service.run_views import load_suite_recalls
 from app.reports.rendering.report_measures import pooled_recall_lines
 from tests.support.annotation_tasks import Desk
 from tests.support.api_service import Api, api

@@ -14,9 +14,9 @@ from app.config import load_settings
 from app.definitions.service import applying
 from app.demo.server import create_demo
 from app.detection.service import baselines
-from app.records.domain import ResultView
 from app.records.service import run_views
 from app.records.service.plans import Planner
+from app.records.views import ResultView
 from app.retrievers.client.probe import RetrieverProbe
 from app.runs.service import due_checks, execution
 from app.runs.service.finalising import EndedRun

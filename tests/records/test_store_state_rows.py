@@ -12,8 +12,8 @@ import pytest
 from app.base.db.engine import Store, to_us
 from app.base.errors import InvalidInputError, NotFoundError
 from app.base.values import Outcome
-from app.records.domain import IndexMark, SeriesPoint
 from app.reports.service import charts
+from app.reports.views import IndexMark, SeriesPoint
 from tests.conftest import DIALECTS, Databases
 from tests.support.fakes import START, answered, failed, hits
 from tests.support.present import present

@@ -11,8 +11,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from app.base.db.engine import Store, to_us
 from app.base.db.files import migrate
-from app.records.domain import MeasureSeries
 from app.reports.service import charts
+from app.reports.views import MeasureSeries
 from tests.support.browser import PHONE, inaccessible, opened, served, wider_than_the_screen
 from tests.support.fakes import answered, hits
 from tests.support.pages_service import Site, site

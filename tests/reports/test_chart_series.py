@@ -14,9 +14,10 @@ from app.detection.domain.views import EvidenceSeries, NormalRange
 from app.detection.service import baselines
 from app.diagnosis import pages as diagnosis_pages
 from app.diagnosis.service.quality import report
-from app.records.domain import Gap, GapReason, MeasureSeries
+from app.records.domain import Gap, GapReason
 from app.records.store.series import Point
 from app.reports.service import charts
+from app.reports.views import MeasureSeries
 from tests.conftest import Databases
 from tests.support.fakes import FakeClock, answered, failed, hits
 from tests.support.present import present

@@ -14,8 +14,8 @@ from app.base.db.keys import Scope
 from app.base.values import Outcome, Reason, Verdict
 from app.diagnosis import documents as diagnosis_sentences
 from app.diagnosis.domain import DiagnosisEvidence
-from app.records.domain import CanaryState
 from app.reports.service.canary_views import FailedRuns, layout_band, load_canary
+from app.reports.views import CanaryState
 from tests.support.fakes import answered, failed, hits
 from tests.support.html_pages import Element, Page
 from tests.support.library import API, Diagnosed, shelf

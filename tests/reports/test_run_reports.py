@@ -11,11 +11,11 @@ from app.base.db.engine import Store
 from app.base.errors import InvalidInputError, NotFoundError
 from app.base.values import Outcome
 from app.comparison.domain import FEWEST_PAIRS, Change, estimate, mean_interval
-from app.records.domain import FullReport
 from app.records.service import run_views
 from app.reports.rendering.report_measures import ERR_SCALE, INTERVAL_NOTE
 from app.reports.rendering.reports import report_html, report_markdown
 from app.reports.service import reports
+from app.reports.views import FullReport
 from tests.support.fakes import answered, failed, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import Site, site

@@ -20,8 +20,8 @@ from app.catalog.documents import documents
 from app.cli import app
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
-from app.records.domain import RunView
 from app.records.service import run_views
+from app.records.views import RunView
 from app.reports import metrics
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import Probe, ProbeQuery

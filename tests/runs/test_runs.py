@@ -16,11 +16,11 @@ from app.base.values import Outcome, Ranking, Verdict
 from app.base.views import numbers, rounded_or_none
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.tables import canary_versions
-from app.records.domain import CanaryState
 from app.records.service import plans, run_views
 from app.records.tables import layouts
 from app.reports.rendering.reports import compare_reports
 from app.reports.service import charts
+from app.reports.views import CanaryState
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.runs.service import finalising
 from app.scoring import run_outcomes

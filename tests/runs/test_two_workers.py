@@ -21,9 +21,9 @@ from app.base.db.files import migrate
 from app.base.values import Trigger
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
-from app.records.domain import RunView
 from app.records.service import run_views
 from app.records.tables import runs as rows
+from app.records.views import RunView
 from app.reports import metrics
 from tests.conftest import Databases
 from tests.support.http_servers import Reply, Seen, peer, reply

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from app.annotation import store as rows
+from app.annotation import store as task_rows
 from app.annotation.domain import (
     PACE_OF,
     ConsensusState,
@@ -21,12 +22,18 @@ from app.annotation.domain import (
 from app.annotation.service.annotations import TaskGrades, read_grades
 from app.annotation.service.tasks import find_task
 from app.annotation.store import ItemRow, RecallEstimate, TaskCanary
-from app.annotation.views import AgreementView, AnnotatorView, BudgetView, JudgeAgreementView, RecallView
-from app.base.db.engine import Store, to_us
+from app.annotation.views import (
+    AgreementView,
+    AnnotatorView,
+    BudgetView,
+    JudgeAgreementView,
+    PooledRecallView,
+    RecallView,
+)
+from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError
 from app.base.views import rounded_or_none, view_of
 from app.catalog.documents.canary_documents import CanaryDocument
-from app.records.domain import PooledRecallView
 
 
 def load_agreement(store: Store, slug: str) -> AgreementView:
@@ -176,3 +183,17 @@ def _query_grades(canary: TaskCanary, items: list[ItemRow], found: TaskGrades, r
     return QueryGrades(
         pool_relevant=len(pool), found=sum(item.ranks.get(retriever, k + 1) <= k for item in pool), strata=tuple(strata)
     )
+
+
+def load_suite_recalls(store: Store, suite: str) -> list[PooledRecallView]:
+    """Return the pooled recall of the retrievers of a suite, the deepest k first."""
+    with store.read() as connection:
+        return [
+            view_of(PooledRecallView, row, rounding=True) for row in task_rows.list_recalls(connection, suite=suite)
+        ]
+
+
+def load_recalls(connection: Connection, suite: str, retriever: str) -> list[PooledRecallView]:
+    """Return the pooled recall of a retriever over a suite, the deepest k first."""
+    rows = task_rows.list_recalls(connection, suite=suite, retriever=retriever)
+    return [view_of(PooledRecallView, row, rounding=True) for row in rows]

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from app.annotation.service.results import load_suite_recalls
 from app.base.api.requests import StoreDep, expensive, wake
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
@@ -28,7 +29,7 @@ from app.catalog.exchange import FORMATS
 from app.catalog.service import references, suites
 from app.definitions.service import definitions
 from app.records.service import run_views
-from app.records.service.run_views import CanaryFilter, load_suite_recalls
+from app.records.service.run_views import CanaryFilter
 from app.scoring.suites import size_advice
 from app.traffic import service as traffic_service
 from app.traffic.domain import ReachState

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
-from app.annotation import store as task_rows
 from app.base.db.engine import Connection, Store, blocks, from_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import Answer, Canary, Outcome, Ranking, Reason, RunStatus, Step, TimeText, Verdict
@@ -26,23 +25,25 @@ from app.catalog.service.suites import is_self_judged, load_suite, load_suite_in
 from app.catalog.store import CanaryRow, Definition, require
 from app.detection import store as detectors
 from app.detection.service import baselines
-from app.records.domain import (
-    PooledRecallView,
-    ResultView,
-    RunDetails,
-    RunDocument,
-    RunProgress,
-    RunResults,
-    RunView,
-    SliceView,
-)
+from app.records.domain import RunDetails, SliceView
 from app.records.service import plans
 from app.records.service.plans import asked_in, stored_aggregates, stored_probes
 from app.records.store import open_runs, ranking_rows, rescorings, run_rows, state_rows
 from app.records.store.open_runs import Failure
 from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import StateRow
-from app.records.views import WORST, result_shape, run_body, run_shape, worst_first
+from app.records.views import (
+    WORST,
+    ResultView,
+    RunDocument,
+    RunProgress,
+    RunResults,
+    RunView,
+    result_shape,
+    run_body,
+    run_shape,
+    worst_first,
+)
 from app.scoring.evaluation import RELEVANCE, Yardstick, pack_reasons, unpack_reasons
 from app.scoring.rankings import Match, rbo
 from app.scoring.run_outcomes import RunInputs, RunResponses, evaluate
@@ -370,20 +371,6 @@ def _state(check: str, bits: int, *, expectations_changed: bool) -> CanaryState:
     reasons = tuple(str(reason) for reason in unpack_reasons(bits))
     verdict = Verdict.DEGRADED if reasons else Verdict.HEALTHY
     return CanaryState(check=check, verdict=str(verdict), reasons=reasons, expectations_changed=expectations_changed)
-
-
-def load_suite_recalls(store: Store, suite: str) -> list[PooledRecallView]:
-    """Return the pooled recall of the retrievers of a suite, the deepest k first."""
-    with store.read() as connection:
-        return [
-            view_of(PooledRecallView, row, rounding=True) for row in task_rows.list_recalls(connection, suite=suite)
-        ]
-
-
-def load_recalls(connection: Connection, suite: str, retriever: str) -> list[PooledRecallView]:
-    """Return the pooled recall of a retriever over a suite, the deepest k first."""
-    rows = task_rows.list_recalls(connection, suite=suite, retriever=retriever)
-    return [view_of(PooledRecallView, row, rounding=True) for row in rows]
 
 
 _MEASURED = Failure(outcome=str(Outcome.OK))

@@ -13,11 +13,8 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Table
 
-from app.alerts.tables import alerts
 from app.base.db.engine import blocks, upsert_many
-from app.base.views import view_of
 from app.detection.tables import detections
-from app.records.domain import SeriesAlert
 from app.records.store.encodings import number_at, pack_numbers, unpack_numbers, vector_columns
 from app.records.store.ranking_rows import layout_names
 from app.records.tables import marks, rescored_rollups, rescored_runs, rollups, runs
@@ -172,18 +169,6 @@ def list_marks(connection: Connection, check_id: int, start: int, end: int) -> l
         marks.c.check_id == check_id, marks.c.at.between(start, end)
     )
     return list(connection.execute(statement.order_by(marks.c.at)).all())
-
-
-def list_alerts(connection: Connection, check_id: int, start: int, end: int, *, limit: int) -> list[SeriesAlert]:
-    """Return the newest alerts that were open in a period, oldest first."""
-    open_then = sa.and_(
-        alerts.c.check_id == check_id,
-        alerts.c.opened_at <= end,
-        sa.or_(alerts.c.resolved_at.is_(None), alerts.c.resolved_at >= start),
-    )
-    columns = (alerts.c.id, alerts.c.rule_key, alerts.c.severity, alerts.c.opened_at, alerts.c.resolved_at)
-    rows = connection.execute(sa.select(*columns).where(open_then).order_by(alerts.c.id.desc()).limit(limit)).all()
-    return [view_of(SeriesAlert, row, id=str(row.id), rule=row.rule_key) for row in reversed(rows)]
 
 
 def _positions(connection: Connection, which: sa.Select[int], name: str) -> list[tuple[int, int]]:

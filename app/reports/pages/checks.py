@@ -53,9 +53,9 @@ from app.diagnosis.api import DIAGNOSES, run_diagnosis
 from app.diagnosis.domain import DiagnosisView, ReanchorState
 from app.diagnosis.domain.chunk_causes import is_overcome
 from app.diagnosis.service import diagnoses, reanchoring
-from app.records.domain import RunView
 from app.records.service import run_views
 from app.records.service.run_views import ComparisonCandidates, find_candidates
+from app.records.views import RunView
 from app.reports.pages.overviews import banners_of, draw, make_badge
 from app.reports.rendering.report_measures import cutoff_table, recall_gap_lines, whole_table
 from app.reports.service import canary_views, charts, check_details

@@ -26,8 +26,7 @@ from app.base.values import Category, Outcome, Reason, Verdict
 from app.comparison.domain import Change, Claim, Side
 from app.comparison.rendering import BEFORE_AND_NOW, claim_text, difference_text, interval_text, rank_text
 from app.comparison.views import ComparisonDecision, Sides
-from app.records.domain import ReportComparison
-from app.records.views import not_returned, starter, why_degraded
+from app.records.views import ReportComparison, not_returned, starter, why_degraded
 from app.reports.rendering import report_measures
 from app.reports.rendering.report_measures import (
     category_cutoff_tables,

@@ -19,14 +19,14 @@ from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.service.references import find_check
 from app.catalog.service.suites import load_yardstick
 from app.catalog.store import CanaryRow, Definition
-from app.records.domain import CanaryState, HitView, JudgmentView
 from app.records.service import plans
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store.open_runs import Failure
 from app.records.store.run_rows import ProbedRun, newest_probes
 from app.records.store.state_rows import StateRow, degraded_since
-from app.records.views import judgment_shape, ranking_shape
+from app.records.views import HitView, JudgmentView, judgment_shape, ranking_shape
 from app.reports.service import charts
+from app.reports.views import CanaryState
 from app.retrievers.domain.retrievers import Scorer, measures_relevance
 from app.scoring.evaluation import WRONG_FIELDS, forbidden_ranks, is_relevance_judged, named_by, unpack_reasons
 from app.scoring.rankings import LEVELS, Match, match, prepare, rbo

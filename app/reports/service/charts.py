@@ -9,25 +9,17 @@ from app.base.db.engine import Connection, Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, NotFoundError, Problem
 from app.base.values import Verdict
-from app.base.views import numbers, rounded_or_none, time_text
+from app.base.views import numbers, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import recall_label
 from app.catalog.service.references import find_check, schedule_of
-from app.records.domain import (
-    CanaryHistory,
-    Gap,
-    GapReason,
-    IndexMark,
-    MeasureSeries,
-    SeriesGap,
-    SeriesPoint,
-    Span,
-    find_gaps,
-)
+from app.records.domain import Gap, GapReason, Span, find_gaps
 from app.records.service import run_views
 from app.records.service.plans import find_rescoring
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store import series as series_rows
+from app.reports.store import list_alerts
+from app.reports.views import CanaryHistory, IndexMark, MeasureSeries, SeriesAlert, SeriesGap, SeriesPoint
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import mean_name, parse_measure
 
@@ -77,7 +69,10 @@ def series(
         reasons = _reasons(connection, source, empty, stored_series)
         known = explanations.usual_range(connection, source, name)
         marks = series_rows.list_marks(connection, check.id, start, end)
-        alerts = series_rows.list_alerts(connection, check.id, start, end, limit=_ALERTS)
+        alerts = [
+            view_of(SeriesAlert, row, id=str(row.id), rule=row.rule_key)
+            for row in list_alerts(connection, check.id, start, end, limit=_ALERTS)
+        ]
     if not stored_series.points:
         _require_stored(store, check.id, name, category)
     return {

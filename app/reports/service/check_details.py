@@ -25,12 +25,12 @@ from app.catalog.service.references import schedule_of
 from app.catalog.store import Definition
 from app.diagnosis.domain.chunk_causes import is_overcome
 from app.diagnosis.store import DiagnosisRow
-from app.records.domain import ResultView, RunView
 from app.records.service import plans, run_views
 from app.records.store import open_runs, rescorings, run_rows
 from app.records.store.rescorings import Rescoring
 from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import degraded_since
+from app.records.views import ResultView, RunView
 from app.retrievers.domain.retrievers import measures_relevance
 from app.runs.service.due_checks import find_overdue
 from app.scoring.evaluation import is_relevance_judged

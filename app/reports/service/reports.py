@@ -4,49 +4,51 @@ A scheduled report is rendered when it is due, and its deliveries are queued wit
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from hashlib import blake2b
 from itertools import chain
-from typing import Any, Final, TypedDict, cast
+from typing import Any, Final, cast
 
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import TypedDict
+
+from app.annotation.service.results import load_recalls
 from app.answers.store import confirmed_for_check
 from app.base.db.engine import Connection, Store, blocks, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import EPOCH, Schedule, credible_until, last_due, next_due, parse_schedule
-from app.base.values import Verdict
+from app.base.values import Outcome, Verdict
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import labelled
 from app.catalog.service.references import find_run
 from app.catalog.service.suites import compose_suite, load_check, load_suite
 from app.catalog.store import Definition
-from app.comparison.domain import Change
+from app.comparison.domain import Change, mean_interval
 from app.comparison.service import comparisons
 from app.comparison.views import CanaryDifference
 from app.hooks import store as outbox
 from app.hooks.domain import NoticeData
-from app.records.domain import (
-    FullReport,
-    ReportChange,
-    ReportedCanary,
-    ReportedOutcome,
-    ResultView,
-    RunView,
-    ScoreColumns,
-)
-from app.records.service.run_views import load_blocks, load_recalls
+from app.records.service.run_views import load_blocks
 from app.records.store import run_rows
-from app.records.views import WORST, worst_first
+from app.records.views import WORST, ResultView, RunView, worst_first
 from app.reports import store as report_rows
 from app.reports.rendering import reports
 from app.reports.rendering.reports import change_lines, report_html
 from app.reports.store import CheckVersion, ReportRow
+from app.reports.views import FullReport, MeanIntervalView, ReportChange, ReportedCanary, ReportedOutcome
+from app.scoring.measures import mean_name, parse_measure
 
 _CHANGED: Final = 50
 """Number of degraded canaries, and of healed ones, that are listed."""
+
+
+Floats = NDArray[np.float64]
 
 
 class ReportedResults(TypedDict):
@@ -317,3 +319,72 @@ def _schedule_of(version_id: int, body: Mapping[str, Any]) -> Schedule | None:
     except Exception:
         logger.exception("bug", extra={"version": version_id})  # of this check: the others go on
         return None
+
+
+class ScoreColumns:
+    """The scores of measured canaries that expect something, added block by block, as columns by the names of means."""
+
+    def __init__(self) -> None:
+        """Hold nothing yet."""
+        self.categories: dict[str, None] = {}
+        """The categories of all canaries, in the order they came."""
+        self._names: dict[str, None] = {}
+        """The measures, in the order they came."""
+        self._blocks: list[tuple[list[str], Floats]] = []
+        """Categories and rows of each block: coverage, health score, and the measures that had come by then."""
+
+    def add(self, results: Sequence[ResultView]) -> None:
+        """Add the results of some canaries."""
+        measured = [one for one in results if one["outcome"] == Outcome.OK and any(_defined(one))]
+        self.categories.update(dict.fromkeys(one["category"] for one in results))
+        for one in measured:
+            self._names.update(dict.fromkeys(one["measures"]))
+        rows = [[one["any_match"], one["top_score"], *map(one["measures"].get, self._names)] for one in measured]
+        if rows:
+            self._blocks.append(([one["category"] for one in measured], np.array(rows, dtype=np.float64)))
+
+    def intervals(self, category: str | None = None) -> dict[str, MeanIntervalView]:
+        """Return the 95 % intervals of means over canaries by the names of means, coverage and health score included.
+
+        Bootstrap over the canaries that have the measure, of one category or all. Measures without an interval have no
+        entry: those of fewer than ten canaries, and those in which all score the same.
+        """
+        found: dict[str, MeanIntervalView] = {}
+        cache: dict[bytes, tuple[float, float] | None] = {}  # where each expects one chunk, many measures are equal
+        for name, column in self._columns(category):
+            scores = column[~np.isnan(column)]
+            pattern = blake2b(scores.tobytes()).digest()
+            if pattern not in cache:
+                cache[pattern] = mean_interval(scores)
+            interval = cache[pattern]
+            if interval is not None:
+                low, high = (round(end, _DIGITS) for end in interval)
+                found[name] = {"canaries": len(scores), "low": low, "high": high}
+        return found
+
+    def _columns(self, category: str | None) -> Iterator[tuple[str, Floats]]:
+        rows = [
+            block if category is None else block[[one == category for one in categories]]
+            for categories, block in self._blocks
+        ]
+        for place, name in enumerate(self._names, _OWN):
+            yield mean_name(parse_measure(name)), _column(rows, place)
+        yield "coverage", _column(rows, 0)
+        yield "health_score", _column(rows, 1)
+
+
+_DIGITS: Final = 6
+
+
+_OWN: Final = 2
+"""Columns before those of measures: coverage and health score."""
+
+
+def _column(rows: Sequence[Floats], place: int) -> Floats:
+    """Return a column of blocks of rows, of which the first may be narrower."""
+    parts = [block[:, place] if place < block.shape[1] else np.full(len(block), np.nan) for block in rows]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _defined(result: ResultView) -> list[bool]:
+    return [value is not None for value in result["measures"].values()]

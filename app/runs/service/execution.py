@@ -30,10 +30,10 @@ from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.references import find_check
 from app.catalog.store import require
-from app.records.domain import ResultView
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
 from app.records.store import open_runs, ranking_rows, state_rows
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
+from app.records.views import ResultView
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
 from app.retrievers.domain.retrievers import Embed, Lane, Probe, present_fields
 from app.retrievers.service import probing, trials

@@ -33,14 +33,13 @@ from app.diagnosis import store as diagnoses
 from app.diagnosis.domain.run_causes import RENAMING, RunCause
 from app.diagnosis.service.reanchoring import outdate_returned
 from app.diagnosis.service.run_causes import find_cause
-from app.records.domain import RunCounts
 from app.records.service.plans import Plan, embedder_finding
 from app.records.store import open_runs, ranking_rows, run_endings, series, state_rows
 from app.records.store.encodings import pack_figures
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
 from app.records.store.run_endings import NewState
 from app.records.store.state_rows import OpenState
-from app.records.views import probe_summary, run_body
+from app.records.views import RunCounts, probe_summary, run_body
 from app.retrievers.domain.probes import ENDED_FIRST, latency_summary
 from app.retrievers.domain.retrievers import missing_fields
 from app.retrievers.service import probing

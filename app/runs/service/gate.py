@@ -26,8 +26,7 @@ from app.catalog.documents.documents import CheckDocument, build_inputs, config_
 from app.catalog.domain import are_self_judged, retriever_source
 from app.comparison.domain import Difference
 from app.comparison.service.decisions import expectation_digest, same_expectations
-from app.records.domain import ReportDocument, ResultView
-from app.records.views import report_shape, result_shape, run_body, run_shape
+from app.records.views import ReportDocument, ResultView, report_shape, result_shape, run_body, run_shape
 from app.retrievers.documents.retrievers import RetrieverDocument, ScorerDocument
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ScorerKind

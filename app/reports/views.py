@@ -1,0 +1,196 @@
+"""What reports and charts show: a run's report with what changed, and a measure or a canary over time.
+
+Runs and results themselves are in `records.views`; `service.reports` and `service.charts` make what is declared here.
+"""
+
+from dataclasses import dataclass
+
+from typing_extensions import TypedDict
+
+from app.annotation.views import PooledRecallView
+from app.base.values import Outcome, Reason, Severity, TimeText, Verdict
+from app.catalog.domain import CompositionView, MeasureGuideView
+from app.comparison.domain import Change
+from app.comparison.views import ComparisonDecision, RunOutline
+from app.detection.domain.views import BoundLine, NormalRange
+from app.records.domain import GapReason
+from app.records.views import ResultView, RunView
+
+
+class MeanIntervalView(TypedDict):
+    """The 95 % interval of a mean over canaries."""
+
+    canaries: int
+    low: float
+    high: float
+
+
+class MeanIntervalsView(TypedDict):
+    """Intervals by the names of means; none below ten canaries, and where all score the same."""
+
+    run: dict[str, MeanIntervalView]
+    categories: dict[str, dict[str, MeanIntervalView]]
+
+
+class ReportedCanary(TypedDict):
+    """A canary that degraded or healed since another run."""
+
+    key: str
+    query: str
+    reasons: list[Reason]
+    """Why it is degraded now; empty where it healed."""
+    rank_before: int | None
+    """Of the first expected chunk; null where it was not found."""
+    rank_now: int | None
+
+
+class ReportChange(TypedDict):
+    """What changed since another run of the check."""
+
+    before: RunOutline
+    comparable: bool
+    differences: list[str]
+    """Differences of configuration and suite, in sentences."""
+    changes: dict[Change, int]
+    """Number of canaries by change."""
+    decision: ComparisonDecision
+    """A is the run before, B that of the report."""
+    degraded: list[ReportedCanary]
+    """The first 50, those that lost most first."""
+    healed: list[ReportedCanary]
+
+
+class ReportView(TypedDict):
+    """A run of a check with its worst canaries, intervals of its means, and what changed since another run."""
+
+    run: RunView
+    worst: list[ResultView]
+    guide: MeasureGuideView | None
+    """Which measure to read first; null where the run was never carried out."""
+    intervals: MeanIntervalsView
+    since: ReportChange | None
+    """Null where no other run is named."""
+    pooled_recall: list[PooledRecallView]
+    """Of the retriever, from the newest annotation task on the suite; stands beside recall, never in its place."""
+    composition: CompositionView | None
+    """Canaries of the run by category and segment against targets; null where it was never carried out."""
+    confirmed: list[str]
+    """Measures of its judge that people confirmed; its others are marked as uncalibrated."""
+
+
+class ReportedOutcome(TypedDict):
+    """What a report says of every canary that is not healthy; the worst of them it shows in full."""
+
+    key: str
+    outcome: Outcome
+    detail: str | None
+    verdict: Verdict
+    reasons: list[Reason]
+    top_score: float | None
+    min_relevance_score: float | None
+
+
+class FullReport(ReportView):
+    """The same with what its texts count over."""
+
+    results: list[ReportedOutcome]
+    """Of the canaries that are not healthy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesPoint:
+    """A single run, or the mean of several with the least and the greatest value."""
+
+    at: TimeText
+    mean: float | None
+    min: float | None
+    max: float | None
+    runs: int
+    first_run: str | None
+    last_run: str | None
+    unknown: bool
+    """Whether the verdict of the run is unknown: its value is shown, and it closes no gap."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexMark:
+    """A moment at which the index version changed."""
+
+    at: TimeText
+    index_version: str
+
+
+SeriesGap = TypedDict(
+    "SeriesGap",
+    {
+        "from": TimeText,
+        "to": TimeText,
+        "why": GapReason | None,
+        "runs": int | None,
+        "first_run": str | None,
+        "last_run": str | None,
+    },
+)
+"""A period without a measurement, with the reason where it is still known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesAlert:
+    """An alert that was open within the period of a chart."""
+
+    id: str
+    rule: str
+    severity: Severity
+    opened_at: TimeText
+    resolved_at: TimeText | None
+
+
+MeasureSeries = TypedDict(
+    "MeasureSeries",
+    {
+        "check": str,
+        "measure": str,
+        "category": str | None,
+        "measures_version": str | None,
+        "self_judged": bool | None,
+        "from": TimeText,
+        "to": TimeText,
+        "seconds": int | None,
+        "points": list[SeriesPoint],
+        "marks": list[IndexMark],
+        "gaps": list[SeriesGap],
+        "usual": NormalRange | None,
+        "lines": list[BoundLine],
+        "alerts": list[SeriesAlert],
+    },
+)
+"""A measure of a check over time; `seconds` is what a point covers, None where it is a single run.
+
+`self_judged`: whether it is recall that is self-judged by the newest run; None = that was not carried out.
+"""
+
+
+CanaryState = TypedDict(
+    "CanaryState",
+    {
+        "verdict": Verdict,
+        "reasons": list[Reason],
+        "first_run": str,
+        "from": TimeText | None,
+        "last_run": str | None,
+        "until": TimeText | None,
+        "top_score": float | None,
+        "measures": dict[str, float | None],
+        "ranking": list[str],
+    },
+)
+"""State of a canary from one run to another; `last_run` is None while it holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryHistory:
+    """The states a canary of a check went through, newest first."""
+
+    check: str
+    key: str
+    items: list[CanaryState]
