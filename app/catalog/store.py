@@ -27,7 +27,7 @@ from app.catalog.documents.documents import WITH_SECRETS, CheckDocument, split_s
 from app.catalog.tables import canaries, canary_versions, definition_versions, definitions, suite_versions
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.scoring.suites import Member, UnusableSuiteError, suite_hash
+from app.scoring.run_inputs import Member, UnusableSuiteError, suite_hash
 
 FILE, API = "file", "api"
 

@@ -21,7 +21,7 @@ from app.records.store.ranking_rows import RankingBody, load_bodies
 from app.records.store.run_rows import is_known
 from app.records.tables import chunks, layouts, marks, runs, states
 from app.scoring.measures import MEASURES_VERSION
-from app.scoring.run_outcomes import RunVersions
+from app.scoring.run_inputs import RunVersions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

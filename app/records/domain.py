@@ -14,8 +14,13 @@ from typing import Final, NotRequired
 from typing_extensions import TypedDict
 
 from app.base.schedules import EPOCH, TICK, Schedule, next_due
-from app.base.values import LatencyView, Reason
-from app.retrievers.domain.probes import UnmeasuredView
+from app.base.values import (
+    LatencyView,
+    Reason,
+)
+from app.retrievers.domain.probes import (
+    UnmeasuredView,
+)
 
 
 class SliceView(TypedDict):
@@ -126,3 +131,20 @@ def _usual_distance(edges: Sequence[tuple[int, int]], place: int) -> float:
 def _overdue(schedule: Schedule, left: int, right: int) -> bool:
     after = EPOCH + timedelta(microseconds=left)
     return (next_due(schedule, next_due(schedule, after)) - EPOCH) // TICK < right
+
+
+class RescoringSide(TypedDict):
+    """Totals over the runs of a re-scoring, before or after."""
+
+    runs: int
+    coverage: float | None
+    health_score: float | None
+    degraded: int
+    verdicts: dict[str, int]
+
+
+class RescoringTotals(TypedDict):
+    """The runs of a re-scoring as they were, and as they are by it."""
+
+    before: RescoringSide
+    after: RescoringSide

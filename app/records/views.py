@@ -6,7 +6,7 @@ Reports of the gate are here too; those of stored runs are in `reports.views`. A
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NotRequired, cast
+from typing import Any, Final, Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
 
@@ -30,7 +30,7 @@ from app.base.values import (
 )
 from app.base.views import numbers, rounded_or_none, time_text, view_of
 from app.comparison.views import ComparisonDecision, Sides
-from app.records.domain import DegradedName, RunDetails, SliceView
+from app.records.domain import DegradedName, RescoringSide, RunDetails, SliceView
 from app.retrievers.domain.probes import (
     FailedProbe,
     StoredFinding,
@@ -38,10 +38,21 @@ from app.retrievers.domain.probes import (
     latency_summary,
     unmeasured_canaries,
 )
-from app.retrievers.domain.retrievers import Scorer, is_external, score_relevance
-from app.scoring.evaluation import WRONG_FIELDS, compare_names, forbidden_ranks, newest_age, unpack_reasons
+from app.retrievers.domain.retrievers import (
+    Scorer,
+    is_external,
+    score_relevance,
+)
+from app.scoring.evaluation import (
+    WRONG_FIELDS,
+    compare_names,
+    forbidden_ranks,
+    newest_age,
+    unpack_reasons,
+)
 from app.scoring.rankings import Match, Prepared, missing_judgments
-from app.scoring.run_outcomes import RunInputs, RunOutcome, RunResponses
+from app.scoring.run_inputs import RunInputs
+from app.scoring.run_outcomes import RunOutcome, RunResponses
 
 
 class RunCounts(TypedDict):
@@ -579,3 +590,28 @@ def probe_summary(
         "probes_by_step": {step: dict(outcomes) for step, outcomes in steps.items()},
         "latency_seconds": cast("LatencyView", latency_summary(latencies)),
     }
+
+
+class RescoringProgress(TypedDict):
+    """Progress of a re-scoring."""
+
+    runs_done: int
+    runs_total: int
+
+
+class RescoringView(TypedDict):
+    """Re-scoring of recorded runs of a check with present judgments; `before` and `after` are set once it finished."""
+
+    id: str
+    check: str
+    measures_version: str
+    suite_hash: str
+    since: TimeText | None
+    status: Literal["queued", "running", "finished", "failed"]
+    created_at: TimeText
+    finished_at: TimeText | None
+    progress: RescoringProgress
+    note: str | None
+    failure: str | None
+    before: RescoringSide | None
+    after: RescoringSide | None

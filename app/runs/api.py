@@ -34,10 +34,9 @@ from app.base.documents.fields import parse_document
 from app.base.values import Category, Outcome, Reason, RunStatus, Trigger, Verdict
 from app.base.views import id_number
 from app.records.service import run_views
-from app.records.views import ResultView, RunView
+from app.records.views import RescoringView, ResultView, RunView
 from app.runs.service import due_checks, rescoring
 from app.runs.service.change_feed import LONGEST_SECONDS, Endings, Kind, Listener, Streams, Topic
-from app.scoring.run_outcomes import RescoringView
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 

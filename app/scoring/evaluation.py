@@ -9,96 +9,19 @@ from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.values import ROUNDING, Aggregates, Canary, Outcome, Ranking, Reason, Rule
-from app.retrievers.domain.retrievers import Scorer, measures_relevance, top_score
-from app.scoring.measures import Batch, Measure, compute, mean_name, measures_for
-from app.scoring.rankings import Match, Prepared, match, prepare
+from app.base.values import ROUNDING, Aggregates, Canary, Outcome, Ranking, Reason
+from app.retrievers.domain.retrievers import measures_relevance, top_score
+from app.scoring.measures import Batch, Measure, compute, mean_name
+from app.scoring.rankings import Match, Prepared, match
+from app.scoring.run_inputs import Panel, Yardstick, _forbidden
 from app.scoring.verdicts import aggregate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Yardstick:
-    """How the answers of a check are judged."""
-
-    k: int
-    fetch_k: int
-    measures: tuple[Measure, ...]
-    scorer: Scorer
-    rules: tuple[Rule, ...]
-
-    @classmethod
-    def of(
-        cls, *, k: int, fetch_k: int, cutoffs: Sequence[int], scorer: Scorer, rules: tuple[Rule, ...]
-    ) -> "Yardstick":
-        """Return the yardstick with the measures at the check's cut-offs and at its own k."""
-        return cls(k=k, fetch_k=fetch_k, measures=measures_for({*cutoffs, k}), scorer=scorer, rules=rules)
-
-    def reorder_vector(self, names: Sequence[str], vector: bytes) -> bytes:
-        """Return a stored vector, whose numbers have these names, in the order of `measures`; NaN = it has none."""
-        numbers = dict(zip(names, np.frombuffer(vector).tolist(), strict=True))
-        return np.array([numbers.get(str(measure), np.nan) for measure in self.measures]).tobytes()
-
-    def __str__(self) -> str:
-        """Return what a stored result depends on besides the measures."""
-        scorer = self.scorer
-        text = f"k={self.k} fetch_k={self.fetch_k} scorer={scorer.kind} scale={scorer.scale} anchor={scorer.anchor}"
-        model = scorer.embedder.model if scorer.embedder is not None else scorer.model
-        return text if model is None else f"{text} model={model}"
-
-
-class Panel:
-    """The canaries of a suite version, prepared once for many runs; immutable."""
-
-    def __init__(self, canaries: Sequence[Canary]) -> None:
-        self.canaries = tuple(canaries)
-        prepared = ((place, prepare(canary.judgments)) for place, canary in enumerate(canaries))
-        self._prepared = {place: one for place, one in prepared if one.passages}
-        self.forbidden = tuple([_forbidden(canary) if canary.forbidden else None for canary in canaries])
-        self.best_grade = tuple(
-            [max((judgment.grade for judgment in canary.judgments), default=0) for canary in canaries]
-        )
-        self.expects = np.array([canary.expects for canary in canaries], dtype=np.bool_)
-        self.negative = np.array([canary.negative for canary in canaries], dtype=np.bool_)
-        self.expect_empty = np.array([canary.expect_empty for canary in canaries], dtype=np.bool_)
-        self.watched = np.flatnonzero(self.expects)
-        """Positions of the canaries that expect something: those a detector watches."""
-        self.timed = tuple([place for place, canary in enumerate(canaries) if _is_timed(canary)])
-        """Positions of the canaries with a maximum age or latency."""
-
-    def __len__(self) -> int:
-        return len(self.canaries)
-
-    def prepared(self, position: int) -> Prepared:
-        """Return the judgments of a canary arranged for `match`.
-
-        Kept where they have a text. Those of ids alone are arranged in microseconds, and of a large suite most of the
-        memory would be theirs.
-        """
-        kept = self._prepared.get(position)
-        return prepare(self.canaries[position].judgments) if kept is None else kept
-
-    @cached_property
-    def categories(self) -> dict[str, NDArray[np.intp]]:
-        """Positions of the canaries by category."""
-        return _groups([(str(canary.category),) for canary in self.canaries])
-
-    @cached_property
-    def documents(self) -> dict[str, NDArray[np.intp]]:
-        """Positions of the canaries by expected document."""
-        relevant = [[one.document for one in canary.judgments if one.grade >= 1] for canary in self.canaries]
-        return _groups([sorted({name for name in names if name is not None}) for names in relevant])
-
-    @cached_property
-    def tags(self) -> dict[str, NDArray[np.intp]]:
-        """Positions of the canaries by tag."""
-        return _groups([canary.tags for canary in self.canaries])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,14 +185,6 @@ def _is_below(score: float | None, floor: float) -> bool:
     return score is not None and score < floor - ROUNDING
 
 
-def _is_timed(canary: Canary) -> bool:
-    return canary.max_age_seconds is not None or canary.max_latency_seconds is not None
-
-
-def _forbidden(canary: Canary) -> Prepared:
-    return prepare(canary.forbidden, verbatim=True)
-
-
 def _returns_forbidden(forbidden: Prepared | None, ranking: Ranking) -> bool:
     return forbidden is not None and match(forbidden, ranking).first_relevant is not None
 
@@ -279,14 +194,6 @@ def _scores_by_name(measures: Sequence[Measure], vector: NDArray[np.float64]) ->
         str(measure): None if value != value else value  # noqa: PLR0124 - NaN: undefined
         for measure, value in zip(measures, vector.tolist(), strict=True)
     }
-
-
-def _groups(labels: Sequence[Sequence[str]]) -> dict[str, NDArray[np.intp]]:
-    members: dict[str, list[int]] = {}
-    for position, names in enumerate(labels):
-        for name in names:
-            members.setdefault(name, []).append(position)
-    return {name: np.array(positions, dtype=np.intp) for name, positions in sorted(members.items())}
 
 
 REASONS = tuple(Reason)

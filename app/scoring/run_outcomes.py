@@ -11,16 +11,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import TypedDict
 
 from app.alerts.domain.rules import (
-    ANSWERED_RATIO,
-    COVERAGE,
-    DEGRADED_SHARE,
     NO_FACTS,
     RunFacts,
     differs_from_gate,
@@ -30,29 +26,23 @@ from app.alerts.domain.rules import (
     silent_rules,
     watches_latency,
 )
-from app.base.limits import LONGEST_PATIENCE_SECONDS, merge_slowings, slowing_text
+from app.base.limits import merge_slowings, slowing_text
 from app.base.values import (
     Aggregates,
     Answer,
-    Canary,
-    Category,
     EmbedderChange,
     Outcome,
     Ranking,
     Slowing,
-    TimeText,
     Verdict,
 )
-from app.detection.domain import Members
 from app.retrievers.domain.probes import ENDED_FIRST, FailedProbe, failure_kinds, failure_reasons, latency_summary
-from app.retrievers.domain.retrievers import ProbeQuery, Retriever, missing_fields, present_fields
+from app.retrievers.domain.retrievers import missing_fields, present_fields
 from app.scoring.evaluation import (
     NamedBy,
-    Panel,
     Result,
     StoredResult,
     Tally,
-    Yardstick,
     judge,
     judge_timings,
     known_reasons,
@@ -60,80 +50,10 @@ from app.scoring.evaluation import (
     unpack_reasons,
     wrong_fields_remark,
 )
-from app.scoring.measures import mean_name
-from app.scoring.rankings import Match, decimals_of, round_ranking
-from app.scoring.suites import SuiteSnapshot
+from app.scoring.rankings import Match, round_ranking
+from app.scoring.run_inputs import RunInputs
 from app.scoring.text_changes import UNCHANGED, ChangedTexts
 from app.scoring.verdicts import cache_remarks, is_unknown, remarks, run_verdict, too_few_scored
-
-
-class RunVersions(NamedTuple):
-    """The ids of the versions of a run's definitions."""
-
-    suite: int
-    check: int
-    retriever: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunInputs:
-    """Inputs of a run. Positions count along the canaries of the suite."""
-
-    check: str
-    """Its slug."""
-    suite_slug: str
-    suite: SuiteSnapshot
-    retriever: Retriever
-    """Its secrets are placeholders where no request is sent."""
-    yardstick: Yardstick
-    config_hash: str
-    """Hash of the definitions of check and retriever."""
-    patience_seconds: float = LONGEST_PATIENCE_SECONDS
-    """For how long a run is patient with a retriever that refuses every request."""
-    answer_measures: tuple[str, ...] = ()
-    """Measures of generated answers, which come after the run has ended."""
-    judge: str | None = None
-    """Slug of the judge that reads them."""
-
-    @property
-    def panel(self) -> Panel:
-        """The matcher of the canaries. Raises UnusableSuiteError."""
-        return self.suite.panel
-
-    @property
-    def canaries(self) -> tuple[Canary, ...]:
-        """The canaries by position."""
-        return self.suite.canaries
-
-    @property
-    def canary_ids(self) -> tuple[int, ...]:
-        """The ids of the canaries by position."""
-        return self.suite.canary_ids
-
-    @property
-    def version_ids(self) -> tuple[int, ...]:
-        """The ids of their versions by position."""
-        return self.suite.version_ids
-
-    @property
-    def watched(self) -> Members:
-        """The canaries a detector watches."""
-        return self.suite.watched
-
-    @property
-    def asks(self) -> list[ProbeQuery]:
-        """The probes of the run, by position."""
-        return [ProbeQuery(position=place, query=one.query, key=one.key) for place, one in enumerate(self.canaries)]
-
-    @property
-    def decimals(self) -> int:
-        """The significant decimals of scores."""
-        return decimals_of(self.retriever.score_precision)
-
-    @property
-    def vector_names(self) -> tuple[str, ...]:
-        """The names of the numbers stored with the run."""
-        return (*vector_names(self.yardstick, self.panel), *self.answer_measures)
 
 
 def _empty() -> Mapping[int, Any]:
@@ -480,25 +400,6 @@ def _has_reason(reasons: Sequence[str], detail: str | None) -> bool:
     return bool(detail) and any(one.startswith(detail or "") for one in reasons)
 
 
-_OWN: Final = ("health_score", COVERAGE, DEGRADED_SHARE)
-
-
-def vector_names(yardstick: Yardstick, panel: Panel) -> tuple[str, ...]:
-    """Return the names of a run's stored numbers: all means, and for each category what charts and rules use.
-
-    A category's number is named `category/measure`.
-    """
-    names = [*_OWN, *(mean_name(measure) for measure in yardstick.measures)]
-    names += [f"{category}/{name}" for category in panel.categories for name in ("health_score", COVERAGE)]
-    if Category.NEGATIVE in panel.categories:
-        names.append(f"{Category.NEGATIVE}/{ANSWERED_RATIO}")
-    for rule in yardstick.rules:
-        name = f"{rule.category}/{rule.measure}"
-        if rule.category is not None and rule.category in panel.categories and name not in names:
-            names.append(name)
-    return tuple(names)
-
-
 def aggregate_vector(names: Sequence[str], aggregates: Aggregates) -> NDArray[np.float64]:
     """Return the aggregates of these names in their order; NaN = not measured."""
     values = [_value(aggregates, name) for name in names]
@@ -508,45 +409,3 @@ def aggregate_vector(names: Sequence[str], aggregates: Aggregates) -> NDArray[np
 def _value(aggregates: Aggregates, name: str) -> float | None:
     category, _, measure = name.rpartition("/")
     return measure_value(aggregates, measure, category or None)
-
-
-class RescoringProgress(TypedDict):
-    """Progress of a re-scoring."""
-
-    runs_done: int
-    runs_total: int
-
-
-class RescoringSide(TypedDict):
-    """Totals over the runs of a re-scoring, before or after."""
-
-    runs: int
-    coverage: float | None
-    health_score: float | None
-    degraded: int
-    verdicts: dict[str, int]
-
-
-class RescoringTotals(TypedDict):
-    """The runs of a re-scoring as they were, and as they are by it."""
-
-    before: RescoringSide
-    after: RescoringSide
-
-
-class RescoringView(TypedDict):
-    """Re-scoring of recorded runs of a check with present judgments; `before` and `after` are set once it finished."""
-
-    id: str
-    check: str
-    measures_version: str
-    suite_hash: str
-    since: TimeText | None
-    status: Literal["queued", "running", "finished", "failed"]
-    created_at: TimeText
-    finished_at: TimeText | None
-    progress: RescoringProgress
-    note: str | None
-    failure: str | None
-    before: RescoringSide | None
-    after: RescoringSide | None

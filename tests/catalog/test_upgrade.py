@@ -23,7 +23,7 @@ from app.catalog.store import FILE, read_body
 from app.config import Settings
 from app.definitions.service import applying
 from app.main import Service, create_app, open_service
-from app.scoring.suites import suite_hash
+from app.scoring.run_inputs import suite_hash
 from tests.conftest import DIALECTS, Databases
 from tests.support.asgi_client import TestClient
 from tests.support.fakes import FakeProbe

@@ -13,8 +13,7 @@ from app.operation.service import retention
 from app.records.service.plans import Planner
 from app.runs.service.execution import execute
 from app.runs.service.finalising import EndedRun
-from app.scoring.evaluation import Panel
-from app.scoring.suites import watched_members
+from app.scoring.run_inputs import Panel, watched_members
 from tests.conftest import DIALECTS, Databases
 from tests.support.fakes import answered, failed, hits
 from tests.support.present import present

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.alerts.domain.summaries import CAUSE_WORDS
 from app.base.values import Cause
 from app.diagnosis.domain.run_causes import Member, Shape, fleet
-from app.scoring.suites import Group, GroupKind
+from app.scoring.run_inputs import Group, GroupKind
 
 BILLING = Group(kind=GroupKind.TAG, name="billing")
 SEARCH = Group(kind=GroupKind.TAG, name="search")

@@ -10,7 +10,7 @@ from app.base.db.engine import Store
 from app.base.values import Outcome
 from app.records.tables import layouts, vectors
 from app.retrievers.domain.retrievers import Scorer, ScorerKind
-from app.scoring.evaluation import Yardstick
+from app.scoring.run_inputs import Yardstick
 from tests.support.fakes import answered, failed, hits
 from tests.support.world import World, canary, page
 

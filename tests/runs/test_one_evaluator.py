@@ -22,8 +22,8 @@ from app.retrievers.service import trials
 from app.runs.service import execution, rescoring
 from app.runs.service.execution import try_canary
 from app.runs.service.gate import choose_targets, measure
-from app.scoring.run_outcomes import HistoryFacts, RunInputs, RunOutcome, build_responses, evaluate, score
-from app.scoring.suites import SuiteSnapshot
+from app.scoring.run_inputs import RunInputs, SuiteSnapshot
+from app.scoring.run_outcomes import HistoryFacts, RunOutcome, build_responses, evaluate, score
 from tests.support.fakes import START, FakeClock, answered, failed, hits
 from tests.support.migrated_files import write_migrated
 from tests.support.world import CHECK, RETRIEVER, World, documents, page

@@ -24,8 +24,9 @@ from app.reports.views import CanaryState
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.runs.service import finalising
 from app.scoring import run_outcomes
-from app.scoring.evaluation import Panel, Yardstick, judge
+from app.scoring.evaluation import judge
 from app.scoring.rankings import Match, round_ranking
+from app.scoring.run_inputs import Panel, Yardstick
 from tests.records.test_store_run_endings import any_rankings
 from tests.support.fakes import answered, failed, hits
 from tests.support.world import CHECK, RETRIEVER, World, canary, page

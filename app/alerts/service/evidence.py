@@ -50,8 +50,8 @@ from app.records.store.state_rows import DegradedRow, StateRow
 from app.retrievers.domain.probes import url_address
 from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, TIMED, unpack_reasons
 from app.scoring.rankings import Match
-from app.scoring.suites import Group, SuiteSnapshot
-from app.scoring.suites import Member as SuiteMember
+from app.scoring.run_inputs import Group, SuiteSnapshot
+from app.scoring.run_inputs import Member as SuiteMember
 
 _BYTES_PER_CHANGE, _BYTES_PER_CHANCE = 300, 120
 

@@ -67,7 +67,7 @@ from app.records.store import run_rows, state_rows
 from app.records.store.run_rows import RunRow
 from app.retrievers.domain.probes import FailedProbe, summarize_failures
 from app.scoring.evaluation import known_reasons
-from app.scoring.suites import UnusableSuiteError
+from app.scoring.run_inputs import UnusableSuiteError
 from app.scoring.verdicts import NOT_CARRIED_OUT, drop_from_json
 
 

@@ -64,7 +64,7 @@ from app.catalog.service.suites import load_check, load_inputs
 from app.records.store import ranking_rows, run_endings, run_rows, series, state_rows
 from app.records.store.run_rows import RunRow
 from app.retrievers.domain.retrievers import AnswerSource
-from app.scoring.run_outcomes import RunInputs
+from app.scoring.run_inputs import RunInputs
 
 logger = logging.getLogger("coalmine.answers")
 

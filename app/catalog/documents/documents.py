@@ -51,10 +51,9 @@ from app.hooks.domain import TAKES_NO_REPORT, HookKind
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Retriever, Scorer
 from app.retrievers.presets import PRESETS
-from app.scoring.evaluation import Yardstick
 from app.scoring.measures import CUTOFFS
-from app.scoring.run_outcomes import RunInputs
-from app.scoring.suites import SuiteFloors, SuiteSnapshot
+from app.scoring.run_inputs import RunInputs, SuiteSnapshot, Yardstick
+from app.scoring.suites import SuiteFloors
 
 Cutoff = Annotated[Whole, Field(ge=1, le=100)]
 _FetchK = Annotated[

@@ -59,19 +59,8 @@ from app.catalog.store import (
 )
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Retriever
-from app.scoring.evaluation import Yardstick
-from app.scoring.run_outcomes import RunInputs, RunVersions
-from app.scoring.suites import (
-    SEGMENT_TARGETS,
-    Member,
-    SuiteFloors,
-    SuitePower,
-    SuiteSnapshot,
-    compose,
-    coverage_note,
-    power_of,
-    suite_hash,
-)
+from app.scoring.run_inputs import Member, RunInputs, RunVersions, SuiteSnapshot, Yardstick, suite_hash
+from app.scoring.suites import SEGMENT_TARGETS, SuiteFloors, SuitePower, compose, coverage_note, power_of
 
 ATTEMPTS: Final = 5
 NO_FLOORS: Final = SuiteFloors.of((), {})

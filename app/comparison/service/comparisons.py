@@ -64,7 +64,7 @@ from app.records.store.state_rows import StateRow
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import Measure, mean_name, parse_measure, scores_at_depth
 from app.scoring.rankings import Match, match, rbo
-from app.scoring.run_outcomes import RunInputs
+from app.scoring.run_inputs import RunInputs
 
 _REFERENCE: Final = re.compile(r"(?P<kind>run|check):(?P<name>.+)")
 _LATEST: Final = 100

@@ -68,7 +68,7 @@ from app.definitions.service.applying import (
 )
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.scoring.suites import UnusableSuiteError
+from app.scoring.run_inputs import UnusableSuiteError
 
 DefinitionT = TypeVar("DefinitionT", bound=DefinitionDocument)
 

@@ -38,7 +38,7 @@ from app.detection.service.detectors import (
 )
 from app.detection.store import ChoiceRow, DetectionRow, DetectorRow
 from app.scoring.measures import MEASURES_VERSION
-from app.scoring.run_outcomes import RunInputs
+from app.scoring.run_inputs import RunInputs
 from app.scoring.verdicts import NO_BASELINE, Column, drops
 
 _BASELINE_BYTES: Final = 100

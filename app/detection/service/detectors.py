@@ -44,9 +44,10 @@ from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import SpanQuery, StateSpans, read_state_spans
 from app.retrievers.domain.probes import latency_summary
-from app.scoring.evaluation import Tally, Yardstick
+from app.scoring.evaluation import Tally
 from app.scoring.measures import MEASURES_VERSION, Measure
-from app.scoring.run_outcomes import RunInputs, measured_latencies
+from app.scoring.run_inputs import RunInputs, Yardstick
+from app.scoring.run_outcomes import measured_latencies
 
 Floats = NDArray[np.float64]
 Fails = NDArray[np.int8]

@@ -32,7 +32,7 @@ from app.diagnosis.domain.run_changes import Answers, Change, RunCauseKind, expl
 from app.diagnosis.domain.run_groups import FEWEST, common_group, tail
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.rankings import match, prepare
-from app.scoring.suites import Group, GroupKind
+from app.scoring.run_inputs import Group, GroupKind
 from app.scoring.text_changes import ChangedTexts
 
 HALF = 0.5

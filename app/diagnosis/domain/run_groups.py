@@ -14,7 +14,7 @@ from typing import Final
 
 from app.base.texts import short_name
 from app.base.values import DEFAULT_CATEGORY, Canary, Ranking
-from app.scoring.suites import Group, GroupKind
+from app.scoring.run_inputs import Group, GroupKind
 
 FEWEST: Final = 3
 """Answers or chunks; what fewer have in common may be chance."""

@@ -42,7 +42,7 @@ from app.retrievers.domain.probes import CircuitBreaker
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind, is_external
 from app.scoring.evaluation import MISSING, REGRESSED, pack_reasons
 from app.scoring.rankings import match
-from app.scoring.run_outcomes import RunInputs
+from app.scoring.run_inputs import RunInputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

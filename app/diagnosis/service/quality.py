@@ -31,8 +31,8 @@ from app.records.store import ranking_rows, run_rows, series, state_rows
 from app.records.store.run_rows import RunRow
 from app.records.store.series import DAY
 from app.records.store.state_rows import StateRow
-from app.scoring.evaluation import Yardstick
 from app.scoring.rankings import Match
+from app.scoring.run_inputs import Yardstick
 from app.scoring.suites import power_of
 
 MOST_CANARIES: Final = 500

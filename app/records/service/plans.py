@@ -35,19 +35,20 @@ from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.service.suites import UnusableDefinitionError, freeze_suite, load_corrected, load_inputs
 from app.catalog.store import Definition
+from app.records.domain import RescoringSide
 from app.records.store import open_runs, ranking_rows, rescorings, run_rows, state_rows
 from app.records.store.open_runs import ClaimedRun, Failure
 from app.records.store.rescorings import RescoredRun, Rescoring
 from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import OpenState, StateRow
-from app.records.views import probe_summary
+from app.records.views import RescoringView, probe_summary
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Lane, ProbeContext, Scorer, ScorerKind, judged_relevance
 from app.scoring.evaluation import RELEVANCE
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.rankings import Match
-from app.scoring.run_outcomes import RescoringSide, RescoringView, RunInputs, RunVersions, measured_latencies
-from app.scoring.suites import UnusableSuiteError
+from app.scoring.run_inputs import RunInputs, RunVersions, UnusableSuiteError
+from app.scoring.run_outcomes import measured_latencies
 from app.scoring.verdicts import NOT_CARRIED_OUT
 
 

@@ -44,10 +44,11 @@ from app.records.views import (
     run_shape,
     worst_first,
 )
-from app.scoring.evaluation import RELEVANCE, Yardstick, pack_reasons, unpack_reasons
+from app.scoring.evaluation import RELEVANCE, pack_reasons, unpack_reasons
 from app.scoring.rankings import Match, rbo
-from app.scoring.run_outcomes import RunInputs, RunResponses, evaluate
-from app.scoring.suites import Member, coverage_note
+from app.scoring.run_inputs import Member, RunInputs, Yardstick
+from app.scoring.run_outcomes import RunResponses, evaluate
+from app.scoring.suites import coverage_note
 
 _NOT_MEASURED = Failure(outcome=str(Outcome.SKIPPED))
 

@@ -22,7 +22,7 @@ from app.base.values import Slowing
 from app.catalog.store import lock_definition
 from app.catalog.tables import definitions, suite_versions
 from app.records.tables import idempotency_keys, runs, shards
-from app.scoring.run_outcomes import RunVersions
+from app.scoring.run_inputs import RunVersions
 
 CLOCK_TOLERANCE: Final = CLOCK_SKEW // timedelta(microseconds=1)
 """Microseconds. No run is put off for so long: what is further ahead, a wrong clock has written."""

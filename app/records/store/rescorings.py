@@ -17,6 +17,7 @@ from app.base.jobs import at_hand, defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.values import ProbeSummary
 from app.catalog.tables import definitions, suite_versions
+from app.records.domain import RescoringSide, RescoringTotals
 from app.records.store.encodings import number_at, stored_summary, unpack_latencies, unpacked_positions, vector_columns
 from app.records.store.open_runs import Failure
 from app.records.store.ranking_rows import layout_names
@@ -25,7 +26,7 @@ from app.records.store.state_rows import held_at
 from app.records.tables import rankings, rescored_rollups, rescored_runs, rescorings, run_probes, runs, states
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.store import embedder_findings, run_embedders
-from app.scoring.run_outcomes import RescoringSide, RescoringTotals, RunVersions
+from app.scoring.run_inputs import RunVersions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from app.records.store.ranking_rows import layout_names
 from app.records.tables import latest, layouts, rescored_runs, run_probes, runs
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.store import embedder_findings, run_embedders
-from app.scoring.run_outcomes import RunVersions
+from app.scoring.run_inputs import RunVersions
 
 
 def is_known(table: sa.FromClause = runs) -> sa.ColumnElement[bool]:

@@ -51,10 +51,9 @@ from app.retrievers.domain.retrievers import (
     present_fields,
     score_relevance,
 )
-from app.scoring.evaluation import Panel, Yardstick
 from app.scoring.rankings import LEVELS, match, missing_judgments
-from app.scoring.run_outcomes import RunInputs, build_responses, evaluate
-from app.scoring.suites import SuiteSnapshot
+from app.scoring.run_inputs import Panel, RunInputs, SuiteSnapshot, Yardstick
+from app.scoring.run_outcomes import build_responses, evaluate
 from app.scoring.verdicts import CACHED
 
 SHOWN_CHARACTERS: Final = 20_000

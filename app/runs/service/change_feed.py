@@ -27,9 +27,9 @@ from app.base.values import RunStatus
 from app.base.views import id_number
 from app.records.service.plans import asked_in, rescoring_shape
 from app.records.store import rescorings
+from app.records.views import RescoringView
 from app.runs import store as runs_store
 from app.runs.store import FollowedRun, OpenAlert
-from app.scoring.run_outcomes import RescoringView
 
 logger = logging.getLogger("coalmine.streams")
 

@@ -45,9 +45,9 @@ from app.retrievers.domain.retrievers import missing_fields
 from app.retrievers.service import probing
 from app.retrievers.service.probing import EmbedderRecord
 from app.scoring.evaluation import MISSING, named_by
+from app.scoring.run_inputs import RunInputs
 from app.scoring.run_outcomes import (
     HistoryFacts,
-    RunInputs,
     RunOutcome,
     RunResponses,
     RunScores,

@@ -32,9 +32,9 @@ from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ScorerKind
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import MEASURES_VERSION
+from app.scoring.run_inputs import RunInputs, SuiteSnapshot, suite_hash
 from app.scoring.run_outcomes import (
     HistoryFacts,
-    RunInputs,
     RunOutcome,
     RunResponses,
     RunScores,
@@ -43,7 +43,7 @@ from app.scoring.run_outcomes import (
     score,
     skipped_answer,
 )
-from app.scoring.suites import SuiteFloors, SuiteSnapshot, suite_hash
+from app.scoring.suites import SuiteFloors
 from app.scoring.text_changes import TextComparison
 from app.scoring.verdicts import Column, alarm_since_report, drops, regression_rules, watches_whole_ranking
 

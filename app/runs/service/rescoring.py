@@ -25,20 +25,12 @@ from app.records.service.plans import embedder_finding, rescoring_shape, save_la
 from app.records.store import ranking_rows, rescorings, run_rows
 from app.records.store.open_runs import Failure
 from app.records.store.rescorings import BegunState, PendingRun, RescoredRun, Rescoring
+from app.records.views import RescoringView
 from app.retrievers.domain.probes import ENDED_FIRST
 from app.scoring.evaluation import NamedBy, Tally, judge, named_by, pack_reasons
 from app.scoring.measures import MEASURES_VERSION
-from app.scoring.run_outcomes import (
-    HistoryFacts,
-    RescoringView,
-    RunInputs,
-    RunResponses,
-    RunVersions,
-    evaluate,
-    finds_nothing,
-    score,
-)
-from app.scoring.suites import UnusableSuiteError
+from app.scoring.run_inputs import RunInputs, RunVersions, UnusableSuiteError
+from app.scoring.run_outcomes import HistoryFacts, RunResponses, evaluate, finds_nothing, score
 from app.scoring.verdicts import CACHED, LACKING, TOO_FEW_SCORED, UNSCORED
 
 BATCH_ROWS = 20_000
