@@ -4,7 +4,7 @@ Recall is self-judged where all judgments come from the retriever's own first hi
 its measures comes first. The views are those of definitions, suites, canaries and imports.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -12,13 +12,12 @@ from typing import Any, Final, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from app.base.values import Canary, TimeText
+from app.base.values import TimeText
 
 JUDGMENT_SOURCE: Final = r"^(task|retriever):[a-z0-9-]{1,64}$"
 """Form of a source: the annotation task that graded a chunk, or the retriever among whose hits it was ticked."""
 SELF_JUDGED: Final = "self-judged"
 """Label beside R@k."""
-_MOST_SOURCES: Final = 50
 _RECALL: Final = frozenset({"R", "R_id", "R_passage"})
 
 
@@ -30,24 +29,6 @@ def task_source(slug: str) -> str:
 def retriever_source(slug: str) -> str:
     """Return the source of judgments ticked among the first hits of a retriever."""
     return f"retriever:{slug}"
-
-
-def collect_sources(canaries: Iterable[Canary]) -> list[str] | None:
-    """Return the sources of all judgments of the canaries that expect something, sorted.
-
-    None where any has no source, where there is no such canary, and for more than 50 sources.
-    """
-    found: set[str] = set()
-    for canary in canaries:
-        if not canary.expects:
-            continue
-        for judgment in canary.judgments:
-            if judgment.source is None:
-                return None
-            found.add(judgment.source)
-        if len(found) > _MOST_SOURCES:
-            return None
-    return sorted(found) or None
 
 
 def are_self_judged(sources: Sequence[str] | None, own: Collection[str]) -> bool:

@@ -28,7 +28,6 @@ from app.base.values import (
     Category,
     Rule,
 )
-from app.catalog.domain import collect_sources
 from app.detection.domain import Members
 from app.retrievers.domain.retrievers import (
     ProbeQuery,
@@ -86,8 +85,10 @@ class Panel:
         self.expect_empty = np.array([canary.expect_empty for canary in canaries], dtype=np.bool_)
         self.watched = np.flatnonzero(self.expects)
         """Positions of the canaries that expect something: those a detector watches."""
-        self.timed = tuple([place for place, canary in enumerate(canaries) if _is_timed(canary)])
-        """Positions of the canaries with a maximum age or latency."""
+        self.aged = tuple([place for place, canary in enumerate(canaries) if canary.max_age_seconds is not None])
+        """Positions of the canaries with a maximum age."""
+        self.limited = tuple([place for place, canary in enumerate(canaries) if canary.max_latency_seconds is not None])
+        """Positions of the canaries with a maximum latency."""
 
     def __len__(self) -> int:
         return len(self.canaries)
@@ -116,10 +117,6 @@ class Panel:
     def tags(self) -> dict[str, NDArray[np.intp]]:
         """Positions of the canaries by tag."""
         return _groups([canary.tags for canary in self.canaries])
-
-
-def _is_timed(canary: Canary) -> bool:
-    return canary.max_age_seconds is not None or canary.max_latency_seconds is not None
 
 
 def _forbidden(canary: Canary) -> Prepared:
@@ -258,6 +255,21 @@ class SuiteSnapshot:
         return collect_sources(self.canaries)
 
     @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of the canaries by position."""
+        return tuple([member.key for member in self.members])
+
+    @cached_property
+    def categories(self) -> frozenset[Category]:
+        """The categories of its canaries."""
+        return frozenset(member.canary.category for member in self.members)
+
+    @cached_property
+    def expecting(self) -> frozenset[Category]:
+        """The categories of its canaries that expect a chunk."""
+        return frozenset(member.canary.category for member in self.members if member.canary.expects)
+
+    @cached_property
     def by_key(self) -> Mapping[str, Canary]:
         """The canaries by key."""
         return {member.key: member.canary for member in self.members}
@@ -368,3 +380,24 @@ def vector_names(yardstick: Yardstick, panel: Panel) -> tuple[str, ...]:
         if rule.category is not None and rule.category in panel.categories and name not in names:
             names.append(name)
     return tuple(names)
+
+
+_MOST_SOURCES: Final = 50
+
+
+def collect_sources(canaries: Iterable[Canary]) -> list[str] | None:
+    """Return the sources of all judgments of the canaries that expect something, sorted.
+
+    None where any has no source, where there is no such canary, and for more than 50 sources.
+    """
+    found: set[str] = set()
+    for canary in canaries:
+        if not canary.expects:
+            continue
+        for judgment in canary.judgments:
+            if judgment.source is None:
+                return None
+            found.add(judgment.source)
+        if len(found) > _MOST_SOURCES:
+            return None
+    return sorted(found) or None

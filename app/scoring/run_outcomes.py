@@ -366,12 +366,12 @@ def _judge_timings(inputs: RunInputs, responses: RunResponses, tally: Tally) -> 
     assert responses.started_at is not None  # noqa: S101 - the caller checks
     measured = [
         position
-        for position in inputs.panel.timed
+        for position in sorted({*inputs.panel.aged, *inputs.panel.limited})
         if position not in responses.failures and position < len(responses.latencies)
     ]
     latencies = {position: float(responses.latencies[position]) for position in measured}
-    changed, canaries = responses.rankings, inputs.canaries
-    aged = [place for place in measured if canaries[place].max_age_seconds is not None]
+    changed = responses.rankings
+    aged = set(inputs.panel.aged).intersection(measured)
     rankings = {place: changed[place] if place in changed else responses.aged[place] for place in aged}
     timings = judge_timings(inputs.yardstick, inputs.panel, latencies, rankings, responses.started_at)
     tally.add_timings(timings)
@@ -383,7 +383,7 @@ def _rule_facts(
 ) -> RunFacts:
     """Return the facts with those of the responses, equal to what history reads back later."""
     rules, named = inputs.yardstick.rules, named_canaries(inputs.yardstick.rules)
-    places = {one.key: place for place, one in enumerate(inputs.canaries) if one.key in named} if named else {}
+    places = {key: place for place, key in enumerate(inputs.suite.keys) if key in named} if named else {}
     return replace(
         facts,
         latencies=(responses.percentiles or latency_summary(latencies)) if watches_latency(rules) else {},

@@ -12,12 +12,13 @@ from typer.testing import CliRunner
 from app.annotation.service import annotations
 from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment
-from app.catalog.domain import are_self_judged, collect_sources, is_own_pool, labelled
+from app.catalog.domain import are_self_judged, is_own_pool, labelled
 from app.catalog.service import references
 from app.catalog.service.suites import is_self_judged
 from app.catalog.store import FILE
 from app.cli import app
 from app.hooks.notices import NoticeText
+from app.scoring.run_inputs import collect_sources
 from tests.support.annotation_tasks import Desk
 from tests.support.api_service import Api, api
 

@@ -28,7 +28,6 @@ from app.base.values import (
     ROUNDING,
     Aggregates,
     Bound,
-    Canary,
     Category,
     EmbedderChange,
     Percentile,
@@ -767,19 +766,23 @@ ABOUT_CANARIES: Final = frozenset(
 """Kinds that watch how canaries do; the others watch requests, and go on whatever is asked."""
 
 
-def has_subject(rule: Rule, canaries: Iterable[Canary]) -> bool:
-    """Whether any of these canaries is one that a rule is about: of its key, its category, or expecting a chunk.
+def has_subject(
+    rule: Rule, keys: Collection[str], categories: Collection[Category], expecting: Collection[Category]
+) -> bool:
+    """Whether a suite has a canary that a rule is about: of its key, its category, or expecting a chunk.
 
-    True for the kinds that are not about canaries.
+    `categories` are those of its canaries, `expecting` those of the ones that expect a chunk. True for the kinds that
+    are not about canaries.
     """
     if rule.kind not in ABOUT_CANARIES:
         return True
     if rule.canary is not None:
-        return any(one.key == rule.canary for one in canaries)
+        return rule.canary in keys
     category = Category.NEGATIVE if rule.measure == ANSWERED_RATIO else rule.category
     # What a rule watches may be undefined of canaries without an expected chunk.
-    expecting = rule.kind in {RuleKind.REGRESSION, RuleKind.GUARD} or rule.measure not in _OF_ANY_CANARY
-    return any((category is None or one.category == category) and (one.expects or not expecting) for one in canaries)
+    only_expecting = rule.kind in {RuleKind.REGRESSION, RuleKind.GUARD} or rule.measure not in _OF_ANY_CANARY
+    watched = expecting if only_expecting else categories
+    return bool(watched) if category is None else category in watched
 
 
 _OF_ANY_CANARY: Final = frozenset({None, "health_score", DEGRADED_SHARE, ANSWERED_RATIO, *ANSWER_MEASURES})

@@ -52,7 +52,7 @@ from app.alerts.store import AlertRow
 from app.answers.store import confirmed_measures
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.texts import counted, named_text
-from app.base.values import JUDGED, Aggregates, Canary, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
+from app.base.values import JUDGED, Aggregates, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
 from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.suites import load_suite
@@ -307,7 +307,8 @@ class _Evaluation:
             return set()
         with suppress(UnusableSuiteError):
             suite = load_suite(self._connection, run.suite_version_id)
-            gone = {rule.key for rule in rules if not has_subject(rule, suite.canaries)}
+            keys, categories, expecting = suite.by_key.keys(), suite.categories, suite.expecting
+            gone = {rule.key for rule in rules if not has_subject(rule, keys, categories, expecting)}
             return gone | {
                 rule.key
                 for rule in rules
@@ -315,7 +316,7 @@ class _Evaluation:
                 and facts.of(rule)[-1:]
                 and facts.of(rule)[-1].condition.severity is None
                 and (named := self._evidence.named_so_far(self.rows.get(rule.key)))
-                and named.isdisjoint(suite.by_key)
+                and named.isdisjoint(keys)
             }
         return set()
 
@@ -513,13 +514,14 @@ def _with_older_runs(
 
 
 def repeated_failures(
-    connection: Connection, check_id: int, run_id: int, canaries: Sequence[Canary], failed: Mapping[int, FailedProbe]
+    connection: Connection, check_id: int, run_id: int, keys: Sequence[str], failed: Mapping[int, FailedProbe]
 ) -> RepeatedFailures | None:
     """Return the canaries that a run and the ones before it did not measure; None where there is none.
 
-    `failed`: the failures of the run, by position. Of a run that could not be carried out no canary was measured.
+    `keys`: those of the run's canaries; `failed`: its failures; both by position. Of a run that could not be carried out
+    no canary was measured.
     """
-    failures = {canaries[place].key: failure for place, failure in sorted(failed.items()) if place < len(canaries)}
+    failures = {keys[place]: failure for place, failure in sorted(failed.items()) if place < len(keys)}
     if not failures:
         return None
     earlier = [
@@ -529,23 +531,23 @@ def repeated_failures(
     if len(earlier) < REPEATED - 1:
         return None
     places = run_rows.unmeasured_at(connection, [row.id for row in earlier])
-    keys = set(failures)
+    missed = set(failures)
     for row in earlier:
         if not row.total:
             continue
-        asked = _canaries_of(connection, row)
-        keys &= {asked[place].key for place in places.get(row.id, ((), ()))[0] if place < len(asked)}
-    if not keys:
+        asked = _keys_of(connection, row)
+        missed &= {asked[place] for place in places.get(row.id, ((), ()))[0] if place < len(asked)}
+    if not missed:
         return None
-    named = [key for key in failures if key in keys]
+    named = [key for key in failures if key in missed]
     failure = summarize_failures([failures[key] for key in named], len(named))
     return RepeatedFailures(keys=named, since_run=earlier[0].id, failure=failure)
 
 
-def _canaries_of(connection: Connection, row: RunRow) -> Sequence[Canary]:
-    """Return the canaries of a run; () of a suite that this release cannot read."""
+def _keys_of(connection: Connection, row: RunRow) -> Sequence[str]:
+    """Return the keys of the canaries of a run; () of a suite that this release cannot read."""
     with suppress(UnusableSuiteError):
-        return load_suite(connection, row.suite_version_id).canaries if row.suite_version_id is not None else ()
+        return load_suite(connection, row.suite_version_id).keys if row.suite_version_id is not None else ()
     return ()
 
 
@@ -557,7 +559,7 @@ def _with_repeated(connection: Connection, check_id: int, facts: Facts, rules: S
         if not row.failed or row.verdict == Verdict.UNKNOWN:
             continue
         _, failures = run_rows.probes_of(connection, row.id)
-        repeated = repeated_failures(connection, check_id, row.id, _canaries_of(connection, row), failures)
+        repeated = repeated_failures(connection, check_id, row.id, _keys_of(connection, row), failures)
         if repeated is not None:
             found[row.id] = replace(found.get(row.id, NO_FACTS), repeated=repeated)
     return Facts(runs=facts.runs, run_facts=found)

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from app.annotation import store as task_rows
@@ -269,15 +268,15 @@ def suite_content(
     canaries: Sequence[CanaryDocument],
     *,
     managed_by: str = API,
-    sources: Mapping[str, str] = MappingProxyType({}),
+    source_of: Callable[[str], str | None] = lambda _: None,
     number: int = 0,
 ) -> SuiteContent:
     """Return canaries ready to be stored; done before any transaction, since a hundred thousand take seconds.
 
-    `sources`: file and line by key.
+    `source_of` gives the file and line of a key.
     """
     contents = {
-        one.key: CanaryToSave(one.key, one.content_hash(), one.json_text(), sources.get(one.key)) for one in canaries
+        one.key: CanaryToSave(one.key, one.content_hash(), one.json_text(), source_of(one.key)) for one in canaries
     }
     return SuiteContent(slug=slug, canaries=canaries, contents=contents, managed_by=managed_by, number=number)
 

@@ -97,11 +97,7 @@ def suite_contents(documents: Documents, managed_by: str) -> list[SuiteContent]:
             suite.slug,
             suite.canaries or (),
             managed_by=managed_by,
-            sources={
-                one.key: place
-                for one in suite.canaries or ()
-                if (place := source_of(documents, managed_by, "canary", suite.slug, one.key)) is not None
-            },
+            source_of=partial(source_of, documents, managed_by, "canary", suite.slug),
             number=number,
         )
         for number, suite in enumerate(documents.suites)

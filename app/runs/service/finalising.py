@@ -214,9 +214,7 @@ def _sorted_out(
             kept[position] = state
         else:
             changed[position] = ranking_id
-    canaries = plan.inputs.canaries
-    timed = [place for place in plan.inputs.panel.timed if canaries[place].max_age_seconds is not None]
-    return changed, kept, {place: kept[place].ranking_id for place in timed if place in kept}
+    return changed, kept, {place: kept[place].ranking_id for place in plan.inputs.panel.aged if place in kept}
 
 
 class StoredRankings(Mapping[int, Ranking]):
@@ -288,7 +286,7 @@ def _end(
     run_id, check_id = plan.run.id, plan.run.check_id
     with store.read() as connection:
         detection = _run_detector(connection, plan, gathered, scores)
-        repeated = repeated_failures(connection, check_id, run_id, inputs.canaries, responses.failures)
+        repeated = repeated_failures(connection, check_id, run_id, inputs.suite.keys, responses.failures)
         facts = _facts(detection, embedder, repeated)
         cause = find_cause(connection, plan, gathered.ranking_ids, scores, detection, facts)
     if cause is not None and cause.is_reportable(run_id):
@@ -325,7 +323,7 @@ def _end(
             outdate_returned(connection, check_id, lambda one: changed.get(places.get(one, -1)), at=to_us(now))
         unscored = list(responses.unscored)
         # A re-scoring must judge a maximum of latency as the run did.
-        is_limited = any(inputs.canaries[place].max_latency_seconds is not None for place in inputs.panel.timed)
+        is_limited = bool(inputs.panel.limited)
         run_endings.save_probes(connection, run_id, responses.latencies, responses.failures, unscored, exact=is_limited)
         series.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), outcome.vector)
         if gathered.index_version is not None:

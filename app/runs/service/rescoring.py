@@ -139,8 +139,8 @@ class Sweep:
         responses = _responses(table, run, failures)
         change, reason = embedder_finding(run.embedder)
         with self._store.read() as connection:
-            canaries = table.inputs.canaries
-            repeated = repeated_failures(connection, self._rescoring.check_id, run.id, canaries, failures)
+            keys = table.inputs.suite.keys
+            repeated = repeated_failures(connection, self._rescoring.check_id, run.id, keys, failures)
         facts = HistoryFacts(
             rule_facts=RunFacts(repeated=repeated, baseline_latency=usual),
             embedder=change,
@@ -205,7 +205,7 @@ class Sweep:
     def _judge(self, table: _ScoreTable, changed: Mapping[int, int]) -> None:
         """Put the results of these rankings, by position, into the tally; those not judged before are judged."""
         unknown = {place: one for place, one in changed.items() if self._key(table, place, one) not in self._judged}
-        aged = {place for place in changed if table.inputs.canaries[place].max_age_seconds is not None}
+        aged = changed.keys() & table.inputs.panel.aged
         self._read_rankings({changed[place] for place in unknown.keys() | aged})
         results = judge(
             table.inputs.yardstick, table.inputs.panel, {place: self._rankings[one] for place, one in unknown.items()}
