@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.values import ROUNDING, Aggregates, Canary, Outcome, Ranking, Reason
-from app.retrievers.domain.retrievers import measures_relevance, top_score
+from app.retrievers.domain.retrievers import Scorer, ScorerKind, measures_relevance, score_relevance
 from app.scoring.measures import Batch, Measure, compute, mean_name
 from app.scoring.rankings import Match, Prepared, match
 from app.scoring.run_inputs import Panel, Yardstick, _forbidden
@@ -431,3 +431,28 @@ WRONG_FIELDS: Final[Mapping[NamedBy | None, str]] = MappingProxyType(
 """Of a single canary, a sentence without its full stop."""
 _SHARE: Final = 0.1
 """Of the canaries that expect ids or documents; where retrieval works at all, some are among the hits."""
+
+
+def top_score(scorer: Scorer, ranking: Ranking, grades: Sequence[int], best_grade: int) -> float | None:
+    """Relevance of the first hit in [0, 1]; an answered, empty ranking scores 0.
+
+    `grades` holds the grade per position, `best_grade` the highest among the canary's judgments.
+    None = unknown: the first hit has no score, the external scorer could not measure it or, judged, nothing is
+    expected. Raises ValueError for a score outside its scale, which should have made the probe malformed.
+    """
+    if not ranking:
+        return 0.0
+    match scorer.kind:
+        case ScorerKind.JUDGED:
+            return judged_relevance(grades, best_grade)
+        case ScorerKind.SCORE:
+            return score_relevance(scorer, ranking.scores[0])
+        case ScorerKind.EMBEDDING | ScorerKind.RERANK:
+            return ranking.relevance
+
+
+def judged_relevance(grades: Sequence[int], best_grade: int) -> float | None:
+    """Relevance of the first hit by its grade alone; 0 without hits, None where nothing is expected."""
+    if not grades:
+        return 0.0
+    return grades[0] / best_grade if best_grade > 0 else None

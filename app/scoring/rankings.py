@@ -8,14 +8,17 @@ an answer also counts as unchanged where `scores_hold`. `rbo` is the overlap of 
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice, repeat
+from operator import attrgetter
 from struct import Struct, pack
+from typing import Final
 
 from app.base.values import MAX_GRADE, Judgment, Level, Ranking
+from app.retrievers.domain.retrievers import ResponseMapping
 from app.scoring.passages import Passage, match_level, normalise, prepare_passage
 
 LEVELS = tuple(Level)
@@ -457,3 +460,39 @@ def chunk_fingerprint(chunk: str, document: str | None, text: str | None) -> byt
     of, body = (document or "").encode(), (text or "").encode()
     head = _CHUNK_HEAD(len(name), len(of), len(body), document is None, text is None)
     return blake2b(head + name + of + body, digest_size=HASH_BYTES).digest()
+
+
+HITS: Final = "hits"
+
+
+_FIELDS: Final = {"text": "texts", "document": "documents", "updated": "updated"}
+
+
+_SHOWN = 100
+
+
+def present_fields(rankings: Iterable[Ranking]) -> frozenset[str]:
+    """Fields, of `text`, `document` and `updated`, that at least one hit has; `hits` where there is a hit."""
+    with_hits = [ranking for ranking in rankings if len(ranking)]
+    if not with_hits:
+        return frozenset()
+    return frozenset({HITS, *(field for field, column in _FIELDS.items() if _is_present(with_hits, column))})
+
+
+def _is_present(rankings: Iterable[Ranking], column: str) -> bool:
+    """Whether any hit has a value there. A field that is not mapped has none in any answer, so all are looked at."""
+    values = map(attrgetter(column), rankings)
+    return any(each is not None and each.count(None) < len(each) for each in values)
+
+
+def missing_fields(mapping: ResponseMapping, fields: Collection[str]) -> tuple[str, ...]:
+    """Return the mapped fields not `present_fields`, as mapped (`text: body`); () without a hit."""
+    if HITS not in fields:
+        return ()
+    paths = {field: getattr(mapping, field) for field in _FIELDS if field not in fields}
+    return tuple(f"{field}: {_shortened(path)}" for field, path in paths.items() if path is not None)
+
+
+def _shortened(path: str) -> str:
+    line = " ".join(path.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

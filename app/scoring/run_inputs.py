@@ -15,25 +15,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.domain.rules import (
-    ANSWERED_RATIO,
-    COVERAGE,
-    DEGRADED_SHARE,
-)
+from app.alerts.domain.rules import ANSWERED_RATIO, COVERAGE, DEGRADED_SHARE
 from app.base.errors import ConflictError
 from app.base.limits import LONGEST_PATIENCE_SECONDS
-from app.base.values import (
-    DEFAULT_CATEGORY,
-    Canary,
-    Category,
-    Rule,
-)
+from app.base.values import DEFAULT_CATEGORY, Canary, Category, Rule
 from app.detection.domain import Members
-from app.retrievers.domain.retrievers import (
-    ProbeQuery,
-    Retriever,
-    Scorer,
-)
+from app.retrievers.domain.retrievers import ProbeQuery, Retriever, Scorer
 from app.scoring.measures import Measure, mean_name, measures_for
 from app.scoring.rankings import Prepared, decimals_of, prepare
 from app.scoring.suites import SuiteFloors, SuitePower, power_of

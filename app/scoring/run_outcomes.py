@@ -27,17 +27,8 @@ from app.alerts.domain.rules import (
     watches_latency,
 )
 from app.base.limits import merge_slowings, slowing_text
-from app.base.values import (
-    Aggregates,
-    Answer,
-    EmbedderChange,
-    Outcome,
-    Ranking,
-    Slowing,
-    Verdict,
-)
+from app.base.values import Aggregates, Answer, EmbedderChange, Outcome, Ranking, Slowing, Verdict
 from app.retrievers.domain.probes import ENDED_FIRST, FailedProbe, failure_kinds, failure_reasons, latency_summary
-from app.retrievers.domain.retrievers import missing_fields, present_fields
 from app.scoring.evaluation import (
     NamedBy,
     Result,
@@ -50,7 +41,7 @@ from app.scoring.evaluation import (
     unpack_reasons,
     wrong_fields_remark,
 )
-from app.scoring.rankings import Match, round_ranking
+from app.scoring.rankings import Match, missing_fields, present_fields, round_ranking
 from app.scoring.run_inputs import RunInputs
 from app.scoring.text_changes import UNCHANGED, ChangedTexts
 from app.scoring.verdicts import cache_remarks, is_unknown, remarks, run_verdict, too_few_scored

@@ -8,9 +8,10 @@ import pytest
 from app.base.db.engine import Store
 from app.catalog.documents.canary_files import read_canary_files
 from app.records.service import run_views
-from app.retrievers.domain.retrievers import ResponseMapping, missing_fields, present_fields
+from app.retrievers.domain.retrievers import ResponseMapping
 from app.runs.service import rescoring
 from app.runs.service.gate import choose_targets, measure
+from app.scoring.rankings import missing_fields, present_fields
 from tests.support.fakes import FakeClock, FakeProbe, answered, hits
 from tests.support.world import CHECK, RETRIEVER, World, canary, page
 

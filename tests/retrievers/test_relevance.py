@@ -9,15 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.base.values import Ranking
-from app.retrievers.domain.retrievers import (
-    Scale,
-    Scorer,
-    ScorerKind,
-    in_scale,
-    measures_relevance,
-    score_relevance,
-    top_score,
-)
+from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind, in_scale, measures_relevance, score_relevance
+from app.scoring.evaluation import top_score
 
 JUDGED = Scorer(kind=ScorerKind.JUDGED)
 HUGE = sys.float_info.max

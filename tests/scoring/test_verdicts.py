@@ -24,8 +24,8 @@ from app.base.values import (
     Slice,
     Verdict,
 )
-from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind, top_score
-from app.scoring.evaluation import judge_canary
+from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind
+from app.scoring.evaluation import judge_canary, top_score
 from app.scoring.verdicts import aggregate, remarks, run_verdict, too_few_scored
 
 SIMILARITY = Scorer(kind=ScorerKind.SCORE, scale=Scale.SIMILARITY)

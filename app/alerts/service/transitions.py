@@ -518,8 +518,8 @@ def repeated_failures(
 ) -> RepeatedFailures | None:
     """Return the canaries that a run and the ones before it did not measure; None where there is none.
 
-    `keys`: those of the run's canaries; `failed`: its failures; both by position. Of a run that could not be carried out
-    no canary was measured.
+    `keys`: those of the run's canaries; `failed`: its failures; both by position. Of a run that could not be carried
+    out no canary was measured.
     """
     failures = {keys[place]: failure for place, failure in sorted(failed.items()) if place < len(keys)}
     if not failures:

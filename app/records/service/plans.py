@@ -43,8 +43,8 @@ from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import OpenState, StateRow
 from app.records.views import RescoringView, probe_summary
 from app.retrievers.domain.probes import StoredFinding
-from app.retrievers.domain.retrievers import Lane, ProbeContext, Scorer, ScorerKind, judged_relevance
-from app.scoring.evaluation import RELEVANCE
+from app.retrievers.domain.retrievers import Lane, ProbeContext, Scorer, ScorerKind
+from app.scoring.evaluation import RELEVANCE, judged_relevance
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.rankings import Match
 from app.scoring.run_inputs import RunInputs, RunVersions, UnusableSuiteError

@@ -7,11 +7,10 @@ with its reference. Answers are values of `base`; documents and presets that fil
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from operator import attrgetter
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from app.base.addresses import Auth, Endpoint, Reserve, Tls
 from app.base.limits import LEAST_PATIENCE_SECONDS
-from app.base.values import EMPTY, Answer, EmbedderChange, Outcome, Ranking
+from app.base.values import EMPTY, Answer, EmbedderChange, Outcome
 
 PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 """Stands for a value in a template; the group is its name."""
@@ -282,64 +281,7 @@ class Probe(Protocol):
         ...
 
 
-HITS: Final = "hits"
-_FIELDS: Final = {"text": "texts", "document": "documents", "updated": "updated"}
-_SHOWN = 100
-
-
-def present_fields(rankings: Iterable[Ranking]) -> frozenset[str]:
-    """Fields, of `text`, `document` and `updated`, that at least one hit has; `hits` where there is a hit."""
-    with_hits = [ranking for ranking in rankings if len(ranking)]
-    if not with_hits:
-        return frozenset()
-    return frozenset({HITS, *(field for field, column in _FIELDS.items() if _is_present(with_hits, column))})
-
-
-def _is_present(rankings: Iterable[Ranking], column: str) -> bool:
-    """Whether any hit has a value there. A field that is not mapped has none in any answer, so all are looked at."""
-    values = map(attrgetter(column), rankings)
-    return any(each is not None and each.count(None) < len(each) for each in values)
-
-
-def missing_fields(mapping: ResponseMapping, fields: Collection[str]) -> tuple[str, ...]:
-    """Return the mapped fields not `present_fields`, as mapped (`text: body`); () without a hit."""
-    if HITS not in fields:
-        return ()
-    paths = {field: getattr(mapping, field) for field in _FIELDS if field not in fields}
-    return tuple(f"{field}: {_shortened(path)}" for field, path in paths.items() if path is not None)
-
-
-def _shortened(path: str) -> str:
-    line = " ".join(path.split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
-
-
 TOLERANCE: Final = 1e-6
-
-
-def top_score(scorer: Scorer, ranking: Ranking, grades: Sequence[int], best_grade: int) -> float | None:
-    """Relevance of the first hit in [0, 1]; an answered, empty ranking scores 0.
-
-    `grades` holds the grade per position, `best_grade` the highest among the canary's judgments.
-    None = unknown: the first hit has no score, the external scorer could not measure it or, judged, nothing is
-    expected. Raises ValueError for a score outside its scale, which should have made the probe malformed.
-    """
-    if not ranking:
-        return 0.0
-    match scorer.kind:
-        case ScorerKind.JUDGED:
-            return judged_relevance(grades, best_grade)
-        case ScorerKind.SCORE:
-            return score_relevance(scorer, ranking.scores[0])
-        case ScorerKind.EMBEDDING | ScorerKind.RERANK:
-            return ranking.relevance
-
-
-def judged_relevance(grades: Sequence[int], best_grade: int) -> float | None:
-    """Relevance of the first hit by its grade alone; 0 without hits, None where nothing is expected."""
-    if not grades:
-        return 0.0
-    return grades[0] / best_grade if best_grade > 0 else None
 
 
 def score_relevance(scorer: Scorer, score: float | None) -> float | None:

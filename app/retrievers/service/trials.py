@@ -46,12 +46,10 @@ from app.retrievers.domain.retrievers import (
     Scorer,
     ScorerKind,
     is_external,
-    missing_fields,
     missing_resource,
-    present_fields,
     score_relevance,
 )
-from app.scoring.rankings import LEVELS, match, missing_judgments
+from app.scoring.rankings import LEVELS, match, missing_fields, missing_judgments, present_fields
 from app.scoring.run_inputs import Panel, RunInputs, SuiteSnapshot, Yardstick
 from app.scoring.run_outcomes import build_responses, evaluate
 from app.scoring.verdicts import CACHED

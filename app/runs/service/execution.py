@@ -35,14 +35,14 @@ from app.records.store import open_runs, ranking_rows, state_rows
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
 from app.records.views import ResultView
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
-from app.retrievers.domain.retrievers import Embed, Lane, Probe, present_fields
+from app.retrievers.domain.retrievers import Embed, Lane, Probe
 from app.retrievers.service import probing, trials
 from app.retrievers.service.probing import SHARD_PATIENCE_SECONDS, reserve_rate
 from app.retrievers.store import hold_lane
 from app.runs.service.finalising import EndedRun as EndedRun  # noqa: PLC0414 - what carrying out a run gives
 from app.runs.service.finalising import ended_early, fail, finalise
 from app.runs.service.gate import Target, measure
-from app.scoring.rankings import Scores, round_ranking, scores_hold
+from app.scoring.rankings import Scores, present_fields, round_ranking, scores_hold
 
 logger = logging.getLogger("coalmine.runs")
 

@@ -41,10 +41,10 @@ from app.records.store.run_endings import NewState
 from app.records.store.state_rows import OpenState
 from app.records.views import RunCounts, probe_summary, run_body
 from app.retrievers.domain.probes import ENDED_FIRST, latency_summary
-from app.retrievers.domain.retrievers import missing_fields
 from app.retrievers.service import probing
 from app.retrievers.service.probing import EmbedderRecord
 from app.scoring.evaluation import MISSING, named_by
+from app.scoring.rankings import missing_fields
 from app.scoring.run_inputs import RunInputs
 from app.scoring.run_outcomes import (
     HistoryFacts,
