@@ -3,7 +3,7 @@
 `prepare` runs once per canary version, `match` once per answer; measures and reasons read the `Match`, which has the
 rank and the level of each match. Forbidden chunks go through the same two functions: any match is one too many.
 Rankings are equal by the fingerprint of their rounded scores; scores of real retrievers jitter in their last digits, so
-an answer also counts as unchanged where `scores_hold`. `rbo` is the overlap of two.
+an answer also counts as unchanged where `scores_hold`. `rbo` is the overlap of two. Below: which fields hits have.
 """
 
 import math
