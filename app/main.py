@@ -37,7 +37,7 @@ from app.diagnosis.service.diagnoses import OnDemand
 from app.hooks.client.webhook import Sender, addresses_of
 from app.hooks.domain import Send
 from app.hooks.service.hooks import notes_on_hooks
-from app.operation.api import ROUTERS, install_openapi, probes
+from app.operation.api import install_openapi, probes
 from app.operation.service.self_monitor import report_store
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine, untraced
@@ -46,7 +46,7 @@ from app.retrievers.client.probe import RetrieverProbe, read_pasted
 from app.retrievers.domain.retrievers import Probe
 from app.retrievers.service.probing import share_limits
 from app.runs.service.change_feed import Endings, Streams
-from app.site import PAGES, Compression, install_pages
+from app.site import PAGES, ROUTERS, Compression, install_pages
 from app.wiring import build_answer_tools, build_links, build_ping, build_tracing, expect_secret_key, open_store
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is wanted

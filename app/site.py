@@ -1,4 +1,4 @@
-"""Installs the pages on the app: routers, static files, headers, compression, problem pages.
+"""The routers of all subjects, REST and pages; and what pages need of the app: files, headers, compression, problems.
 
 Scripts and styles are files of ours, never of another host.
 """
@@ -25,29 +25,68 @@ from starlette.routing import Match
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.alerts import api as alerts_api
 from app.alerts import pages as alerts
 from app.alerts.pages import FILTERS, bound
+from app.alerts.silences import api as silences_api
 from app.alerts.silences import pages as silences
+from app.annotation import api as annotation_api
 from app.annotation import pages as annotation
+from app.answers import api as answers_api
 from app.answers import pages as answers
 from app.base.api.requests import identify_visitor, route_path, sub_path
 from app.base.errors import CoalmineError, ForbiddenError, UnauthorizedError
 from app.base.web import rendering
 from app.base.web.rendering import STATIC, render
 from app.catalog.domain import recall_label
+from app.comparison import api as comparison_api
 from app.comparison import pages as comparisons
+from app.definitions import api as definitions_api
+from app.definitions import exchange_api
 from app.definitions.pages import canary_editor, check_editor, importing, suites
+from app.detection import api as detection_api
+from app.diagnosis import api as diagnosis_api
 from app.diagnosis import pages as diagnosis
+from app.experiments import api as experiments_api
 from app.experiments import pages as experiments
+from app.hooks import api as hooks_api
 from app.hooks import pages as hooks
+from app.operation import api as operation_api
 from app.operation import pages as operation
 from app.records.views import first_expected, not_returned, starter, why_degraded
+from app.reports import api as reports_api
 from app.reports.pages import checks, overviews
 from app.reports.pages.overviews import grave_issues
 from app.reports.rendering.report_measures import ERR_SCALE
+from app.retrievers import api as retrievers_api
 from app.retrievers.pages import retrievers, wizard
+from app.runs import api as runs_api
 from app.runs import pages as runs
+from app.traffic import api as traffic_api
 from app.traffic import pages as traffic
+
+ROUTERS = (
+    operation_api.probes,
+    operation_api.router,
+    definitions_api.router,
+    exchange_api.router,
+    reports_api.router,
+    alerts_api.router,
+    hooks_api.router,
+    runs_api.router,
+    comparison_api.router,
+    detection_api.router,
+    diagnosis_api.quality_router,
+    retrievers_api.router,
+    retrievers_api.findings_router,
+    silences_api.router,
+    annotation_api.router,
+    traffic_api.router,
+    diagnosis_api.router,
+    answers_api.router,
+    experiments_api.router,
+)
+"""Routers of REST, in matching order."""
 
 PAGES = tuple(
     pages.router

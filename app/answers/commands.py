@@ -1,4 +1,4 @@
-"""`coalmine draft`: queries drafted from a corpus by a language model, as proposals."""
+"""The one command of answers, `coalmine draft`: queries drafted from a corpus by a language model, as proposals."""
 
 import csv
 import io

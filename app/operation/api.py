@@ -13,10 +13,6 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
-from app.alerts import api as alerts
-from app.alerts.silences import api as silences
-from app.annotation import api as annotation
-from app.answers import api as answers
 from app.base.api.bodies import (
     COMPONENTS,
     DOCUMENTS,
@@ -33,20 +29,9 @@ from app.base.api.bodies import (
 )
 from app.base.api.requests import EXEMPT, SESSION_COOKIE, csrf_token, may_read, sub_path
 from app.base.errors import StoreUnavailableError
-from app.comparison import api as comparison
-from app.definitions import api as definitions
-from app.definitions import exchange_api
 from app.definitions.api import response_schemas, with_references
-from app.detection import api as detection
-from app.diagnosis import api as diagnosis
-from app.experiments import api as experiments
-from app.hooks import api as hooks
 from app.operation.service.self_monitor import Issue, find_read_error
-from app.reports import api as reports
 from app.reports import metrics
-from app.retrievers import api as retrievers
-from app.runs import api as runs
-from app.traffic import api as traffic
 
 router = APIRouter(tags=["service"])
 probes = APIRouter(tags=["service"])
@@ -224,26 +209,3 @@ def _statuses(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[
         yield 409
     if "requestBody" in operation:
         yield from (413, 415)
-
-
-ROUTERS = (
-    probes,
-    router,
-    definitions.router,
-    exchange_api.router,
-    reports.router,
-    alerts.router,
-    hooks.router,
-    runs.router,
-    comparison.router,
-    detection.router,
-    diagnosis.quality_router,
-    retrievers.router,
-    retrievers.findings_router,
-    silences.router,
-    annotation.router,
-    traffic.router,
-    diagnosis.router,
-    answers.router,
-    experiments.router,
-)
