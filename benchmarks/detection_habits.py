@@ -1,12 +1,13 @@
 """The goals of the detector beside its figures, on histories made anew: faults, healthy runs, habits, and the limit.
 
-    python -m benchmarks.detection_habits [FOLDER] [--seed 200] [--runs 1000000]
+    python -m benchmarks.detection_habits [FOLDER] [--seed 200] [--runs 1000000] [--unseen]
 
 FOLDER (default ../shared/data) holds cranfield, chunkeval and xquad_en; BM25 serves their chunks. Seed 100 was used
 while habits were made, seed 200 only to measure them. One process, five minutes of CPU.
 
-*Healthy*: 300 runs of a baseline, then 2,500 runs, in eight ways to be healthy; beside them a replica that the baseline
-had not seen, whose habit takes two alarms to learn. *Faults*: 300 healthy runs, then 40 of a fault, in three regimes.
+*Healthy*: 300 runs of a baseline, then 2,500 runs, in nine ways to be healthy; beside them a replica that the baseline
+had not seen, whose habit takes two alarms to learn, and which in the end stays alone (`--unseen`: these histories and
+no others). *Faults*: 300 healthy runs, then 40 of a fault, in three regimes.
 *Limit*: an oracle that is told in each run which canaries the fault fails, and how often, and bets on those alone with
 the rates the detector learned, into one Shiryaev-Roberts account with a false alarm in 100,000 runs. Histories in which
 the fault broke no canary are left out: there is nothing to find.
@@ -37,6 +38,7 @@ from app.detection.domain.evidence import (
     paid,
     remembered,
 )
+from app.detection.domain.habits import LONGEST_QUIET
 from app.detection.domain.learning import learn, worse_than
 from app.detection.domain.tracker import RELEARN_RUNS, Runs, replay
 from benchmarks.detection_elsewhere import erring, flickering, lasting, measured, pieces, ranked, relevant
@@ -92,6 +94,12 @@ class Healthy:
     """The highest evidence of the screened ones."""
     led: int = 0
     """Histories led through the detector itself."""
+    bounds: dict[int, list[int]] = field(default_factory=dict)
+    """Of the quiet episodes, by their number: runs after which each would have been an alarm, had its state stayed."""
+    alone: list[int | None] = field(default_factory=list)
+    """Runs until the alarm where the last state stays for good and is a habit; None = nobody heard."""
+    normal: int = 0
+    """Histories with a habit whose state had become part of the baseline when it stayed."""
 
 
 @dataclass(slots=True)
@@ -116,8 +124,12 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", default="../shared/data", type=Path)
     parser.add_argument("--seed", default=200, type=int)
     parser.add_argument("--runs", default=1_000_000, type=int)
+    parser.add_argument("--unseen", action="store_true")
     given = parser.parse_args()
     worlds = [load(given.folder / name, given.seed) for name in COLLECTIONS]
+    if given.unseen:
+        not_seen(worlds, given.seed, given.runs)
+        return
     cells = faults(worlds, given.seed)
     healthy, unseen = quiet(worlds, given.seed, given.runs)
     goals(cells, healthy, unseen)
@@ -303,14 +315,27 @@ REGIMES: Final[Mapping[str, Callable[[World, int, Chance], list[Any]]]] = {
 def quiet(worlds: Sequence[World], seed: int, runs: int) -> tuple[Mapping[str, Healthy], Healthy]:
     """Lead the detector over so many healthy runs, and over those of a replica that the baseline had not seen."""
     found: dict[str, Healthy] = {}
-    each = -(-runs // (AFTER * len(HEALTHY)))
+    each = _histories(runs)
     print(f"Healthy: {AFTER:,} runs a history; alarms, of which in one history at most; without habits")
     for number, (kind, make) in enumerate(HEALTHY.items()):
         found[kind] = _judged(worlds, make, each, seed * 1_000 + number * 100_000)
         print(f"  {kind:<22} {_told_quiet(found[kind])}", flush=True)
-    unseen = _judged(worlds, _unseen, max(each // 2, 1), seed * 1_000 + 900_000)
-    print(f"  {'a replica not seen':<22} {_told_quiet(unseen)}", flush=True)
-    return found, unseen
+    return found, not_seen(worlds, seed, runs)
+
+
+def not_seen(worlds: Sequence[World], seed: int, runs: int) -> Healthy:
+    """Lead the detector over histories of a replica that the baseline had not seen, half as many as of the others."""
+    unseen = _judged(worlds, _unseen, max(_histories(runs) // 2, 1), seed * 1_000 + 900_000)
+    print(f"  {'a replica not seen':<22} {_told_quiet(unseen)}")
+    print(f"  {'':<22} alarms of each: {' '.join(map(str, sorted(unseen.alarms)))}")
+    print(f"  {'':<22} at the end it stays alone, runs until the alarm: {_told_alone(unseen)}", end="; ")
+    print(f"in {unseen.normal} others it had become normal")
+    print(f"  {'':<22} median bounds by episode: {_told_bounds(unseen)}", flush=True)
+    return unseen
+
+
+def _histories(runs: int) -> int:
+    return -(-runs // (AFTER * len(HEALTHY)))
 
 
 def _judged(worlds: Sequence[World], make: "Way", histories: int, seed: int) -> Healthy:
@@ -319,7 +344,7 @@ def _judged(worlds: Sequence[World], make: "Way", histories: int, seed: int) -> 
         made = [make(world, seed + number) for number in range(place, histories, len(worlds))]
         peaks = [np.inf] * len(made) if make is _unseen else screened(world.members(), made)
         for runs, peak in zip(made, peaks, strict=True):
-            alarms, episodes = _led(world, runs) if peak >= SCREENED / Settings().alpha else (0, 0)
+            alarms, episodes = _led(world, runs, found) if peak >= SCREENED / Settings().alpha else (0, 0)
             found.histories += 1
             found.runs += AFTER
             found.peak = max(found.peak, 0.0 if make is _unseen else peak)
@@ -329,14 +354,26 @@ def _judged(worlds: Sequence[World], make: "Way", histories: int, seed: int) -> 
     return found
 
 
-def _led(world: World, runs: Runs) -> tuple[int, int]:
-    """Return the alarms of a history, and the episodes of habits that alarmed nobody."""
-    alarms = episodes = 0
-    in_habit = False
-    for _, reading in replay(world.members(), _part(runs, 0, BASE), _part(runs, BASE, BASE + AFTER)):
-        alarms += reading.change is Change.OPENED
-        episodes += reading.habit is not None and not in_habit
-        in_habit = reading.habit is not None
+def _led(world: World, runs: Runs, found: Healthy) -> tuple[int, int]:
+    """Return the alarms of a history, and the episodes of habits that alarmed nobody; add what came after them."""
+    alarms = episodes = since = stays = 0
+    in_habit = is_open = False
+    for number, (_, reading) in enumerate(replay(world.members(), _part(runs, 0, BASE), _part(runs, BASE, len(runs)))):
+        habit, opens = reading.habit, reading.change is Change.OPENED
+        if number >= AFTER:
+            stays += habit is not None
+            since = reading.since if opens else 0
+            if opens:
+                break
+            continue
+        alarms += opens
+        if habit is not None and not in_habit:
+            episodes += 1
+            found.bounds.setdefault(habit.times, []).append(habit.bound)
+        in_habit, is_open = habit is not None, reading.open
+    if stays and not is_open:
+        found.alone.append(since or None)
+    found.normal += bool(episodes and not stays and len(runs) > BASE + AFTER)
     return alarms, episodes
 
 
@@ -432,8 +469,11 @@ def _of(make: Callable[[int, int, int], Runs]) -> Way:
     return way
 
 
-def _switching(world: World, seed: int, *, seen: int, copies: int, rate: float) -> Runs:
-    """Let whole runs go to one of some replicas without 1 % of the chunks each; the first runs to `seen` of them."""
+def _switching(world: World, seed: int, *, seen: int, copies: int, rate: float, alone: int = 0) -> Runs:
+    """Let whole runs go to one of some replicas without 1 % of the chunks each; the first runs to `seen` of them.
+
+    After them come as many as `alone` of the last replica.
+    """
     chance = np.random.default_rng(seed)
     answers = [
         world.answers(frozenset(chance.permutation(world.chunks)[: world.chunks // 100].tolist()))
@@ -441,13 +481,14 @@ def _switching(world: World, seed: int, *, seen: int, copies: int, rate: float) 
     ]
     turns = np.cumsum(chance.random(BASE + AFTER) < rate)
     places = np.where(np.arange(BASE + AFTER) < BASE, turns % seen, turns % copies).tolist()
+    places += [copies - 1] * alone
     return Runs(
         lost=np.stack([answers[place][0] for place in places]), ndcg=np.stack([answers[place][1] for place in places])
     )
 
 
 def _unseen(world: World, seed: int) -> Runs:
-    return _switching(world, seed, seen=2, copies=3, rate=0.05)
+    return _switching(world, seed, seen=2, copies=3, rate=0.05, alone=LONGEST_QUIET + SOON)
 
 
 HEALTHY: Final[Mapping[str, Way]] = {
@@ -501,6 +542,7 @@ def goals(cells: Mapping[tuple[str, str], Cell], healthy: Mapping[str, Healthy],
             f"{twice} of {unseen.histories}; {max(unseen.alarms)} at most",
             f"without habits {sum(one > MOST_ALARMS for one in unseen.without)}, {max(unseen.without)} at most",
         ),
+        ("a replica not seen", "stays alone, runs until the alarm", f"<= {LONGEST_QUIET}", _told_alone(unseen), "-"),
     )
     print("| over | figure | goal | measured | limit |\n|---|---|---|---|---|")
     for row in rows:
@@ -530,6 +572,18 @@ def _told_quiet(found: Healthy) -> str:
     alarms = f"{sum(found.alarms)} alarms in {found.histories} histories of {found.runs:,} runs"
     most = f"at most {max(found.alarms)} in one; without habits {sum(found.without)}, at most {max(found.without)}"
     return f"{alarms}, {most}; highest evidence {found.peak:,.0f}, {found.led} led"
+
+
+def _told_alone(found: Healthy) -> str:
+    heard = [one for one in found.alone if one is not None]
+    late = f"median {statistics.median(heard):g}, at most {max(heard)}" if heard else "-"
+    return f"{late}, {len(heard)} of {len(found.alone)} heard"
+
+
+def _told_bounds(found: Healthy) -> str:
+    """Write when people would have heard, had a state stayed in its third, fifth ... episode."""
+    medians = [(number, found.bounds[number]) for number in (3, 5, 10, 20, 40) if number in found.bounds]
+    return ", ".join(f"episode {number}: {statistics.median(some):g} of {len(some)}" for number, some in medians)
 
 
 if __name__ == "__main__":

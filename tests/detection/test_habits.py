@@ -10,7 +10,10 @@ import pytest
 
 from app.detection.domain import NO_HABITS, NO_HITS, Change, Episode, Habit, Habits, Key, Observation, Reading, Settings
 from app.detection.domain.habits import (
+    CHANCE,
+    LONGER,
     LONGEST,
+    LONGEST_QUIET,
     MOST_ANSWERS,
     MOST_CANARIES,
     MOST_HABITS,
@@ -124,11 +127,12 @@ def test_an_episode_that_lasts_longer_than_its_bound_alarms_and_says_so() -> Non
     watched = Watched().learns()
     (habit,) = watched.follower.habits.known
     assert habit.longest == 5
-    found = watched.runs(30, SWITCHING)
+    assert bound_of(habit) == LONGER * 5 == 100
+    found = watched.runs(130, SWITCHING)
     assert opened(found) == [bound_of(habit) + 1]
     raised = found[bound_of(habit)]
     assert (raised.open, raised.since) == (True, bound_of(habit) + 1)
-    assert "but this lasts longer: 11 runs, where 10 are the most" in raised.reason
+    assert "but this lasts longer: 101 runs, where 100 are the most after 2 episodes of 5 on average" in raised.reason
     assert all(one.open for one in found[bound_of(habit) :])
     assert closed(watched.runs(3)) == [2]
 
@@ -278,10 +282,12 @@ def test_habits_as_bytes_are_bounded_and_read_back_as_they_were() -> None:
             1_000_000 * number + key: tuple(chance.integers(2**63, size=MOST_ANSWERS).tolist())
             for key in range(MOST_CANARIES)
         }
-        return Habit(id=habit_id(answers), answers=answers, times=3, longest=7)
+        return Habit(id=habit_id(answers), answers=answers, times=3, longest=7, total=19, beside=(2, 1))
 
     known = tuple(map(habit, range(MOST_HABITS)))
-    habits = Habits(known=known, episode=Episode(answers=known[0].answers, runs=4, habit=known[0].id), version="v1")
+    habits = Habits(
+        known=known, episode=Episode(answers=known[0].answers, runs=4, habit=known[0].id, beside=(1, 2)), version="v1"
+    )
     body = pack_habits(habits)
     assert unpack_habits(body) == habits
     assert len(body) < 40_000
@@ -341,30 +347,79 @@ def test_no_outage_of_most_canaries_or_without_answers_is_ever_quiet() -> None:
     assert "more than half of the 60 canaries fail" in " ".join(one.reason for one in found)
 
 
-def test_quiet_episodes_do_not_let_the_next_ones_last_longer() -> None:
-    watched = Watched().learns()
-    for _ in range(4):
-        assert opened(watched.episode(9)) == [], "within twice the longest of those that alarmed"
+def test_the_more_episodes_are_known_the_sooner_one_that_stays_is_told() -> None:
+    watched, bounds = Watched().learns(), []
+    for _ in range(5):
+        assert opened(watched.episode(10)) == []
+        bounds.append(bound_of(watched.follower.habits.known[-1]))
+    assert bounds == sorted(bounds, reverse=True)
+    assert (bounds[0], bounds[-1]) == (200, 163)
     (habit,) = watched.follower.habits.known
-    assert (habit.times, habit.longest) == (6, 5)
-    assert opened(watched.episode(11)) == [11]
+    assert (habit.times, habit.longest, habit.total) == (7, 10, 60)
+    assert opened(watched.runs(200, SWITCHING)) == [164]
+
+
+@pytest.mark.parametrize("count", [3, 5, 10, 40])
+def test_of_states_that_end_by_chance_one_in_thousands_lasts_longer_than_its_bound(count: int) -> None:
+    """Whatever their mean: a new one is as long as those that the bound was learned from."""
+    chance = np.random.default_rng(count)
+    longer = 0
+    for mean in (5, 10, 20):
+        lengths = chance.geometric(1 / mean, (20_000, count + 1))
+        known = lengths[:, :count]
+        for (total, longest), last in zip(
+            zip(known.sum(axis=1).tolist(), known.max(axis=1).tolist(), strict=True),
+            lengths[:, -1].tolist(),
+            strict=True,
+        ):
+            longer += last > bound_of(a_habit(times=count, total=total, longest=longest))
+    assert longer <= 60_000 * 10 * CHANCE
+
+
+def a_habit(*, times: int, total: int, longest: int) -> Habit:
+    return Habit(id="0" * 16, answers={1: (1,)}, times=times, longest=longest, total=total, beside=(0, 0))
+
+
+def test_a_replica_that_switches_by_chance_alarms_twice_and_once_more_where_it_stays_alone() -> None:
+    chance = np.random.default_rng(7)
+    watched, alarms = Watched(), 0
+    for _ in range(25):
+        alarms += len(opened(watched.runs(int(chance.geometric(1 / 20)) + 1, SWITCHING)))
+        alarms += len(opened(watched.runs(int(chance.geometric(1 / 40)) + 2)))
+    assert alarms == 2
+    bound = bound_of(watched.follower.habits.known[-1])
+    assert 180 <= bound <= 260
+    assert opened(watched.runs(LONGEST_QUIET + 1, SWITCHING)) == [bound + 1]
+
+
+def test_whatever_was_learned_no_state_that_stays_is_quiet_for_longer_than_the_limit() -> None:
+    watched = Watched()
+    for _ in range(2):
+        assert opened(watched.episode(LONGEST))
+    assert opened(watched.episode(LONGEST_QUIET)) == []
+    (habit,) = watched.follower.habits.known
+    assert (habit.times, habit.longest) == (2, LONGEST), "an episode so long teaches nothing, also a quiet one"
+    assert opened(watched.runs(LONGEST_QUIET + 10, SWITCHING)) == [LONGEST_QUIET + 1]
 
 
 def test_an_episode_that_lasted_much_longer_teaches_nothing() -> None:
-    watched = Watched().learns()
-    assert opened(watched.episode(40)) == [11]
+    watched = Watched()
+    for _ in range(2):
+        assert opened(watched.episode(2))
+    assert opened(watched.episode(90)) == [41]
     (habit,) = watched.follower.habits.known
-    assert (habit.times, habit.longest) == (2, 5)
-    assert opened(watched.episode(40)) == [11], "so the next one alarms as soon"
+    assert (habit.times, habit.longest) == (2, 2)
+    assert opened(watched.episode(90)) == [41], "so the next one alarms as soon"
 
 
 def test_an_episode_that_alarmed_for_a_little_more_time_teaches_its_length() -> None:
-    watched = Watched().learns()
-    assert opened(watched.episode(14)) == [11]
+    watched = Watched()
+    for _ in range(2):
+        assert opened(watched.episode(2))
+    assert opened(watched.episode(60)) == [41]
     (habit,) = watched.follower.habits.known
-    assert (habit.times, habit.longest) == (3, 14)
-    assert opened(watched.episode(28)) == []
-    assert opened(watched.episode(30)) == [29]
+    assert (habit.times, habit.longest, habit.total) == (3, 60, 64)
+    assert opened(watched.episode(90)) == []
 
 
 def test_what_was_called_not_normal_alarms_with_other_answers_too() -> None:
@@ -373,3 +428,50 @@ def test_what_was_called_not_normal_alarms_with_other_answers_too() -> None:
     watched.settings = Settings(refused_habits=frozenset({habit.id}))
     for _ in range(4):
         assert len(opened(watched.episode(answer=2))) == 1
+
+
+FLICKERING = (20, 21)
+"""Always one of them fails, each for ten runs in a row; never both."""
+
+
+def flickering(watched: Watched) -> None:
+    """Let the baseline be of two replicas, each of which lacks what one of these canaries expects."""
+    members, runs = members_of(COUNT), calm(COUNT, 300)
+    turn = np.arange(300) // 10 % 2
+    for place, canary in enumerate(FLICKERING):
+        runs.lost[turn == place, canary], runs.ndcg[turn == place, canary] = 1, 0.0
+    watched.follower = learned(follow(members), learn(members.keys, runs.lost, runs.ndcg))
+
+
+def test_canaries_that_fail_at_once_only_while_a_habit_lasts_are_part_of_it() -> None:
+    """A third replica lacks what either of two others lacks: more fail beside the named ones than usual."""
+    watched = Watched()
+    flickering(watched)
+
+    def healthy() -> None:
+        for canary in FLICKERING:
+            watched.runs(10, [canary])
+
+    healthy()
+    for number in range(5):
+        found = watched.runs(5, (*SWITCHING, *FLICKERING))
+        assert len(opened(found)) == (number < 2), number
+        healthy()
+    (habit,) = watched.follower.habits.known
+    assert (habit.times, set(habit.answers), habit.beside[0]) == (5, {*SWITCHING}, 2)
+    assert opened(watched.runs(2, (*SWITCHING, *FLICKERING))) == []
+    found = watched.runs(1, (*SWITCHING, *FLICKERING, 50))
+    assert opened(found) == [1]
+    assert "fail" in found[0].reason.rpartition("but ")[2]
+
+
+def test_habits_of_a_release_that_kept_no_lengths_go_on() -> None:
+    watched = Watched().learns()
+    (habit,) = watched.follower.habits.known
+    body = json.loads(zlib.decompress(pack_habits(watched.follower.habits)))
+    assert not {"total", "beside"} & body["known"][0].keys(), "an earlier release would refuse them"
+    del body["added"], body["beside"]
+    read = unpack_habits(zlib.compress(json.dumps(body).encode()))
+    assert read.known == (replace(habit, total=10, beside=(0, 0)),)
+    watched.follower = replace(watched.follower, habits=read)
+    assert opened(watched.episode()) == []

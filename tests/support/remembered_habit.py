@@ -18,7 +18,7 @@ HABIT: Final = "0123456789abcdef"
 
 def remember_habit(store: Store, slug: str) -> None:
     """Let the detector of a check, begun anew where it was reset, remember a learned habit of one canary."""
-    habit = Habit(id=HABIT, answers={1: (17,)}, times=3, longest=5)
+    habit = Habit(id=HABIT, answers={1: (17,)}, times=3, longest=5, total=15, beside=(0, 0))
     with store.write() as connection:
         check = present(catalog.find_definition(connection, "check", slug))
         row = detectors.find_detector(connection, check.id)

@@ -215,6 +215,10 @@ class Habit:
     """Number of episodes."""
     longest: int
     """Runs of the longest one, from the first bad run to the last."""
+    total: int
+    """Runs of all of them together."""
+    beside: tuple[int, int]
+    """Most other canaries that were lost, and worse, in a run of them: some fail as often as ever, and all at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +237,8 @@ class Episode:
     """While quiet: the habit it is an episode of."""
     why: str = ""
     """Why it was raised although it resembles a habit: a clause; empty where it resembles none."""
+    beside: tuple[int, int] = (0, 0)
+    """As in Habit, since the last canary was added to those it is about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

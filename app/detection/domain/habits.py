@@ -1,9 +1,9 @@
 """Habits: alarms that closed by themselves and came back alike. They are shown, and nobody is paged for them.
 
 An alarm is *quiet* while it is one more episode of a learned habit: the same canaries fail, each with an answer seen in
-earlier episodes, with the same index version, and for no longer than the bound. Once one of these does not hold, the
-alarm is raised with the reason, and stays raised until it closes. No baseline is learned from runs of a quiet or a
-raised alarm.
+earlier episodes, with the same index version, and for no longer than chance explains (`bound_of`). Once one of these
+does not hold, the alarm is raised with the reason, and stays raised until it closes. No baseline is learned from runs
+of a quiet or a raised alarm.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -35,11 +35,18 @@ from app.detection.domain.learning import CALM_RATE, usual_count
 
 LEARNED: Final = 2
 """Episodes after which a habit is learned: the next one is quiet."""
-LONGER: Final = 2
-"""An episode may last this many times the longest one before: times between two switches scatter. Of 22 histories of a
-replica not seen before, 11 alarmed more than twice with 1, 6 with 2, 4 with 4 (benchmarks/detection_habits.py)."""
-LONGEST: Final = 100
-"""An alarm of more runs did not close by itself: somebody repaired what was broken. It is no episode."""
+CHANCE: Final = 1e-4
+"""Of an episode to last longer than its bound, if it is like those before."""
+LONGER: Final = 20
+"""An episode may last this many times the longest one before: of the lengths of two or three little is known."""
+LONGEST_QUIET: Final = 500
+"""No episode may last longer, whatever was learned: a state that stays for good is never silent."""
+LONGEST: Final = 200
+"""An alarm of more runs did not close by itself: somebody repaired what was broken. It is no episode, nor is a quiet
+one, for then nobody knows. Of a replica whose stays are of 20 runs in the mean, one of 150 lasts longer than 100 runs,
+and where it is among the first two, a third one alarms (benchmarks/detection_habits.py)."""
+_LITTLE_LONGER: Final = 2
+"""An episode that alarmed for its length alone is remembered up to so many times its bound."""
 MOST_HABITS: Final = 8
 MOST_CANARIES: Final = 64
 """An alarm about more canaries is no episode."""
@@ -107,8 +114,15 @@ def is_learned(habit: Habit) -> bool:
 
 
 def bound_of(habit: Habit) -> int:
-    """Return how many runs an episode of a habit may last."""
-    return min(LONGER * habit.longest, LONGEST)
+    """Return how many runs an episode of a habit may last.
+
+    A state that ends by chance, with the same probability in each run, lasts for a geometric number of runs. Where n
+    such episodes lasted T runs together and nothing else is known of that probability, the next one lasts longer than
+    T (CHANCE^(-1/n) - 1) with about `CHANCE`: after 5, 10, 20 and 40 episodes that is 27, 15, 12 and 10 times their
+    mean.
+    """
+    by_chance = habit.total * (CHANCE ** (-1 / habit.times) - 1)
+    return int(min(by_chance, LONGER * habit.longest, LONGEST_QUIET))
 
 
 _NEW_INDEX: Final = "a habit until now, but the index version changed"
@@ -140,11 +154,16 @@ class _Run:
         """Fingerprints of what these canaries answered; None = not known."""
         return dict(zip(keys, self._observation.fingerprints([self._places[key] for key in keys]), strict=True))
 
-    def is_usual_without(self, keys: Collection[Key]) -> bool:
-        """Whether no more canaries than usual fail beside these."""
+    def beside(self, keys: Collection[Key]) -> tuple[int, int]:
+        """Return how many other canaries than these are lost, and worse."""
         others = np.ones(self._failing.shape[1], np.bool_)
         others[[self._places[key] for key in keys if key in self._places]] = False
-        return not ((self._failing & others).sum(axis=1) > self._usual).any()
+        lost, worse = (self._failing & others).sum(axis=1).tolist()
+        return lost, worse
+
+    def is_usual_without(self, habit: Habit) -> bool:
+        """Whether no more canaries fail beside those of a habit than usually do, or did in its earlier episodes."""
+        return all(np.array(self.beside(habit.answers)) <= np.maximum(self._usual, habit.beside))
 
 
 def _gone_on(episode: Episode, run: _Run) -> Episode:
@@ -157,7 +176,13 @@ def _gone_on(episode: Episode, run: _Run) -> Episode:
     merged = dict(episode.answers)
     for key, answer in run.answers(failing).items():
         merged[key] = _with(merged.get(key, ()), () if answer is None else (answer,))
-    return replace(episode, runs=run.length, answers=merged)
+    others = run.beside(merged)
+    beside = _most(episode.beside, others) if merged.keys() == episode.answers.keys() else others
+    return replace(episode, runs=run.length, answers=merged, beside=beside)
+
+
+def _most(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return max(one[0], other[0]), max(one[1], other[1])
 
 
 def _with(seen: tuple[int, ...], more: Sequence[int]) -> tuple[int, ...]:
@@ -194,10 +219,13 @@ def _difference(habit: Habit, run: _Run) -> str | None:
     if len(failing) > _MOST_FAILING * run.watched:
         return f"more than half of the {run.watched} canaries fail"
     if run.length > bound_of(habit):
-        return f"this lasts longer: {counted(run.length, 'run')}, where {bound_of(habit)} are the most"
+        return (
+            f"this lasts longer: {counted(run.length, 'run')}, where {bound_of(habit)} are the most after "
+            f"{habit.times:,} episodes of {habit.total / habit.times:.0f} on average"
+        )
     if not habit.answers.keys() >= {*run.suspects}:
         return "other canaries fail, too"
-    if not run.is_usual_without(habit.answers):
+    if not run.is_usual_without(habit):
         return "more canaries than usual fail beside these"
     answers = run.answers(failing)
     if NO_HITS in answers.values():
@@ -222,22 +250,34 @@ def _teaches(known: Sequence[Habit], episode: Episode) -> bool:
     if not episode.why:
         return True
     habit = next((one for one in reversed(known) if is_learned(one) and _is_alike(one, episode)), None)
-    return habit is not None and episode.runs <= LONGER * bound_of(habit)
+    return habit is not None and episode.runs <= _LITTLE_LONGER * bound_of(habit)
 
 
 def _remembered(known: Sequence[Habit], episode: Episode) -> tuple[Habit, ...]:
     """Habits with one more episode, the one it belongs to last."""
     habit = next((one for one in reversed(known) if _is_alike(one, episode)), None)
     if habit is None:
-        new = Habit(id=habit_id(episode.answers), answers=episode.answers, times=1, longest=episode.runs)
+        new = Habit(
+            id=habit_id(episode.answers),
+            answers=episode.answers,
+            times=1,
+            longest=episode.runs,
+            total=episode.runs,
+            beside=episode.beside,
+        )
         return (*known, new)[-MOST_HABITS:]
     answers = {**habit.answers}
     for key, seen in episode.answers.items():
         if key in answers or len(answers) < MOST_CANARIES:
             answers[key] = _with(answers.get(key, ()), seen)
-    # Only what people heard of says how long an episode may last: quiet ones would let the bound grow unseen.
-    longest = max(habit.longest, episode.runs) if episode.raised else habit.longest
-    again = replace(habit, answers=answers, times=habit.times + 1, longest=longest)
+    again = replace(
+        habit,
+        answers=answers,
+        times=habit.times + 1,
+        longest=max(habit.longest, episode.runs),
+        total=habit.total + episode.runs,
+        beside=_most(habit.beside, episode.beside),
+    )
     return (*(one for one in known if one is not habit), again)
 
 

@@ -258,6 +258,8 @@ _MOST_HABITS: Final = 1 << 20
 """Bytes they unpack to at most; 8 of 64 canaries with 4 answers each need a twentieth of it."""
 _ADDED: Final = {"recent": "several.recent"}
 """Names of arrays that earlier releases did not have: with a dot in it, they pass over it."""
+_BESIDE: Final = frozenset({"total", "beside"})
+"""Fields of habits and episodes that earlier releases did not have."""
 _TYPES: Final = frozenset({"<f4", "|i1", "|b1", "<i4", "<i8"})
 _LEVELS: Final = frozenset({"canaries", "grouped", "fleet"})
 _MOST_HEAD: Final = 1 << 26
@@ -314,6 +316,9 @@ def pack_habits(habits: Habits) -> bytes:
         "known": [{**_shallow(one), "answers": _pairs(one.answers)} for one in habits.known],
         "episode": None if episode is None else {**_shallow(episode), "answers": _pairs(episode.answers)},
         "index": habits.version,
+        # Beside them: earlier releases pass over it, and refuse fields they do not know.
+        "added": [[one.total, *one.beside] for one in habits.known],
+        "beside": None if episode is None else episode.beside,
     }
     return zlib.compress(json.dumps(body).encode(), 1)
 
@@ -330,10 +335,19 @@ def unpack_habits(data: bytes) -> Habits:
         body = json.loads(opened.decompress(data, _MOST_HABITS))
         if body["version"] != _HABITS_VERSION:
             return NO_HABITS
-        episode = body["episode"]
+        known, episode = body["known"], body["episode"]
+        # An earlier release kept the longest of those that alarmed, and no other lengths.
+        added = body.get("added") or [(one["times"] * one["longest"], 0, 0) for one in known]
         return Habits(
-            known=tuple(Habit(**{**one, "answers": _answers(one["answers"])}) for one in body["known"]),
-            episode=None if episode is None else Episode(**{**episode, "answers": _answers(episode["answers"])}),
+            known=tuple(
+                Habit(**{**one, "answers": _answers(one["answers"])}, total=total, beside=(lost, worse))
+                for one, (total, lost, worse) in zip(known, added, strict=True)
+            ),
+            episode=None
+            if episode is None
+            else Episode(
+                **{**episode, "answers": _answers(episode["answers"])}, beside=tuple(body.get("beside") or (0, 0))
+            ),
             version=body["index"],
         )
     except _DAMAGE as error:
@@ -341,7 +355,7 @@ def unpack_habits(data: bytes) -> Habits:
 
 
 def _shallow(value: Habit | Episode) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+    return {field.name: getattr(value, field.name) for field in fields(value) if field.name not in _BESIDE}
 
 
 def _pairs(answers: Mapping[Key, Sequence[int]]) -> list[list[object]]:
