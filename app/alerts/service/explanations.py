@@ -356,11 +356,11 @@ def usual_range(connection: Connection, source: series.Source, name: str) -> Nor
 
 
 def bound_lines(
-    check: Mapping[str, Any], measure: str, category: str | None, normal_range: NormalRange | None
+    check: Definition, measure: str, category: str | None, normal_range: NormalRange | None
 ) -> list[BoundLine]:
     """List the bounds of the rules in force on a measure; that of a drop lies below the mean of the normal range."""
     bound_lines: list[BoundLine] = []
-    for rule in CheckDocument.model_validate(check).rules_in_force:
+    for rule in check.read(CheckDocument).rules_in_force:
         if rule.measure != measure or rule.category != category:
             continue
         for severity, bound in ((Severity.WARNING, rule.warning), (Severity.CRITICAL, rule.critical)):

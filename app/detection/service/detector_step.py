@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.domain.rules import FirstRun, alarm_close, first_run
+from app.alerts.domain.rules import SLOWER_QUANTILE, FirstRun, alarm_close, first_run, is_outage, outage_share
 from app.base.db.engine import Connection, cached, to_us
-from app.base.values import RuleKind
+from app.base.values import Percentile, RuleKind
 from app.detection import store as rows
 from app.detection.domain import Baseline, Observation, Reading
 from app.detection.domain.tracker import pack_baseline, unpack_baseline
@@ -31,12 +31,13 @@ from app.detection.service.detectors import (
     Step,
     advance,
     answer_fingerprints,
-    latency_of_baseline,
     learn_on,
     lost_of,
+    run_latencies,
     stored_learnable,
 )
 from app.detection.store import ChoiceRow, DetectionRow, DetectorRow
+from app.records.store import run_rows
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.run_inputs import RunInputs
 from app.scoring.verdicts import NO_BASELINE, Column, drops
@@ -70,7 +71,7 @@ class DetectorStep:
     means: bytes
     """Of the runs of the baseline that was learned, packed; empty where none was."""
     learned_latency: float | None
-    """Of the runs of the baseline that was learned, in seconds; see `latency_of_baseline`."""
+    """Of the runs of the baseline that was learned, in seconds; see `_latency_of_baseline`."""
 
 
 def run_detector(connection: Connection, run: EndingRun) -> DetectorStep | None:
@@ -87,7 +88,7 @@ def run_detector(connection: Connection, run: EndingRun) -> DetectorStep | None:
     reading = observed.reading
     eligible = None if reading.is_of_alarm else learn_on(connection, observed, measured_run, learnable, eligible=True)
     learned = observed.pinned or (eligible[1] if eligible is not None else None)
-    learned_latency = None if learned is None else latency_of_baseline(connection, run, learned.run_ids)
+    learned_latency = None if learned is None else _latency_of_baseline(connection, run, learned.run_ids)
     return DetectorStep(
         stored=stored,
         choice=choice,
@@ -108,6 +109,22 @@ def run_detector(connection: Connection, run: EndingRun) -> DetectorStep | None:
         means=b"" if learned is None else means_of_runs(connection, run, learned.run_ids),
         learned_latency=learned_latency,
     )
+
+
+def _latency_of_baseline(connection: Connection, run: EndingRun, run_ids: Sequence[int]) -> float | None:
+    """99 % quantile of the median latencies of these runs, in seconds; the one that is about to end maybe among them.
+
+    At least so many runs were no slower: of fewer than a hundred, the slowest. Left out are those whose latency is not
+    judged either, see `is_outage`. None = none of them measured any.
+    """
+    stored = run_rows.find_runs(connection, [run_id for run_id in run_ids if run_id != run.id])
+    share = outage_share(run.inputs.yardstick.rules)
+    whole = [row for row in stored.values() if not is_outage(row.failed or 0, row.total or 0, share)]
+    medians = [one[Percentile.P50] for one in run_latencies(connection, whole).values()]
+    if len(stored) < len(run_ids) and not is_outage(run.ranking_ids.count(None), len(run.ranking_ids), share):
+        medians.append(run.median_latency)
+    known = [median for median in medians if median is not None]
+    return float(np.quantile(known, SLOWER_QUANTILE, method="inverted_cdf")) if known else None
 
 
 def save_detection(connection: Connection, step: DetectorStep | None, *, now: datetime) -> int | None:

@@ -1,7 +1,7 @@
 """A check's detector between two runs: how it is read, advanced and reset, and what it learns from.
 
-A baseline is learned from a pinned run or from runs since the reset. Beside it: the latency of the baseline, and how
-far top scores have drifted from it. `replay_check` runs a detector over the stored runs once more and writes nothing;
+A baseline is learned from a pinned run or from runs since the reset. Beside it: latencies of runs, and how far top
+scores have drifted from the baseline. `replay_check` runs a detector over the stored runs once more and writes nothing;
 what only the moment knew, such as open alerts and people's choices, is read as stored. Live runs and replays use the
 same functions, so both get the same numbers. The domain decides; `detector_step` writes the rows.
 """
@@ -17,9 +17,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.domain.rules import SLOWER_QUANTILE, alarm_close, is_outage, outage_share
+from app.alerts.domain.rules import alarm_close
 from app.base.db.engine import Connection, Store
-from app.base.values import Percentile
 from app.catalog.service.references import find_check
 from app.catalog.service.suites import load_inputs
 from app.detection import store as detectors
@@ -336,22 +335,6 @@ def run_latencies(connection: Connection, rows: Sequence[RunRow]) -> dict[int, M
     kept = {row.id: cast("Mapping[str, float | None]", row.probes["latency_seconds"]) for row in rows if row.probes}
     older = run_rows.probes_of_runs(connection, [row.id for row in rows if row.id not in kept])
     return kept | {run_id: latency_summary(measured_latencies(*one)) for run_id, one in older.items()}
-
-
-def latency_of_baseline(connection: Connection, run: EndingRun, run_ids: Sequence[int]) -> float | None:
-    """99 % quantile of the median latencies of these runs, in seconds; the one that is about to end maybe among them.
-
-    At least so many runs were no slower: of fewer than a hundred, the slowest. Left out are those whose latency is not
-    judged either, see `is_outage`. None = none of them measured any.
-    """
-    stored = run_rows.find_runs(connection, [run_id for run_id in run_ids if run_id != run.id])
-    share = outage_share(run.inputs.yardstick.rules)
-    whole = [row for row in stored.values() if not is_outage(row.failed or 0, row.total or 0, share)]
-    medians = [one[Percentile.P50] for one in run_latencies(connection, whole).values()]
-    if len(stored) < len(run_ids) and not is_outage(run.ranking_ids.count(None), len(run.ranking_ids), share):
-        medians.append(run.median_latency)
-    known = [median for median in medians if median is not None]
-    return float(np.quantile(known, SLOWER_QUANTILE, method="inverted_cdf")) if known else None
 
 
 _BLOCK = 500

@@ -38,7 +38,6 @@ from app.base.errors import CoalmineError, ConflictError, InvalidInputError, Not
 from app.base.values import Category, Cause, Outcome, Reason, ReportProgress, Verdict
 from app.base.web.forms import Version, parse_choice, parse_number, read_form, read_revision, refuse_other
 from app.base.web.rendering import render
-from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import blind_to_recall_reason
 from app.catalog.domain import Use, self_judged_lines
 from app.catalog.service import suites
@@ -76,8 +75,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
     now = datetime.now(UTC)
     detail = check_details.load_check(store, slug, now, version=version or None)
     run, k = detail.run, detail.k
-    document = CheckDocument.model_validate(detail.definition)
-    rules = document.rules_in_force
+    rules = detail.definition.rules_in_force
     baseline = baselines.show(store, slug)
     confirmed = answering.confirmed_of_check(store, slug)
     warm_up = baseline.warm_up if run is not None and detail.line.enabled and not detail.line.archived else None
@@ -101,8 +99,8 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         fallen=_by_cause(detail.degraded),
         recall_gap=[] if run is None else recall_gap_lines(run["measures"]),
         self_judged=[] if run is None else self_judged_lines(run["retriever"], self_judged=run["self_judged"]),
-        guide=None if document.use is Use.GENERAL else document.guide,
-        blind=None if detail.line.archived else blind_to_recall_reason(document),
+        guide=None if detail.definition.use is Use.GENERAL else detail.definition.guide,
+        blind=None if detail.line.archived else blind_to_recall_reason(detail.definition),
         thin=None if detail.line.archived else suites.load_reach(store, detail.line.suite)["coverage_note"],
         badge=Markup(draw(make_badge(store, detail.line), inside=True)),  # noqa: S704 - drawn by a template, which escapes
         ranges=RANGES,

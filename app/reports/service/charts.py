@@ -88,7 +88,7 @@ def series(
         "marks": [IndexMark(at=time_text(at), index_version=version) for at, version in marks],
         "gaps": [_gap(gap, why, single=not stored_series.seconds) for gap, why in zip(empty, reasons, strict=True)],
         "usual": known,
-        "lines": explanations.bound_lines(check.body, measure, category, known),
+        "lines": explanations.bound_lines(check, measure, category, known),
         "alerts": alerts,
     }
 

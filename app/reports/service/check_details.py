@@ -20,6 +20,7 @@ from app.base.db.engine import Connection, Store, from_us, row_value, to_us
 from app.base.schedules import next_due, spread
 from app.base.values import Verdict
 from app.catalog import store as catalog
+from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import references
 from app.catalog.service.references import schedule_of
 from app.catalog.store import Definition
@@ -122,7 +123,7 @@ class CheckDetail:
     """A check with the evidence of its newest ended run, in the API's shapes."""
 
     line: CheckLine
-    definition: Mapping[str, Any]
+    definition: CheckDocument
     managed_by: str
     source: str | None
     run: RunView | None
@@ -168,7 +169,7 @@ def load_check(store: Store, slug: str, now: datetime, *, version: str | None = 
     degraded, fleet = _degraded(store, run["id"], unresolved, explanation) if run else ([], None)
     return CheckDetail(
         line=line,
-        definition=check.body,
+        definition=check.read(CheckDocument),
         managed_by=check.managed_by,
         source=check.source,
         run=run,
