@@ -142,12 +142,11 @@ def after_run(
     for rule in rules:
         if rule.key in gone:
             continue
-        alert = evaluation.rows.get(rule.key)
         if rule.kind is not RuleKind.NO_DATA:
-            decision = decide(rule, facts.of(rule), evaluation.as_open(alert), now)
-            evaluation.apply(rule, alert, evaluation.without_unmeasured(rule, decision, facts.newest))
+            decision = decide(rule, facts.of(rule), evaluation.alert_of(rule.key), now)
+            evaluation.apply(rule, evaluation.without_unmeasured(rule, decision, facts.newest))
         elif completed:
-            evaluation.apply(rule, alert, decide_no_data(None, evaluation.as_open(alert), now))
+            evaluation.apply(rule, decide_no_data(None, evaluation.alert_of(rule.key), now))
     evaluation.retire_others(rules, Retirement.RULE_REMOVED)
     return evaluation.notify(hold_until=hold_until)
 
@@ -162,8 +161,7 @@ def after_answers(connection: Connection, check_id: int, run_id: int, *, now: da
     evaluation = _Evaluation(connection, check, run_id, now)
     facts = load_facts(connection, check_id, rules, unresolved=evaluation.rows.keys())
     for rule in rules:
-        alert = evaluation.rows.get(rule.key)
-        evaluation.apply(rule, alert, decide(rule, facts.of(rule), evaluation.as_open(alert), now))
+        evaluation.apply(rule, decide(rule, facts.of(rule), evaluation.alert_of(rule.key), now))
     return evaluation.notify()
 
 
@@ -183,11 +181,10 @@ def open_no_data(connection: Connection, check_id: int, overdue: Overdue, *, now
     if rule is None:
         return False
     evaluation = _Evaluation(connection, check, None, now)
-    alert = evaluation.rows.get(rule.key)
-    decision = decide_no_data(overdue, evaluation.as_open(alert), now)
+    decision = decide_no_data(overdue, evaluation.alert_of(rule.key), now)
     if not decision.transitions:
         return False
-    evaluation.apply(rule, alert, decision)
+    evaluation.apply(rule, decision)
     evaluation.notify()
     return True
 
@@ -269,12 +266,12 @@ class _Evaluation:
         self.rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id)}
         """Unresolved alerts by the keys of their rules, pending ones included."""
         self._opening_runs = alerts.opening_runs(connection, [row.id for row in self.rows.values()])
-        self._in_progress = {row.id: member_of(row) for row in self.rows.values()}
+        self._in_progress = {row.id: member_of(row, self._opening_runs.get(row.id)) for row in self.rows.values()}
         self._evidence = TransitionEvidence(connection, check, run_id)
 
-    def as_open(self, alert: AlertRow | None) -> Member | None:
-        """Input of a decision about an alert."""
-        return member_of(alert, self._opening_runs.get(alert.id)) if alert is not None else None
+    def alert_of(self, key: str) -> Member | None:
+        """Return the unresolved alert of the rule with this key."""
+        return self._in_progress.get(self.rows[key].id) if key in self.rows else None
 
     def without_unmeasured(self, rule: Rule, decision: Decision, run: RunRow | None) -> Decision:
         """Return a decision that resolves nothing while a canary, degraded when the alert opened, is not measured."""
@@ -320,9 +317,9 @@ class _Evaluation:
             }
         return set()
 
-    def apply(self, rule: Rule, alert: AlertRow | None, decision: Decision) -> None:
+    def apply(self, rule: Rule, decision: Decision) -> None:
         """Write the changes of a decision: the row of the alert and its transitions."""
-        decision = self._with_first_bad_run(rule, decision)
+        alert, decision = self.rows.get(rule.key), self._with_first_bad_run(rule, decision)
         if decision.state is AlertState.OK:
             if alert is not None:
                 alerts.delete_alert(self._connection, alert.id)
@@ -393,11 +390,10 @@ class _Evaluation:
 
     def retire(self, keys: Collection[str], why: Retirement) -> None:
         """Resolve the alerts of the rules with these keys."""
-        for row in self.rows.values():
-            opened = self.as_open(row) if row.rule_key in keys else None
-            if opened is not None:
-                gone = Rule(key=row.rule_key, kind=RuleKind(row.kind))
-                self.apply(gone, row, retire(opened, why, self._now))
+        for key in self.rows:
+            alert = self.alert_of(key) if key in keys else None
+            if alert is not None:
+                self.apply(Rule(key=key, kind=alert.kind), retire(alert, why, self._now))
 
     def notify(self, *, hold_until: datetime | None = None, remind: bool = False) -> bool:
         """Write the incidents and deliveries of all changes, or why there are none; see `notifications`."""
