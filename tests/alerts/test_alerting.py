@@ -79,7 +79,7 @@ def after(alert: Member | None, decision: Decision, run_id: int) -> Member | Non
     row = alert or open_alert(decision.state, decision.severity)
     row = replace(row, state=decision.state, severity=decision.severity)
     if OPENED in decision.transitions:
-        row = replace(row, opened_at=decision.at, opened_run_id=run_id)
+        row = replace(row, opened_run_id=run_id)
     return row
 
 
@@ -92,7 +92,7 @@ def play(rule: Rule, story: str, *, all_rows: bool = False) -> list[Decision]:
         seen.append(observation(rule, number, letter))
         measured = [one for one in seen[:-1] if one.condition.measured]
         window = seen if all_rows else [*measured[-window_length(rule) :], seen[-1]]
-        decision = decide(rule, window, alert, seen[-1].at)
+        decision = decide(rule, window, alert)
         alert = after(alert, decision, number)
         decisions.append(decision)
     return decisions
@@ -230,48 +230,48 @@ def test_the_evidence_is_json_and_holds_the_window() -> None:
 def test_a_changed_bound_keeps_the_alert_and_judges_the_past_anew() -> None:
     alert = open_alert(AlertState.FIRING, Severity.CRITICAL, opened_at=START, opened_run_id=0)
     strict = [observation(threshold(), number, "W") for number in range(3)]
-    assert decide(threshold(), strict, alert, START).state is AlertState.FIRING
+    assert decide(threshold(), strict, alert).state is AlertState.FIRING
     lenient = replace(threshold(), warning=None, critical=Bound(below=0.8))
     relaxed = [observation(lenient, number, "W") for number in range(3)]
-    assert decide(lenient, relaxed, alert, START).transitions == (RESOLVED,)
+    assert decide(lenient, relaxed, alert).transitions == (RESOLVED,)
 
 
 def test_an_alert_does_not_open_on_a_good_run_whatever_a_changed_rule_makes_of_the_past() -> None:
     past = [observation(threshold(), number, letter) for number, letter in enumerate("CCg")]
-    assert decide(threshold(), past, None, START).state is AlertState.OK
+    assert decide(threshold(), past, None).state is AlertState.OK
 
 
 def test_an_unknown_run_does_not_open_on_what_came_before_it() -> None:
     past = [observation(threshold(), number, letter) for number, letter in enumerate("CC?")]
-    assert decide(threshold(), past, None, START).transitions == ()
+    assert decide(threshold(), past, None).transitions == ()
 
 
 def test_an_alert_that_no_run_opened_counts_the_runs_that_ended_later() -> None:
     opened = START + timedelta(minutes=5)
     alert = open_alert(AlertState.FIRING, Severity.CRITICAL, opened_at=opened)
     good = [observation(threshold(), number, "g") for number in range(3)]
-    assert decide(threshold(), good[:2], alert, START).state is AlertState.FIRING
-    assert decide(threshold(), good[:3], alert, START).state is AlertState.RECOVERING
+    assert decide(threshold(), good[:2], alert).state is AlertState.FIRING
+    assert decide(threshold(), good[:3], alert).state is AlertState.RECOVERING
 
 
 def test_runs_after_the_opening_one_count_whatever_the_clocks_said() -> None:
     ahead = START + timedelta(days=1)
     alert = open_alert(AlertState.FIRING, Severity.CRITICAL, opened_at=ahead, opened_run_id=0)
     good = [observation(threshold(), number, "g") for number in range(1, 3)]
-    assert decide(threshold(), good, alert, START).state is AlertState.RESOLVED
+    assert decide(threshold(), good, alert).state is AlertState.RESOLVED
 
 
 def test_deciding_twice_about_the_same_run_changes_nothing_more() -> None:
     runs = [observation(threshold(), number, "C") for number in range(2)]
-    first = decide(threshold(), runs, None, START)
-    again = decide(threshold(), runs, after(None, first, 1), START)
+    first = decide(threshold(), runs, None)
+    again = decide(threshold(), runs, after(None, first, 1))
     assert (first.transitions, again.transitions, again.state) == ((OPENED,), (), AlertState.FIRING)
 
 
 @pytest.mark.parametrize("cause", Retirement)
 def test_an_alert_of_a_rule_that_is_gone_resolves_and_says_why(cause: Retirement) -> None:
     alert = open_alert(AlertState.FIRING, Severity.WARNING, opened_at=START, opened_run_id=1)
-    decision = retire(alert, cause, START)
+    decision = retire(alert, cause)
     assert (decision.state, decision.transitions) == (AlertState.RESOLVED, (RESOLVED,))
     assert decision.reason.startswith(f"{cause}: ")
     assert decision.evidence == {"cause": cause}
@@ -279,7 +279,7 @@ def test_an_alert_of_a_rule_that_is_gone_resolves_and_says_why(cause: Retirement
 
 def test_what_never_opened_does_not_resolve() -> None:
     pending = open_alert(AlertState.PENDING, Severity.WARNING)
-    decision = retire(pending, Retirement.RULE_REMOVED, START)
+    decision = retire(pending, Retirement.RULE_REMOVED)
     assert (decision.state, decision.transitions) == (AlertState.OK, ())
 
 
@@ -425,7 +425,7 @@ def test_a_run_that_was_carried_out_is_data(status: str, *, data: bool) -> None:
 
 def test_no_data_opens_at_once_and_resolves_with_the_next_run() -> None:
     overdue = no_data_due(EVERY_5M, START, START + timedelta(hours=1), START - timedelta(days=9))
-    opened = decide_no_data(overdue, None, START)
+    opened = decide_no_data(overdue, None)
     assert (opened.state, opened.severity, opened.transitions) == (AlertState.FIRING, Severity.CRITICAL, (OPENED,))
     assert opened.reason == (
         "No run has completed since 2026-05-04 10:00:00 UTC; the second scheduled one was due at "
@@ -433,17 +433,17 @@ def test_no_data_opens_at_once_and_resolves_with_the_next_run() -> None:
     )
     assert json.loads(json.dumps(opened.evidence)) == opened.evidence
     alert = open_alert(AlertState.FIRING, Severity.CRITICAL, opened_at=START)
-    assert decide_no_data(overdue, alert, START).transitions == ()
-    resolved = decide_no_data(None, alert, START)
+    assert decide_no_data(overdue, alert).transitions == ()
+    resolved = decide_no_data(None, alert)
     assert (resolved.state, resolved.transitions) == (AlertState.RESOLVED, (RESOLVED,))
-    assert decide_no_data(None, None, START).state is AlertState.OK
+    assert decide_no_data(None, None).state is AlertState.OK
 
 
 def test_a_check_that_never_ran_says_so() -> None:
-    decision = decide_no_data(no_data_due(EVERY_5M, None, START + timedelta(hours=1), START), None, START)
+    decision = decide_no_data(no_data_due(EVERY_5M, None, START + timedelta(hours=1), START), None)
     assert decision.reason.startswith("No run has completed since the check was created;")
 
 
 def test_no_data_is_not_decided_by_runs() -> None:
     with pytest.raises(ValueError, match="decide_no_data"):
-        decide(Rule(key="no_data", kind=RuleKind.NO_DATA), [], None, START)
+        decide(Rule(key="no_data", kind=RuleKind.NO_DATA), [], None)

@@ -25,7 +25,7 @@ def test_so_many_bad_runs_and_no_fewer_open_it(rule: Rule, story: str) -> None:
     assert needed is not None
     for more in range(1, needed + 1):
         window = [observation(rule, n, one) for n, one in enumerate(story + "W" * more, 1)]
-        assert (decide(rule, window, None, START).state in OPEN) == (more == needed)
+        assert (decide(rule, window, None).state in OPEN) == (more == needed)
 
 
 @given(rule=PLANS, story=STORIES)
@@ -35,7 +35,7 @@ def test_so_many_good_runs_and_no_fewer_close_it(rule: Rule, story: str) -> None
     assert needed is not None
     for more in range(1, needed + 1):
         window = [observation(rule, n, one) for n, one in enumerate(story + "g" * more, 1)]
-        assert (decide(rule, window, OPENED, START).state is AlertState.RESOLVED) == (more == needed)
+        assert (decide(rule, window, OPENED).state is AlertState.RESOLVED) == (more == needed)
 
 
 def test_what_has_to_be_measured_first_is_named() -> None:
@@ -71,9 +71,9 @@ def test_no_data_and_regression_say_what_they_wait_for() -> None:
 def test_an_alarm_tells_since_which_run_not_when_it_was_raised() -> None:
     rule = Rule(key="regression", kind=RuleKind.REGRESSION, open_bad=1, open_of=1, close=1)
     seen = observation(threshold(), 12, "C")
-    told = decide(rule, [replace(seen, condition=replace(seen.condition, since_run=9))], None, START)
+    told = decide(rule, [replace(seen, condition=replace(seen.condition, since_run=9))], None)
     assert told.evidence["first_bad_run"] == 9
-    assert decide(rule, [seen], None, START).evidence["first_bad_run"] == seen.run_id
+    assert decide(rule, [seen], None).evidence["first_bad_run"] == seen.run_id
 
 
 def test_a_healthy_run_under_open_alerts_is_no_healthy_check() -> None:

@@ -117,7 +117,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """New state of an alert, and why. `transitions` are appended in this order, at `at`."""
+    """New state of an alert, and why. `transitions` are appended in this order."""
 
     state: AlertState
     severity: Severity | None
@@ -127,10 +127,9 @@ class Decision:
     """A sentence for people."""
     evidence: StoredEvidence = field(default_factory=StoredEvidence)
     """The runs and bounds that were evaluated."""
-    at: datetime
 
 
-def decide(rule: Rule, window: Sequence[Observation], alert: Member | None, now: datetime) -> Decision:
+def decide(rule: Rule, window: Sequence[Observation], alert: Member | None) -> Decision:
     """Return the new state of a rule's alert after a run has ended.
 
     `window`: ended runs of the check, oldest first, all judged by the rule as it is now, the run that just ended
@@ -163,7 +162,6 @@ def decide(rule: Rule, window: Sequence[Observation], alert: Member | None, now:
         transitions=transitions,
         reason=f"{newest_reason}; {why}.",
         evidence=_evidence(rule, window, good),
-        at=now,
     )
 
 
@@ -188,7 +186,7 @@ def window_length(rule: Rule) -> int:
     return max(rule.open_of, rule.close)
 
 
-def retire(alert: Member, why: Retirement, now: datetime) -> Decision:
+def retire(alert: Member, why: Retirement) -> Decision:
     """Return resolved, for an alert whose rule or check is gone; `ok` for one that is only pending."""
     opened = alert.state in OPEN
     return Decision(
@@ -197,7 +195,6 @@ def retire(alert: Member, why: Retirement, now: datetime) -> Decision:
         transitions=(TransitionType.RESOLVED,) if opened else (),
         reason=f"{why}: {RETIRED[why]}.",
         evidence={"cause": why.value},
-        at=now,
     )
 
 
@@ -240,7 +237,7 @@ def no_data_expected(schedule: Schedule, last_completed: datetime | None, create
     return Overdue(since=since, deadline=deadline, ever=last_completed is not None)
 
 
-def decide_no_data(overdue: Overdue | None, alert: Member | None, now: datetime) -> Decision:
+def decide_no_data(overdue: Overdue | None, alert: Member | None) -> Decision:
     """Return the new state of the `no_data` alert at a tick, or (with None) when a run completes.
 
     It opens at once and resolves at once: the two scheduled instants are its window, so N of M does not apply.
@@ -252,7 +249,6 @@ def decide_no_data(overdue: Overdue | None, alert: Member | None, now: datetime)
             severity=alert.severity if alert is not None and opened else None,
             transitions=(TransitionType.RESOLVED,) if opened else (),
             reason="A run has completed.",
-            at=now,
         )
     last = f"since {overdue.since:%Y-%m-%d %H:%M:%S} UTC" if overdue.ever else "since the check was created"
     deadline = f"{overdue.deadline:%Y-%m-%d %H:%M:%S} UTC"
@@ -262,7 +258,6 @@ def decide_no_data(overdue: Overdue | None, alert: Member | None, now: datetime)
         transitions=() if opened else (TransitionType.OPENED,),
         reason=f"No run has completed {last}; the second scheduled one was due at {deadline}.",
         evidence={"since": overdue.since.isoformat(), "deadline": overdue.deadline.isoformat(), "ever": overdue.ever},
-        at=now,
     )
 
 

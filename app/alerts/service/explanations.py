@@ -220,8 +220,8 @@ def _decide(
 ) -> Decision | None:
     """Decision as after the newest run; None where there is no run yet."""
     if overdue is not None:
-        return decide_no_data(overdue, alert, now) if now >= overdue.deadline else None
-    return decide(rule, window, alert, now) if window else None
+        return decide_no_data(overdue, alert) if now >= overdue.deadline else None
+    return decide(rule, window, alert) if window else None
 
 
 def _reason_without_runs(rule: Rule, *, has_data: bool) -> str:

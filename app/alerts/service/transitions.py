@@ -143,10 +143,10 @@ def after_run(
         if rule.key in gone:
             continue
         if rule.kind is not RuleKind.NO_DATA:
-            decision = decide(rule, facts.of(rule), evaluation.alert_of(rule.key), now)
+            decision = decide(rule, facts.of(rule), evaluation.alert_of(rule.key))
             evaluation.apply(rule, evaluation.without_unmeasured(rule, decision, facts.newest))
         elif completed:
-            evaluation.apply(rule, decide_no_data(None, evaluation.alert_of(rule.key), now))
+            evaluation.apply(rule, decide_no_data(None, evaluation.alert_of(rule.key)))
     evaluation.retire_others(rules, Retirement.RULE_REMOVED)
     return evaluation.notify(hold_until=hold_until)
 
@@ -161,7 +161,7 @@ def after_answers(connection: Connection, check_id: int, run_id: int, *, now: da
     evaluation = _Evaluation(connection, check, run_id, now)
     facts = load_facts(connection, check_id, rules, unresolved=evaluation.rows.keys())
     for rule in rules:
-        evaluation.apply(rule, decide(rule, facts.of(rule), evaluation.alert_of(rule.key), now))
+        evaluation.apply(rule, decide(rule, facts.of(rule), evaluation.alert_of(rule.key)))
     return evaluation.notify()
 
 
@@ -181,7 +181,7 @@ def open_no_data(connection: Connection, check_id: int, overdue: Overdue, *, now
     if rule is None:
         return False
     evaluation = _Evaluation(connection, check, None, now)
-    decision = decide_no_data(overdue, evaluation.alert_of(rule.key), now)
+    decision = decide_no_data(overdue, evaluation.alert_of(rule.key))
     if not decision.transitions:
         return False
     evaluation.apply(rule, decision)
@@ -393,7 +393,7 @@ class _Evaluation:
         for key in self.rows:
             alert = self.alert_of(key) if key in keys else None
             if alert is not None:
-                self.apply(Rule(key=key, kind=alert.kind), retire(alert, why, self._now))
+                self.apply(Rule(key=key, kind=alert.kind), retire(alert, why))
 
     def notify(self, *, hold_until: datetime | None = None, remind: bool = False) -> bool:
         """Write the incidents and deliveries of all changes, or why there are none; see `notifications`."""
