@@ -198,7 +198,7 @@ class OpenDocument(Document):
 
 
 def _kind(value: Any) -> Any:
-    check_kind("rule kind", value, BUILT, ())
+    check_kind("rule kind", value, BUILT)
     return value
 
 

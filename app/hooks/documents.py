@@ -68,7 +68,7 @@ _OWN_LABELS = ("alertname", "service", "check", "rule", "scope", "dedupe_key")
 
 
 def _hook_kind(value: Any) -> Any:
-    check_kind("hook kind", value, HOOK_KINDS, ())
+    check_kind("hook kind", value, HOOK_KINDS)
     return value
 
 

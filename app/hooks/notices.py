@@ -537,7 +537,7 @@ def mail_body(hook: Hook, notice: Notice, message_id: str, *, text: str, html: s
     message = EmailMessage(policy=SMTP)
     message["From"] = mail.sender
     message["To"] = ", ".join(mail.recipients)
-    message["Subject"] = _literal(summary, _LONGEST_SUBJECT)
+    message["Subject"] = _literal(summary)
     message["Date"] = format_datetime(datetime.fromisoformat(notice["timestamp"]))
     message["Message-ID"] = f"<{_digest(message_id)}@{domain}>"
     if thread:
@@ -551,13 +551,13 @@ def mail_body(hook: Hook, notice: Notice, message_id: str, *, text: str, html: s
     return message.as_bytes()
 
 
-def _literal(text: str, limit: int) -> str:
-    """Header value of an untrusted text, without encoded words.
+def _literal(text: str) -> str:
+    """Subject of an untrusted text, without encoded words.
 
     EmailMessage decodes the encoded words of RFC 2047 in what it is given, and writes what they hold, ends of lines
     included. So the sign that begins one is broken up, by a visible space: an invisible one is removed again.
     """
-    return clean(clean(text, limit).replace("=?", "= ?"), limit)
+    return clean(clean(text, _LONGEST_SUBJECT).replace("=?", "= ?"), _LONGEST_SUBJECT)
 
 
 def _digest(text: str) -> str:

@@ -487,7 +487,11 @@ def list_changed(
     )
     states = state_rows.states_of(connection, change.run.check_id, run_id, [row.canary_id for row in worst])
     now = [replace(states[row.canary_id], reasons=row.reasons) for row in worst if row.canary_id in states]
-    before = [_read_last_healthy(connection, change.run.check_id, state) for state in now]
+    before = [
+        last_healthy_state(connection, state, [one for one in past if one.first_run < state.first_run])
+        for state in now
+        for past in [state_rows.timeline(connection, change.run.check_id, state.canary_id, limit=_MAX_STATES)]
+    ]
     rankings = ranking_rows.load_rankings(connection, [one.ranking_id for one in before if one is not None])
     return {
         "canaries": [
@@ -570,11 +574,6 @@ def last_healthy_state(connection: Connection, now: StateRow | None, past: Seque
     return next(
         (one for one in (*healthy, *not_regressed) if one.first_run < since and one.ranking_id != now.ranking_id), None
     )
-
-
-def _read_last_healthy(connection: Connection, check_id: int, now: StateRow) -> StateRow | None:
-    past = state_rows.timeline(connection, check_id, now.canary_id, limit=_MAX_STATES)
-    return last_healthy_state(connection, now, [state for state in past if state.first_run < now.first_run])
 
 
 _BYTES, _BYTES_PER_DIAGNOSIS, _BYTES_PER_CANARY = 2_000, 4_000, 100

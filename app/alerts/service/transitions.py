@@ -479,7 +479,12 @@ def load_facts(
     compared_since = _compared_since(connection, check_id, run_rules)
     facts = Facts(runs=rows, run_facts=_read_facts(connection, run_rules, rows, compared_since))
     facts = _with_failure(connection, facts)
-    depending = [rule for rule in run_rules if _needs_older_runs(facts, rule, unresolved)]
+    # A rule without an alert that is unmeasured on the newest run opens none, whatever older runs were.
+    depending = [
+        rule
+        for rule in run_rules
+        if (judged := facts.of(rule)) and (rule.key in unresolved or judged[-1].condition.measured)
+    ]
     facts = _with_older_runs(connection, check_id, facts, depending, compared_since)
     return _with_repeated(connection, check_id, facts, run_rules)
 
@@ -591,12 +596,6 @@ def _with_failure(connection: Connection, facts: Facts) -> Facts:
 def _is_void(row: RunRow) -> bool:
     """Whether a run was cancelled before its start: it is no failure, so no rule counts it."""
     return row.status == RunStatus.FAILED and any(reason.endswith(NOT_CARRIED_OUT) for reason in row.reasons)
-
-
-def _needs_older_runs(facts: Facts, rule: Rule, unresolved: Collection[str]) -> bool:
-    """Whether a rule depends on older runs: without an alert, and unmeasured on the newest run, it opens none."""
-    window = facts.of(rule)
-    return bool(window) and (rule.key in unresolved or window[-1].condition.measured)
 
 
 def _is_enough(facts: Facts, rule: Rule, compared_since: int) -> bool:

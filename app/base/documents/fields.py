@@ -147,21 +147,22 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"{DID_YOU_MEAN}'{near[0]}'?" if near else ""
 
 
-def check_kind(what: str, value: object, built: Sequence[str], planned: Sequence[str]) -> None:
-    """Raise for a kind that does not exist, or not yet; other types are left to their own validation."""
+def check_kind(what: str, value: object, built: Sequence[str]) -> None:
+    """Raise for a kind that does not exist; other types are left to their own validation."""
     if not isinstance(value, str) or value in built:
         return
-    if value in planned:
-        raise field_error(f"{what} '{value}' is not built yet; built are: {', '.join(built)}")
     near = did_you_mean(value, built)
     listed = f"{' B' if near else '; b'}uilt are: {', '.join(built)}"
     raise field_error(f"unknown {what} '{one_line(value)}'{near}{listed}")
 
 
-def one_line(text: str, limit: int = 60) -> str:
-    """Return the text on one line, cut to at most `limit` characters."""
+def one_line(text: str) -> str:
+    """Return the text on one line, cut to at most 60 characters."""
     line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
+
+
+_LONGEST_LINE = 60
 
 
 INTEGER = re.compile(r"[-+]?[0-9]{1,400}")

@@ -304,7 +304,8 @@ def plan_suite(
     changed: list[CanaryToSave] = []
     for key, canary in content.contents.items():
         before, name = rows.get(key), f"{slug}/{key}"
-        fields = _changed_fields(before, canary, bodies)
+        body = None if before is None or before.hash == canary.hash else bodies.get(before.version_id)
+        fields = () if body is None else fields_changed(body, json.loads(canary.text or ""))
         if before is not None and managed_by == API and before.is_file_managed:
             if repeats and not fields:
                 continue
@@ -345,14 +346,6 @@ def _bodies_to_compare(
         if (row := rows.get(key)) is not None and row.archived_at is None and row.hash != content.hash
     ]
     return catalog.bodies_of(connection, others)
-
-
-def _changed_fields(
-    before: CanaryHead | None, content: CanaryToSave, bodies: Mapping[int, Mapping[str, Any]]
-) -> tuple[str, ...]:
-    """Return the names of the fields that would change."""
-    body = None if before is None or before.hash == content.hash else bodies.get(before.version_id)
-    return () if body is None else fields_changed(body, json.loads(content.text or ""))
 
 
 def _canary_change(name: str, before: CanaryHead | None, fields: tuple[str, ...], managed_by: str) -> Change | None:
