@@ -79,10 +79,9 @@ def find_alert(connection: Connection, alert_id: int) -> AlertRow | None:
 
 def alerts_of_incident(connection: Connection, incident_id: int) -> list[AlertRow]:
     """Read all alerts that are or were part of an incident, its first alert first."""
-    rows = connection.execute(_ALERT.where(alerts.c.incident_id == incident_id).order_by(alerts.c.id))
-    first = sa.select(incidents.c.alert_id).where(incidents.c.id == incident_id)
-    number = connection.execute(first).scalar_one_or_none()
-    return sorted((_alert(row) for row in rows), key=lambda alert: alert.id != number)
+    is_first = sa.exists().where(incidents.c.id == incident_id, incidents.c.alert_id == alerts.c.id)
+    statement = _ALERT.where(alerts.c.incident_id == incident_id).order_by(is_first.desc(), alerts.c.id)
+    return [_alert(row) for row in connection.execute(statement)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,11 +97,7 @@ class Page:
 
     def problem(self, place: Place, message: str) -> Problem:
         """Return a problem at a place, with its path and line."""
-        return Problem(message=message, path=path_of(place) or None, file=self.file, line=self.line_of(place))
-
-    def line_of(self, place: Place) -> int:
-        """Return the line of a place."""
-        return self.located.line_of(place)
+        return Problem(message=message, path=path_of(place) or None, file=self.file, line=self.located.line_of(place))
 
     def items(self, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield (position, raw mapping) of a list of the page, whether or not it is valid."""
@@ -283,7 +279,7 @@ def _resolve_secret_files(page: Page, read_secret: Callable[[str], str] | None) 
         if key in values:
             yield page.problem(here, f"'{one_line(key)}' is given already; write one of the two")
             continue
-        page.located.lines[target] = page.line_of(here)
+        page.located.lines[target] = page.located.line_of(here)
         if not isinstance(name, str) or not name:
             yield page.problem(here, "must be the path of a file")
         elif read_secret is None:
@@ -347,9 +343,9 @@ def _definitions(pages: Sequence[Page]) -> tuple[dict[tuple[str, ...], Source], 
     for page in pages:
         suite = page.located.data.get("suite") if isinstance(page.located.data, dict) else None
         if isinstance(suite, str):
-            defined.setdefault(("suite", str(suite)), Source(file=page.file, line=page.line_of(("suite",))))
+            defined.setdefault(("suite", str(suite)), Source(file=page.file, line=page.located.line_of(("suite",))))
         for kind, place, identity in _identities(page, str(suite)):
-            line = page.line_of(place)
+            line = page.located.line_of(place)
             if identity in defined:
                 first = defined[identity]
                 message = f"the {kind} '{one_line(identity[-1])}' is defined twice, first at {first.file}:{first.line}"
