@@ -8,9 +8,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.alerts.domain.state import IncidentClass, OpenIncident
 from app.alerts.domain.views import StoredEvidence
 from app.alerts.tables import alerts, incidents, transitions
-from app.base.db.engine import insert_one, row_value, sql_literal
+from app.base.db.engine import from_us, insert_one, row_value, sql_literal
+from app.base.values import Severity
 from app.catalog.tables import definitions
 from app.hooks.tables import deliveries
 
@@ -271,12 +273,21 @@ class IncidentRow:
     resolved_at: int | None
 
 
-def open_incidents(connection: Connection, check_id: int, *, hold: bool) -> list[IncidentRow]:
-    """Read the unresolved incidents of a check, oldest first; with `hold` their rows stay locked."""
+def open_incidents(connection: Connection, check_id: int, *, hold: bool) -> list[OpenIncident]:
+    """Read the open incidents of a check, oldest first, without deliveries; with `hold` their rows stay locked."""
     statement = sa.select(incidents).where(incidents.c.check_id == check_id, incidents.c.resolved_at.is_(None))
     statement = statement.order_by(incidents.c.id)
     return [
-        row_value(IncidentRow, row) for row in connection.execute(statement.with_for_update() if hold else statement)
+        row_value(
+            OpenIncident,
+            row,
+            incident_class=IncidentClass(row.incident_class),
+            severity=Severity(row.severity),
+            opened_at=from_us(row.opened_at),
+            updated_at=from_us(row.updated_at) if row.updated_at is not None else None,
+            deliveries=(),
+        )
+        for row in connection.execute(statement.with_for_update() if hold else statement)
     ]
 
 

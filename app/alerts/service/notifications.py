@@ -28,7 +28,7 @@ from app.alerts.domain.state import (
 )
 from app.alerts.domain.views import AlertState, TransitionType
 from app.alerts.silences.service import silence_members, silences_of
-from app.alerts.store import AlertRow, IncidentRow
+from app.alerts.store import AlertRow
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import DeliveryState, RuleKind, Severity
@@ -98,8 +98,8 @@ def load_context(
         return Context(check=check)
     newest = alerts.newest_transitions(connection, in_progress, NON_REPEATING)
     entered = {one.incident_id for one in in_progress.values()}
-    rows = [row for row in alerts.open_incidents(connection, check.id, hold=hold) if row.id in entered]
-    past = {row.id: outbox.deliveries_of_incident(connection, row.id, hold=hold) for row in rows}
+    incidents = [one for one in alerts.open_incidents(connection, check.id, hold=hold) if one.id in entered]
+    past = {one.id: outbox.deliveries_of_incident(connection, one.id, hold=hold) for one in incidents}
     named = [catalog.find_definition(connection, "hook", slug) for slug in check.body["hooks"]]
     own = {hook.id: hook for hook in named if hook is not None}
     others = {row.hook_id for deliveries in past.values() for row in deliveries} - own.keys()
@@ -108,7 +108,7 @@ def load_context(
     return Context(
         check=check,
         members={one.alert_id: _with_news(one, *newest.get(one.alert_id, (None, None))) for one in members},
-        incidents={row.id: _incident_of(row, past[row.id]) for row in rows},
+        incidents={one.id: replace(one, deliveries=list(map(_past_delivery, past[one.id]))) for one in incidents},
         recipients=Recipients(
             hooks=tuple(own),
             unreachable=frozenset(
@@ -128,26 +128,14 @@ def _with_news(member: Member, news_id: int | None, suppressed: str | None) -> M
     return replace(member, news_id=news_id, suppression=None if known is None else Suppression(known))
 
 
-def _incident_of(row: IncidentRow, past: Sequence[DeliveryRow]) -> OpenIncident:
-    return OpenIncident(
+def _past_delivery(row: DeliveryRow) -> PastDelivery:
+    return PastDelivery(
         id=row.id,
-        incident_class=IncidentClass(row.incident_class),
-        dedupe_key=row.dedupe_key,
-        alert_id=row.alert_id,
-        severity=Severity(row.severity),
-        opened_at=from_us(row.opened_at),
-        updated_at=from_us(row.updated_at) if row.updated_at is not None else None,
-        deliveries=[
-            PastDelivery(
-                id=one.id,
-                hook=one.hook_id,
-                type=TransitionType(one.type.removeprefix(NEWS_PREFIX)),
-                state=DeliveryState(one.state),
-                attempts=max(one.attempts, one.body is not None),  # a replay resets the count
-                written_at=from_us(one.created_at),
-            )
-            for one in past
-        ],
+        hook=row.hook_id,
+        type=TransitionType(row.type.removeprefix(NEWS_PREFIX)),
+        state=DeliveryState(row.state),
+        attempts=max(row.attempts, row.body is not None),  # a replay resets the count
+        written_at=from_us(row.created_at),
     )
 
 
