@@ -587,9 +587,9 @@ def silent_bounds(rules: Iterable[Rule], aggregates: Aggregates) -> list[str]:
     return [f"rule '{key}' says nothing: {one.reason}{why}" for key, one in conditions if not one.measured]
 
 
-def is_silent_about_quality(rules: Iterable[Rule]) -> bool:
-    """Whether no rule of a check, disabled ones included, is about quality: it has only those of every check."""
-    return not {rule.kind for rule in rules} - ALWAYS - {RuleKind.GUARD}
+def is_silent_about_quality(kinds: Iterable[RuleKind]) -> bool:
+    """Whether no rule of a check, by kind and disabled ones included, is about quality: it has those of every check."""
+    return not {*kinds} - ALWAYS - {RuleKind.GUARD}
 
 
 def with_default_rules(
@@ -603,7 +603,7 @@ def with_default_rules(
     nothing has a baseline of latencies, so no `slower` is added.
     """
     own = tuple(rules)
-    if is_silent_about_quality(own):
+    if is_silent_about_quality(rule.kind for rule in own):
         own = (_at_once(RuleKind.REGRESSION), *own)
     named = {rule.kind for rule in own} | {rule.key for rule in own}
     in_force = [rule for rule in own if rule.key not in disabled]
@@ -621,8 +621,9 @@ def with_gate_rules(
     `compared`: there is a saved report to compare with; `regression` is then judged by it, as a service judges by the
     past. The sentence has no full stop; None where the check has rules of its own.
     """
-    if compared or not is_silent_about_quality(rules):
-        why = "the check has no rules: it is compared with the saved report" if is_silent_about_quality(rules) else None
+    is_silent = is_silent_about_quality(rule.kind for rule in rules)
+    if compared or not is_silent:
+        why = "the check has no rules: it is compared with the saved report" if is_silent else None
         return with_default_rules(rules, disabled=disabled, has_history=False), why
     why = (
         f"the check has no rules and a single run no history: coverage must be at least {GATE_COVERAGE:g} "

@@ -313,7 +313,7 @@ def _watching(rules: Sequence[RuleDocument], measure: str) -> str | None:
 
 def _default(document: CheckDocument) -> list[dict[str, Any]]:
     """Default that a first rule of one's own would replace."""
-    is_default = is_silent_about_quality([rule.to_domain() for rule in document.rules])
+    is_default = is_silent_about_quality(rule.kind for rule in document.rules)
     return [{"kind": str(RuleKind.REGRESSION)}] if is_default else []
 
 

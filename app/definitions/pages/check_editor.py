@@ -242,10 +242,10 @@ def form_of(body: Mapping[str, Any]) -> Form:
     }
     others = []
     rules = [RuleDocument.model_validate(one) for one in body["rules"]]
-    if is_silent_about_quality([rule.to_domain() for rule in rules]):
+    if is_silent_about_quality(rule.kind for rule in rules):
         texts[f"rule.{DETECTOR}"] = "yes"
     # An unticked detector is stored as a disabled rule where no other rule is about quality.
-    alone = is_silent_about_quality([rule.to_domain() for rule in rules if rule.kind is not RuleKind.REGRESSION])
+    alone = is_silent_about_quality(rule.kind for rule in rules if rule.kind is not RuleKind.REGRESSION)
     for rule in rules:
         name = _field_group(rule)
         if name is not None:
