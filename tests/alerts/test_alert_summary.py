@@ -15,12 +15,19 @@ from app.retrievers.domain.probes import FailureSummary
 OPENED = datetime(2026, 3, 2, 14, 5, tzinfo=UTC)
 MISSING = (Reason.MISSING,)
 LOST = ChangedCanaries(count=7, of=113, failing_before=30, reasons=[MISSING] * 7, causes={Cause.MISSING: 7})
+SINCE: SinceView = {
+    "run_id": "61",
+    "index_version": None,
+    "index_version_before": None,
+    "runs_after": None,
+    "text": "since run 61",
+}
 FACTS = AlertFacts(
     check="handbook",
     kind=RuleKind.REGRESSION,
     change=TransitionType.OPENED,
     run_id=64,
-    since_run=61,
+    since=SINCE,
     opened_at=OPENED,
     began_at=OPENED,
     at=OPENED + timedelta(minutes=1),

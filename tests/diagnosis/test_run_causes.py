@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from app.alerts.domain.summaries import AlertFacts, ChangedCanaries, alert_summary
+from app.alerts.domain.views import SinceView
 from app.alerts.service import transitions
 from app.base.db.engine import Store
 from app.base.values import Canary, Cause, Judgment, Outcome, Ranking, RuleKind
@@ -127,7 +128,14 @@ def test_recall_that_did_not_move_stands_only_beside_one_that_did(
     )
     assert cause.phrase == f"chunks re-cut under other ids{figures}"
     changed = ChangedCanaries(count=2, of=9, shared_cause=cause.phrase)
-    facts = AlertFacts(check="docs", kind=RuleKind.REGRESSION, since_run=8, changed=changed)
+    since: SinceView = {
+        "run_id": "8",
+        "index_version": None,
+        "index_version_before": None,
+        "runs_after": None,
+        "text": "since run 8",
+    }
+    facts = AlertFacts(check="docs", kind=RuleKind.REGRESSION, since=since, changed=changed)
     assert alert_summary(facts) == f"docs: 2 of 9 canaries degraded since run 8: chunks re-cut under other ids{figures}"
 
 

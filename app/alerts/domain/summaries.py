@@ -89,10 +89,8 @@ class AlertFacts:
     of: int | None = None
     run_id: int | None = None
     """The run that brought the change."""
-    since_run: int | None = None
-    """The first bad run."""
     since: SinceView | None = None
-    """That run, and the version of the index that came shortly before or with it."""
+    """The first bad run, and the version of the index that came shortly before or with it."""
     began_at: datetime | None = None
     """When the first bad run ended or, without data, when the last run completed."""
     retriever: str = ""
@@ -266,10 +264,10 @@ def _recovered_canaries(facts: AlertFacts) -> str:
 
 
 def _since(facts: AlertFacts) -> str:
-    if facts.since_run is None:
+    if facts.since is None:
         return ""
-    run, version = f"run {facts.since_run}", None if facts.since is None else facts.since["index_version"]
-    after = f"{counted(runs, 'run')} after " if facts.since is not None and (runs := facts.since["runs_after"]) else ""
+    run, version, runs = f"run {facts.since['run_id']}", facts.since["index_version"], facts.since["runs_after"]
+    after = f"{counted(runs, 'run')} after " if runs else ""
     index = "" if version is None else f"{after}index {short_name(version)}"
     if facts.began_at is None:
         return f" since {run}{f' ({index})' if index else ''}"

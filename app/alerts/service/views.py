@@ -532,7 +532,6 @@ def facts_of(
         bad=evidence.get("bad"),
         of=evidence.get("of"),
         run_id=None if run is None else run.id,
-        since_run=alert.first_run,
         retriever=evidence.get("retriever") or "",
         since=began,
         began_at=datetime.fromisoformat(since)
