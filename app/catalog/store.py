@@ -82,13 +82,21 @@ class Definition(Owned):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """The content of a definition or canary, stored or ready to be."""
+    """The content of a definition, stored or ready to be."""
 
     hash: str
-    body: Mapping[str, Any]
-    secrets: bytes | None = None
     document: Document | None = None
-    """What a stored body was read into, as of a `Definition`."""
+    """What people wrote, for kinds without secrets; None also for what is stored and invalid in this release."""
+    public: Mapping[str, Any] | None = None
+    """The JSON without secrets; None = that of the document."""
+    secrets: bytes | None = None
+
+    @property
+    def body(self) -> Mapping[str, Any]:
+        """The JSON without secrets, written when it is compared or stored."""
+        if self.public is not None:
+            return self.public
+        return {} if self.document is None else self.document.data()
 
 
 _DEFINITION = sa.select(
@@ -180,7 +188,8 @@ def fields_changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple
 def version_body(connection: Connection, version_id: int) -> Content:
     """Return the content of a version of a definition."""
     row = connection.execute(_VERSION, {"id": version_id}).one()
-    return Content(hash=row.hash, secrets=row.secrets, **_body_and_document(row))
+    document, body = _document_and_body(row)
+    return Content(hash=row.hash, document=document, public=body, secrets=row.secrets)
 
 
 _VERSIONS = sa.select(definitions.c.kind, definition_versions).join(
@@ -281,12 +290,13 @@ def disable_definition(connection: Connection, definition_id: int, reason: str, 
 
 
 def _definition(row: Any) -> Definition:
-    return Definition(**{**row._asdict(), **_body_and_document(row)})
+    document, body = _document_and_body(row)
+    return Definition(**{**row._asdict(), "document": document, "body": body})
 
 
-def _body_and_document(row: Any) -> dict[str, Any]:
+def _document_and_body(row: Any) -> tuple[Document | None, dict[str, Any]]:
     document, public = _stored(row.kind, row.body, row.secrets is not None)
-    return {"body": json.loads(public), "document": None if isinstance(document, WITH_SECRETS) else document}
+    return None if isinstance(document, WITH_SECRETS) else document, json.loads(public)
 
 
 DefinitionDocument = SuiteDocument | RetrieverDocument | CheckDocument | HookDocument | SilenceDocument | JudgeDocument

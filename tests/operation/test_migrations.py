@@ -215,7 +215,7 @@ def _store_check(connection: sa.Connection, slug: str, *versions: Sequence[Mappi
         body["rules"] = [
             {name: value for name, value in rule.items() if name not in ADDED_TO_RULES} for rule in body["rules"]
         ]
-        content = Content(hash=content_hash(document), body=body)
+        content = Content(hash=content_hash(document), public=body)
         catalog.save_definition(connection, "check", slug, content, managed_by=FILE, source="canaries.yaml:1", now=1)
 
 

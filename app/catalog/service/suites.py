@@ -418,7 +418,7 @@ def archived_change(kind: str, name: str) -> Change:
 
 def suite_definition(slug: str) -> Content:
     """Return a suite ready to be stored; its canaries are stored separately."""
-    return Content(hash=slug, body={"slug": slug})
+    return Content(hash=slug, public={"slug": slug})
 
 
 def overtaken(name: str) -> ConflictError:

@@ -421,14 +421,14 @@ def stored_content(vault: Vault, document: Document, *, previous: Definition | N
     if isinstance(document, SuiteDocument):
         return suite_definition(document.slug)
     if not isinstance(document, WITH_SECRETS):
-        return Content(hash=document.content_hash(), body=document.data())
+        return Content(hash=document.content_hash(), document=document)
     public, secrets = split_secrets(document)
     digest = hash_apart(document, public, secrets)
     open_names = [name for name in secret_names(public) if name not in secrets]
     if open_names and previous is not None and previous.secrets is not None:
         stored = vault.decrypt(previous.secrets)
         secrets |= {name: stored[name] for name in open_names if name in stored}
-    return Content(hash=digest, body=public, secrets=vault.encrypt(secrets))
+    return Content(hash=digest, public=public, secrets=vault.encrypt(secrets))
 
 
 def write_content(
