@@ -138,6 +138,10 @@ def test_tasks_without_sense_are_refused(sqlite_store: Store) -> None:
         ({"strata": [{"to": 9, "sample": 1, "rest": 2}]}, "not both"),
         ({"retrievers": ["bm25", "bm25"]}, "twice"),
         ({"scale": "0-5"}, "0-2"),
+        (
+            {"answers": {"judge": "one", "question": "faithful"}, "pairs": {"shadow": "new"}},
+            "of `answers` or of `pairs`",
+        ),
     ]
     for changes, message in cases:
         with pytest.raises(InvalidInputError, match=message):

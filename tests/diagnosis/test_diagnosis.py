@@ -404,6 +404,8 @@ def test_the_cause_of_an_earlier_fault_is_not_told_of_a_canary_that_lost_its_chu
 
     assert _told(setting.run().id) == "low_relevance"
     assert setting.why("tokens").rank_now == 1
+    setting.library.chunks["aside"] = "an access token is no ticket"
+    assert _told(setting.run(diagnosed=False).id) == "low_relevance"  # another answer of the same reasons
     setting.library.chunks = {"other": "nothing is written here of how long it lives"}
     lost = setting.run(diagnosed=False)
     assert _told(lost.id) is None

@@ -157,6 +157,18 @@ def test_a_proposal_outlives_no_change_of_its_judgment(sqlite_store: Store) -> N
     }
 
 
+def test_the_newest_is_listed_first_though_an_edit_ended_it(sqlite_store: Store) -> None:
+    setting = _renamed(sqlite_store, "refunds", "tokens")
+    older, newer = sorted(_listed(setting), key=lambda one: int(one["id"]))
+    _decide(setting, accept=[int(older["id"])])
+    edited = [
+        {**one, "expected_chunks": [f"{one['key']}@2"]} if one["key"] in {"refunds", "tokens"} else one
+        for one in shelf()
+    ]
+    setting.apply(edited, owner=API)
+    assert [one["id"] for one in _listed(setting, ReanchorState.ACCEPTED)] == [newer["id"], older["id"]]
+
+
 def test_what_is_no_proposal_of_the_check_is_refused_and_nothing_is_done(sqlite_store: Store) -> None:
     setting = _renamed(sqlite_store, "refunds")
     (proposed,) = _listed(setting)
