@@ -13,8 +13,8 @@ from app.base.documents.fields import parse_document
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import references, suites
 from app.definitions.service import definitions
-from app.records.service import run_views
-from app.records.service.run_views import CanaryFilter
+from app.records.service import run_views, suite_views
+from app.records.service.suite_views import CanaryFilter
 from app.reports.service import check_details
 from app.runs.service import rescoring
 from tests.conftest import Databases
@@ -71,7 +71,7 @@ def test_a_suite_that_no_run_has_frozen_is_parsed_once_too(sqlite_database: str)
         reads.parsed = 0
         for _ in range(3):
             suites.load_reach(world.store, "suite")
-            run_views.load_suite_view(world.store, "suite", CanaryFilter(text="no such canary"))
+            suite_views.load_suite_view(world.store, "suite", CanaryFilter(text="no such canary"))
         assert reads.parsed == SMALL
         world.run()
         assert reads.parsed == SMALL

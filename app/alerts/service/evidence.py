@@ -43,7 +43,7 @@ from app.detection.service.detectors import run_latencies
 from app.detection.store import DetectionRow
 from app.diagnosis.domain.run_causes import Fleet, Member, RunCause, fleet
 from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, diagnoses_at, marks_before, newest_diagnosis
-from app.records.service.plans import without_relevance
+from app.records.service.past_runs import without_relevance
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store.run_rows import RunRow, Unmeasured
 from app.records.store.state_rows import DegradedRow, StateRow

@@ -62,7 +62,7 @@ from app.detection.domain import Change
 from app.detection.service import baselines
 from app.detection.service.detectors import run_latencies
 from app.detection.store import DetectionRow
-from app.records.service.plans import stored_aggregates
+from app.records.service.past_runs import stored_aggregates
 from app.records.store import run_rows, state_rows
 from app.records.store.run_rows import RunRow
 from app.retrievers.domain.probes import FailedProbe, summarize_failures

@@ -55,8 +55,8 @@ from app.comparison.views import (
     SideResult,
     Sides,
 )
-from app.records.service import plans
-from app.records.service.plans import stored_aggregates
+from app.records.service import past_runs
+from app.records.service.past_runs import stored_aggregates
 from app.records.store import ranking_rows, run_rows
 from app.records.store.open_runs import Failure
 from app.records.store.run_rows import RunRow
@@ -135,9 +135,9 @@ def read_run(connection: Connection, run_id: str, version: str | None = None) ->
         raise ConflictError(f"run '{row.id}' has not ended yet")
     if not row.aggregates:
         raise ConflictError(f"run '{row.id}' was never carried out; there is nothing to compare")
-    row, anew = plans.load_version(connection, row, version)
-    inputs = plans.inputs_of_run(connection, row, anew)
-    by_canary = plans.states_of(connection, row, inputs, anew)
+    row, anew = past_runs.load_version(connection, row, version)
+    inputs = past_runs.inputs_of_run(connection, row, anew)
+    by_canary = past_runs.states_of(connection, row, inputs, anew)
     _, failures = run_rows.probes_of(connection, row.id)
     assert row.check_version_id is not None  # noqa: S101 - it has inputs
     check = catalog.version_body(connection, row.check_version_id).body

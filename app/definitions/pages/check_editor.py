@@ -42,7 +42,7 @@ from app.catalog.documents.warnings import blind_to_recall_reason
 from app.catalog.service import references
 from app.catalog.store import FILE, Definition, refuse_file_managed
 from app.definitions.service import definitions
-from app.records.service import run_views
+from app.records.service import suite_views
 from app.runs.service import due_checks
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -147,7 +147,7 @@ def _page(
     yaml: str = "",
     status: int = 200,
 ) -> HTMLResponse:
-    suites = run_views.list_suites(store)
+    suites = suite_views.list_suites(store)
     placed = place_problems(typed, definition.body if definition is not None else None, problems)
     return render(
         request,

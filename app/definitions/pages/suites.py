@@ -28,8 +28,8 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.exchange import FORMATS
 from app.catalog.service import references, suites
 from app.definitions.service import definitions
-from app.records.service import run_views
-from app.records.service.run_views import CanaryFilter
+from app.records.service import suite_views
+from app.records.service.suite_views import CanaryFilter
 from app.scoring.suites import size_advice
 from app.traffic import service as traffic_service
 from app.traffic.domain import ReachState
@@ -133,7 +133,7 @@ def _list(
         "definitions/suites.html",
         size_advice=size_advice(),
         status=status,
-        suites=run_views.list_suites(store),
+        suites=suite_views.list_suites(store),
         typed=typed,
         wrong=problems_by_field(problems),
     )
@@ -149,7 +149,7 @@ def _suite(
     refused: str = "",
     status: int = 200,
 ) -> HTMLResponse:
-    view = run_views.load_suite_view(store, slug, canary_filter)
+    view = suite_views.load_suite_view(store, slug, canary_filter)
     traffic = traffic_service.load_reaches(store, slug)
     filters: dict[str, str] = {name: getattr(canary_filter, name) for name in ("text", "category", "tag", "state")}
     return render(
@@ -207,7 +207,7 @@ def list_setup_steps(store: Store, *, suite: str = "", retriever: str = "") -> t
             text=f"queries with known expected chunks, typed or imported. {size_advice()}",
             link="/suites",
             button=("Import queries and judgments", "/import"),
-            done=any(one.canaries for one in run_views.list_suites(store)),
+            done=any(one.canaries for one in suite_views.list_suites(store)),
         ),
         SetupStep(
             name="A hook",

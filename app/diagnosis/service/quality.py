@@ -26,7 +26,7 @@ from app.diagnosis.domain.quality import (
     suite_power,
 )
 from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, vocabulary
-from app.records.service import plans
+from app.records.service import past_runs
 from app.records.store import ranking_rows, run_rows, series, state_rows
 from app.records.store.run_rows import RunRow
 from app.records.store.series import DAY
@@ -113,7 +113,7 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, 
     row = run_rows.newest_ended(connection, check.id)
     if row is None or row.suite_version_id is None:
         raise NotFoundError(f"check '{slug}' has no ended run yet that asked anything")
-    inputs = plans.inputs_of_run(connection, row)
+    inputs = past_runs.inputs_of_run(connection, row)
     states = state_rows.states_at(connection, check.id, row.id)
     measured = [
         (canary, state)

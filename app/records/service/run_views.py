@@ -1,9 +1,10 @@
-"""Runs and their results as views, with their evidence; and suites with the newest states of their canaries.
+"""Runs and their results as views, with their evidence, and the runs that a run may be compared with.
 
-Nothing here writes. The runs that a run may be compared with stand at the end.
+Nothing here writes. Suites with the newest states of their canaries are in `suite_views`, what the numbers of an ended
+run are in `past_runs`.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import nan
@@ -18,16 +19,14 @@ from app.base.errors import ConflictError, NotFoundError
 from app.base.values import Answer, Canary, Outcome, Ranking, Reason, RunStatus, Step, TimeText, Verdict
 from app.base.views import view_of
 from app.catalog import store as catalog
-from app.catalog.domain import ReachView
-from app.catalog.service import suites as suite_plans
 from app.catalog.service.references import find_check, find_run
-from app.catalog.service.suites import is_self_judged, load_suite, load_suite_in_force, load_suites
-from app.catalog.store import CanaryRow, Definition, require
+from app.catalog.service.suites import is_self_judged, load_suites
 from app.detection import store as detectors
 from app.detection.service import baselines
 from app.records.domain import RunDetails, SliceView
-from app.records.service import plans
-from app.records.service.plans import asked_in, stored_aggregates, stored_probes
+from app.records.service import past_runs
+from app.records.service.past_runs import stored_aggregates, stored_probes
+from app.records.service.plans import asked_in
 from app.records.store import open_runs, ranking_rows, rescorings, run_rows, state_rows
 from app.records.store.open_runs import Failure
 from app.records.store.run_rows import RunRow
@@ -46,9 +45,8 @@ from app.records.views import (
 )
 from app.scoring.evaluation import RELEVANCE, pack_reasons, unpack_reasons
 from app.scoring.rankings import Match, rbo
-from app.scoring.run_inputs import Member, RunInputs, Yardstick
+from app.scoring.run_inputs import RunInputs, Yardstick
 from app.scoring.run_outcomes import RunResponses, evaluate
-from app.scoring.suites import coverage_note
 
 _NOT_MEASURED = Failure(outcome=str(Outcome.SKIPPED))
 
@@ -60,7 +58,7 @@ def health(store: Store, slug: str, *, version: str | None = None) -> RunView:
     """
     with store.read() as connection:
         check = find_check(connection, slug)
-        rescored = plans.find_rescoring(connection, check.id, version)
+        rescored = past_runs.find_rescoring(connection, check.id, version)
         if rescored is not None:
             rescored_run = rescorings.newest_run(connection, rescored.id)
             if rescored_run is None:
@@ -83,13 +81,13 @@ def run(store: Store, run_id: str, *, version: str | None = None) -> RunView:
 
 def full_run(connection: Connection, row: RunRow, version: str | None = None) -> RunView:
     """Return a run in full; the details are stored for the newest run and computed for older ones."""
-    row, rescored = plans.load_version(connection, row, version)
+    row, rescored = past_runs.load_version(connection, row, version)
     newest = run_rows.latest_bodies(connection, [row.check_id]).get(row.check_id)
     if rescored is None and newest is not None and newest[0] == row.id:
         body = newest[1]
     elif row.aggregates:
-        inputs = plans.inputs_of_run(connection, row, rescored)
-        body = _recompute_body(connection, row, inputs, plans.states_of(connection, row, inputs, rescored))
+        inputs = past_runs.inputs_of_run(connection, row, rescored)
+        body = _recompute_body(connection, row, inputs, past_runs.states_of(connection, row, inputs, rescored))
         row = row if rescored is None else replace(row, suite_hash=inputs.suite.hash)
     else:
         body = {}
@@ -115,9 +113,9 @@ def list_runs(
     """
     with store.read() as connection:
         check = find_check(connection, slug)
-        rescored = plans.find_rescoring(connection, check.id, version)
+        rescored = past_runs.find_rescoring(connection, check.id, version)
         if rescored is not None:
-            rows = plans.runs_in_version(connection, rescored, before=before, limit=limit)
+            rows = past_runs.runs_in_version(connection, rescored, before=before, limit=limit)
         else:
             rows = run_rows.list_runs(connection, check.id, before=before, limit=limit)
         degraded = [row.suite_version_id or 0 for row in rows if row.degraded_positions] if with_queries else []
@@ -209,169 +207,6 @@ def _reorder_vectors(
         else replace(state, vector=yardstick.reorder_vector(names[state.layout_id], state.vector))
         for state in views
     ]
-
-
-PAGE = 100
-"""Number of canaries on a page."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteLine:
-    """A suite in the list of suites."""
-
-    definition: Definition
-    canaries: int
-    note: str | None
-    """Note where the suite is thin."""
-    checks: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryState:
-    """State of a canary in a check at its newest ended run."""
-
-    check: str
-    verdict: str
-    """healthy, degraded or unknown; the latter if its probe failed or its present query was not sent yet."""
-    reasons: tuple[str, ...] = ()
-    query_changed: bool = False
-    """Whether its query changed after that run."""
-    expectations_changed: bool = False
-    """Whether its judgments changed after that run; the verdict is by the former ones."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryLine:
-    """A canary in the table of its suite."""
-
-    row: CanaryRow
-    states: tuple[CanaryState, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteView:
-    """A suite with a page of canaries that match a filter."""
-
-    definition: Definition
-    note: str | None
-    reach: ReachView
-    checks: tuple[str, ...]
-    is_scheduled: bool
-    """Whether any of the checks is enabled."""
-    canaries: tuple[CanaryLine, ...]
-    matching: int
-    """Number of matching canaries on all pages."""
-    total: int
-    following: str | None
-    """The key to continue after."""
-    tags: tuple[str, ...]
-    categories: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryFilter:
-    """Filter of canaries; empty = any."""
-
-    text: str = ""
-    """Part of the key or the query."""
-    category: str = ""
-    tag: str = ""
-    state: str = ""
-    """Its verdict in any check on the suite."""
-    after: str = ""
-
-    def matches(self, canary: Canary) -> bool:
-        """Whether a canary matches, its state aside."""
-        text = self.text.casefold()
-        return (
-            (not text or text in canary.key.casefold() or text in canary.query.casefold())
-            and self.category in {"", canary.category}
-            and (not self.tag or self.tag in canary.tags)
-        )
-
-
-def list_suites(store: Store) -> list[SuiteLine]:
-    """Return every suite in one line."""
-    with store.read() as connection:
-        checks = _checks(connection)
-        suites_found = []
-        for suite in catalog.list_definitions(connection, "suite"):
-            snapshot = load_suite_in_force(connection, suite)
-            note = coverage_note(suite.slug, snapshot.power)
-            names = tuple(check.slug for check in checks if check.body["suite"] == suite.slug)
-            suites_found.append(SuiteLine(definition=suite, canaries=len(snapshot.members), note=note, checks=names))
-    return suites_found
-
-
-def load_suite_view(store: Store, slug: str, canary_filter: CanaryFilter) -> SuiteView:
-    """Return a suite with at most 100 of the matching canaries. Raises NotFoundError."""
-    with store.read() as connection:
-        suite = require(catalog.find_definition(connection, "suite", slug), f"suite '{slug}'")
-        snapshot = load_suite_in_force(connection, suite)
-        checks = [check for check in _checks(connection) if check.body["suite"] == slug]
-        state_readers = [_state_reader(connection, check) for check in checks]
-        matching = [member for member in snapshot.members if canary_filter.matches(member.canary)]
-        if canary_filter.state:
-            matching = [
-                one for one in matching if any(state(one).verdict == canary_filter.state for state in state_readers)
-            ]
-        keys = [member.key for member in matching]
-        start = keys.index(canary_filter.after) + 1 if canary_filter.after in keys else 0
-        shown = matching[start : start + PAGE]
-        rows = catalog.list_canaries(connection, suite.id, keys=[member.key for member in shown])
-    members = {member.key: member for member in shown}
-    lines = [CanaryLine(row=row, states=tuple(state(members[row.key]) for state in state_readers)) for row in rows]
-    shape = suite_plans.reach_view(slug, snapshot.power)
-    return SuiteView(
-        definition=suite,
-        note=shape["coverage_note"],
-        reach=shape["reach"],
-        checks=tuple(check.slug for check in checks),
-        is_scheduled=any(check.body["enabled"] for check in checks),
-        canaries=tuple(lines),
-        matching=len(matching),
-        total=len(snapshot.members),
-        following=shown[-1].key if len(matching) > start + PAGE else None,
-        tags=tuple(sorted({tag for canary in snapshot.canaries for tag in canary.tags})),
-        categories=tuple(sorted({str(canary.category) for canary in snapshot.canaries})),
-    )
-
-
-def _checks(connection: Connection) -> list[Definition]:
-    return catalog.list_definitions(connection, "check")
-
-
-def _state_reader(connection: Connection, check: Definition) -> Callable[[Member], CanaryState]:
-    """Return a function from a canary to its state at the newest ended run of a check."""
-    run = run_rows.newest_ended(connection, check.id)
-    unknown = CanaryState(check=check.slug, verdict=str(Verdict.UNKNOWN))
-    if run is None or run.suite_version_id is None or not run.aggregates:  # no request was sent
-        return lambda _: unknown
-    reasons_by_canary = state_rows.all_reasons_at(connection, check.id, run.id)
-    _, failures = run_rows.probes_of(connection, run.id)
-    unscored = set(run_rows.unscored_at(connection, run.id))
-    recorded = load_suite(connection, run.suite_version_id)
-
-    def state(now: Member) -> CanaryState:
-        place = recorded.positions.get(now.canary_id)
-        if place is None or now.canary_id not in reasons_by_canary:
-            return unknown
-        then = recorded.members[place]
-        if then.canary.query != now.canary.query:
-            return replace(unknown, query_changed=True)
-        if place in failures:
-            return unknown
-        bits = reasons_by_canary[now.canary_id] & ~RELEVANCE if place in unscored else reasons_by_canary[now.canary_id]
-        anew = then.version_id != now.version_id and not then.canary.is_judged_as(now.canary)
-        return _state(check.slug, bits, expectations_changed=anew)
-
-    return state
-
-
-def _state(check: str, bits: int, *, expectations_changed: bool) -> CanaryState:
-    reasons = tuple(str(reason) for reason in unpack_reasons(bits))
-    verdict = Verdict.DEGRADED if reasons else Verdict.HEALTHY
-    return CanaryState(check=check, verdict=str(verdict), reasons=reasons, expectations_changed=expectations_changed)
 
 
 _MEASURED = Failure(outcome=str(Outcome.OK))
@@ -502,12 +337,12 @@ def _load_results(
     connection: Connection, row: RunRow, version: str | None, *, with_verdicts: bool, only_degraded: bool = False
 ) -> _LoadedRun:
     """Load a run; with verdicts of all canaries, or with `only_degraded` of those alone: others are unknown."""
-    row, rescored = plans.load_version(connection, row, version)
-    inputs = plans.inputs_of_run(connection, row, rescored)
+    row, rescored = past_runs.load_version(connection, row, version)
+    inputs = past_runs.inputs_of_run(connection, row, rescored)
     latencies, failures = run_rows.probes_of(connection, row.id)
     states, reasons_by_canary = None, None
     if rescored is not None:
-        states = plans.states_of(connection, row, inputs, rescored)
+        states = past_runs.states_of(connection, row, inputs, rescored)
         reasons_by_canary = {canary_id: state.reasons for canary_id, state in states.items()}
     elif with_verdicts:
         reasons_by_canary = state_rows.all_reasons_at(connection, row.check_id, row.id, only_degraded=only_degraded)
@@ -531,7 +366,7 @@ def _states(connection: Connection, judged: _LoadedRun, positions: Sequence[int]
     states = state_rows.states_of(connection, row.check_id, row.id, [member.canary_id for member in members])
     found = [states.get(member.canary_id) for member in members]
     return [
-        plans.without_relevance(state) if state is not None and position in judged.unscored else state
+        past_runs.without_relevance(state) if state is not None and position in judged.unscored else state
         for position, state in zip(positions, found, strict=True)
     ]
 

@@ -19,7 +19,7 @@ from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.service.references import find_check
 from app.catalog.service.suites import load_yardstick
 from app.catalog.store import CanaryRow, Definition
-from app.records.service import plans
+from app.records.service import past_runs
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store.open_runs import Failure
 from app.records.store.run_rows import ProbedRun, newest_probes
@@ -148,7 +148,7 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         states_by_side = {name: state for name, state in (("now", now), ("well", well)) if state is not None}
         newest = probed[-1].id if probed else 0
         if now is not None and places.get(newest) in run_rows.unscored_at(connection, newest):
-            states_by_side["now"] = plans.without_relevance(now)
+            states_by_side["now"] = past_runs.without_relevance(now)
         rankings = ranking_rows.load_rankings(connection, [state.ranking_id for state in states_by_side.values()])
         evidence = {
             name: _StateEvidence(

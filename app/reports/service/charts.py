@@ -15,7 +15,7 @@ from app.catalog.domain import recall_label
 from app.catalog.service.references import find_check, schedule_of
 from app.records.domain import Gap, GapReason, Span, find_gaps
 from app.records.service import run_views
-from app.records.service.plans import find_rescoring
+from app.records.service.past_runs import find_rescoring
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store import series as series_rows
 from app.reports.store import list_alerts

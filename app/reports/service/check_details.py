@@ -26,7 +26,7 @@ from app.catalog.service.references import schedule_of
 from app.catalog.store import Definition
 from app.diagnosis.domain.chunk_causes import is_overcome
 from app.diagnosis.store import DiagnosisRow
-from app.records.service import plans, run_views
+from app.records.service import past_runs, run_views
 from app.records.store import open_runs, rescorings, run_rows
 from app.records.store.rescorings import Rescoring
 from app.records.store.run_rows import RunRow
@@ -207,10 +207,10 @@ def keys_judged_by_relevance(
 ) -> frozenset[str]:
     """Return those of these canaries of a run that the relevance of their first hit can degrade."""
     with store.read() as connection:
-        row, rescored = plans.load_version(connection, references.find_run(connection, run_id), version)
+        row, rescored = past_runs.load_version(connection, references.find_run(connection, run_id), version)
         if row.versions is None:
             return frozenset()
-        inputs = plans.inputs_of_run(connection, row, rescored)
+        inputs = past_runs.inputs_of_run(connection, row, rescored)
     measured = measures_relevance(inputs.yardstick.scorer)
     by_key = inputs.suite.by_key
     return frozenset(key for key in keys if is_relevance_judged(by_key[key], scorer_measures_relevance=measured))

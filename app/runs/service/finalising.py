@@ -33,7 +33,8 @@ from app.diagnosis import store as diagnoses
 from app.diagnosis.domain.run_causes import RENAMING, RunCause
 from app.diagnosis.service.reanchoring import outdate_returned
 from app.diagnosis.service.run_causes import find_cause
-from app.records.service.plans import Plan, embedder_finding
+from app.records.service.past_runs import embedder_finding
+from app.records.service.plans import Plan
 from app.records.store import open_runs, ranking_rows, run_endings, series, state_rows
 from app.records.store.encodings import pack_figures
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
