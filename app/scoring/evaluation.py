@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from app.base.values import ROUNDING, Aggregates, Canary, Outcome, Ranking, Reason
 from app.retrievers.domain.retrievers import Scorer, ScorerKind, measures_relevance, score_relevance
 from app.scoring.measures import Batch, Measure, compute, mean_name
-from app.scoring.rankings import Match, Prepared, match
-from app.scoring.run_inputs import Panel, Yardstick, _forbidden
+from app.scoring.rankings import Match, match, prepare
+from app.scoring.run_inputs import Panel, Yardstick
 from app.scoring.verdicts import aggregate
 
 
@@ -56,13 +56,13 @@ def judge(yardstick: Yardstick, panel: Panel, rankings: Mapping[int, Ranking]) -
 def _result(
     yardstick: Yardstick, panel: Panel, position: int, ranking: Ranking, matched: Match, vector: NDArray[np.float64]
 ) -> Result:
-    canary = panel.canaries[position]
+    canary, forbidden = panel.canaries[position], panel.forbidden[position]
     top = top_score(yardstick.scorer, ranking, matched.grade, panel.best_grade[position])
     reasons = judge_canary(
         canary,
         top_score=top,
         found_in_k=matched.first_relevant is not None and matched.first_relevant <= yardstick.k,
-        forbidden_returned=_returns_forbidden(panel.forbidden[position], ranking),
+        forbidden_returned=forbidden is not None and match(forbidden, ranking).first_relevant is not None,
         scores=_scores_by_name(yardstick.measures, vector) if canary.floors else {},
         first_is_allowed=matched.first_relevant == 1,
         empty=not ranking,
@@ -170,7 +170,8 @@ def forbidden_ranks(canary: Canary, ranking: Ranking) -> list[int]:
     """Return the ranks of the forbidden hits."""
     if canary.expect_empty:
         return list(range(1, len(ranking) + 1))
-    return [rank for rank, is_match in enumerate(match(_forbidden(canary), ranking).relevant, start=1) if is_match]
+    matched = match(prepare(canary.forbidden, verbatim=True), ranking)
+    return [rank for rank, is_match in enumerate(matched.relevant, start=1) if is_match]
 
 
 def _stored_latency(latency: float | None) -> float | None:
@@ -183,10 +184,6 @@ def _is_above(value: float | None, most: float | None) -> bool:
 
 def _is_below(score: float | None, floor: float) -> bool:
     return score is not None and score < floor - ROUNDING
-
-
-def _returns_forbidden(forbidden: Prepared | None, ranking: Ranking) -> bool:
-    return forbidden is not None and match(forbidden, ranking).first_relevant is not None
 
 
 def _scores_by_name(measures: Sequence[Measure], vector: NDArray[np.float64]) -> dict[str, float | None]:

@@ -63,7 +63,9 @@ class Panel:
         self.canaries = tuple(canaries)
         prepared = ((place, prepare(canary.judgments)) for place, canary in enumerate(canaries))
         self._prepared = {place: one for place, one in prepared if one.passages}
-        self.forbidden = tuple([_forbidden(canary) if canary.forbidden else None for canary in canaries])
+        self.forbidden = tuple(
+            [prepare(canary.forbidden, verbatim=True) if canary.forbidden else None for canary in canaries]
+        )
         self.best_grade = tuple(
             [max((judgment.grade for judgment in canary.judgments), default=0) for canary in canaries]
         )
@@ -104,10 +106,6 @@ class Panel:
     def tags(self) -> dict[str, NDArray[np.intp]]:
         """Positions of the canaries by tag."""
         return _groups([canary.tags for canary in self.canaries])
-
-
-def _forbidden(canary: Canary) -> Prepared:
-    return prepare(canary.forbidden, verbatim=True)
 
 
 def _groups(labels: Sequence[Sequence[str]]) -> dict[str, NDArray[np.intp]]:

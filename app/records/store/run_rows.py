@@ -354,7 +354,8 @@ def recent_runs(
     for block in blocks(check_ids, _TOGETHER):
         for row in connection.execute(_newest_of(len(block), limit), {f"c{n}": one for n, one in enumerate(block)}):
             if row.layout_id not in places:
-                places[row.layout_id] = _place(connection, row.layout_id, name)
+                names = layout_names(connection, row.layout_id)
+                places[row.layout_id] = names.index(name) if name in names else None
             value = number_at(places[row.layout_id], row.aggregates, row.figures)
             found[row.check_id].append(RecentRun(id=row.id, verdict=row.verdict or row.status, value=value))
     return {check_id: newest[::-1] for check_id, newest in found.items()}
@@ -374,11 +375,6 @@ def _newest_of(count: int, limit: int) -> sa.CompoundSelect[Any]:
         newest = sa.select(*[runs.c[name] for name in names]).where(mine).order_by(runs.c.id.desc()).limit(limit)
         parts.append(sa.select(newest.subquery()))
     return sa.union_all(*parts)
-
-
-def _place(connection: Connection, layout: int, name: str) -> int | None:
-    names = layout_names(connection, layout)
-    return names.index(name) if name in names else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

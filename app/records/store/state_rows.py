@@ -442,8 +442,13 @@ def read_state_spans(connection: Connection, check_id: int, run_ids: Sequence[in
 def _spans(
     connection: Connection, check_id: int, wanted: Whole, k: int, place_of: dict[int, int]
 ) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """Return the states that overlap: (place, first run, last run, layout, vector, reasons)."""
-    layouts = _layouts_kept(connection, k)
+    """Return the states that overlap: (place, first run, last run, layout, vector, reasons).
+
+    Of vectors judged with this k and the current definitions.
+    """
+    same = layouts.c.measures_version == MEASURES_VERSION
+    each = connection.execute(sa.select(layouts.c.id, layouts.c.yardstick).where(same))
+    kept = {layout for layout, yardstick in each if yardstick.startswith(f"k={k} ")}
     columns = (states.c.canary_version_id, states.c.first_run, states.c.last_run, states.c.layout_id)
     # Two looks, each along an index, where one look for either would read every state there ever was.
     for holding in (states.c.last_run.is_(None), states.c.last_run >= int(wanted[0])):
@@ -453,15 +458,8 @@ def _spans(
             .where(states.c.check_id == check_id, states.c.first_run <= int(wanted[-1]), holding)
         )
         for version_id, first, last, layout, vector, reasons in connection.execute(statement):
-            if version_id in place_of and layout in layouts:
+            if version_id in place_of and layout in kept:
                 yield place_of[version_id], first, _FOR_EVER if last is None else last, layout, vector, reasons
-
-
-def _layouts_kept(connection: Connection, k: int) -> set[int]:
-    """Return the layouts of vectors judged with this k and the current definitions."""
-    same = layouts.c.measures_version == MEASURES_VERSION
-    rows = connection.execute(sa.select(layouts.c.id, layouts.c.yardstick).where(same))
-    return {layout for layout, yardstick in rows if yardstick.startswith(f"k={k} ")}
 
 
 def _values(connection: Connection, layout: Whole, vector: Whole, asked: SpanQuery) -> Floats:
