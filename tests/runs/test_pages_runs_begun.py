@@ -3,7 +3,7 @@
 import pytest
 
 from app.base.db.engine import Store
-from app.records.store import series
+from app.records.store import open_runs
 from tests.support.pages_service import Site
 from tests.support.world import CHECK, World, canary, page
 
@@ -18,7 +18,7 @@ def test_a_run_that_began_between_two_reads_of_its_page_is_followed(
     claimed = world.claim()
     assert claimed is not None
     found = {} if seen is None else {claimed.check_id: seen}
-    monkeypatch.setattr(series, "under_way", lambda _connection, _now: found)
+    monkeypatch.setattr(open_runs, "under_way", lambda _connection, _now: found)
     shown = Site(world=world).page(f"/checks/{CHECK}")
     assert [one.get("data-follows") for one in shown.all("div", class_="progress") if one.get("data-follows")] == [
         f"/v1/runs/{run_id}/events"

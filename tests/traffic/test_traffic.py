@@ -23,7 +23,7 @@ from app.catalog.service import references, suites
 from app.catalog.store import API
 from app.definitions.service import applying, definitions
 from app.operation.service import retention
-from app.records.store import run_rows
+from app.records.store import ranking_rows
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.traffic import service as traffic
 from app.traffic import store as rows
@@ -465,7 +465,7 @@ def test_canaries_results_and_tasks_are_read_once_until_one_changes(
     suggested = [one["query"] for one in traffic.suggest(world.store, "suite", "search", limit=10)]
     assert suggested == ["refunds late", "returns by post", "odd one"]
     done: list[str] = []
-    for module, name in ((catalog, "list_canaries"), (run_rows, "load_rankings"), (task_rows, "task_queries")):
+    for module, name in ((catalog, "list_canaries"), (ranking_rows, "load_rankings"), (task_rows, "task_queries")):
         known = getattr(module, name)
 
         def told(*of: Any, known: Any = known, name: str = name, **more: Any) -> Any:
