@@ -21,7 +21,7 @@ from jmespath.visitor import TreeInterpreter
 
 from app.base.texts import excess_of_answer
 from app.base.values import Outcome
-from app.retrievers.client.credentials import message_of, message_of_body, quoted
+from app.retrievers.client.responses import message_of, message_of_body, quoted
 from app.retrievers.documents.requests import TOO_DEEP, find_problem
 from app.retrievers.domain.retrievers import ResponseMapping
 

@@ -1,49 +1,32 @@
 """Endpoints that need credentials: headers and secrets of requests, OAuth2 tokens fetched, and calls with both.
 
 Retrievers ask many at a time and take the credentials alone; embedders, scorers, judges and answerers use
-`EndpointClient`, which adds limits, attempts and what a failure means. Below: what a server says of its failure, and
-what of it may be shown, without any form of a secret.
+`EndpointClient`, which adds limits, attempts and what a failure means. What a response says of a failure, and what of
+it may be shown, is in `responses`.
 """
 
-import codecs
-import json
 import math
 import re
 import threading
 import time
-import unicodedata
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64encode
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import astuple, dataclass, field, replace
 from hashlib import blake2b
-from html import escape, unescape
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote, quote_plus, urlencode, urlsplit
+from urllib.parse import quote_plus, urlencode
 
 import msgspec
 
 from app.base.addresses import AddressPolicy, ApiKey, Auth, Basic, Bearer, Endpoint, OAuth2, SigV4, Tls
 from app.base.errors import InvalidInputError, Problem
 from app.base.limits import Limits, Peer
-from app.base.net.transfer import (
-    NO_HEADERS,
-    OUTCOMES,
-    Failure,
-    NoAnswerError,
-    Request,
-    RequestAuth,
-    Response,
-    header_line,
-)
+from app.base.net.transfer import NO_HEADERS, OUTCOMES, NoAnswerError, Request, RequestAuth, Response, header_line
 from app.base.net.transport import exchange, send_one
-from app.base.texts import excess_of_answer
 from app.base.values import Outcome
-from app.retrievers.domain.probes import url_address
-from app.retrievers.domain.retrievers import ProbeContext
-
-__all__ = ["CredentialError", "Keyring", "credentials_digest", "masked"]
+from app.retrievers.client.responses import masked, response_problem, with_utf8_body
 
 TIMEOUT_SECONDS = 10.0
 MAX_BODY_BYTES = 100_000
@@ -408,7 +391,7 @@ class EndpointClient:
                         number=number,
                         body=response.body,
                         http_status=response.status,
-                        problem=None if reason is None else (reason[0], without_secrets(reason[1], auth.secrets)),
+                        problem=None if reason is None else (reason[0], masked(reason[1], auth.secrets)),
                         latency_seconds=response.latency_seconds,
                     )
 
@@ -420,356 +403,3 @@ class EndpointClient:
             return (*(header_line(name, value) for name, value in fields.items()), b"expect:")
         except ValueError as error:
             raise InvalidInputError([Problem(path="headers", message=str(error))]) from None
-
-
-_SUCCESSFUL = range(HTTPStatus.OK, HTTPStatus.MULTIPLE_CHOICES)
-
-
-def response_problem(response: Response) -> tuple[Outcome, str] | None:
-    """Return outcome and sentence where a response cannot be read; None = it can."""
-    status = response.status
-    if status is not None and status not in _SUCCESSFUL:
-        return Outcome.REFUSED, _refusal(status, response)
-    if response.failure is not None:
-        return OUTCOMES[response.failure], response.detail or "the exchange failed"
-    return None
-
-
-def _refusal(status: int, response: Response) -> str:
-    try:
-        status_text = f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        status_text = str(status)
-    followed = ""
-    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-        target = _target(response.redirect_url)
-        followed = (
-            "; redirects are not followed" if target is None else f"; redirects to {target}, which is not followed"
-        )
-    wait, refused = response.retry_after_seconds or 0.0, response.refused_seconds or 0.0
-    waits = f"; asked to be left alone for {wait:,.0f} s" if wait else ""
-    if refused >= 1 and refused >= wait:
-        waits = f"; refused every request for {refused:,.0f} s"
-    message = None if status < HTTPStatus.BAD_REQUEST else message_of_body(response.body)
-    return f"answered {status_text}{followed}{waits}{quoted(message)}"
-
-
-def _target(url: str | None) -> str | None:
-    """Return the target of a redirect without user, query and fragment, which may hold secrets."""
-    try:
-        parts = urlsplit(clean_message(url or "") or "")
-        host = parts.hostname
-        port = "" if parts.port is None else f":{parts.port}"
-    except ValueError:
-        return None
-    if not host:
-        return None
-    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}{parts.path}"
-
-
-def peer_of(context: ProbeContext, limits: Limits) -> Peer:
-    """Give the retriever as a peer in these limits, by slug and address.
-
-    The address, since definitions that are only tried often have the same slug.
-    """
-    retriever = context.retriever
-    address = url_address(retriever.url, retriever.options) or retriever.url
-    name = f"{retriever.slug} at {address}"
-    if context.lane is None:
-        return Peer(limits=limits, name=name, defined_at=context.defined_at, patience=context.patience)
-    in_lane = f"{name}, lane {context.lane.number}"
-    return Peer(
-        limits=limits,
-        name=in_lane,
-        defined_at=context.defined_at,
-        reserve=context.lane.reserve,
-        rate_name=name,
-        patience=context.patience,
-    )
-
-
-MAX_LENGTH = 300
-_MOST_BYTES = 200_000
-_MOST_LEVELS = 6
-
-
-def message_of_body(body: bytes) -> str | None:
-    """Return the message in a body of any type: JSON, HTML, XML or plain text; None where it says nothing."""
-    part = body[:_MOST_BYTES]
-    if not part.strip():
-        return None
-    if part is body or len(part) == len(body):
-        try:
-            if excess_of_answer(part) is None:
-                return message_of(msgspec.json.decode(part))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            pass
-    text = part.decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
-    if text.startswith("<"):
-        title = _TITLE.search(text[:20_000])
-        text = unescape(title[2]) if title else ""
-    elif text[:1] in "{[\x00":
-        return None
-    return clean_message(text)
-
-
-def message_of(value: Any) -> str | None:
-    """Return the message in parsed JSON of an error response; None where none of the usual fields is there."""
-    text = _find(value, _MOST_LEVELS)
-    return None if text is None else clean_message(text)
-
-
-def clean_message(text: str) -> str | None:
-    """Return a text as one line of at most 300 characters that can be shown; None where nothing is left."""
-    head = text[: 20 * MAX_LENGTH]
-    shown = "".join(" " if unicodedata.category(one)[0] in "CZ" else one for one in head)
-    line = " ".join(shown.replace("\ufffd", "?").split())
-    if not line:
-        return None
-    return line if len(line) <= MAX_LENGTH else f"{line[: MAX_LENGTH - 1]}\u2026"
-
-
-def quoted(message: str | None) -> str:
-    """Return a message as the end of a sentence: `: “index not loaded”`; empty where there is none."""
-    return "" if message is None else f": \u201c{message}\u201d"
-
-
-def without_secrets(detail: str, secrets: Iterable[str]) -> str:
-    """Return a sentence that may quote a server, without secrets."""
-    return masked(detail, secrets)
-
-
-def _find(value: Any, levels: int) -> str | None:
-    if isinstance(value, str):
-        return value if value.strip() else None
-    if levels and isinstance(value, list):
-        return next((found for one in value[:20] if (found := _find(one, levels - 1)) is not None), None)
-    return _find_in_object(value, levels) if levels and isinstance(value, Mapping) else None
-
-
-def _find_in_object(value: Mapping[str, Any], levels: int) -> str | None:
-    for name in _NAMES:
-        found = _find(value.get(name), levels - 1)
-        if found is None:
-            continue
-        more = next((one for key in _MORE if key != name and isinstance(one := value.get(key), str) and one), None)
-        is_label = name in {"error", "title", "code"} and isinstance(value[name], str)
-        if is_label and more is not None and more != found:
-            return f"{found}: {more}"
-        return found if name != "msg" else _placed(value, found)
-    return None
-
-
-def _placed(value: Mapping[str, Any], message: str) -> str:
-    """Return the message of a refused field with its place, as FastAPI gives them."""
-    place = value.get("loc")
-    return f"{'.'.join(map(str, place[:8]))}: {message}" if isinstance(place, list) and place else message
-
-
-_NAMES = (
-    *("error", "errors", "failures", "error_message", "errorMessage", "reason", "message", "detail", "details", "msg"),
-    *("error_description", "summary", "title", "description", "type", "root", "_shards", "status"),
-)
-_MORE = ("message", "detail", "error_description", "reason", "msg")
-_TITLE = re.compile(r"<(title|message|h1)[^>]*>([^<]*)</", re.IGNORECASE)
-
-
-MASK = "•••"
-SHORTEST = 4
-"""Shorter values are left: masking them would say more than it hides, and shred the text."""
-_QUOTABLE = 8
-"""The least number of base64 characters by which a secret is recognised inside other base64."""
-
-
-def masked(text: str, secrets: Iterable[str]) -> str:
-    """Replace every secret in `text` by three dots, also encoded for a URL, JSON, HTML or base64, and overlapping."""
-    forms = {form for secret in secrets if len(secret.strip()) >= SHORTEST for form in _forms(secret)}
-    parts: list[str] = []
-    end = 0
-    for start, stop in sorted(place for form in forms for place in _places(text, form)):
-        if start >= end:
-            parts += (text[end:start], MASK)
-        end = max(end, stop)
-    return "".join((*parts, text[end:]))
-
-
-def _places(text: str, form: str) -> Iterator[tuple[int, int]]:
-    """Yield the ranges a form covers, in time linear in the text also where it overlaps itself, as `aaaa` does.
-
-    Occurrences that overlap by its period are yielded as one; others are few, as overlapping by half is by the period.
-    """
-    start = text.find(form)
-    period = _period(form) if start >= 0 else 0
-    repeated = form[len(form) - period :]
-    while start >= 0:
-        end = start + len(form)
-        while period < len(form) and text.startswith(repeated, end):
-            end += period
-        yield start, end
-        start = text.find(form, end - len(form) + 1)
-
-
-def _period(form: str) -> int:
-    """Least shift by which a form matches itself again (Knuth, Morris and Pratt, 1977)."""
-    borders = [0]
-    matched = 0
-    for character in form[1:]:
-        while matched and form[matched] != character:
-            matched = borders[matched - 1]
-        matched += form[matched] == character
-        borders.append(matched)
-    return len(form) - matched
-
-
-def _forms(secret: str) -> Iterator[str]:
-    """Yield the forms in which a server may quote a secret; those of a short one may be shorter than it."""
-    yield secret
-    yield secret.strip()
-    yield secret.encode(errors="replace").decode("latin-1")  # as a header read by the letter of HTTP
-    for encoded in (
-        quote(secret, safe="", errors="replace"),
-        quote(secret, errors="replace"),
-        quote_plus(secret, errors="replace"),
-    ):
-        yield encoded
-        yield _PERCENT.sub(lambda match: match[0].lower(), encoded)
-    for quoted in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
-        yield quoted
-        yield quoted.replace("/", "\\/")
-        yield quoted.translate(_SCRIPT_SAFE)
-        yield quoted.translate(_SCRIPT_SAFE).replace("'", "\\u0027")
-    yield escape(secret)
-    for encode in (b64encode, urlsafe_b64encode):
-        yield from _base64(secret.encode(errors="replace"), encode)
-
-
-def _base64(secret: bytes, encode: Callable[[bytes], bytes]) -> Iterator[str]:
-    """Yield the secret as base64, also as it stands inside the base64 of more, such as `user:password`.
-
-    Three bytes make four characters, so it may begin at three places; characters that mix it with others are left out.
-    """
-    yield encode(secret).decode().rstrip("=")
-    for before in range(3):
-        text = encode(bytes(before) + secret).decode().rstrip("=")
-        core = text[before + 1 if before else 0 : len(text) - ((before + len(secret)) % 3 != 0)]
-        if len(core) >= _QUOTABLE:
-            yield core
-
-
-_PERCENT = re.compile("%[0-9A-F]{2}")
-_SCRIPT_SAFE = {ord(one): f"\\u{ord(one):04x}" for one in "<>&"}  # as many JSON writers do
-
-
-LEAST = 12
-"""Shorter secrets are left alone in runs: they may well be words of a text, which must stay what it is."""
-_PUBLIC = frozenset({"accept", "accept-charset", "accept-language", "cache-control", "content-type", "user-agent"})
-"""Names, in lower case, of headers whose values everybody sends."""
-_WORDS = re.compile(r"[A-Za-z]{1,15}(?:[-_./ ][A-Za-z]{1,15})*")
-_CREDENTIAL = re.compile(r"auth|key|token|secret|cookie|passw|credential|session|signature", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Redaction:
-    """Secrets of one exchange. `thorough`: in every encoding and however short, for responses shown to people."""
-
-    secrets: tuple[str, ...]
-    thorough: bool
-    _bytes: tuple[bytes, ...]
-
-    @classmethod
-    def of(cls, auth: RequestAuth, *, thorough: bool) -> "Redaction":
-        """Redaction of the responses to requests with this authentication."""
-        secrets = auth.secrets if thorough else tuple(one for one in auth.secrets if len(one) >= LEAST)
-        forms = {form for one in secrets for form in (one, json.dumps(one)[1:-1], one.replace("/", "\\/"))}
-        # The longest first: of a secret that holds another nothing may be left, and equal answers must read equal.
-        longest = sorted(forms, key=lambda form: (-len(form), form))
-        return cls(secrets, thorough, tuple(form.encode(errors="replace") for form in longest))
-
-    def body(self, body: bytes) -> bytes:
-        """Body without the secrets; the same object where none is in it."""
-        if self.thorough and self.secrets:
-            return masked(body.decode("utf-8", errors="surrogateescape"), self.secrets).encode(errors="surrogateescape")
-        for secret in self._bytes:
-            if secret in body:
-                body = body.replace(secret, MASK.encode())
-        return body
-
-    def response(self, response: Response) -> Response:
-        """Response without the secrets; the same object where none is in it."""
-        if not self.secrets:
-            return response
-        body = self.body(response.body)
-        headers = {name: masked(value, self.secrets) for name, value in response.headers.items()}
-        return response if body is response.body and not headers else replace(response, body=body, headers=headers)
-
-
-def secret_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers whose values count as secrets: by name, and values that are no plain words.
-
-    `x-tenant: acme-corporation` is not secret, `x-tenant: 7f3c-41d9-aa02` may be: it looks like a key.
-    """
-    return {
-        name: value
-        for name, value in headers.items()
-        if _CREDENTIAL.search(name) or not (name.lower() in _PUBLIC or _WORDS.fullmatch(value))
-    }
-
-
-def with_utf8_body(response: Response) -> Response:
-    """Return a response whose body is UTF-8, or one that failed as malformed and says why; status and body stay."""
-    body = response.body
-    if not body or response.failure is not None:
-        return response
-    name = _declared(response.content_type)
-    if name is None and body[0] in b"{[" and b"\0" not in body[:4] and body.isascii():
-        return response  # as nearly all are
-    charset = json.detect_encoding(body) if name is None else _codec(name)
-    if name is not None and charset == "utf-16" and body[:2] not in _MARKS:
-        charset = "utf-16-be" if body[:1] == b"\0" else "utf-16-le"
-    if charset in _UTF8 and body.isascii():
-        return response
-    try:
-        if charset is not None and charset not in _UTF8:
-            return replace(response, body=body.decode(charset).removeprefix("\ufeff").encode())
-    except (UnicodeError, ValueError):
-        pass
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return replace(response, failure=Failure.MALFORMED, detail=_problem(name, charset))
-    return response
-
-
-def _declared(content_type: str) -> str | None:
-    found = _CHARSET.search(content_type)
-    return found[1].lower() if found else None
-
-
-def _codec(name: str) -> str | None:
-    """Return Python's name of a charset; None for what is unknown, or no charset though Python has it as a codec."""
-    try:
-        info = codecs.lookup(name)
-    except (LookupError, ValueError):
-        return None
-    return info.name if info._is_text_encoding and info.name not in _NO_CHARSETS else None  # noqa: SLF001 - nothing public says it
-
-
-def _problem(name: str | None, charset: str | None) -> str:
-    if name is None:
-        return "the answer is not UTF-8, and its Content-Type declares no other charset"
-    if charset is None:
-        return f"the answer's Content-Type declares the charset {name}, which is unknown, and it is not UTF-8"
-    return f"the answer cannot be decoded as {name}, the charset that its Content-Type declares"
-
-
-_CHARSET = re.compile(r";\s*charset\s*=\s*[\"']?([\w.:+-]{1,40})", re.IGNORECASE | re.ASCII)
-_UTF8 = frozenset({"utf-8", "utf-8-sig", "ascii"})
-_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "raw_unicode_escape", "undefined"}) | {
-    *("unicode-escape", "unicode_escape", "utf-7", "mbcs", "oem", "palmos")
-}
-
-
-def without_surrogates(text: str) -> str:
-    """Return a text with `?` for halves of characters, which cannot travel."""
-    return text.encode(errors="replace").decode()

@@ -26,8 +26,8 @@ from app.retrievers.client.credentials import (
     CallOutcome,
     EndpointClient,
     credentials_digest,
-    without_surrogates,
 )
+from app.retrievers.client.responses import without_surrogates
 from app.retrievers.domain.retrievers import (
     Embedder,
     EmbeddingResult,

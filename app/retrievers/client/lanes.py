@@ -15,11 +15,11 @@ from functools import partial
 from typing import TypeVar
 
 from app.base.errors import LocalResourceError
-from app.base.limits import Limits
+from app.base.limits import Limits, Peer
 from app.base.net.transfer import LOCAL_ERRORS, NoAnswerError
 from app.base.values import Answer, Outcome
-from app.retrievers.client.credentials import peer_of
 from app.retrievers.client.requests import with_refusal
+from app.retrievers.domain.probes import url_address
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 
 POLL_SECONDS = 0.2
@@ -234,3 +234,24 @@ def _next_batch(answers: "queue.SimpleQueue[tuple[int, Answer] | BaseException |
 
 
 _RETRIED = (Outcome.TIMEOUT, Outcome.UNREACHABLE)
+
+
+def peer_of(context: ProbeContext, limits: Limits) -> Peer:
+    """Give the retriever as a peer in these limits, by slug and address.
+
+    The address, since definitions that are only tried often have the same slug.
+    """
+    retriever = context.retriever
+    address = url_address(retriever.url, retriever.options) or retriever.url
+    name = f"{retriever.slug} at {address}"
+    if context.lane is None:
+        return Peer(limits=limits, name=name, defined_at=context.defined_at, patience=context.patience)
+    in_lane = f"{name}, lane {context.lane.number}"
+    return Peer(
+        limits=limits,
+        name=in_lane,
+        defined_at=context.defined_at,
+        reserve=context.lane.reserve,
+        rate_name=name,
+        patience=context.patience,
+    )

@@ -22,16 +22,7 @@ from app.base.net.transfer import NO_AUTH, Failure, NoAnswerError, Request, Requ
 from app.base.net.transport import exchange
 from app.base.texts import excess_of_answer
 from app.base.values import EMPTY, Answer, Exchange, Outcome, Step
-from app.retrievers.client.credentials import (
-    CredentialError,
-    EndpointClient,
-    Redaction,
-    masked,
-    message_of_body,
-    quoted,
-    secret_headers,
-    without_secrets,
-)
+from app.retrievers.client.credentials import CredentialError, EndpointClient
 from app.retrievers.client.lanes import (
     RETRY_SECONDS,
     Batch,
@@ -42,6 +33,7 @@ from app.retrievers.client.lanes import (
     run_in_background,
 )
 from app.retrievers.client.requests import Plan, Value, compile_retriever, failed_answer, read_answer, request_headers
+from app.retrievers.client.responses import Redaction, masked, message_of_body, quoted, secret_headers
 from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is needed
@@ -182,7 +174,7 @@ class _SessionRun:
 
     def quotable(self, detail: str) -> str:
         """Return a sentence that may quote the server, without secrets."""
-        return without_secrets(detail, self._auth.secrets)
+        return masked(detail, self._auth.secrets)
 
     async def _send(self, method: str, fields: Mapping[str, str], body: bytes, *, calls: bool) -> Response:
         """Send a request of the SDK. Raises ValueError for what cannot be a header."""

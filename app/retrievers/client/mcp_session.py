@@ -21,7 +21,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from app.base.net.transfer import NoAnswerError, Response
 from app.base.texts import excess_of_answer
 from app.base.values import Outcome
-from app.retrievers.client.credentials import response_problem
+from app.retrievers.client.responses import response_problem
 
 GRACE_SECONDS = 0.5
 """How much longer than its time-out we wait for the transport, which says better what was late."""

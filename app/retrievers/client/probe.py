@@ -18,20 +18,9 @@ from app.base.limits import Limits
 from app.base.net.transfer import NO_AUTH, NoAnswerError, Request, RequestAuth, Response
 from app.base.net.transport import exchange
 from app.base.values import EMPTY, Answer, Exchange, Outcome, Ranking, Step
-from app.retrievers.client.credentials import (
-    MASK,
-    CredentialError,
-    EndpointClient,
-    Keyring,
-    Redaction,
-    masked,
-    peer_of,
-    response_problem,
-    secret_headers,
-    with_utf8_body,
-    without_secrets,
-)
+from app.retrievers.client.credentials import CredentialError, EndpointClient, Keyring
 from app.retrievers.client.embeddings import Embeddings, RelevanceScorer, ScorerBreaker
+from app.retrievers.client.lanes import peer_of
 from app.retrievers.client.mcp_probe import McpProbe
 from app.retrievers.client.requests import (
     CACHE_BYTES,
@@ -45,6 +34,7 @@ from app.retrievers.client.requests import (
     needs_vector,
     read_answer,
 )
+from app.retrievers.client.responses import MASK, Redaction, masked, response_problem, secret_headers, with_utf8_body
 from app.retrievers.domain.probes import url_address
 from app.retrievers.domain.retrievers import (
     KEPT_CHARACTERS,
@@ -334,7 +324,7 @@ class HttpProbe:
         request_auth = credentials.request_auth
         problem = response_problem(response)
         if problem is not None:
-            outcome, detail = problem[0], without_secrets(problem[1], request_auth.secrets)
+            outcome, detail = problem[0], masked(problem[1], request_auth.secrets)
             missing = missing_resource(lookup.url, context.retriever.options)
             if response.status == HTTPStatus.NOT_FOUND and missing is not None:
                 what, name = missing

@@ -31,7 +31,7 @@ from app.retrievers.client.columns import (
     read_generically,
     unwrap_json,
 )
-from app.retrievers.client.credentials import response_problem, without_secrets
+from app.retrievers.client.responses import masked, response_problem
 from app.retrievers.domain.field_guesses import UNSTORABLE, parse_timestamp
 from app.retrievers.domain.retrievers import (
     SCALE_RANGES,
@@ -206,7 +206,7 @@ def read_answer(response: Response, reader: "Reader | CachingReader", secrets: S
     status, seconds = response.status, response.latency_seconds
     problem = response_problem(response)
     if problem is not None:
-        answer = failed_answer(problem[0], without_secrets(problem[1], secrets), status, seconds)
+        answer = failed_answer(problem[0], masked(problem[1], secrets), status, seconds)
         answer = answer if response.cache_sign is None else replace(answer, cache_sign=response.cache_sign)
         return with_refusal(
             replace(answer, slowing=response.slowing),
@@ -216,7 +216,7 @@ def read_answer(response: Response, reader: "Reader | CachingReader", secrets: S
     try:
         reading = reader.read(response.body, response.headers)
     except MalformedError as error:
-        return failed_answer(error.outcome, without_secrets(str(error), secrets), status, seconds)
+        return failed_answer(error.outcome, masked(str(error), secrets), status, seconds)
     return Answer(
         outcome=_OK,
         latency_seconds=seconds,
