@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.base.values import Ranking
-from app.retrievers.client.columns import MalformedError, Paths, compile_typed_reader
+from app.retrievers.client.answer_fields import MalformedError, Paths, compile_typed_reader
 from app.retrievers.client.requests import ID_LENGTH, TEXT_LENGTH, Reader, Reading
 from app.retrievers.domain.retrievers import SCALE_RANGES, ResponseMapping, Scale
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.base.values import Ranking
-from app.retrievers.client.columns import MalformedError
+from app.retrievers.client.answer_fields import MalformedError
 from app.retrievers.client.requests import Reader, Reading
 from app.retrievers.domain.retrievers import ResponseMapping
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from app.retrievers.client.columns import MalformedError
+from app.retrievers.client.answer_fields import MalformedError
 from app.retrievers.client.requests import ID_LENGTH, Reader
 from app.retrievers.domain.retrievers import ResponseMapping, Scale
 from app.retrievers.presets import PRESETS

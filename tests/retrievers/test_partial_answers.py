@@ -10,7 +10,7 @@ from app.alerts.domain.summaries import AlertFacts, alert_advice
 from app.base.addresses import Bearer, retriever_policy
 from app.base.documents.fields import parse_document
 from app.base.values import Answer, Outcome, RuleKind
-from app.retrievers.client.columns import MalformedError
+from app.retrievers.client.answer_fields import MalformedError
 from app.retrievers.client.probe import RetrieverProbe, read_pasted
 from app.retrievers.client.requests import Reader
 from app.retrievers.documents.retrievers import RetrieverDocument

@@ -1,7 +1,7 @@
 """The real `Probe`: one client per dialect, with the embedder before it and the scorer behind it; and that of HTTP.
 
 Over HTTP: credentials, the lookup, then one request per canary; a body equal to that of the run before is read once.
-Requests are made and answers read in `requests`, hits in `columns`. Below: a probe that plays rankings given to it.
+Requests are made and answers read in `requests`, hits in `answer_fields`. Below: a probe that plays rankings given to it.
 """
 
 import threading

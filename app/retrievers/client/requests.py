@@ -1,7 +1,7 @@
 """Requests of a retriever, compiled once per run and rendered per canary, and the answers that its responses are.
 
-Nothing is sent here. A response is a failure or is read: the reader makes rankings of the columns that `columns` reads:
-names, scores on their scale, times.
+Nothing is sent here. A response is a failure or is read: the reader makes rankings of the fields that `answer_fields`
+reads: names, scores on their scale, times.
 """
 
 import json
@@ -21,7 +21,7 @@ from app.base.addresses import OWN_HEADERS
 from app.base.errors import InvalidInputError, Problem
 from app.base.net.transfer import Request, Response, header_line
 from app.base.values import Answer, Outcome, Ranking, Step
-from app.retrievers.client.columns import (
+from app.retrievers.client.answer_fields import (
     Columns,
     MalformedError,
     Path,

@@ -1,8 +1,8 @@
-"""Columns of the mapped fields of all hits of a response, read in one of two ways that agree.
+"""Reads the JSON of an answer into one list for each mapped field of the hits, in one of two ways that agree.
 
 Plain paths are read by typed structs generated for the mapping. Whatever these cannot read is read again generically
 (JSON, then JMESPath), which decides and words the error; so only odd responses pay for it, and those that come as
-columns already, which cost an evaluation per column.
+lists already, which cost an evaluation per list. What the lists amount to, a ranking, is left to the caller.
 """
 
 import json
