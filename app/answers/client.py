@@ -15,8 +15,8 @@ from app.answers.domain.judges import AnswerRequest, GeneratedAnswer, Judge, Jud
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import Outcome
 from app.retrievers.client.answer_fields import MalformedError, Path, parse_json
+from app.retrievers.client.compiled_retriever import clean_answer, json_template
 from app.retrievers.client.credentials import CallOutcome, EndpointClient
-from app.retrievers.client.requests import clean_answer, json_template
 from app.retrievers.client.responses import without_surrogates
 from app.retrievers.domain.retrievers import AnswerSource
 

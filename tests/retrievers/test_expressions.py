@@ -10,7 +10,7 @@ import pytest
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
 from app.retrievers.client.answer_fields import Path as CompiledPath
-from app.retrievers.client.requests import Reader
+from app.retrievers.client.compiled_retriever import Reader
 from app.retrievers.documents.requests import MAX_LEVELS, find_problem
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import ResponseMapping

@@ -16,9 +16,9 @@ import pytest
 from app.base.addresses import AddressPolicy, Bearer, OAuth2, hook_policy, parse_allow, retriever_policy
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Outcome
+from app.retrievers.client.compiled_retriever import traceparent
 from app.retrievers.client.credentials import EndpointClient, Keyring
 from app.retrievers.client.mcp_probe import McpProbe
-from app.retrievers.client.requests import traceparent
 from app.retrievers.client.responses import MASK
 from app.retrievers.domain.retrievers import (
     Dialect,

@@ -8,8 +8,14 @@ import pytest
 from app.base.addresses import AddressPolicy, Basic, SigV4
 from app.base.net.transfer import Request, Response
 from app.base.values import Outcome
+from app.retrievers.client.compiled_retriever import (
+    Plan,
+    build_requests,
+    compile_reader,
+    compile_retriever,
+    read_answer,
+)
 from app.retrievers.client.credentials import Keyring
-from app.retrievers.client.requests import Plan, build_requests, compile_reader, compile_retriever, read_answer
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Dialect, ProbeContext, ProbeQuery, Retriever, score_relevance
 from app.retrievers.presets import PRESETS

@@ -9,7 +9,7 @@ import pytest
 
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
-from app.retrievers.client.requests import Reader, json_template, url_template
+from app.retrievers.client.compiled_retriever import Reader, json_template, url_template
 from app.retrievers.documents.requests import RESERVED, placeholders_in
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Dialect, Lookup, Retriever

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.retrievers.client.requests import Reader, Reading
+from app.retrievers.client.compiled_retriever import Reader, Reading
 from app.retrievers.domain.field_guesses import normalize_name
 from app.retrievers.domain.mapping_suggestions import MAX_SUGGESTIONS, Suggestion, suggest_mappings
 from app.retrievers.domain.retrievers import ResponseMapping, Scale

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.retrievers.client.requests import json_template, url_template
+from app.retrievers.client.compiled_retriever import json_template, url_template
 
 NAMES = ("query", "k")
 ANY_TEXT = st.text(st.characters(codec=None), max_size=60)

@@ -22,6 +22,14 @@ from app.base.net.transfer import NO_AUTH, Failure, NoAnswerError, Request, Requ
 from app.base.net.transport import exchange
 from app.base.texts import excess_of_answer
 from app.base.values import EMPTY, Answer, Exchange, Outcome, Step
+from app.retrievers.client.compiled_retriever import (
+    Plan,
+    Value,
+    compile_retriever,
+    failed_answer,
+    read_answer,
+    request_headers,
+)
 from app.retrievers.client.credentials import CredentialError, EndpointClient
 from app.retrievers.client.lanes import (
     RETRY_SECONDS,
@@ -32,7 +40,6 @@ from app.retrievers.client.lanes import (
     query_in_lanes,
     run_in_background,
 )
-from app.retrievers.client.requests import Plan, Value, compile_retriever, failed_answer, read_answer, request_headers
 from app.retrievers.client.responses import Redaction, masked, message_of_body, quoted, secret_headers
 from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery
 

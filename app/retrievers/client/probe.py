@@ -1,7 +1,7 @@
 """The real `Probe`: one client per dialect, with the embedder before it and the scorer behind it; and that of HTTP.
 
 Over HTTP: credentials, the lookup, then one request per canary; a body equal to that of the run before is read once.
-Requests are made and answers read in `requests`, hits in `answer_fields`. Below: a probe that plays rankings given to it.
+Requests are made and answers read in `compiled_retriever`. Below: a probe that plays rankings given to it.
 """
 
 import threading
@@ -18,11 +18,7 @@ from app.base.limits import Limits
 from app.base.net.transfer import NO_AUTH, NoAnswerError, Request, RequestAuth, Response
 from app.base.net.transport import exchange
 from app.base.values import EMPTY, Answer, Exchange, Outcome, Ranking, Step
-from app.retrievers.client.credentials import CredentialError, EndpointClient, Keyring
-from app.retrievers.client.embeddings import Embeddings, RelevanceScorer, ScorerBreaker
-from app.retrievers.client.lanes import peer_of
-from app.retrievers.client.mcp_probe import McpProbe
-from app.retrievers.client.requests import (
+from app.retrievers.client.compiled_retriever import (
     CACHE_BYTES,
     CachingReader,
     Plan,
@@ -34,6 +30,10 @@ from app.retrievers.client.requests import (
     needs_vector,
     read_answer,
 )
+from app.retrievers.client.credentials import CredentialError, EndpointClient, Keyring
+from app.retrievers.client.embeddings import Embeddings, RelevanceScorer, ScorerBreaker
+from app.retrievers.client.lanes import peer_of
+from app.retrievers.client.mcp_probe import McpProbe
 from app.retrievers.client.responses import MASK, Redaction, masked, response_problem, secret_headers, with_utf8_body
 from app.retrievers.domain.probes import url_address
 from app.retrievers.domain.retrievers import (

@@ -1,6 +1,6 @@
 """A response before it is read: what it says of its failure, its charset, and what of it may be shown.
 
-No form of a secret may be. Nothing is asked here: `credentials` and `probe` do, and `requests` reads answers.
+No form of a secret may be. Nothing is asked here: `credentials` and `probe` do, and `compiled_retriever` reads answers.
 """
 
 import codecs

@@ -34,8 +34,14 @@ from app.base.errors import InvalidInputError, LocalResourceError, Problem
 from app.base.limits import Limits
 from app.base.net.transfer import CONNECT_SECONDS, NoAnswerError, RequestAuth, Response, are_exhausted, blocked_text
 from app.base.values import EMPTY, Answer, Exchange, Outcome
+from app.retrievers.client.compiled_retriever import (
+    ProblemCollector,
+    Reader,
+    compile_reader,
+    failed_answer,
+    read_answer,
+)
 from app.retrievers.client.lanes import Batch, Deliver, query_in_lanes, run_in_background
-from app.retrievers.client.requests import ProblemCollector, Reader, compile_reader, failed_answer, read_answer
 from app.retrievers.client.responses import Redaction, masked
 from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery, Retriever
 

@@ -1,7 +1,7 @@
-"""Requests of a retriever, compiled once per run and rendered per canary, and the answers that its responses are.
+"""A retriever compiled once per run: templates of its requests, rendered per canary, and the reader of its answers.
 
-Nothing is sent here. A response is a failure or is read: the reader makes rankings of the fields that `answer_fields`
-reads: names, scores on their scale, times.
+Nothing is sent here. The reader makes rankings of the fields that `answer_fields` reads: names, scores on their scale,
+times. Which response is no answer is decided in `responses`.
 """
 
 import json
