@@ -402,6 +402,13 @@ def test_whatever_was_learned_no_state_that_stays_is_quiet_for_longer_than_the_l
     assert opened(watched.runs(LONGEST_QUIET + 10, SWITCHING)) == [LONGEST_QUIET + 1]
 
 
+def test_a_replica_that_stayed_long_at_first_alarms_no_third_time() -> None:
+    watched = Watched()
+    for lasting in (5, 150):
+        assert opened(watched.episode(lasting))
+    assert opened(watched.episode(20)) == []
+
+
 def test_an_episode_that_lasted_much_longer_teaches_nothing() -> None:
     watched = Watched()
     for _ in range(2):
