@@ -1,7 +1,7 @@
-"""A run as it is judged: its inputs, its responses, and its outcome, which is decided in one place; re-scorings' views.
+"""A run as it is judged: the responses to its probes, and its outcome, which is decided in one place.
 
-`RunInputs` and `RunResponses` are all that numbers, reasons and verdict are made of; who has answers at hand makes the
-latter by `build_responses`.
+`RunInputs`, of `run_inputs`, and `RunResponses` are all that numbers, reasons and verdict are made of; who has answers
+at hand makes the latter by `build_responses`.
 
 Live and resumed runs, the gate, re-scoring, trials and history call `evaluate`. The detector's alarm needs earlier
 runs, so it is passed in as a fact; the detector needs the scores, so `score` can be called first.

@@ -1,6 +1,6 @@
-"""A suite version as an immutable value: canaries, judgments, matcher, groups; its composition, and its power.
+"""What a suite can notice: its power, which is how small a loss so many canaries see, and its composition; with advice.
 
-Power is how small a loss so many canaries can notice, and what advice follows. `catalog.service.suites` loads suites.
+The suite version itself, as runs work with it, is `run_inputs.SuiteSnapshot`.
 """
 
 from collections import Counter

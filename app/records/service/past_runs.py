@@ -1,6 +1,6 @@
-"""Ended runs read again, as recorded or as re-scored: a measures version's numbers, states, inputs, aggregates.
+"""Ended runs read again, as recorded or as re-scored: inputs, states of canaries, numbers.
 
-`plans` makes the inputs of a run that is yet to be carried out; views are made by `run_views`.
+A measures version names a re-scoring. `plans` freezes what a run works with, `run_views` shows what is read here.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Pruning of rows: by age, and of rows that nothing refers to.
+"""Rows that are too old, and rows that nothing refers to: found, and deleted in small batches.
 
 `old_*` and `unused_*` look, along an index or in a bounded slice, for transactions that only read; `drop_*` deletes a
 small batch of what they found by id, less what has been taken up again meanwhile.

@@ -1,4 +1,4 @@
-"""The queue of runs, from a request with its job until a worker begins it; and the answers staged while it goes on.
+"""Runs that have not ended: queued with their job, begun and held by a worker, and the answers they have staged.
 
 The database arbitrates: partial unique indexes allow one queued and one running run per check, and every change of
 status names the status it expects. The loser of a race moves on quietly.
