@@ -421,16 +421,6 @@ def judgment_shape(judgment: Judgment) -> JudgmentView:
     return shape if judgment.id is None else {"id": judgment.id, **shape}
 
 
-def report_shape(
-    run: RunDocument, results: Sequence[ResultView], *, worst: int = WORST, everything: bool = False
-) -> ReportDocument:
-    """Return a report: the run, its worst canaries and, with `everything`, all results."""
-    shape: ReportDocument = {"run": run, "worst": worst_first(results)[:worst]}
-    if everything:
-        shape["results"] = list(results)
-    return shape
-
-
 def worst_first(results: Sequence[ResultView]) -> list[ResultView]:
     """Return the results that are not healthy: failed probes, then canaries by reasons and lowest relevance."""
     bad = [result for result in results if result["verdict"] != Verdict.HEALTHY]

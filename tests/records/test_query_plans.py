@@ -57,7 +57,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "diagnoses_at": lambda connection: diagnoses_at(connection, {1: {1: _DEGRADED, 2: _DEGRADED}, 2: {3: _DEGRADED}}),
     "healthy_until": lambda connection: state_rows.healthy_until(connection, {1: [1, 2], 2: [3]}),
     "under_way": lambda connection: open_runs.under_way(connection, 1),
-    "recent_runs": lambda connection: run_rows.recent_runs(connection, [1, 2], "coverage", limit=3),
+    "recent_runs": lambda connection: run_rows.recent_runs(connection, [1, 2], limit=3),
     "dead_lately": lambda connection: outbox.dead_letters(connection, 1),
     "news_of_runs": runs_store.newest_runs,
     "news_of_alerts": runs_store.open_alerts,

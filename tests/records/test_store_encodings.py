@@ -237,7 +237,7 @@ def _shown(world: World) -> dict[str, Any]:
     with world.store.read() as connection:
         check = find_check(connection, CHECK)
         ids = list(connection.execute(sa.select(runs.c.id).order_by(runs.c.id)).scalars())
-        recent = run_rows.recent_runs(connection, [check.id], "coverage", limit=9)
+        recent = run_rows.recent_runs(connection, [check.id], limit=9)
         said = detectors.all_detections(connection, check.id)
         hours = {name: _hours(connection, check.id, name) for name in ("coverage", "procedural/coverage")}
     return {

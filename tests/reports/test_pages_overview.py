@@ -263,7 +263,7 @@ def test_either_database_shows_the_same(store: Store) -> None:
     world.deliver_all()
     found = overview.list_checks(store, CheckFilter(tag="legal", verdict="degraded", failing=True), world.clock())
     (line,) = found.lines
-    assert [(one.verdict, one.value) for one in line.recent] == [("healthy", 1.0), ("degraded", 0.0)]
+    assert [(one.verdict, one.coverage) for one in line.recent] == [("healthy", 1.0), ("degraded", 0.0)]
     assert line.slices["tag"].coverage == 0.0
     assert (line.active, line.alerts) == ("queued", {"firing critical": 1})
     assert (found.tags, found.dead) == (["legal"], {"ops": 1})

@@ -341,23 +341,21 @@ class RecentRun:
     id: int
     verdict: str
     """The status where there is no verdict: the run could not start."""
-    value: float | None
-    """One aggregate of the run; None = not measured."""
+    coverage: float | None
+    """None = not measured."""
 
 
-def recent_runs(
-    connection: Connection, check_ids: Sequence[int], name: str, *, limit: int
-) -> dict[int, list[RecentRun]]:
-    """Return the newest `limit` ended runs of these checks with one aggregate, oldest first, by check id."""
+def recent_runs(connection: Connection, check_ids: Sequence[int], *, limit: int) -> dict[int, list[RecentRun]]:
+    """Return the newest `limit` ended runs of these checks with their coverage, oldest first, by check id."""
     found: dict[int, list[RecentRun]] = {check_id: [] for check_id in check_ids}
     places: dict[int | None, int | None] = {None: None}  # a run that could not start has no layout
     for block in blocks(check_ids, _TOGETHER):
         for row in connection.execute(_newest_of(len(block), limit), {f"c{n}": one for n, one in enumerate(block)}):
             if row.layout_id not in places:
                 names = layout_names(connection, row.layout_id)
-                places[row.layout_id] = names.index(name) if name in names else None
-            value = number_at(places[row.layout_id], row.aggregates, row.figures)
-            found[row.check_id].append(RecentRun(id=row.id, verdict=row.verdict or row.status, value=value))
+                places[row.layout_id] = names.index("coverage") if "coverage" in names else None
+            coverage = number_at(places[row.layout_id], row.aggregates, row.figures)
+            found[row.check_id].append(RecentRun(id=row.id, verdict=row.verdict or row.status, coverage=coverage))
     return {check_id: newest[::-1] for check_id, newest in found.items()}
 
 

@@ -208,15 +208,12 @@ _LATELY = sa.select(
 """Along ix_states_timeline, however many states a canary has had."""
 
 
-def whole_rankings(
-    connection: Connection, check_id: int, canary_ids: Sequence[int], *, without: int
-) -> dict[int, tuple[int, int]]:
-    """Read the newest ranking and version of canaries in a state without these reasons, as bits; by canary id."""
+def whole_rankings(connection: Connection, check_id: int, canary_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Read the newest ranking and version of canaries in a state that is not `missing`, by canary id."""
     found: dict[int, tuple[int, int]] = {}
-    mine = sa.and_(
-        states.c.check_id == check_id, states.c.canary_id == canaries.c.id, states.c.reasons.bitwise_and(without) == 0
-    )
-    newest = sa.select(states.c.id).where(mine).order_by(states.c.first_run.desc()).limit(1)
+    mine = sa.and_(states.c.check_id == check_id, states.c.canary_id == canaries.c.id)
+    whole = sa.and_(mine, states.c.reasons.bitwise_and(MISSING) == 0)
+    newest = sa.select(states.c.id).where(whole).order_by(states.c.first_run.desc()).limit(1)
     columns = (states.c.canary_id, states.c.ranking_id, states.c.canary_version_id)
     for block in blocks(canary_ids):
         newest_ids = sa.select(newest.correlate(canaries).scalar_subquery()).where(canaries.c.id.in_(block))

@@ -137,7 +137,7 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
         page = min(max(page, 1), pages)
         shown = sorted(matching, key=_urgency)[(page - 1) * PAGE : page * PAGE]
         ids = [checks[summary.slug].id for summary in shown]
-        recent = run_rows.recent_runs(connection, ids, "coverage", limit=SPARK_RUNS)
+        recent = run_rows.recent_runs(connection, ids, limit=SPARK_RUNS)
         dead = outbox.dead_letters(connection, to_us(now - _DEAD_FOR))
     parts = [one.slices for check in checks.values() if (one := newest.get(check.id)) is not None]
     measured_categories = {name for part in parts for name in part.categories}

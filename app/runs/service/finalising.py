@@ -536,7 +536,7 @@ def _references(store: Store, plan: Plan, places: Sequence[int]) -> dict[int, in
             references[place] = held.ranking_id
     if missing:
         with store.read() as connection:
-            whole = state_rows.whole_rankings(connection, plan.run.check_id, list(missing), without=MISSING)
+            whole = state_rows.whole_rankings(connection, plan.run.check_id, list(missing))
         references |= {
             missing[canary_id]: ranking_id
             for canary_id, (ranking_id, version_id) in whole.items()

@@ -26,7 +26,7 @@ from app.catalog.documents.documents import CheckDocument, build_inputs, config_
 from app.catalog.domain import are_self_judged, retriever_source
 from app.comparison.domain import Difference
 from app.comparison.service.decisions import expectation_digest, same_expectations
-from app.records.views import ReportDocument, ResultView, report_shape, result_shape, run_body, run_shape
+from app.records.views import WORST, ReportDocument, ResultView, result_shape, run_body, run_shape, worst_first
 from app.retrievers.documents.retrievers import RetrieverDocument, ScorerDocument
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ScorerKind
@@ -122,8 +122,13 @@ def measure(
         self_judged=are_self_judged(inputs.suite.judgment_sources, [retriever_source(inputs.retriever.slug)]),
     )
     shaped = [_result(inputs, responses, outcome, position, answer) for position, answer in enumerate(answers)]
-    report = report_shape(run, shaped, everything=True)
-    return {**report, "fetch_k": inputs.yardstick.fetch_k, "expectations": _expectations(inputs)}
+    return {
+        "run": run,
+        "worst": worst_first(shaped)[:WORST],
+        "results": shaped,
+        "fetch_k": inputs.yardstick.fetch_k,
+        "expectations": _expectations(inputs),
+    }
 
 
 def _inputs(target: Target, before: Mapping[str, Any] | None) -> tuple[RunInputs, str | None]:
