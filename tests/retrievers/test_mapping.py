@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.base.values import Ranking
-from app.retrievers.client.answer_fields import MalformedError, Paths, compile_typed_reader
+from app.retrievers.client.answer_fields import Paths, compile_typed_reader
 from app.retrievers.client.compiled_retriever import ID_LENGTH, TEXT_LENGTH, Reader, Reading
+from app.retrievers.client.responses import MalformedError
 from app.retrievers.domain.retrievers import SCALE_RANGES, ResponseMapping, Scale
 
 FULL = ResponseMapping(

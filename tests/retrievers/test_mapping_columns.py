@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.base.values import Ranking
-from app.retrievers.client.answer_fields import MalformedError
 from app.retrievers.client.compiled_retriever import Reader, Reading
+from app.retrievers.client.responses import MalformedError
 from app.retrievers.domain.retrievers import ResponseMapping
 
 CHROMA = ResponseMapping(

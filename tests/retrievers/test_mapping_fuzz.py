@@ -11,8 +11,8 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from app.retrievers.client.answer_fields import MalformedError
 from app.retrievers.client.compiled_retriever import ID_LENGTH, Reader
+from app.retrievers.client.responses import MalformedError
 from app.retrievers.domain.retrievers import ResponseMapping, Scale
 from app.retrievers.presets import PRESETS
 from app.scoring.rankings import round_ranking

@@ -10,9 +10,9 @@ from app.alerts.domain.summaries import AlertFacts, alert_advice
 from app.base.addresses import Bearer, retriever_policy
 from app.base.documents.fields import parse_document
 from app.base.values import Answer, Outcome, RuleKind
-from app.retrievers.client.answer_fields import MalformedError
 from app.retrievers.client.compiled_retriever import Reader
 from app.retrievers.client.probe import RetrieverProbe, read_pasted
+from app.retrievers.client.responses import MalformedError
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.mapping_suggestions import suggest_signs
 from app.retrievers.domain.probes import summarize_failures

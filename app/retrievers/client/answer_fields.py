@@ -20,22 +20,17 @@ from jmespath.exceptions import JMESPathError
 from jmespath.visitor import TreeInterpreter
 
 from app.base.texts import excess_of_answer
-from app.base.values import Outcome
-from app.retrievers.client.responses import message_of, message_of_body, quoted
+from app.retrievers.client.responses import (
+    MalformedError,
+    PartialAnswerError,
+    check_signs,
+    is_sign,
+    message_beside,
+    message_of_body,
+    quoted,
+)
 from app.retrievers.documents.requests import TOO_DEEP, find_problem
 from app.retrievers.domain.retrievers import ResponseMapping
-
-
-class MalformedError(Exception):
-    """The response does not have the mapped shape; the message says where, and may quote the server's own words."""
-
-    outcome = Outcome.MALFORMED
-
-
-class PartialAnswerError(MalformedError):
-    """The response says itself that it holds an error or is not whole."""
-
-    outcome = Outcome.PARTIAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +284,7 @@ def compile_typed_reader(paths: Paths, max_hits: int) -> Callable[[bytes], Colum
                 body.decode()  # the decoder skips what is not mapped without a look
             answer = decode(body)
             hits = answer if hits_of is None else hits_of(answer)
-            if any(_is_sign(path, value_of(answer)) for path, value_of in read_signs):
+            if any(is_sign(path, value_of(answer)) for path, value_of in read_signs):
                 return None
             if len(hits) > max_hits:
                 hits = hits[:max_hits]
@@ -367,7 +362,12 @@ def _attribute(name: str) -> str:
 def read_generically(paths: Paths, max_hits: int, body: bytes) -> Columns:
     """Return the columns of any response; raises MalformedError."""
     answer, dirty = parse_json(body)
-    _check_signs(paths, answer)
+    if isinstance(answer, dict):
+        check_signs(
+            answer,
+            errors=((path, _evaluate(path, answer, "error")) for path in paths.error),
+            partial=((path, _evaluate(path, answer, "partial")) for path in paths.partial),
+        )
     if paths.hits is None:
         read, count = _read_columns(paths, max_hits, answer)
     else:
@@ -432,78 +432,9 @@ def unwrap_json(path: Path, body: bytes) -> bytes:
     value = _evaluate(path, answer, "unwrap")
     if not isinstance(value, str):
         what = "missing" if value is None else "not a text"
-        message = _message_beside(answer) if isinstance(answer, dict) else None
+        message = message_beside(answer) if isinstance(answer, dict) else None
         raise MalformedError(f"{path.text}: {what}, though response.unwrap is mapped to it{quoted(message)}")
     return value.encode(errors="replace")
-
-
-def _check_signs(paths: Paths, answer: Any) -> None:
-    """Raise where an answer says itself that it holds an error or is not whole."""
-    if not isinstance(answer, dict):
-        return
-    for path in paths.error:
-        value = _evaluate(path, answer, "error")
-        if _is_sign(path, value):
-            message = (message_of(value) if isinstance(value, str | dict | list) else None) or _message_beside(answer)
-            raise PartialAnswerError(f"answered with an error{quoted(message or _sign_text(path, value))}")
-    for path in paths.partial:
-        value = _evaluate(path, answer, "partial")
-        if _is_sign(path, value):
-            raise PartialAnswerError(f"answered in part, {_sign_text(path, value)}{quoted(_message_beside(answer))}")
-
-
-def _message_beside(answer: dict[str, Any]) -> str | None:
-    """Return the message of an answer with a successful status, or of the first of its lists whose items have one.
-
-    Only fields of errors are read: everything else may be a text that was retrieved.
-    """
-    message = message_of({name: answer.get(name) for name in _MESSAGES})
-    if message is None:
-        items = [one for value in answer.values() if isinstance(value, list) for one in value[:20]]
-        message = message_of([{"error": one.get("error")} for one in items if isinstance(one, dict)])
-    return message
-
-
-def _sign_text(path: Path, value: Any) -> str:
-    name = path.steps[-1] if path.steps else ""
-    if name in _TALLIES and isinstance(value, dict):
-        return f"{path.text}.{_shortfall(value) or 'failed'}"
-    shown = value if isinstance(value, str | int | float) else None
-    return path.text if shown is None else f"{path.text} is {str(shown).lower()[:40]}"
-
-
-def _is_sign(path: Path, value: Any) -> bool:
-    """Whether the value of a sign is one: of `success` and `ok` false, of others what is not empty, zero or "ok".
-
-    Of a tally of shards or clusters it is that some did not answer.
-    """
-    name = path.steps[-1] if path.steps else ""
-    if name in _GOOD_FLAGS or value is None or value is False:
-        return name in _GOOD_FLAGS and value is False
-    if isinstance(value, str):
-        return value.strip().lower() not in _NO_ERROR
-    if isinstance(value, int | float) and value is not True:
-        return value != 0 and name not in {"error", "errors"}
-    if isinstance(value, dict):
-        if name in _TALLIES:
-            return _shortfall(value) is not None
-        return any(one not in (None, False, 0, "") for one in value.values())
-    return bool(value)
-
-
-def _shortfall(tally: dict[str, Any]) -> str | None:
-    """Return which count of a tally of shards or clusters says that not all of them answered; None = all did.
-
-    A shard without any copy that could be asked is not among the failed ones: only `successful` falls short of `total`.
-    Shards that were skipped, since nothing in them could match, count as successful; skipped clusters do not.
-    """
-    failed = tally.get("failed")
-    if isinstance(failed, int) and failed > 0:
-        return f"failed is {failed}"
-    total, successful = tally.get("total"), tally.get("successful")
-    if isinstance(total, int) and isinstance(successful, int) and successful < total:
-        return f"successful is {successful} of {total}"
-    return None
 
 
 def _absent_hits(paths: Paths, path: Path, field: str, answer: Any) -> list[Any]:
@@ -512,7 +443,7 @@ def _absent_hits(paths: Paths, path: Path, field: str, answer: Any) -> list[Any]
         return []
     body = answer if isinstance(answer, dict) else {}
     code = body.get("code", 0)
-    message = _message_beside(body)
+    message = message_beside(body)
     if code not in (0, 200, "0", "200", None) and message is not None:
         raise PartialAnswerError(f"answered with an error{quoted(message)}")
     if paths.absent_is_empty and isinstance(follow_steps((path.steps or ())[:-1], answer), dict):
@@ -657,21 +588,6 @@ def _number(value: float) -> float:
 _UNSUPPORTED_NAME = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
 """What msgspec does not take in the name of a field."""
 _EVENT_STREAM = re.compile(r"(?:data|event|id|retry|):")
-_MESSAGES = (
-    "error",
-    "errors",
-    "root",
-    "_shards",
-    "error_message",
-    "errorMessage",
-    "message",
-    "detail",
-    "msg",
-    "reason",
-)
-_GOOD_FLAGS = frozenset({"success", "ok"})
-_TALLIES = frozenset({"_shards", "_clusters"})
-_NO_ERROR = frozenset({"", "ok", "none", "null", "success", "no error", "false", "0", "200"})
 _LONG_INTEGER = 4_300  # digits; Python refuses to convert more
 _EVALUATION_ERRORS = (
     JMESPathError,

@@ -20,10 +20,9 @@ from jmespath.exceptions import JMESPathError
 from app.base.addresses import OWN_HEADERS
 from app.base.errors import InvalidInputError, Problem
 from app.base.net.transfer import Request, Response, header_line
-from app.base.values import Answer, Outcome, Ranking, Step
+from app.base.values import Answer, Outcome, Ranking
 from app.retrievers.client.answer_fields import (
     Columns,
-    MalformedError,
     Path,
     Paths,
     compile_typed_reader,
@@ -31,7 +30,7 @@ from app.retrievers.client.answer_fields import (
     read_generically,
     unwrap_json,
 )
-from app.retrievers.client.responses import masked, response_problem
+from app.retrievers.client.responses import MalformedError, failed_answer, failure_of, masked
 from app.retrievers.domain.field_guesses import UNSTORABLE, parse_timestamp
 from app.retrievers.domain.retrievers import (
     SCALE_RANGES,
@@ -203,16 +202,10 @@ def read_answer(response: Response, reader: "Reader | CachingReader", secrets: S
 
     What is quoted of the server is without `secrets`.
     """
+    failure = failure_of(response, secrets)
+    if failure is not None:
+        return failure
     status, seconds = response.status, response.latency_seconds
-    problem = response_problem(response)
-    if problem is not None:
-        answer = failed_answer(problem[0], masked(problem[1], secrets), status, seconds)
-        answer = answer if response.cache_sign is None else replace(answer, cache_sign=response.cache_sign)
-        return with_refusal(
-            replace(answer, slowing=response.slowing),
-            refused_seconds=response.refused_seconds,
-            retry_after_seconds=response.retry_after_seconds,
-        )
     try:
         reading = reader.read(response.body, response.headers)
     except MalformedError as error:
@@ -227,22 +220,6 @@ def read_answer(response: Response, reader: "Reader | CachingReader", secrets: S
         cache_sign=response.cache_sign,
         slowing=response.slowing,
     )
-
-
-def with_refusal(answer: Answer, *, refused_seconds: float | None, retry_after_seconds: float | None) -> Answer:
-    """Return an answer with why its retriever refuses for longer than the run waits; `refused_seconds` None = no."""
-    if refused_seconds is None:
-        return answer
-    if (retry_after_seconds or 0.0) > refused_seconds:
-        return replace(answer, retry_after_seconds=retry_after_seconds)
-    return replace(answer, refused_seconds=refused_seconds)
-
-
-def failed_answer(
-    outcome: Outcome, detail: str, http_status: int | None, latency_seconds: float = 0.0, *, step: Step = Step.RETRIEVER
-) -> Answer:
-    """Return the answer of a probe without a measurement."""
-    return Answer(outcome=outcome, latency_seconds=latency_seconds, http_status=http_status, detail=detail, step=step)
 
 
 TEXT_LENGTH = 20_000

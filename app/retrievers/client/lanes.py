@@ -18,7 +18,7 @@ from app.base.errors import LocalResourceError
 from app.base.limits import Limits, Peer
 from app.base.net.transfer import LOCAL_ERRORS, NoAnswerError
 from app.base.values import Answer, Outcome
-from app.retrievers.client.compiled_retriever import with_refusal
+from app.retrievers.client.responses import with_refusal
 from app.retrievers.domain.probes import url_address
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 

@@ -26,7 +26,6 @@ from app.retrievers.client.compiled_retriever import (
     Plan,
     Value,
     compile_retriever,
-    failed_answer,
     read_answer,
     request_headers,
 )
@@ -40,7 +39,7 @@ from app.retrievers.client.lanes import (
     query_in_lanes,
     run_in_background,
 )
-from app.retrievers.client.responses import Redaction, masked, message_of_body, quoted, secret_headers
+from app.retrievers.client.responses import Redaction, failed_answer, masked, message_of_body, quoted, secret_headers
 from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is needed

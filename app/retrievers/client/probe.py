@@ -25,7 +25,6 @@ from app.retrievers.client.compiled_retriever import (
     build_requests,
     compile_reader,
     compile_retriever,
-    failed_answer,
     lookup_request,
     needs_vector,
     read_answer,
@@ -34,7 +33,15 @@ from app.retrievers.client.credentials import CredentialError, EndpointClient, K
 from app.retrievers.client.embeddings import Embeddings, RelevanceScorer, ScorerBreaker
 from app.retrievers.client.lanes import peer_of
 from app.retrievers.client.mcp_probe import McpProbe
-from app.retrievers.client.responses import MASK, Redaction, masked, response_problem, secret_headers, with_utf8_body
+from app.retrievers.client.responses import (
+    MASK,
+    Redaction,
+    failed_answer,
+    masked,
+    response_problem,
+    secret_headers,
+    with_utf8_body,
+)
 from app.retrievers.domain.probes import url_address
 from app.retrievers.domain.retrievers import (
     KEPT_CHARACTERS,

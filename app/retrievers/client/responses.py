@@ -1,6 +1,8 @@
-"""A response before it is read: what it says of its failure, its charset, and what of it may be shown.
+"""Which response counts as a failed probe, and what is said of it: by its status, by its exchange, or by its own words.
 
-No form of a secret may be. Nothing is asked here: `credentials` and `probe` do, and `compiled_retriever` reads answers.
+Where an answer says itself that it holds an error or is not whole, `check_signs` raises; `answer_fields`, which reads
+it, finds the values and raises for shapes that are not mapped. Below: what a server says of its failure, the charset
+of a response, and what of it may be shown, which no form of a secret may be. Nothing is asked here.
 """
 
 import codecs
@@ -12,14 +14,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from html import escape, unescape
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote, quote_plus, urlsplit
 
 import msgspec
 
 from app.base.net.transfer import OUTCOMES, Failure, RequestAuth, Response
 from app.base.texts import excess_of_answer
-from app.base.values import Outcome
+from app.base.values import Answer, Outcome, Step
+
+
+def failure_of(response: Response, secrets: Iterable[str]) -> Answer | None:
+    """Return the failed answer that a response is by its status or by how the exchange ended; None = it can be read."""
+    problem = response_problem(response)
+    if problem is None:
+        return None
+    answer = failed_answer(problem[0], masked(problem[1], secrets), response.status, response.latency_seconds)
+    answer = answer if response.cache_sign is None else replace(answer, cache_sign=response.cache_sign)
+    return with_refusal(
+        replace(answer, slowing=response.slowing),
+        refused_seconds=response.refused_seconds,
+        retry_after_seconds=response.retry_after_seconds,
+    )
 
 
 def response_problem(response: Response) -> tuple[Outcome, str] | None:
@@ -65,6 +81,135 @@ def _target(url: str | None) -> str | None:
     if not host:
         return None
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}{parts.path}"
+
+
+def with_refusal(answer: Answer, *, refused_seconds: float | None, retry_after_seconds: float | None) -> Answer:
+    """Return an answer with why its retriever refuses for longer than the run waits; `refused_seconds` None = no."""
+    if refused_seconds is None:
+        return answer
+    if (retry_after_seconds or 0.0) > refused_seconds:
+        return replace(answer, retry_after_seconds=retry_after_seconds)
+    return replace(answer, refused_seconds=refused_seconds)
+
+
+def failed_answer(
+    outcome: Outcome, detail: str, http_status: int | None, latency_seconds: float = 0.0, *, step: Step = Step.RETRIEVER
+) -> Answer:
+    """Return the answer of a probe without a measurement."""
+    return Answer(outcome=outcome, latency_seconds=latency_seconds, http_status=http_status, detail=detail, step=step)
+
+
+class MalformedError(Exception):
+    """The response does not have the mapped shape; the message says where, and may quote the server's own words."""
+
+    outcome = Outcome.MALFORMED
+
+
+class PartialAnswerError(MalformedError):
+    """The response says itself that it holds an error or is not whole."""
+
+    outcome = Outcome.PARTIAL
+
+
+class Sign(Protocol):
+    """An expression of a mapping whose value says that an answer holds an error, or is not whole."""
+
+    @property
+    def text(self) -> str:
+        """The expression."""
+        ...
+
+    @property
+    def steps(self) -> tuple[str, ...] | None:
+        """Its field names where it is a plain path."""
+        ...
+
+
+def check_signs(
+    answer: Mapping[str, Any], *, errors: Iterable[tuple[Sign, Any]], partial: Iterable[tuple[Sign, Any]]
+) -> None:
+    """Raise PartialAnswerError where an answer says itself that it holds an error or is not whole.
+
+    Each sign comes with its value in the answer.
+    """
+    for sign, value in errors:
+        if is_sign(sign, value):
+            message = (message_of(value) if isinstance(value, str | dict | list) else None) or message_beside(answer)
+            raise PartialAnswerError(f"answered with an error{quoted(message or _sign_text(sign, value))}")
+    for sign, value in partial:
+        if is_sign(sign, value):
+            raise PartialAnswerError(f"answered in part, {_sign_text(sign, value)}{quoted(message_beside(answer))}")
+
+
+def message_beside(answer: Mapping[str, Any]) -> str | None:
+    """Return the message of an answer with a successful status, or of the first of its lists whose items have one.
+
+    Only fields of errors are read: everything else may be a text that was retrieved.
+    """
+    message = message_of({name: answer.get(name) for name in _MESSAGES})
+    if message is None:
+        items = [one for value in answer.values() if isinstance(value, list) for one in value[:20]]
+        message = message_of([{"error": one.get("error")} for one in items if isinstance(one, dict)])
+    return message
+
+
+def _sign_text(sign: Sign, value: Any) -> str:
+    name = sign.steps[-1] if sign.steps else ""
+    if name in _TALLIES and isinstance(value, dict):
+        return f"{sign.text}.{_shortfall(value) or 'failed'}"
+    shown = value if isinstance(value, str | int | float) else None
+    return sign.text if shown is None else f"{sign.text} is {str(shown).lower()[:40]}"
+
+
+def is_sign(sign: Sign, value: Any) -> bool:
+    """Whether the value of a sign is one: of `success` and `ok` false, of others what is not empty, zero or "ok".
+
+    Of a tally of shards or clusters it is that some did not answer.
+    """
+    name = sign.steps[-1] if sign.steps else ""
+    if name in _GOOD_FLAGS or value is None or value is False:
+        return name in _GOOD_FLAGS and value is False
+    if isinstance(value, str):
+        return value.strip().lower() not in _NO_ERROR
+    if isinstance(value, int | float) and value is not True:
+        return value != 0 and name not in {"error", "errors"}
+    if isinstance(value, dict):
+        if name in _TALLIES:
+            return _shortfall(value) is not None
+        return any(one not in (None, False, 0, "") for one in value.values())
+    return bool(value)
+
+
+def _shortfall(tally: dict[str, Any]) -> str | None:
+    """Return which count of a tally of shards or clusters says that not all of them answered; None = all did.
+
+    A shard without any copy that could be asked is not among the failed ones: only `successful` falls short of `total`.
+    Shards that were skipped, since nothing in them could match, count as successful; skipped clusters do not.
+    """
+    failed = tally.get("failed")
+    if isinstance(failed, int) and failed > 0:
+        return f"failed is {failed}"
+    total, successful = tally.get("total"), tally.get("successful")
+    if isinstance(total, int) and isinstance(successful, int) and successful < total:
+        return f"successful is {successful} of {total}"
+    return None
+
+
+_MESSAGES = (
+    "error",
+    "errors",
+    "root",
+    "_shards",
+    "error_message",
+    "errorMessage",
+    "message",
+    "detail",
+    "msg",
+    "reason",
+)
+_GOOD_FLAGS = frozenset({"success", "ok"})
+_TALLIES = frozenset({"_shards", "_clusters"})
+_NO_ERROR = frozenset({"", "ok", "none", "null", "success", "no error", "false", "0", "200"})
 
 
 def message_of_body(body: bytes) -> str | None:

@@ -38,11 +38,10 @@ from app.retrievers.client.compiled_retriever import (
     ProblemCollector,
     Reader,
     compile_reader,
-    failed_answer,
     read_answer,
 )
 from app.retrievers.client.lanes import Batch, Deliver, query_in_lanes, run_in_background
-from app.retrievers.client.responses import Redaction, masked
+from app.retrievers.client.responses import Redaction, failed_answer, masked
 from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery, Retriever
 
 GRACE_SECONDS = 0.25
