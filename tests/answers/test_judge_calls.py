@@ -21,7 +21,8 @@ from app.answers.domain.judges import (
 from app.base.addresses import Bearer, Endpoint, retriever_policy
 from app.base.values import Outcome
 from app.config import load_settings
-from app.retrievers.client.credentials import EndpointClient, Keyring
+from app.retrievers.client.credentials import Keyring
+from app.retrievers.client.services import EndpointClient
 from app.retrievers.domain.retrievers import AnswerSource
 from app.wiring import build_judge_calls
 from tests.support.http_servers import HANG, Reply, Seen, peer, reply

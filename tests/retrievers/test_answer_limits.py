@@ -22,9 +22,9 @@ from app.base.addresses import Endpoint, OAuth2, retriever_policy
 from app.base.values import Outcome
 from app.hooks.client.webhook import Pinger, send_webhook
 from app.hooks.domain import Hook, Message
-from app.retrievers.client.credentials import CredentialError, EndpointClient, Keyring
-from app.retrievers.client.embeddings import Embeddings, RelevanceScorer, ScorerBreaker
+from app.retrievers.client.credentials import CredentialError, Keyring
 from app.retrievers.client.probe import RetrieverProbe
+from app.retrievers.client.services import Embeddings, EndpointClient, RelevanceScorer, ScorerBreaker
 from app.retrievers.domain.retrievers import (
     AnswerSource,
     Dialect,
@@ -145,8 +145,8 @@ ASKS: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "a retriever of columns": ("retrievers.client.probe", ask_for_columns),
     "a tool": ("retrievers.client.mcp_probe", ask_a_tool),
     "a token endpoint": ("retrievers.client.credentials", ask_for_a_token),
-    "an embedder": ("retrievers.client.embeddings", ask_an_embedder),
-    "a reranker": ("retrievers.client.embeddings", ask_a_reranker),
+    "an embedder": ("retrievers.client.services", ask_an_embedder),
+    "a reranker": ("retrievers.client.services", ask_a_reranker),
     "a judge": ("answers.client", ask_a_judge),
     "an answer endpoint": ("answers.client", ask_for_an_answer),
 }

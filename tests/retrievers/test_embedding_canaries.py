@@ -14,9 +14,9 @@ from app.base.errors import NotFoundError
 from app.operation.service import retention
 from app.records.service.plans import NotExecutableError, Planner
 from app.reports.metrics import Exposition
-from app.retrievers.client.credentials import EndpointClient, Keyring
-from app.retrievers.client.embeddings import Embeddings
+from app.retrievers.client.credentials import Keyring
 from app.retrievers.client.probe import RetrieverProbe
+from app.retrievers.client.services import Embeddings, EndpointClient
 from app.retrievers.service import probing
 from app.runs.service import execution
 from app.runs.service.finalising import EndedRun

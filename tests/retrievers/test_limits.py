@@ -17,9 +17,9 @@ import pytest
 from app.base.addresses import Endpoint, retriever_policy
 from app.base.limits import Limits, Peer, Share
 from app.base.values import Answer, Outcome
-from app.retrievers.client.credentials import CONCURRENCY
 from app.retrievers.client.lanes import query_in_lanes
 from app.retrievers.client.probe import RetrieverProbe
+from app.retrievers.client.services import CONCURRENCY
 from app.retrievers.domain.retrievers import (
     Dialect,
     Embedder,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.base.addresses import Bearer, Endpoint, retriever_policy
-from app.retrievers.client.credentials import EndpointClient, Keyring
-from app.retrievers.client.embeddings import MAX_FAILURES, Embeddings, RelevanceScorer, ScorerBreaker
+from app.retrievers.client.credentials import Keyring
+from app.retrievers.client.services import MAX_FAILURES, Embeddings, EndpointClient, RelevanceScorer, ScorerBreaker
 from app.retrievers.domain.retrievers import Embedder, Scale, Scorer, ScorerKind
 from tests.support.embedders import FakeModel, embedding_server
 from tests.support.fakes import FakeClock

@@ -29,7 +29,7 @@ from app.retrievers.client.compiled_retriever import (
     read_answer,
     request_headers,
 )
-from app.retrievers.client.credentials import CredentialError, EndpointClient
+from app.retrievers.client.credentials import CredentialError
 from app.retrievers.client.lanes import (
     RETRY_SECONDS,
     Batch,
@@ -40,6 +40,7 @@ from app.retrievers.client.lanes import (
     run_in_background,
 )
 from app.retrievers.client.responses import Redaction, failed_answer, masked, message_of_body, quoted, secret_headers
+from app.retrievers.client.services import EndpointClient
 from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is needed

@@ -29,8 +29,7 @@ from app.retrievers.client.compiled_retriever import (
     needs_vector,
     read_answer,
 )
-from app.retrievers.client.credentials import CredentialError, EndpointClient, Keyring
-from app.retrievers.client.embeddings import Embeddings, RelevanceScorer, ScorerBreaker
+from app.retrievers.client.credentials import CredentialError, Keyring
 from app.retrievers.client.lanes import peer_of
 from app.retrievers.client.mcp_probe import McpProbe
 from app.retrievers.client.responses import (
@@ -42,6 +41,7 @@ from app.retrievers.client.responses import (
     secret_headers,
     with_utf8_body,
 )
+from app.retrievers.client.services import Embeddings, EndpointClient, RelevanceScorer, ScorerBreaker
 from app.retrievers.domain.probes import url_address
 from app.retrievers.domain.retrievers import (
     KEPT_CHARACTERS,
