@@ -1,8 +1,8 @@
 """Limits of a peer over all that this process sends it: requests at a time, requests per second, and after refusals.
 
 The rate of a peer that refuses requests is halved at a refusal and raised again by steps: decisions alone, whose
-moments are numbers of seconds that the caller gives. A refusal is HTTP 429, or 503 with `Retry-After`. How long a run
-waits for such a peer, and the sentence about it, follow.
+moments are numbers of seconds that the caller gives. A refusal is HTTP 429, or 503 with `Retry-After`. The sentence
+about it follows; how long a run waits for such a peer is said in `schedules`.
 
 Several runs, a diagnosis and a test request may ask one retriever at the same time. Each has a `Share` in its limits,
 and those who wait take turns, request by request, so that a small run is not starved by a large one. Requests are
@@ -41,8 +41,6 @@ GIVEN_UP_SECONDS: Final = 900.0
 """For so long a peer that refuses everything is remembered as one."""
 GRACE_SECONDS: Final = 10.0
 """For how long a caller waits at least, though others were refused for longer than it would wait."""
-LEAST_PATIENCE_SECONDS: Final = 90.0
-LONGEST_PATIENCE_SECONDS: Final = 300.0
 _WINDOW_SECONDS: Final = 10.0
 _MOST_STARTS: Final = 1_000
 
@@ -147,14 +145,6 @@ class RateControl:
         """Return the requests a second of the last ten seconds; those of a shorter time count as of one second."""
         recent = [start for start in self._starts if now - start <= _WINDOW_SECONDS]
         return max(1, len(recent)) / max(1.0, now - recent[0] if recent else 1.0)
-
-
-def run_patience(interval_seconds: float) -> float:
-    """Return for how many seconds a run is patient with a retriever that accepts nothing.
-
-    Shorter than the interval of its check, so that the run ends and says so before the check counts as overdue.
-    """
-    return min(max(0.9 * interval_seconds, LEAST_PATIENCE_SECONDS), LONGEST_PATIENCE_SECONDS)
 
 
 def merge_slowings(slowings: Iterable[Slowing | None]) -> Slowing | None:

@@ -1,6 +1,7 @@
 """Schedules: the instants at which a check is due, equal on every replica and after every restart.
 
-Date arithmetic only; the queue decides what is due and has not run yet.
+Date arithmetic only, and for how long a run waits within the interval of its check; the queue decides what is due and
+has not run yet.
 """
 
 import hashlib
@@ -23,6 +24,8 @@ CLOCK_SKEW: Final = timedelta(minutes=2)
 LONGEST_EVERY: Final = timedelta(days=366)
 SPREAD_SHARE: Final = 0.5
 SPREAD_WITHIN: Final = timedelta(seconds=60)
+LEAST_PATIENCE_SECONDS: Final = 90.0
+LONGEST_PATIENCE_SECONDS: Final = 300.0
 
 UNIT_SECONDS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 DURATION: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
@@ -60,6 +63,14 @@ def first_interval(schedule: Schedule) -> timedelta:
     """Return the time between the first two instants after the epoch: the interval, where it is always the same."""
     first = next_due(schedule, EPOCH)
     return next_due(schedule, first) - first
+
+
+def run_patience(interval_seconds: float) -> float:
+    """Return for how many seconds a run is patient with a retriever that accepts nothing.
+
+    Shorter than the interval of its check, so that the run ends and says so before the check counts as overdue.
+    """
+    return min(max(0.9 * interval_seconds, LEAST_PATIENCE_SECONDS), LONGEST_PATIENCE_SECONDS)
 
 
 def last_due(schedule: Schedule, now: datetime, not_before: datetime) -> datetime | None:

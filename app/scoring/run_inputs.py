@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from app.alerts.domain.rules import ANSWERED_RATIO, COVERAGE, DEGRADED_SHARE
 from app.base.errors import ConflictError
-from app.base.limits import LONGEST_PATIENCE_SECONDS
+from app.base.schedules import LONGEST_PATIENCE_SECONDS
 from app.base.values import DEFAULT_CATEGORY, Canary, Category, Rule
 from app.detection.domain import Members
 from app.retrievers.domain.retrievers import ProbeQuery, Retriever, Scorer

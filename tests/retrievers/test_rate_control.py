@@ -1,4 +1,4 @@
-"""The rate of a peer that refuses requests: halved once a round, raised by steps, and for how long it is asked."""
+"""The rate of a peer that refuses requests: halved once a round, and raised by steps."""
 
 import math
 
@@ -13,7 +13,6 @@ from app.base.limits import (
     RateControl,
     Refusal,
     merge_slowings,
-    run_patience,
     slowing_text,
 )
 from app.base.values import Slowing
@@ -260,8 +259,3 @@ def test_the_lowest_rate_of_a_run_is_told_with_all_its_refusals() -> None:
     assert merge_slowings([None]) is None
     unslowed = Slowing(rate=None, status=429, refusals=2)
     assert merge_slowings([unslowed, parts[1]]) == Slowing(rate=4.0, status=429, refusals=5)
-
-
-@pytest.mark.parametrize(("interval", "patience"), [(60.0, 90.0), (300.0, 270.0), (86_400.0, 300.0)])
-def test_a_run_is_patient_for_less_than_the_interval_of_its_check(interval: float, patience: float) -> None:
-    assert run_patience(interval) == pytest.approx(patience)

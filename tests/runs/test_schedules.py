@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.base.schedules import Schedule, interval_seconds, last_due, next_due, parse_schedule, spread
+from app.base.schedules import Schedule, interval_seconds, last_due, next_due, parse_schedule, run_patience, spread
 
 BERLIN = "Europe/Berlin"
 TROLL = "Antarctica/Troll"  # its clock jumps by two hours
@@ -295,3 +295,8 @@ def test_two_processes_started_apart_find_the_same_instant() -> None:
     early = next_due(schedule, datetime(2026, 5, 4, 12, 1, tzinfo=ZoneInfo(BERLIN)))
     late = next_due(schedule, datetime(2026, 5, 4, 12, 4, 59, tzinfo=ZoneInfo(BERLIN)))
     assert early == late == at("2026-05-04T10:05:00")
+
+
+@pytest.mark.parametrize(("interval", "patience"), [(60.0, 90.0), (300.0, 270.0), (86_400.0, 300.0)])
+def test_a_run_is_patient_for_less_than_the_interval_of_its_check(interval: float, patience: float) -> None:
+    assert run_patience(interval) == pytest.approx(patience)

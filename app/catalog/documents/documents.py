@@ -42,8 +42,7 @@ from app.base.documents.fields import (
 )
 from app.base.documents.http_fields import AUTH_SECRETS, TLS_TEXTS, origin_of
 from app.base.errors import InvalidInputError, Problem
-from app.base.limits import run_patience
-from app.base.schedules import first_interval
+from app.base.schedules import first_interval, run_patience
 from app.base.values import GROUNDING, JUDGED, Rule
 from app.catalog.domain import USE_REASONS, MeasureGuide, Use, measure_guide
 from app.hooks.documents import HOOK_SECRETS, PAGERDUTY_URL, HookDocument

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.addresses import Auth, Endpoint, Reserve, Tls
-from app.base.limits import LEAST_PATIENCE_SECONDS
+from app.base.schedules import LEAST_PATIENCE_SECONDS
 from app.base.values import EMPTY, Answer, EmbedderChange, Outcome
 
 PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
