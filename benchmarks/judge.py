@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from app.answers.domain.trust import (
     Basis,
-    clopper_pearson,
     estimate_rate,
     measure_judge,
     measure_length_bias,
     prediction_powered,
-    student_quantile,
 )
+from app.base.statistics import clopper_pearson, student_quantile
 
 Floats = NDArray[np.float64]
 

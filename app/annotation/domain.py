@@ -22,6 +22,7 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from app.base.statistics import CONFIDENCE
 from app.base.values import Ranking
 from app.scoring.passages import normalise
 
@@ -30,7 +31,6 @@ Floats = NDArray[np.float64]
 DRAWS: Final = 2_000
 FEWEST_ITEMS: Final = 10
 """With fewer items of two or more grades an interval is not computed."""
-CONFIDENCE: Final = 0.95
 _RESAMPLES_BLOCK: Final = 250
 """Resamples computed at once: 250 x 10,000 counts are 20 MB."""
 _UNDEFINED_DRAWS: Final = 0.05

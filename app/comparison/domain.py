@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from app.base.statistics import CONFIDENCE
 from app.base.values import ROUNDING, Canary, Verdict
 from app.catalog.domain import Use, is_top_heavy
 
@@ -191,9 +192,6 @@ def _corrected(side: float, bias: float, acceleration: float) -> float:
     shifted = bias + side
     room = 1 - acceleration * shifted
     return bias + shifted / room if room > 0 else math.copysign(_OUTERMOST, shifted)
-
-
-CONFIDENCE: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from app.base.statistics import CONFIDENCE
 from app.base.texts import (
     UNDEFINED,
     Table,
@@ -23,7 +24,6 @@ from app.base.texts import (
 from app.base.values import Verdict
 from app.catalog.domain import labelled
 from app.comparison.domain import (
-    CONFIDENCE,
     FEWEST_PAIRS,
     Claim,
     ComparisonOutcome,

@@ -12,7 +12,7 @@ from statistics import NormalDist
 from typing import Final
 
 from app.annotation.domain import LEFT, RIGHT, hash_share
-from app.answers.domain.trust import Proportion, clopper_pearson
+from app.base.statistics import Proportion, clopper_pearson
 from app.base.texts import bound_text, change_text, counted, ratio_text
 from app.base.values import TimeText
 from app.comparison.domain import ComparisonVerdict, Side

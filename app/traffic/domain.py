@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 from typing_extensions import TypedDict
 
+from app.base.statistics import CONFIDENCE
 from app.base.values import Segment, TimeText
 
 HEAD_SHARE: Final = 0.8
@@ -27,7 +28,6 @@ MOST_HEAD: Final = 300
 DRAWN: Final = 300
 """Queries drawn from the others; where there are fewer, all are asked."""
 DRAWS: Final = 2_000
-CONFIDENCE: Final = 0.95
 FINE_GROUPS: Final = 0.95
 """From this share of documents among first hits' chunks on, a document is as fine as a chunk."""
 

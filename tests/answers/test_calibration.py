@@ -9,12 +9,12 @@ from scipy import stats
 from app.annotation.domain import Coefficient, kappa_interval, measure_agreement
 from app.answers.domain.trust import (
     Basis,
-    clopper_pearson,
     decide_calibration,
     estimate_rate,
     measure_judge,
     prediction_powered,
 )
+from app.base.statistics import clopper_pearson
 
 
 def labels(yes: int, no: int) -> list[bool]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from app.answers.domain.trust import beta_cdf, clopper_pearson, student_quantile
+from app.base.statistics import beta_cdf, clopper_pearson, student_quantile
 
 
 @given(st.integers(1, 100_000), st.floats(0, 1))

@@ -2,15 +2,13 @@
 
 A judge looks at every answer and errs; people look at some and define what is right. Their labels correct the judge's
 rate; where it agrees with them well, its verdicts narrow the interval that the labels alone would give. Below: views,
-the sentences of a report, bias towards long answers, the draw of answers to label, and the quantiles behind the
-intervals.
+the sentences of a report, bias towards long answers, and the draw of answers to label.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from statistics import NormalDist
 from typing import Final
 
@@ -21,6 +19,7 @@ from typing_extensions import TypedDict
 from app.annotation.domain import Coefficient, hash_share, kappa_interval
 from app.annotation.views import CoefficientView
 from app.answers.domain.judges import split_sentences
+from app.base.statistics import CONFIDENCE, Proportion, clopper_pearson, student_quantile
 from app.base.texts import percent_text
 from app.base.values import TimeText
 
@@ -60,17 +59,6 @@ class RateEstimate:
     judge_rate: float | None
     """Mean of the judge's verdicts on all answers, uncorrected; None without any."""
     weight: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proportion:
-    """Share of `count` cases that are a success, with its 95 % interval; `value` is None where there is no case."""
-
-    successes: int
-    count: int
-    value: float | None
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -518,94 +506,3 @@ def draw_answers(
         raise ValueError(f"{count} answers cannot be drawn")
     pool = pool_answers(answers, window=window, seed=seed)
     return pool[:count], pool[count:]
-
-
-CONFIDENCE: Final = 0.95
-
-
-_HALVINGS: Final = 200
-
-
-_TINY: Final = 1e-300
-
-
-_PRECISION: Final = 1e-15
-
-
-@lru_cache(maxsize=1_024)
-def clopper_pearson(successes: int, count: int) -> Proportion:
-    """Proportion with the exact interval of Clopper and Pearson (Biometrika 1934): it covers in at least 95 %.
-
-    Without a case it is [0, 1]. Raises ValueError unless 0 <= successes <= count.
-    """
-    if not 0 <= successes <= count:
-        raise ValueError(f"{successes} successes of {count} cannot be")
-    tail, failures = (1 - CONFIDENCE) / 2, count - successes
-    low = beta_quantile(tail, successes, failures + 1) if successes else 0.0
-    high = beta_quantile(1 - tail, successes + 1, failures) if failures else 1.0
-    value = successes / count if count else None
-    return Proportion(successes=successes, count=count, value=value, low=low, high=high)
-
-
-@lru_cache(maxsize=1_024)
-def student_quantile(probability: float, freedom: float) -> float:
-    """Quantile of Student's t with that many degrees of freedom, at a probability in (0, 1).
-
-    Raises ValueError for other probabilities and for degrees of freedom that are not above 0.
-    """
-    if not 0 < probability < 1 or freedom <= 0:
-        raise ValueError(f"Student's t has no quantile {probability} at {freedom} degrees of freedom")
-    inner = abs(2 * probability - 1)  # of |t|, whose square over itself plus freedom is a beta variable
-    share = beta_quantile(inner, 0.5, freedom / 2)
-    return math.copysign(math.sqrt(freedom * share / (1 - share)), probability - 0.5)
-
-
-def beta_quantile(probability: float, a: float, b: float) -> float:
-    """Quantile of the beta distribution with parameters a and b above 0, at a probability in [0, 1], by bisection."""
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        if beta_cdf(middle, a, b) < probability:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
-def beta_cdf(x: float, a: float, b: float) -> float:
-    """Regularised incomplete beta function: the probability that a beta variable is at most x, for x in [0, 1].
-
-    Raises ValueError for parameters that are not above 0.
-    """
-    if a <= 0 or b <= 0:
-        raise ValueError(f"a beta distribution has parameters above 0, not {a} and {b}")
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
-    if x < (a + 1) / (a + b + 2):  # where the fraction converges quickly; beyond it by symmetry
-        return front * _fraction(x, a, b) / a
-    return 1 - front * _fraction(1 - x, b, a) / b
-
-
-def _fraction(x: float, a: float, b: float) -> float:
-    """Continued fraction of the incomplete beta function, by Lentz's method as Thompson and Barnett changed it."""
-    c, d = 1.0, 1 / _apart_from_zero(1 - (a + b) * x / (a + 1))
-    value = d
-    for m in range(1, 100 + 10 * math.isqrt(int(a + b))):  # it needs about the root of the larger parameter
-        for step in (
-            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
-        ):
-            d = 1 / _apart_from_zero(1 + step * d)
-            c = _apart_from_zero(1 + step / c)
-            change = c * d
-            value *= change
-        if abs(change - 1) < _PRECISION:
-            break
-    return value
-
-
-def _apart_from_zero(value: float) -> float:
-    return value if abs(value) > _TINY else _TINY

@@ -15,6 +15,7 @@ import numpy as np
 
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.statistics import CONFIDENCE
 from app.base.values import ROUNDING, Canary, Outcome, Verdict
 from app.base.views import rounded_or_none, view_of
 from app.catalog import store as catalog
@@ -22,7 +23,6 @@ from app.catalog.domain import Use, self_judged_lines
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.suites import is_self_judged
 from app.comparison.domain import (
-    CONFIDENCE,
     COVERAGE,
     Change,
     ComparisonOutcome,
