@@ -9,11 +9,11 @@ from app.alerts.domain.views import AlertView
 from app.alerts.service import explanations, notifications
 from app.alerts.service import views as alert_views
 from app.alerts.service.explanations import CheckAlerting
+from app.alerts.service.views import AlertDetail
 from app.base.api.bodies import LARGEST_ID, AcknowledgeRequest, Before, Limit, OptionalContent, Page, Slug, body_schema
 from app.base.api.requests import StoreDep, refuse_unknown_parameters
 from app.base.documents.fields import parse_document
 from app.base.views import id_number
-from app.hooks.domain import AlertDetail
 
 router = APIRouter(prefix="/v1", dependencies=[Depends(refuse_unknown_parameters)])
 

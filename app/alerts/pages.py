@@ -21,6 +21,7 @@ from app.alerts.domain.views import BoundSides, ChangedCanary, RuleEvidence, Tra
 from app.alerts.service import explanations, notifications
 from app.alerts.service import views as alert_views
 from app.alerts.service.explanations import LatencyCurve, RunLatency
+from app.alerts.service.views import AlertDetail
 from app.alerts.store import AlertFilter
 from app.answers.service import answering
 from app.base.addresses import hook_remedy
@@ -35,7 +36,7 @@ from app.base.views import id_number
 from app.base.web.forms import choice_problem, problems_by_field, read_form
 from app.base.web.rendering import ABSENT, capitalize_first, evidence, render, score, seconds, spoken
 from app.catalog.service import references
-from app.hooks.domain import AlertDetail, AttemptView
+from app.hooks.domain import AttemptView
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 

@@ -11,7 +11,7 @@ from typing import Final, NotRequired, Protocol, Required
 
 from typing_extensions import TypedDict
 
-from app.alerts.domain.views import AlertFields, ChangedCanary, ExplainedTransition, FleetView, SinceView
+from app.alerts.domain.views import ChangedCanary, FleetView, SinceView
 from app.base.values import EMPTY, DeliveryState, TimeText
 
 
@@ -318,14 +318,6 @@ class DeliveryView(TypedDict):
     waits_for: str | None
     """The delivery that has to be made first."""
     attempts: list[AttemptView]
-
-
-class AlertDetail(AlertFields):
-    """An alert with its transitions explained, and the deliveries of its incident."""
-
-    transitions: list[ExplainedTransition]
-    since: SinceView | None
-    deliveries: list[DeliveryView]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

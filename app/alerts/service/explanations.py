@@ -34,7 +34,14 @@ from app.alerts.service import views as alert_views
 from app.alerts.service.evidence import TransitionEvidence, explain, list_changed
 from app.alerts.service.notifications import Context, load_context, member_of
 from app.alerts.service.transitions import scope_of, with_confirmed
-from app.alerts.service.views import Links, explained_by_alert, filled_links, recovery_summary, standing_facts
+from app.alerts.service.views import (
+    AlertDetail,
+    Links,
+    explained_by_alert,
+    filled_links,
+    recovery_summary,
+    standing_facts,
+)
 from app.alerts.silences.documents import SilenceDocument
 from app.alerts.silences.service import silences_of
 from app.alerts.store import AlertRow, TransitionRow
@@ -50,7 +57,6 @@ from app.detection import store as detectors
 from app.detection.domain.views import BoundLine, NormalRange, SuggestedRule, SuggestedRuleBody, SuggestedRules
 from app.detection.service import baselines
 from app.detection.service.detectors import run_latencies
-from app.hooks.domain import AlertDetail
 from app.records.store import run_rows, series
 from app.records.store.run_rows import RunRow
 from app.scoring.measures import Measure, mean_name

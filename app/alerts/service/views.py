@@ -44,7 +44,7 @@ from app.base.values import Cause, DeliveryState, Outcome, Percentile, Reason, R
 from app.base.views import id_text, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.hooks import store as outbox
-from app.hooks.domain import AlertDetail, AttemptView, DeliveryView, NoticeAlert, NoticeData, NoticeLinks
+from app.hooks.domain import AttemptView, DeliveryView, NoticeAlert, NoticeData, NoticeLinks
 from app.hooks.store import AttemptRow, DeliveryRow
 from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
@@ -101,6 +101,14 @@ def count_unresolved(store: Store, *, check: str | None = None) -> dict[str, int
         counts[state] += count
         counts["unacknowledged"] += count if state in OPEN and not acknowledged else 0
     return counts
+
+
+class AlertDetail(AlertFields):
+    """An alert with its transitions explained, and the deliveries of its incident."""
+
+    transitions: list[ExplainedTransition]
+    since: SinceView | None
+    deliveries: list[DeliveryView]
 
 
 def alert(store: Store, alert_id: int) -> AlertDetail:
