@@ -23,7 +23,14 @@ from app.diagnosis.domain.quality import (
     suite_power,
     theil_sen,
 )
-from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, content_words, near_copies, vocabulary, words_of
+from app.diagnosis.domain.quality_texts import (
+    chunk_boundaries,
+    chunk_quality,
+    content_words,
+    near_copies,
+    vocabulary,
+    words_of,
+)
 from app.retrievers.domain.probes import StoredFinding, StoredPair
 from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind
 from app.scoring.rankings import match, prepare

@@ -1,7 +1,7 @@
 """Values of a diagnosis, and views of diagnoses, of judgments to re-anchor, and of the quality of retrieval.
 
 What to ask and what the answers hold is in `chunks`, the causes in `chunk_causes` and `run_causes`, the checklist of
-quality in `quality` and `texts`.
+quality in `quality` and `quality_texts`.
 """
 
 from collections.abc import Mapping

@@ -14,7 +14,7 @@ from app.base.texts import counted, percent_text
 from app.base.values import Answer, Cause, Ranking
 from app.diagnosis.domain import Case, Diagnosis, DiagnosisEvidence, Kind, Question, Reanchor, TextMatch
 from app.diagnosis.domain.chunks import Evidence, collect_evidence, near_copies, reanchor
-from app.diagnosis.domain.texts import LITTLE, word_overlap
+from app.diagnosis.domain.quality_texts import LITTLE, word_overlap
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.evaluation import WRONG_FIELDS, named_by
 from app.scoring.rankings import match, prepare

@@ -1,7 +1,7 @@
 """The checklist of retrieval quality but for texts: power of the suite, recall, precision, embeddings, slow drift.
 
 Each point is one function that returns a `QualitySection`. These are rules of thumb, not measurements of harm; a point
-that is not measured is unknown, never good. The points about texts are in `texts`.
+that is not measured is unknown, never good. The points about texts are in `quality_texts`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -25,7 +25,7 @@ from app.diagnosis.domain.quality import (
     spread_over,
     suite_power,
 )
-from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, vocabulary
+from app.diagnosis.domain.quality_texts import chunk_boundaries, chunk_quality, vocabulary
 from app.records.service import past_runs
 from app.records.store import ranking_rows, run_rows, series, state_rows
 from app.records.store.run_rows import RunRow
