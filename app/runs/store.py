@@ -45,7 +45,7 @@ class DueCheck(NamedTuple):
     slug: str
     version_id: int
     newest_instant: int | None
-    """Of the run that was queued last, see `records.store.queue.newest_instant`."""
+    """Of the run that was queued last, see `records.store.open_runs.newest_instant`."""
     is_queued: bool
     """Whether a run of it is queued: at most one is at a time."""
 
@@ -89,7 +89,7 @@ def due_checks(connection: Connection, *, now: int, hold: bool = False) -> list[
         .order_by(next_runs.c.next_run_at)
         .limit(BLOCK)
     )
-    if hold:  # as `queue` holds the check; and the loser sees what the winner wrote
+    if hold:  # as `open_runs` holds the check; and the loser sees what the winner wrote
         statement = statement.with_for_update(of=[definitions, next_runs], key_share=True, skip_locked=True)
     return [DueCheck(*row) for row in connection.execute(statement)]
 
