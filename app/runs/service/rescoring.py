@@ -61,7 +61,7 @@ class Batch:
 
     runs: Sequence[tuple[RescoredRun, int]]
     scores: Mapping[int, Sequence[tuple[int, int, bytes, bytes]]]
-    """What rankings scored that were judged for the first time, by layout, as `recording.save_scores` wants it."""
+    """What rankings scored that were judged for the first time, by layout, as `ranking_rows.save_scores` wants it."""
     left_out: int
     """Number of runs whose definitions this release cannot read any more; they are not re-scored."""
 
