@@ -1,26 +1,26 @@
-"""What is stored beside the row of a run, and where a series of its numbers has gaps, with their reasons.
+"""What is stored beside the row of a run, made of its outcome, and where a series of its numbers has gaps, and why.
 
-What is shown of runs is in `views`; how a run is judged is in `app/scoring`.
+What is shown of runs is in `views`; how a run is judged is in `app/scoring`; rows are written in `store`.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from statistics import median
-from typing import Final, NotRequired
+from typing import Final, NotRequired, cast
 
 from typing_extensions import TypedDict
 
 from app.base.schedules import EPOCH, TICK, Schedule, next_due
-from app.base.values import (
-    LatencyView,
-    Reason,
-)
-from app.retrievers.domain.probes import (
-    UnmeasuredView,
-)
+from app.base.values import LatencyView, ProbeSummary, Reason, Step
+from app.base.views import view_of
+from app.retrievers.domain.probes import FailedProbe, UnmeasuredView, latency_summary, unmeasured_canaries
+from app.scoring.evaluation import unpack_reasons
+from app.scoring.run_inputs import RunInputs
+from app.scoring.run_outcomes import RunOutcome, RunResponses
 
 
 class SliceView(TypedDict):
@@ -53,6 +53,50 @@ class RunDetails(TypedDict, total=False):
     degraded: list[DegradedName]
     judgment_sources: list[str]
     """Absent where not every judgment has one."""
+
+
+def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) -> RunDetails:
+    """Return the JSON stored beside a run's row: categories, tags, probes, latency and the degraded canaries."""
+    aggregates = outcome.aggregates
+    degraded: list[DegradedName] = [
+        {
+            "key": inputs.canaries[position].key,
+            "query": inputs.canaries[position].query,
+            "reasons": list(unpack_reasons(int(outcome.canary_reasons[position]))),
+        }
+        for position in outcome.degraded.tolist()
+    ]
+    summary = probe_summary(aggregates.probes, outcome.latencies, responses.failures.values())
+    body: RunDetails = {
+        "categories": {name: view_of(SliceView, part) for name, part in aggregates.categories.items()},
+        "tags": {name: view_of(SliceView, part) for name, part in aggregates.tags.items()},
+        "probes": summary["probes"],
+        "probes_by_step": summary["probes_by_step"],
+        "unmeasured": unmeasured_canaries(
+            (inputs.canaries[place].key, failure) for place, failure in sorted(responses.failures.items())
+        ),
+        "latency_seconds": summary["latency_seconds"],
+        "degraded": degraded,
+    }
+    sources = inputs.suite.judgment_sources
+    if sources is not None:
+        body["judgment_sources"] = sources
+    return body
+
+
+def probe_summary(
+    probes: Mapping[str, int], latencies: Sequence[float], failures: Iterable[FailedProbe]
+) -> ProbeSummary:
+    """Return probes by outcome, the failures before the retriever by step, and the latency."""
+    steps: dict[str, Counter[str]] = {}
+    for failure in failures:
+        if failure.step != Step.RETRIEVER:
+            steps.setdefault(str(failure.step), Counter())[str(failure.outcome)] += 1
+    return {
+        "probes": dict(probes),
+        "probes_by_step": {step: dict(outcomes) for step, outcomes in steps.items()},
+        "latency_seconds": cast("LatencyView", latency_summary(latencies)),
+    }
 
 
 _LONG_GAP_FACTOR: Final = 2.5

@@ -1,12 +1,12 @@
 """What is shown of runs and results, and how it is made of what is stored; why results degraded, in sentences.
 
-Reports of the gate are here too; those of stored runs are in `reports.views`. Absent measurements are None, never 0.
+Reports of the gate and re-scorings are here too; reports of stored runs are in `reports.views`. Absent measurements are
+None, never 0. What is stored of a run is made in `domain`.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, NotRequired, cast
+from typing import Any, Final, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -19,7 +19,6 @@ from app.base.values import (
     LatencyView,
     Level,
     Outcome,
-    ProbeSummary,
     Ranking,
     Reason,
     RunStatus,
@@ -30,13 +29,10 @@ from app.base.values import (
 )
 from app.base.views import numbers, rounded_or_none, time_text, view_of
 from app.comparison.views import ComparisonDecision, Sides
-from app.records.domain import DegradedName, RescoringSide, RunDetails, SliceView
+from app.records.domain import RescoringSide, RunDetails, SliceView
 from app.retrievers.domain.probes import (
-    FailedProbe,
     StoredFinding,
     UnmeasuredView,
-    latency_summary,
-    unmeasured_canaries,
 )
 from app.retrievers.domain.retrievers import (
     Scorer,
@@ -48,11 +44,8 @@ from app.scoring.evaluation import (
     compare_names,
     forbidden_ranks,
     newest_age,
-    unpack_reasons,
 )
 from app.scoring.rankings import Match, Prepared, missing_judgments
-from app.scoring.run_inputs import RunInputs
-from app.scoring.run_outcomes import RunOutcome, RunResponses
 
 
 class RunCounts(TypedDict):
@@ -536,50 +529,6 @@ _SENTENCES: Mapping[Reason, Callable[[Mapping[str, Any]], str]] = {
 def _score(value: float | None, bound: float) -> str:
     """Format a score with as many digits as it takes to differ from its bound."""
     return "undefined" if value is None else ratio_text(value, bound)
-
-
-def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) -> RunDetails:
-    """Return the JSON stored beside a run's row: categories, tags, probes, latency and the degraded canaries."""
-    aggregates = outcome.aggregates
-    degraded: list[DegradedName] = [
-        {
-            "key": inputs.canaries[position].key,
-            "query": inputs.canaries[position].query,
-            "reasons": list(unpack_reasons(int(outcome.canary_reasons[position]))),
-        }
-        for position in outcome.degraded.tolist()
-    ]
-    summary = probe_summary(aggregates.probes, outcome.latencies, responses.failures.values())
-    body: RunDetails = {
-        "categories": {name: view_of(SliceView, part) for name, part in aggregates.categories.items()},
-        "tags": {name: view_of(SliceView, part) for name, part in aggregates.tags.items()},
-        "probes": summary["probes"],
-        "probes_by_step": summary["probes_by_step"],
-        "unmeasured": unmeasured_canaries(
-            (inputs.canaries[place].key, failure) for place, failure in sorted(responses.failures.items())
-        ),
-        "latency_seconds": summary["latency_seconds"],
-        "degraded": degraded,
-    }
-    sources = inputs.suite.judgment_sources
-    if sources is not None:
-        body["judgment_sources"] = sources
-    return body
-
-
-def probe_summary(
-    probes: Mapping[str, int], latencies: Sequence[float], failures: Iterable[FailedProbe]
-) -> ProbeSummary:
-    """Return probes by outcome, the failures before the retriever by step, and the latency."""
-    steps: dict[str, Counter[str]] = {}
-    for failure in failures:
-        if failure.step != Step.RETRIEVER:
-            steps.setdefault(str(failure.step), Counter())[str(failure.outcome)] += 1
-    return {
-        "probes": dict(probes),
-        "probes_by_step": {step: dict(outcomes) for step, outcomes in steps.items()},
-        "latency_seconds": cast("LatencyView", latency_summary(latencies)),
-    }
 
 
 class RescoringProgress(TypedDict):

@@ -16,6 +16,7 @@ from app.base.values import Answer, Outcome
 from app.catalog.service.references import find_check
 from app.detection import store as detectors
 from app.detection.tables import detections
+from app.records.domain import probe_summary
 from app.records.store import ranking_rows, run_endings, run_rows, series
 from app.records.store.encodings import (
     pack_figures,
@@ -31,7 +32,6 @@ from app.records.store.encodings import (
 )
 from app.records.store.series import HOUR, fill_rollups, unpack_bucket
 from app.records.tables import rollups, run_probes, runs
-from app.records.views import probe_summary
 from app.reports.service import charts
 from tests.support.fakes import answered, hits
 from tests.support.world import CHECK, World, canary, page

@@ -18,13 +18,13 @@ from app.base.errors import InvalidInputError, NotFoundError, Problem
 from app.base.values import Aggregates, Canary, EmbedderChange, Outcome, ProbeSummary, RunStatus, Slice, Verdict
 from app.base.views import view_of
 from app.catalog.service.suites import load_corrected, load_inputs
-from app.records.domain import RescoringSide
+from app.records.domain import RescoringSide, probe_summary
 from app.records.store import ranking_rows, rescorings, run_rows, state_rows
 from app.records.store.open_runs import Failure
 from app.records.store.rescorings import RescoredRun, Rescoring
 from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import StateRow
-from app.records.views import RescoringView, probe_summary
+from app.records.views import RescoringView
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Scorer, ScorerKind
 from app.scoring.evaluation import RELEVANCE, judged_relevance

@@ -23,7 +23,7 @@ from app.catalog.service.references import find_check, find_run
 from app.catalog.service.suites import is_self_judged, load_suites
 from app.detection import store as detectors
 from app.detection.service import baselines
-from app.records.domain import RunDetails, SliceView
+from app.records.domain import RunDetails, SliceView, run_body
 from app.records.service import past_runs
 from app.records.service.past_runs import stored_aggregates, stored_probes
 from app.records.service.plans import asked_in
@@ -39,7 +39,6 @@ from app.records.views import (
     RunResults,
     RunView,
     result_shape,
-    run_body,
     run_shape,
     worst_first,
 )

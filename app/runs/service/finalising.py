@@ -33,6 +33,7 @@ from app.diagnosis import store as diagnoses
 from app.diagnosis.domain.run_causes import RENAMING, RunCause
 from app.diagnosis.service.reanchoring import outdate_returned
 from app.diagnosis.service.run_causes import find_cause
+from app.records.domain import probe_summary, run_body
 from app.records.service.past_runs import embedder_finding
 from app.records.service.plans import Plan
 from app.records.store import open_runs, ranking_rows, run_endings, series, state_rows
@@ -40,7 +41,7 @@ from app.records.store.encodings import pack_figures
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
 from app.records.store.run_endings import NewState
 from app.records.store.state_rows import OpenState
-from app.records.views import RunCounts, probe_summary, run_body
+from app.records.views import RunCounts
 from app.retrievers.domain.probes import ENDED_FIRST, latency_summary
 from app.retrievers.service import probing
 from app.retrievers.service.probing import EmbedderRecord

@@ -26,7 +26,8 @@ from app.catalog.documents.documents import CheckDocument, build_inputs, config_
 from app.catalog.domain import are_self_judged, retriever_source
 from app.comparison.domain import Difference
 from app.comparison.service.decisions import expectation_digest, same_expectations
-from app.records.views import WORST, ReportDocument, ResultView, result_shape, run_body, run_shape, worst_first
+from app.records.domain import run_body
+from app.records.views import WORST, ReportDocument, ResultView, result_shape, run_shape, worst_first
 from app.retrievers.documents.retrievers import RetrieverDocument, ScorerDocument
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ScorerKind
