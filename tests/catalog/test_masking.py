@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.retrievers.client.responses import MASK, masked
+from app.retrievers.client.credentials import MASK, masked
 
 SECRET = "hun\"ter/2 <&>\\ü+'%\n"
 

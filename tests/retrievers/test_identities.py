@@ -15,9 +15,8 @@ from app.base.addresses import ApiKey, Auth, Basic, Bearer, SigV4, Tls, retrieve
 from app.base.errors import InvalidInputError
 from app.base.net.transfer import Failure, Request, RequestAuth, Response, header_line
 from app.base.net.transport import exchange, send_one
-from app.retrievers.client.credentials import Keyring
+from app.retrievers.client.credentials import MASK, Keyring
 from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.client.responses import MASK
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
 from tests.support.certificates import Authority, serving
 from tests.support.http_servers import Reply, Seen, peer, reply

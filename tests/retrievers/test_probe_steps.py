@@ -9,8 +9,8 @@ import pytest
 from app.base.addresses import ApiKey, Bearer, retriever_policy
 from app.base.net.transfer import RequestAuth
 from app.base.values import Answer, Outcome, Step
+from app.retrievers.client.credentials import Redaction
 from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.client.responses import Redaction
 from app.retrievers.domain.retrievers import (
     Lookup,
     ProbeContext,

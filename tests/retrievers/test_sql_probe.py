@@ -16,7 +16,7 @@ import pytest
 from app.base.addresses import Basic, Bearer, Endpoint, Tls, hook_policy, parse_allow, retriever_policy
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Outcome
-from app.retrievers.client.responses import MASK
+from app.retrievers.client.credentials import MASK
 from app.retrievers.client.sql import SqlProbe, permitted_addresses
 from app.retrievers.domain.retrievers import (
     Dialect,

@@ -14,9 +14,8 @@ import pytest
 from app.base.addresses import AddressPolicy, OAuth2, Tls, hook_policy, retriever_policy
 from app.base.net.transfer import RequestAuth
 from app.base.values import Answer, Outcome
-from app.retrievers.client.credentials import BACKOFF_SECONDS, MAX_TOKENS, CredentialError, Keyring
+from app.retrievers.client.credentials import BACKOFF_SECONDS, MASK, MAX_TOKENS, CredentialError, Keyring
 from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.client.responses import MASK
 from app.retrievers.domain.retrievers import (
     Lookup,
     ProbeContext,

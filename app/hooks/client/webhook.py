@@ -36,7 +36,8 @@ from app.base.net.transport import send_one
 from app.hooks.client.apprise import send_apprise
 from app.hooks.client.mail import send_mail
 from app.hooks.domain import Hook, HookError, HookKind, Message, Receipt
-from app.retrievers.client.responses import clean_message, masked, message_of_body, quoted
+from app.retrievers.client.credentials import masked
+from app.retrievers.client.responses import clean_message, message_of_body, quoted
 
 READ_BYTES = 4_096
 """Bytes of a response that are read."""

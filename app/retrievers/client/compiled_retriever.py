@@ -30,7 +30,8 @@ from app.retrievers.client.answer_fields import (
     read_generically,
     unwrap_json,
 )
-from app.retrievers.client.responses import MalformedError, failed_answer, failure_of, masked
+from app.retrievers.client.credentials import masked
+from app.retrievers.client.responses import MalformedError, failed_answer, failure_of
 from app.retrievers.domain.field_guesses import UNSTORABLE, parse_timestamp
 from app.retrievers.domain.retrievers import (
     SCALE_RANGES,

@@ -1,20 +1,22 @@
 """Credentials of requests: headers, parameters and secrets of an authentication, and OAuth2 tokens, fetched and kept.
 
-Who asks takes a `RequestAuth` of the keyring and sends it: `probe`, `mcp_probe` and `services`. What of a response may
-be shown, without its secrets, is in `responses`.
+Who asks takes a `RequestAuth` of the keyring and sends it: `probe`, `mcp_probe` and `services`. Below: what a server
+quotes, or a response holds, without any form of a secret, so that it may be shown and stored.
 """
 
+import json
 import math
 import re
 import threading
 import time
-from base64 import b64encode
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from hashlib import blake2b
+from html import escape
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote_plus, urlencode
+from urllib.parse import quote, quote_plus, urlencode
 
 import msgspec
 
@@ -285,3 +287,156 @@ _ERROR_CODES = frozenset(
 )
 _AWS_NAME = re.compile(r"[a-z0-9-]{1,64}")
 _PEM_BODY = re.compile(r"-----BEGIN [A-Z ]+-----\s*([A-Za-z0-9+/=\s]+?)\s*-----END")
+
+
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """Replace every secret in `text` by three dots, also encoded for a URL, JSON, HTML or base64, and overlapping."""
+    forms = {form for secret in secrets if len(secret.strip()) >= SHORTEST for form in _forms(secret)}
+    parts: list[str] = []
+    end = 0
+    for start, stop in sorted(place for form in forms for place in _places(text, form)):
+        if start >= end:
+            parts += (text[end:start], MASK)
+        end = max(end, stop)
+    return "".join((*parts, text[end:]))
+
+
+MASK = "•••"
+
+
+SHORTEST = 4
+"""Shorter values are left: masking them would say more than it hides, and shred the text."""
+
+
+_QUOTABLE = 8
+"""The least number of base64 characters by which a secret is recognised inside other base64."""
+
+
+def _places(text: str, form: str) -> Iterator[tuple[int, int]]:
+    """Yield the ranges a form covers, in time linear in the text also where it overlaps itself, as `aaaa` does.
+
+    Occurrences that overlap by its period are yielded as one; others are few, as overlapping by half is by the period.
+    """
+    start = text.find(form)
+    period = _period(form) if start >= 0 else 0
+    repeated = form[len(form) - period :]
+    while start >= 0:
+        end = start + len(form)
+        while period < len(form) and text.startswith(repeated, end):
+            end += period
+        yield start, end
+        start = text.find(form, end - len(form) + 1)
+
+
+def _period(form: str) -> int:
+    """Least shift by which a form matches itself again (Knuth, Morris and Pratt, 1977)."""
+    borders = [0]
+    matched = 0
+    for character in form[1:]:
+        while matched and form[matched] != character:
+            matched = borders[matched - 1]
+        matched += form[matched] == character
+        borders.append(matched)
+    return len(form) - matched
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """Yield the forms in which a server may quote a secret; those of a short one may be shorter than it."""
+    yield secret
+    yield secret.strip()
+    yield secret.encode(errors="replace").decode("latin-1")  # as a header read by the letter of HTTP
+    for encoded in (
+        quote(secret, safe="", errors="replace"),
+        quote(secret, errors="replace"),
+        quote_plus(secret, errors="replace"),
+    ):
+        yield encoded
+        yield _PERCENT.sub(lambda match: match[0].lower(), encoded)
+    for quoted in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
+        yield quoted
+        yield quoted.replace("/", "\\/")
+        yield quoted.translate(_SCRIPT_SAFE)
+        yield quoted.translate(_SCRIPT_SAFE).replace("'", "\\u0027")
+    yield escape(secret)
+    for encode in (b64encode, urlsafe_b64encode):
+        yield from _base64(secret.encode(errors="replace"), encode)
+
+
+def _base64(secret: bytes, encode: Callable[[bytes], bytes]) -> Iterator[str]:
+    """Yield the secret as base64, also as it stands inside the base64 of more, such as `user:password`.
+
+    Three bytes make four characters, so it may begin at three places; characters that mix it with others are left out.
+    """
+    yield encode(secret).decode().rstrip("=")
+    for before in range(3):
+        text = encode(bytes(before) + secret).decode().rstrip("=")
+        core = text[before + 1 if before else 0 : len(text) - ((before + len(secret)) % 3 != 0)]
+        if len(core) >= _QUOTABLE:
+            yield core
+
+
+_PERCENT = re.compile("%[0-9A-F]{2}")
+
+
+_SCRIPT_SAFE = {ord(one): f"\\u{ord(one):04x}" for one in "<>&"}  # as many JSON writers do
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """Secrets of one exchange. `thorough`: in every encoding and however short, for responses shown to people."""
+
+    secrets: tuple[str, ...]
+    thorough: bool
+    _bytes: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, auth: RequestAuth, *, thorough: bool) -> "Redaction":
+        """Redaction of the responses to requests with this authentication."""
+        secrets = auth.secrets if thorough else tuple(one for one in auth.secrets if len(one) >= LEAST)
+        forms = {form for one in secrets for form in (one, json.dumps(one)[1:-1], one.replace("/", "\\/"))}
+        # The longest first: of a secret that holds another nothing may be left, and equal answers must read equal.
+        longest = sorted(forms, key=lambda form: (-len(form), form))
+        return cls(secrets, thorough, tuple(form.encode(errors="replace") for form in longest))
+
+    def body(self, body: bytes) -> bytes:
+        """Body without the secrets; the same object where none is in it."""
+        if self.thorough and self.secrets:
+            return masked(body.decode("utf-8", errors="surrogateescape"), self.secrets).encode(errors="surrogateescape")
+        for secret in self._bytes:
+            if secret in body:
+                body = body.replace(secret, MASK.encode())
+        return body
+
+    def response(self, response: Response) -> Response:
+        """Response without the secrets; the same object where none is in it."""
+        if not self.secrets:
+            return response
+        body = self.body(response.body)
+        headers = {name: masked(value, self.secrets) for name, value in response.headers.items()}
+        return response if body is response.body and not headers else replace(response, body=body, headers=headers)
+
+
+LEAST = 12
+"""Shorter secrets are left alone in runs: they may well be words of a text, which must stay what it is."""
+
+
+def secret_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers whose values count as secrets: by name, and values that are no plain words.
+
+    `x-tenant: acme-corporation` is not secret, `x-tenant: 7f3c-41d9-aa02` may be: it looks like a key.
+    """
+    return {
+        name: value
+        for name, value in headers.items()
+        if _CREDENTIAL.search(name) or not (name.lower() in _PUBLIC or _WORDS.fullmatch(value))
+    }
+
+
+_PUBLIC = frozenset({"accept", "accept-charset", "accept-language", "cache-control", "content-type", "user-agent"})
+"""Names, in lower case, of headers whose values everybody sends."""
+
+
+_WORDS = re.compile(r"[A-Za-z]{1,15}(?:[-_./ ][A-Za-z]{1,15})*")
+
+
+_CREDENTIAL = re.compile(r"auth|key|token|secret|cookie|passw|credential|session|signature", re.IGNORECASE)

@@ -29,7 +29,7 @@ from app.retrievers.client.compiled_retriever import (
     read_answer,
     request_headers,
 )
-from app.retrievers.client.credentials import CredentialError
+from app.retrievers.client.credentials import CredentialError, Redaction, masked, secret_headers
 from app.retrievers.client.lanes import (
     RETRY_SECONDS,
     Batch,
@@ -39,7 +39,7 @@ from app.retrievers.client.lanes import (
     query_in_lanes,
     run_in_background,
 )
-from app.retrievers.client.responses import Redaction, failed_answer, masked, message_of_body, quoted, secret_headers
+from app.retrievers.client.responses import failed_answer, message_of_body, quoted
 from app.retrievers.client.services import EndpointClient
 from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery
 

@@ -1,27 +1,27 @@
 """Which response counts as a failed probe, and what is said of it: by its status, by its exchange, or by its own words.
 
 Where an answer says itself that it holds an error or is not whole, `check_signs` raises; `answer_fields`, which reads
-it, finds the values and raises for shapes that are not mapped. Below: what a server says of its failure, the charset
-of a response, and what of it may be shown, which no form of a secret may be. Nothing is asked here.
+it, finds the values and raises for shapes that are not mapped. Below: what a server says of its failure, and the
+charset of a response. Nothing is asked here; secrets are masked by `credentials`.
 """
 
 import codecs
 import json
 import re
 import unicodedata
-from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from html import escape, unescape
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from html import unescape
 from http import HTTPStatus
 from typing import Any, Protocol
-from urllib.parse import quote, quote_plus, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
-from app.base.net.transfer import OUTCOMES, Failure, RequestAuth, Response
+from app.base.net.transfer import OUTCOMES, Failure, Response
 from app.base.texts import excess_of_answer
 from app.base.values import Answer, Outcome, Step
+from app.retrievers.client.credentials import masked
 
 
 def failure_of(response: Response, secrets: Iterable[str]) -> Answer | None:
@@ -299,159 +299,6 @@ _MORE = ("message", "detail", "error_description", "reason", "msg")
 
 
 _TITLE = re.compile(r"<(title|message|h1)[^>]*>([^<]*)</", re.IGNORECASE)
-
-
-def masked(text: str, secrets: Iterable[str]) -> str:
-    """Replace every secret in `text` by three dots, also encoded for a URL, JSON, HTML or base64, and overlapping."""
-    forms = {form for secret in secrets if len(secret.strip()) >= SHORTEST for form in _forms(secret)}
-    parts: list[str] = []
-    end = 0
-    for start, stop in sorted(place for form in forms for place in _places(text, form)):
-        if start >= end:
-            parts += (text[end:start], MASK)
-        end = max(end, stop)
-    return "".join((*parts, text[end:]))
-
-
-MASK = "•••"
-
-
-SHORTEST = 4
-"""Shorter values are left: masking them would say more than it hides, and shred the text."""
-
-
-_QUOTABLE = 8
-"""The least number of base64 characters by which a secret is recognised inside other base64."""
-
-
-def _places(text: str, form: str) -> Iterator[tuple[int, int]]:
-    """Yield the ranges a form covers, in time linear in the text also where it overlaps itself, as `aaaa` does.
-
-    Occurrences that overlap by its period are yielded as one; others are few, as overlapping by half is by the period.
-    """
-    start = text.find(form)
-    period = _period(form) if start >= 0 else 0
-    repeated = form[len(form) - period :]
-    while start >= 0:
-        end = start + len(form)
-        while period < len(form) and text.startswith(repeated, end):
-            end += period
-        yield start, end
-        start = text.find(form, end - len(form) + 1)
-
-
-def _period(form: str) -> int:
-    """Least shift by which a form matches itself again (Knuth, Morris and Pratt, 1977)."""
-    borders = [0]
-    matched = 0
-    for character in form[1:]:
-        while matched and form[matched] != character:
-            matched = borders[matched - 1]
-        matched += form[matched] == character
-        borders.append(matched)
-    return len(form) - matched
-
-
-def _forms(secret: str) -> Iterator[str]:
-    """Yield the forms in which a server may quote a secret; those of a short one may be shorter than it."""
-    yield secret
-    yield secret.strip()
-    yield secret.encode(errors="replace").decode("latin-1")  # as a header read by the letter of HTTP
-    for encoded in (
-        quote(secret, safe="", errors="replace"),
-        quote(secret, errors="replace"),
-        quote_plus(secret, errors="replace"),
-    ):
-        yield encoded
-        yield _PERCENT.sub(lambda match: match[0].lower(), encoded)
-    for quoted in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
-        yield quoted
-        yield quoted.replace("/", "\\/")
-        yield quoted.translate(_SCRIPT_SAFE)
-        yield quoted.translate(_SCRIPT_SAFE).replace("'", "\\u0027")
-    yield escape(secret)
-    for encode in (b64encode, urlsafe_b64encode):
-        yield from _base64(secret.encode(errors="replace"), encode)
-
-
-def _base64(secret: bytes, encode: Callable[[bytes], bytes]) -> Iterator[str]:
-    """Yield the secret as base64, also as it stands inside the base64 of more, such as `user:password`.
-
-    Three bytes make four characters, so it may begin at three places; characters that mix it with others are left out.
-    """
-    yield encode(secret).decode().rstrip("=")
-    for before in range(3):
-        text = encode(bytes(before) + secret).decode().rstrip("=")
-        core = text[before + 1 if before else 0 : len(text) - ((before + len(secret)) % 3 != 0)]
-        if len(core) >= _QUOTABLE:
-            yield core
-
-
-_PERCENT = re.compile("%[0-9A-F]{2}")
-
-
-_SCRIPT_SAFE = {ord(one): f"\\u{ord(one):04x}" for one in "<>&"}  # as many JSON writers do
-
-
-@dataclass(frozen=True, slots=True)
-class Redaction:
-    """Secrets of one exchange. `thorough`: in every encoding and however short, for responses shown to people."""
-
-    secrets: tuple[str, ...]
-    thorough: bool
-    _bytes: tuple[bytes, ...]
-
-    @classmethod
-    def of(cls, auth: RequestAuth, *, thorough: bool) -> "Redaction":
-        """Redaction of the responses to requests with this authentication."""
-        secrets = auth.secrets if thorough else tuple(one for one in auth.secrets if len(one) >= LEAST)
-        forms = {form for one in secrets for form in (one, json.dumps(one)[1:-1], one.replace("/", "\\/"))}
-        # The longest first: of a secret that holds another nothing may be left, and equal answers must read equal.
-        longest = sorted(forms, key=lambda form: (-len(form), form))
-        return cls(secrets, thorough, tuple(form.encode(errors="replace") for form in longest))
-
-    def body(self, body: bytes) -> bytes:
-        """Body without the secrets; the same object where none is in it."""
-        if self.thorough and self.secrets:
-            return masked(body.decode("utf-8", errors="surrogateescape"), self.secrets).encode(errors="surrogateescape")
-        for secret in self._bytes:
-            if secret in body:
-                body = body.replace(secret, MASK.encode())
-        return body
-
-    def response(self, response: Response) -> Response:
-        """Response without the secrets; the same object where none is in it."""
-        if not self.secrets:
-            return response
-        body = self.body(response.body)
-        headers = {name: masked(value, self.secrets) for name, value in response.headers.items()}
-        return response if body is response.body and not headers else replace(response, body=body, headers=headers)
-
-
-LEAST = 12
-"""Shorter secrets are left alone in runs: they may well be words of a text, which must stay what it is."""
-
-
-def secret_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers whose values count as secrets: by name, and values that are no plain words.
-
-    `x-tenant: acme-corporation` is not secret, `x-tenant: 7f3c-41d9-aa02` may be: it looks like a key.
-    """
-    return {
-        name: value
-        for name, value in headers.items()
-        if _CREDENTIAL.search(name) or not (name.lower() in _PUBLIC or _WORDS.fullmatch(value))
-    }
-
-
-_PUBLIC = frozenset({"accept", "accept-charset", "accept-language", "cache-control", "content-type", "user-agent"})
-"""Names, in lower case, of headers whose values everybody sends."""
-
-
-_WORDS = re.compile(r"[A-Za-z]{1,15}(?:[-_./ ][A-Za-z]{1,15})*")
-
-
-_CREDENTIAL = re.compile(r"auth|key|token|secret|cookie|passw|credential|session|signature", re.IGNORECASE)
 
 
 def with_utf8_body(response: Response) -> Response:

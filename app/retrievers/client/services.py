@@ -27,8 +27,8 @@ from app.base.limits import Limits, Peer
 from app.base.net.transfer import Request, header_line
 from app.base.net.transport import exchange
 from app.base.values import Outcome
-from app.retrievers.client.credentials import CredentialError, Keyring, credentials_digest
-from app.retrievers.client.responses import masked, response_problem, with_utf8_body, without_surrogates
+from app.retrievers.client.credentials import CredentialError, Keyring, credentials_digest, masked
+from app.retrievers.client.responses import response_problem, with_utf8_body, without_surrogates
 from app.retrievers.domain.retrievers import (
     Embedder,
     EmbeddingResult,

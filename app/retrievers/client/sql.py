@@ -40,8 +40,9 @@ from app.retrievers.client.compiled_retriever import (
     compile_reader,
     read_answer,
 )
+from app.retrievers.client.credentials import Redaction, masked
 from app.retrievers.client.lanes import Batch, Deliver, query_in_lanes, run_in_background
-from app.retrievers.client.responses import Redaction, failed_answer, masked
+from app.retrievers.client.responses import failed_answer
 from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery, Retriever
 
 GRACE_SECONDS = 0.25
