@@ -177,6 +177,9 @@ class Hurt:
     """All that lost something, rank it lower, or whose first hit is not relevant any more, these included."""
     better: frozenset[str]
     """Found now and not before."""
+    thinner: frozenset[str]
+    """The top 5 hold less of the expected text than they did: cut, reworded or lower, though half or more may be there.
+    To list them is right, to leave them out is no mistake."""
 
     @property
     def is_noticeable(self) -> bool:
@@ -186,7 +189,7 @@ class Hurt:
 
 def hurt(bench: Bench) -> Hurt:
     """Ask the broken system itself."""
-    lost, worse, better = set(), set(), set()
+    lost, worse, better, thinner = set(), set(), set(), set()
     for question in bench.suite.questions:
         before = _standing(question, bench.healthy[question.key], bench)
         for hits in bench.system.rankings(question.text, FETCHED):
@@ -202,13 +205,19 @@ def hurt(bench: Bench) -> Hurt:
                 worse.add(question.key)
             if now.found_by_text and not before.found_by_text:
                 better.add(question.key)
-    return Hurt(lost=frozenset(lost), worse=frozenset(worse), better=frozenset(better - worse))
+            if now.held < before.held:
+                thinner.add(question.key)
+    return Hurt(
+        lost=frozenset(lost), worse=frozenset(worse), better=frozenset(better - worse), thinner=frozenset(thinner)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Standing:
     found: bool
     found_by_text: bool
+    held: float
+    """The largest share of an expected text that one of the top 5 holds."""
     relevant: bool
     """Whether the first hit is, by the scorer of the retriever and the minimum that a canary has by default."""
     ndcg: float
@@ -218,13 +227,15 @@ class _Standing:
 def _standing(question: Question, hits: Sequence[Hit], bench: Bench) -> _Standing:
     expected = [_grams(bench.collection.by_id[name].text) for name in question.expected]
     by_id = [hit.chunk.id in question.expected for hit in hits]
-    by_text = [
-        any(len(wanted & held) >= _HELD * len(wanted) for wanted in expected)
+    shares = [
+        max((len(wanted & held) / len(wanted) for wanted in expected), default=0.0)
         for held in (_grams(hit.chunk.text) for hit in hits)
     ]
+    by_text = [share >= _HELD for share in shares]
     return _Standing(
         found=any(by_id[:K]),
         found_by_text=any(by_text[:K]),
+        held=max(shares[:K], default=0.0),
         relevant=any((bench.system.relevance(hit) or 0) >= DEFAULT_MIN_RELEVANCE for hit in hits[:1]),
         ndcg=_ndcg(by_id, len(expected)),
         ndcg_by_text=_ndcg(by_text, len(expected)),

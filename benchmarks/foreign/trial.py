@@ -170,8 +170,8 @@ class Trial:
             row.group_named = fault.group(self._bench) in row.summary
         if fault.names_canaries:
             listed = {canary["key"] for canary in data["degraded"]}
-            row.listed_wrong = tuple(sorted(listed - truth.worse))
-            row.right, row.wrong = len(listed & truth.worse), len(row.listed_wrong)
+            row.listed_wrong = tuple(sorted(listed - truth.worse - truth.thinner))
+            row.right, row.wrong = len(listed) - len(row.listed_wrong), len(row.listed_wrong)
             row.missing = max(min(_LISTED, len(truth.lost & self._unfound(run["id"]))) - row.right, 0)
 
     def _run(self) -> dict[str, Any]:
