@@ -2,7 +2,8 @@
 
 The rate of a peer that refuses requests is halved at a refusal and raised again by steps: decisions alone, whose
 moments are numbers of seconds that the caller gives. A refusal is HTTP 429, or 503 with `Retry-After`. The sentence
-about it follows; how long a run waits for such a peer is said in `schedules`.
+about it follows; how long a run waits for such a peer is said in `schedules`. What holds for one request stands first:
+how large its answer may be, what is sent again, and what a refusal is.
 
 Several runs, a diagnosis and a test request may ask one retriever at the same time. Each has a `Share` in its limits,
 and those who wait take turns, request by request, so that a small run is not starved by a large one. Requests are
@@ -17,13 +18,20 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from http import HTTPStatus
 from threading import Lock
 from typing import Final, NamedTuple
 
 from app.base.addresses import Reserve
 from app.base.texts import counted
-from app.base.values import Slowing
+from app.base.values import Outcome, Slowing
 
+LARGEST_ANSWER_BYTES: Final = 5_000_000
+"""Largest body, after decompression, of the answer to a request that states no other `max_body_bytes`."""
+RETRY_SECONDS: Final = 0.2
+"""Pause before a request is sent again after a `TRANSIENT` outcome, as often as the `retries` of who asks say."""
+TRANSIENT: Final = frozenset({Outcome.TIMEOUT, Outcome.UNREACHABLE})
+"""Outcomes that a second attempt may not have; an answer, however bad, is not asked for again."""
 STREAK: Final = 10
 """Accepted requests after which the rate is raised."""
 STEP: Final = 1.25
@@ -43,6 +51,13 @@ GRACE_SECONDS: Final = 10.0
 """For how long a caller waits at least, though others were refused for longer than it would wait."""
 _WINDOW_SECONDS: Final = 10.0
 _MOST_STARTS: Final = 1_000
+
+
+def is_refusal(status: int | None, retry_after_seconds: float | None) -> bool:
+    """Whether a response asks to send the request again later: 429, and 503 that says when."""
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return True
+    return status == HTTPStatus.SERVICE_UNAVAILABLE and retry_after_seconds is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

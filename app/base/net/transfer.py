@@ -26,13 +26,14 @@ from urllib.parse import quote, urlencode
 import pycurl
 
 from app.base.addresses import HEADER_CHARSET, HEADER_NAME, HEADER_VALUE, AddressPolicy, Proxy, SigV4, Tls, cache_sign
+from app.base.limits import LARGEST_ANSWER_BYTES, is_refusal
 from app.base.values import Outcome, Slowing
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Failure(StrEnum):
-    """Why there is no response to read. Only the first two may differ at a second attempt."""
+    """Why there is no response to read."""
 
     TIMEOUT = "timeout"
     UNREACHABLE = "unreachable"
@@ -99,7 +100,7 @@ class Request:
     headers: tuple[bytes, ...] = field(default=(), repr=False)
     body: bytes | None = None
     timeout_seconds: float = 10.0
-    max_body_bytes: int = 5_000_000
+    max_body_bytes: int = LARGEST_ANSWER_BYTES
     retries: int = 0
     wants_headers: bool = False
 
@@ -132,15 +133,8 @@ class Response:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the peer may accept the same request later: 429, and 503 that says when."""
+        """Whether the peer may accept the same request later."""
         return is_refusal(self.status, self.retry_after_seconds)
-
-
-def is_refusal(status: int | None, retry_after_seconds: float | None) -> bool:
-    """Whether a response asks to send the request again later."""
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return True
-    return status == HTTPStatus.SERVICE_UNAVAILABLE and retry_after_seconds is not None
 
 
 def header_line(name: str, value: str) -> bytes:

@@ -21,10 +21,11 @@ import pycurl
 
 from app.base.addresses import AddressPolicy
 from app.base.errors import LocalResourceError
-from app.base.limits import FIRST_PAUSE_SECONDS, Limits, Peer, Share
+from app.base.limits import FIRST_PAUSE_SECONDS, RETRY_SECONDS, TRANSIENT, Limits, Peer, Share
 from app.base.net.transfer import (
     LOCAL_ERRORS,
     NO_AUTH,
+    OUTCOMES,
     Failure,
     Request,
     RequestAuth,
@@ -36,7 +37,6 @@ from app.base.net.transfer import (
 )
 from app.base.values import Slowing
 
-RETRY_SECONDS = 0.2
 PAUSE_SECONDS = 60.0
 """How long at most other requests wait after a refusal that is not sent again: a peer may ask for a day."""
 POSTPONED_REFUSALS = 3
@@ -343,7 +343,8 @@ class _Loop:
         if response.status is not None and response.status < _SERVER_ERROR:
             self.share.accept(attempt.begun_at)
             self._has_given_up = False
-        if attempt.retries and response.failure in _TRANSIENT and not answered:
+        is_transient = response.failure is not None and OUTCOMES[response.failure] in TRANSIENT
+        if attempt.retries and is_transient and not answered:
             attempt.retries -= 1
             self._retries.append((time.monotonic() + RETRY_SECONDS, attempt))
         else:
@@ -414,6 +415,5 @@ _ACTIONS = [
     | (pycurl.CSELECT_ERR if event & (select.POLLERR | select.POLLNVAL) else 0)
     for event in range(_POLL_EVENTS + 1)
 ]
-_TRANSIENT = (Failure.TIMEOUT, Failure.UNREACHABLE)
 _SERVER_ERROR = 500
 _REDIRECT = 300  # and all above it: an answer, though not a good one

@@ -15,9 +15,9 @@ from functools import partial
 from typing import TypeVar
 
 from app.base.errors import LocalResourceError
-from app.base.limits import Limits, Peer
+from app.base.limits import RETRY_SECONDS, TRANSIENT, Limits, Peer
 from app.base.net.transfer import LOCAL_ERRORS, NoAnswerError
-from app.base.values import Answer, Outcome
+from app.base.values import Answer
 from app.retrievers.client.responses import with_refusal
 from app.retrievers.domain.probes import url_address
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
@@ -27,9 +27,6 @@ POLL_SECONDS = 0.2
 
 JOIN_SECONDS = 2.0
 """How long closing waits for the loop; what still hangs then, hangs in a name resolution."""
-
-
-RETRY_SECONDS = 0.2
 
 
 BATCH = 64
@@ -178,7 +175,7 @@ async def _query_with_retries(query_once: QueryOnce, item: ProbeQuery, retries: 
                 return with_refusal(final, refused_seconds=seconds, retry_after_seconds=retry_after)
             refusals += 1
             continue
-        if answer.outcome not in _RETRIED:
+        if answer.outcome not in TRANSIENT:
             share.accept(begun_at)
         elif retries > 0:
             retries -= 1
@@ -231,9 +228,6 @@ def _next_batch(answers: "queue.SimpleQueue[tuple[int, Answer] | BaseException |
             break
         batch.append(item)
     return batch
-
-
-_RETRIED = (Outcome.TIMEOUT, Outcome.UNREACHABLE)
 
 
 def peer_of(context: ProbeContext, limits: Limits) -> Peer:

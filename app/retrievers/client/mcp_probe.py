@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.base.addresses import OAuth2
 from app.base.errors import InvalidInputError, LocalResourceError, Problem
+from app.base.limits import RETRY_SECONDS
 from app.base.net.transfer import NO_AUTH, Failure, NoAnswerError, Request, RequestAuth, Response, header_line
 from app.base.net.transport import exchange
 from app.base.texts import excess_of_answer
@@ -31,7 +32,6 @@ from app.retrievers.client.compiled_retriever import (
 )
 from app.retrievers.client.credentials import CredentialError, Redaction, masked, secret_headers
 from app.retrievers.client.lanes import (
-    RETRY_SECONDS,
     Batch,
     Deliver,
     RefusedAnswer,

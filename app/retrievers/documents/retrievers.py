@@ -62,6 +62,7 @@ from app.base.documents.http_fields import (
     tls_value,
 )
 from app.base.documents.parsing import escape_dollars
+from app.base.limits import LARGEST_ANSWER_BYTES
 from app.retrievers.documents.requests import (
     COMMON_NAMES,
     QUERY_NAMES,
@@ -387,7 +388,7 @@ class RetrieverDocument(Document):
     retries: Annotated[Whole, Field(ge=0, le=3)] = 1
     breaker: Annotated[Whole, Field(ge=1, le=1_000)] | None = 10
     """After so many failed probes in a row a run ends early; null = never."""
-    max_body_bytes: Annotated[Whole, Field(ge=1_000, le=100_000_000)] = 5_000_000
+    max_body_bytes: Annotated[Whole, Field(ge=1_000, le=100_000_000)] = LARGEST_ANSWER_BYTES
     score_precision: Annotated[Number, Field(ge=0, le=1)] = 1e-6
     """Scores are rounded to its digits."""
     score_tolerance: Annotated[

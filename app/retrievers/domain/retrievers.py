@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.addresses import Auth, Endpoint, Reserve, Tls
+from app.base.limits import LARGEST_ANSWER_BYTES
 from app.base.schedules import LEAST_PATIENCE_SECONDS
 from app.base.values import EMPTY, Answer, EmbedderChange, Outcome
 
@@ -192,7 +193,7 @@ class Retriever:
     retries: int = 1
     breaker: int | None = 10
     """After so many failed probes in a row a run is ended early; None = never."""
-    max_body_bytes: int = 5_000_000
+    max_body_bytes: int = LARGEST_ANSWER_BYTES
     score_precision: float = 1e-6
     """Scores are rounded to its digits."""
     score_tolerance: float = 0.002
