@@ -19,7 +19,7 @@ from app.base.db.engine import Store
 from app.base.db.keys import Identity, Scope
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.base.web.forms import Form, FormInput, follow_form, has_scope, parse_list, parse_number
+from app.base.web.forms import Form, FormInput, default_text, follow_form, has_scope, parse_list, parse_number
 from app.base.web.rendering import render
 from app.catalog.service import references
 
@@ -27,7 +27,14 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _MOST_TASKS = 500
 _SHOWN_DISAGREEMENTS = 25
-_NEW = Form(texts={"pool": "10", "strata": "30: 10, 100: 10", "scale": "0-2", "overlap": "0.2", "rest": "10"})
+_NEW = Form(
+    texts={
+        **{name: default_text(TaskDocument, name) for name in ("pool", "scale", "overlap")},
+        "strata": ", ".join(f"{one.to}: {one.sample}" for one in TaskDocument.model_fields["strata"].default),
+        "rest": "10",
+    }
+)
+"""What the form of a new one begins with."""
 
 
 @router.get("/tasks")

@@ -17,7 +17,7 @@ from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import change_text
-from app.base.web.forms import Form, FormInput, follow_form, has_scope, parse_number, problems_by_field
+from app.base.web.forms import Form, FormInput, default_text, follow_form, has_scope, parse_number, problems_by_field
 from app.base.web.rendering import render
 from app.catalog.service import references
 from app.experiments.documents import (
@@ -37,16 +37,14 @@ _MOST = 500
 _NEW = Form(
     texts={
         "experiment.arms[1].share": "0.05",
-        "experiment.delta": "0.02",
-        "experiment.window": "24h",
-        "experiment.max_units": "20000",
-        "interleaving.max_units": "20000",
-        "shadow.share": "0.05",
-        "shadow.k": "10",
-        "shadow.keep": "50",
+        "experiment.delta": default_text(ExperimentDocument, "delta"),
+        "experiment.window": f"{ExperimentDocument.model_fields['window'].default / 3600:g}h",
+        "experiment.max_units": default_text(ExperimentDocument, "max_units"),
+        "interleaving.max_units": default_text(InterleavingDocument, "max_units"),
+        **{f"shadow.{name}": default_text(ShadowDocument, name) for name in ("share", "k", "keep")},
     }
 )
-"""What the forms of new ones begin with; names are kind and path of a field."""
+"""What the forms of new ones begin with; names are kind and path of a field. No document has a share of an arm."""
 _KINDS: Final[Mapping[str, tuple[type[Any], Callable[..., object], str]]] = {
     "promotion": (PromotionDocument, experiments.put_promotion, "/promotions/{}"),
     "experiment": (ExperimentDocument, experiments.put_experiment, "/experiments/{}"),

@@ -248,6 +248,11 @@ def form_fields(model: type[Document], *, kind: str = "", prefix: str = "") -> d
     return fields
 
 
+def default_text(model: type[Document], attribute: str) -> str:
+    """Text that a written-out form begins with: the default that the document gives a field."""
+    return _number(model.model_fields[attribute].default)
+
+
 def field_labels(fields: Mapping[str, FormField]) -> dict[str, str]:
     """Labels of fields by path."""
     return {path: one.label for path, one in fields.items()}
