@@ -4,7 +4,6 @@ What is kept of them is the query, normalised, how often, and when first and las
 """
 
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from app.base.texts import Source
 from app.catalog.exchange.csv import rows
 from app.catalog.exchange.datasets import records
 from app.catalog.exchange.suite_builder import SuiteBuilder
+from app.traffic.domain import normalise_query
 
 LONGEST_QUERY: Final = 500
 """Most characters of a query; longer ones, mostly pasted texts, are left out."""
@@ -25,7 +25,6 @@ _COLUMNS: Final = ("query", "count", "at", "outcome", "user_query", "timestamp")
 _MILLISECONDS_FROM: Final = 1e11
 """A number this large counts milliseconds: as seconds it would be the year 5138."""
 _MOST: Final = 1_000_000_000
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _MOST_PROBLEMS: Final = 100
 MOST_READ: Final = 300_000
 """Distinct queries of one upload, which are held in memory; of a suite 100,000 are kept."""
@@ -48,12 +47,6 @@ class ReadTraffic:
     queries: tuple[AskedQuery, ...]
     too_long: int
     empty: int
-
-
-def normalise_query(text: str) -> str:
-    """Return a query with compatible characters, small letters and single spaces; "" for one of nothing else."""
-    plain = _CONTROL.sub(" ", unicodedata.normalize("NFKC", text))
-    return " ".join(plain.casefold().split())
 
 
 def read_traffic(sources: Sequence[Source], *, now: datetime) -> ReadTraffic:

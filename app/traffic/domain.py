@@ -2,11 +2,12 @@
 
 A query's group is the document of its first hit. A group is covered where a canary expects it, or where a passing
 canary finds it: then somebody would notice if retrieval of that document broke. Asking every query would be a load
-test, so the most frequent are asked and the others sampled in proportion to their traffic. Guesses of segments, and
-views, stand at the end.
+test, so the most frequent are asked and the others sampled in proportion to their traffic. First which queries are the
+same; guesses of segments, and views, stand at the end.
 """
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -30,6 +31,16 @@ DRAWN: Final = 300
 DRAWS: Final = 2_000
 FINE_GROUPS: Final = 0.95
 """From this share of documents among first hits' chunks on, a document is as fine as a chunk."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def normalise_query(text: str) -> str:
+    """Return a query with compatible characters, small letters and single spaces; "" for one of nothing else.
+
+    Queries that are alike so are the same query of users.
+    """
+    plain = _CONTROL.sub(" ", unicodedata.normalize("NFKC", text))
+    return " ".join(plain.casefold().split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,12 @@ from app.scoring.evaluation import RELEVANCE
 from app.scoring.rankings import Match
 from app.traffic import domain as estimates
 from app.traffic import store as rows
-from app.traffic.documents import LONGEST_QUERY, Grouping, ReadTraffic, normalise_query, read_traffic
+from app.traffic.documents import (
+    LONGEST_QUERY,
+    Grouping,
+    ReadTraffic,
+    read_traffic,
+)
 from app.traffic.domain import (
     GroupView,
     ReachState,
@@ -63,6 +68,7 @@ from app.traffic.domain import (
     TrafficView,
     guess_segments,
     is_negative_candidate,
+    normalise_query,
 )
 from app.traffic.store import FirstHit, ReachRow, TrafficQuery
 from app.traffic.tables import traffic_parts

@@ -27,8 +27,8 @@ from app.records.store import ranking_rows
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.traffic import service as traffic
 from app.traffic import store as rows
-from app.traffic.documents import Grouping, normalise_query, read_traffic
-from app.traffic.domain import ReachState
+from app.traffic.documents import Grouping, read_traffic
+from app.traffic.domain import ReachState, normalise_query
 from app.traffic.tables import traffic_parts, traffic_queries
 from tests.support.fakes import answered, hits
 from tests.support.present import present
