@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from app.base.statistics import CONFIDENCE
+from app.base.statistics import CONFIDENCE, hash_share
 from app.base.values import Ranking
 from app.scoring.passages import normalise
 
@@ -270,9 +270,6 @@ LEFT: Final = 0
 """Grades of two answers side by side: which of them is better, or neither."""
 ALIKE: Final = 1
 RIGHT: Final = 2
-_HEX_DIGITS: Final = 13
-"""52 bits: as many as a float holds exactly."""
-_RANGE: Final = float(16**_HEX_DIGITS)
 
 
 class ConsensusState(StrEnum):
@@ -352,11 +349,6 @@ def is_overlap(item: str, *, share: float, seed: int) -> bool:
     Decided by a hash of its identity, so that the choice depends on neither rank nor time nor the other items.
     """
     return hash_share(f"overlap:{seed}:{item}") < share
-
-
-def hash_share(text: str) -> float:
-    """Return a number in [0, 1), always the same for one text and spread evenly over texts."""
-    return int(hashlib.sha256(text.encode()).hexdigest()[:_HEX_DIGITS], 16) / _RANGE
 
 
 DEFAULT_POOL: Final = 10

@@ -1,8 +1,10 @@
 """Statistics that several subjects draw intervals by: their confidence, exact limits of a share, quantiles behind both.
 
-Intervals of resampled scores are in `comparison.domain`, those of agreement in `annotation.domain`.
+The hash by which several subjects draw items, order them and share units out stands at the end. Intervals of resampled
+scores are in `comparison.domain`, those of agreement in `annotation.domain`.
 """
 
+import hashlib
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -103,3 +105,13 @@ def _fraction(x: float, a: float, b: float) -> float:
 
 def _apart_from_zero(value: float) -> float:
     return value if abs(value) > _TINY else _TINY
+
+
+def hash_share(text: str) -> float:
+    """Return a number in [0, 1), always the same for one text and spread evenly over texts."""
+    return int(hashlib.sha256(text.encode()).hexdigest()[:_HEX_DIGITS], 16) / _RANGE
+
+
+_HEX_DIGITS: Final = 13
+"""52 bits: as many as a float holds exactly."""
+_RANGE: Final = float(16**_HEX_DIGITS)

@@ -11,8 +11,8 @@ from enum import StrEnum
 from statistics import NormalDist
 from typing import Final
 
-from app.annotation.domain import LEFT, RIGHT, hash_share
-from app.base.statistics import Proportion, clopper_pearson
+from app.annotation.domain import LEFT, RIGHT
+from app.base.statistics import Proportion, clopper_pearson, hash_share
 from app.base.texts import bound_text, change_text, counted, ratio_text
 from app.base.values import TimeText
 from app.comparison.domain import ComparisonVerdict, Side

@@ -6,7 +6,6 @@ from typing import Any
 
 from app.annotation import store as task_rows
 from app.annotation.documents import TaskDocument
-from app.annotation.domain import hash_share
 from app.annotation.service import tasks
 from app.annotation.store import TaskRow
 from app.answers import store as rows
@@ -14,6 +13,7 @@ from app.answers.domain.trust import CalibrationBody
 from app.answers.service import labels
 from app.base.db.engine import Store, to_us
 from app.base.documents.fields import parse_document
+from app.base.statistics import hash_share
 from app.catalog import store as catalog
 from tests.support.answered_world import Answered, answered_world, answers_page
 from tests.support.present import present

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from app.annotation.domain import hash_share
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
+from app.base.statistics import hash_share
 from app.base.values import Answer
 from app.comparison.service import comparisons
 from app.comparison.views import ComparisonPage

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
-from app.annotation.domain import Coefficient, hash_share, kappa_interval
+from app.annotation.domain import Coefficient, kappa_interval
 from app.annotation.views import CoefficientView
 from app.answers.domain.judges import split_sentences
-from app.base.statistics import CONFIDENCE, Proportion, clopper_pearson, student_quantile
+from app.base.statistics import CONFIDENCE, Proportion, clopper_pearson, hash_share, student_quantile
 from app.base.texts import percent_text
 from app.base.values import TimeText
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final, cast
 
 from app.annotation import store as task_rows
-from app.annotation.domain import PoolItem, hash_share
+from app.annotation.domain import PoolItem
 from app.annotation.service.annotations import read_grades
 from app.annotation.service.tasks import new_item
 from app.annotation.store import NewItem, PairItem, TaskRow
@@ -21,6 +21,7 @@ from app.base.documents.fields import MOST_PROBLEMS
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, require_found
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
+from app.base.statistics import hash_share
 from app.base.texts import counted
 from app.base.values import Answer, Outcome
 from app.base.views import rounded, time_text, view_of
