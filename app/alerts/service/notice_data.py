@@ -1,0 +1,336 @@
+"""The data of a notice on an alert, and the summary that pages show of it: the facts of both, read from rows.
+
+The words are made of these facts in `domain.summaries`; each hook kind writes its notice in `hooks.notices`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from app.alerts import store as alerts
+from app.alerts.domain.rules import SlowerLimits
+from app.alerts.domain.state import RETIRED, TRIGGERS, Retirement
+from app.alerts.domain.summaries import (
+    NOT_ABOUT_CANARIES,
+    AlertFacts,
+    ChangedCanaries,
+    alert_advice,
+    alert_summary,
+    all_lost_text,
+)
+from app.alerts.domain.views import (
+    AlertState,
+    ChangedCanary,
+    Degradation,
+    SinceView,
+    StoredEvidence,
+    TransitionType,
+)
+from app.alerts.service.evidence import Explanation, explain, explain_all, since, since_all
+from app.alerts.store import AlertRow, TransitionRow
+from app.base.db.engine import Connection, from_us
+from app.base.texts import LATENCY_NAMES
+from app.base.values import Cause, Percentile, Reason, RuleKind, Verdict
+from app.base.views import rounded_or_none, time_text, view_of
+from app.catalog import store as catalog
+from app.hooks.domain import NoticeAlert, NoticeData, NoticeLinks
+from app.records.store import run_rows
+from app.records.store.run_rows import RunRow
+from app.retrievers.domain.probes import FailureSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Where the links of a notification lead; `{check}`, `{rule}` and `{kind}`, that of the rule, are replaced."""
+
+    public_url: str
+    dashboard_url: str | None = None
+    runbook_url: str | None = None
+
+
+def notice_data(connection: Connection, incident_id: int, transition_id: int, kind: str, links: Links) -> NoticeData:
+    """Return the data of an incident; `rule`, measure, value and canaries are of the alert of the transition."""
+    incident = alerts.find_incident(connection, incident_id)
+    assert incident is not None  # noqa: S101 - it goes with its deliveries
+    transition = alerts.find_transition(connection, transition_id)
+    alert = alerts.find_alert(connection, transition.alert_id)
+    assert alert is not None  # noqa: S101 - the transition's foreign key
+    # An opening or escalation has its severity of then, however late it is sent; it never falls within an incident.
+    severity = transition.severity if kind in _GRAVE_AS_ITS_TRANSITION else incident.severity
+    check = catalog.definition_by_id(connection, alert.check_id)
+    facts, run, explanation = _facts_at(connection, alert, transition)
+    about_canaries = alert.kind not in NOT_ABOUT_CANARIES
+    listed = transition.evidence.get("canaries", []) if about_canaries else []
+    degraded = [_worst(canary, explanation) for canary in listed]
+    degraded.sort(key=lambda canary: canary["persistent"] is False)  # canaries that were healthy on retry come last
+    bad = kind != "alert.resolved"
+    is_measured = alert.kind != RuleKind.REGRESSION  # the evidence of a detector is no measure
+    # The notice is about the incident, which may be older than the alert of the transition.
+    facts = replace(facts, opened_at=from_us(incident.opened_at))
+    return {
+        "incident_id": str(incident.id),
+        "class": incident.incident_class,
+        "alerts": [
+            view_of(NoticeAlert, one, alert_id=str(one.id), rule=one.rule_key)
+            for one in alerts.alerts_of_incident(connection, incident_id)
+        ],
+        "alert_id": str(incident.alert_id),
+        "dedupe_key": incident.dedupe_key,
+        "severity": severity,
+        "summary": alert_summary(facts),
+        "advice": alert_advice(facts) or None,
+        "lost": (all_lost_text(degraded, transition.evidence.get("changed")) or None) if bad else None,
+        "reason": transition.reason,
+        "check": alert.check,
+        "suite": check.body["suite"],
+        "retriever": check.body["retriever"],
+        "rule": alert.rule_key,
+        "kind": alert.kind,
+        "scope": alert.scope,
+        "opened_at": time_text(incident.opened_at),
+        "resolved_at": time_text(incident.resolved_at),
+        "run_id": str(run.id) if run is not None else None,
+        "health_score": rounded_or_none(run.aggregates.get("health_score")) if run is not None else None,
+        "coverage": rounded_or_none(run.aggregates.get("coverage")) if run is not None else None,
+        "measure": LATENCY_NAMES[facts.percentile]
+        if alert.kind in {RuleKind.LATENCY, RuleKind.SLOWER}
+        else transition.evidence.get("measure"),
+        "value": rounded_or_none(facts.value) if is_measured else None,
+        "self_judged": facts.self_judged,
+        "threshold": rounded_or_none(facts.threshold) if is_measured else None,
+        "baseline": rounded_or_none(facts.baseline) if is_measured else None,
+        "degraded_queries": [canary["query"] for canary in degraded],
+        "degraded": degraded,
+        "degraded_total": run.degraded if run is not None else None,
+        "changed_total": transition.evidence.get("changed") if about_canaries else None,
+        "failing_before": transition.evidence.get("failing_before") if about_canaries else None,
+        "recovered_on_retry": facts.changed.recovered_on_retry if facts.changed is not None and bad else None,
+        "causes": (facts.changed.cause or None) if facts.changed is not None and bad else None,
+        "fleet": explanation.fleet_view if explanation is not None and bad else None,
+        "since": facts.since if bad else None,
+        "links": filled_links(links, alert, transition.run_id),
+    }
+
+
+_LONGEST_QUERY = 300
+_NOT_DIAGNOSED: Final[Degradation] = {"cause": None, "cause_reason": None, "persistent": None}
+_GRAVE_AS_ITS_TRANSITION = frozenset({"alert.opened", "alert.escalated"})
+
+
+def _worst(canary: ChangedCanary, explanation: Explanation | None) -> ChangedCanary:
+    """One canary with its cause; its rank may come from the diagnosis, which retrieves more hits than the run."""
+    why = _NOT_DIAGNOSED if explanation is None else explanation.of(canary["key"])
+    shown: ChangedCanary = {"lost": [], "lost_total": 0, **canary, "query": canary["query"][:_LONGEST_QUERY], **why}
+    diagnosis = None if explanation is None else explanation.diagnoses.get(canary["key"])
+    if canary["rank_now"] is None and diagnosis is not None:
+        shown["rank_now"] = diagnosis.evidence.get("rank_now")
+    return shown
+
+
+def filled_links(links: Links, alert: AlertRow, run_id: int | None) -> NoticeLinks:
+    """Links of an alert and, where given, of a run."""
+    names = {"{check}": alert.check, "{rule}": alert.rule_key, "{kind}": alert.kind}
+
+    def filled(template: str | None) -> str | None:
+        return re.sub("{(check|rule|kind)}", lambda match: names[match[0]], template) if template else None
+
+    return {
+        "alert": f"{links.public_url}/alerts/{alert.id}",
+        "check": f"{links.public_url}/checks/{alert.check}",
+        "run": f"{links.public_url}/runs/{run_id}" if run_id is not None else None,
+        "dashboard": filled(links.dashboard_url),
+        "runbook": filled(links.runbook_url),
+    }
+
+
+def _facts_at(
+    connection: Connection, alert: AlertRow, transition: TransitionRow
+) -> tuple[AlertFacts, RunRow | None, Explanation | None]:
+    """Return the facts of an alert at a transition, the run of that, and what explains it where it is of canaries."""
+    runs = run_rows.find_runs(connection, run_ids_of(alert, transition))
+    about_canaries = alert.kind not in NOT_ABOUT_CANARIES
+    explanation = explain(connection, transition.run_id, first_run=alert.first_run) if about_canaries else None
+    facts = facts_of(alert, runs, explanation, since(connection, alert.first_run), transition)
+    return facts, None if transition.run_id is None else runs.get(transition.run_id), explanation
+
+
+AlertRows = Sequence[tuple[AlertRow, Sequence[TransitionRow]]]
+"""Alerts, each with its transitions, oldest first."""
+Explained = Mapping[tuple[int, int | None], Explanation | None]
+"""By run id and first bad run, as in `explain_all`."""
+
+
+def summaries(connection: Connection, rows: AlertRows, explained: Explained | None = None) -> dict[int, str]:
+    """Summary of each alert for pages, by its id; `explained` as in `standing_facts`."""
+    return {number: alert_summary(facts) for number, facts in standing_facts(connection, rows, explained).items()}
+
+
+def standing_facts(
+    connection: Connection, rows: AlertRows, explained: Explained | None = None
+) -> dict[int, AlertFacts]:
+    """Facts of each alert, by its id, at its newest trigger or, without one, at the last evaluation.
+
+    The unresolved alerts of an incident among them have one set of canaries: those of the newest run of them all, since
+    before the first bad one.
+
+    `explained` holds the explanations of `explained_by_alert`; None = they are read.
+    """
+    runs_by_alert = explained_by_alert(rows)
+    if explained is None:
+        requests = list(dict.fromkeys(runs_by_alert.values()))
+        explained = dict(zip(requests, explain_all(connection, requests), strict=True))
+    newest = {row.id: _newest_trigger(changes) for row, changes in rows}
+    began = since_all(connection, {row.first_run for row, _ in rows if row.first_run is not None})
+    runs = run_rows.find_runs(connection, {number for row, _ in rows for number in run_ids_of(row, newest[row.id])})
+    found = {}
+    for row, _ in rows:
+        run_id, first_run = runs_by_alert.get(row.id, (None, None))
+        explanation = None if run_id is None else explained[run_id, first_run]
+        facts = facts_of(row, runs, explanation, began.get(row.first_run or 0), newest[row.id], news=False)
+        found[row.id] = facts if row.state == AlertState.RESOLVED else _with_value_at(facts, row, run_id)
+    return found
+
+
+def _with_value_at(facts: AlertFacts, row: AlertRow, run_id: int | None) -> AlertFacts:
+    """Return facts with the value of the run whose canaries they count, as far as the last evaluation has it."""
+    window = row.evidence.get("window") or ()
+    one = next((one for one in window if run_id is not None and int(one["run_id"]) == run_id), None)
+    if one is None or facts.run_id == run_id:
+        return facts
+    return replace(facts, value=one["value"], threshold=one["threshold"], baseline=one.get("baseline"))
+
+
+def recovery_summary(connection: Connection, row: AlertRow, changes: Sequence[TransitionRow]) -> str | None:
+    """Return how an alert ended, as its resolve says it; None = it is not resolved or never opened."""
+    last = changes[-1] if changes else None
+    if last is None or last.type != TransitionType.RESOLVED or row.opened_at is None:
+        return None
+    return alert_summary(replace(_facts_at(connection, row, last)[0], dated=True))
+
+
+def explained_by_alert(rows: AlertRows) -> dict[int, tuple[int, int | None]]:
+    """Return by alert the run that explains it and the first bad one; one pair for what is open of an incident."""
+    alone = {
+        row.id: (run_id, row.first_run)
+        for row, changes in rows
+        if row.kind not in NOT_ABOUT_CANARIES and (run_id := run_of(row, _newest_trigger(changes))) is not None
+    }
+    together: dict[int, list[tuple[int, int | None]]] = {}
+    for row, _ in rows:
+        if row.id in alone and row.incident_id is not None and row.state != AlertState.RESOLVED:
+            together.setdefault(row.incident_id, []).append(alone[row.id])
+    shared = {
+        incident_id: (
+            max(run for run, _ in pairs),
+            min((first for _, first in pairs if first is not None), default=None),
+        )
+        for incident_id, pairs in together.items()
+    }
+    return {
+        row.id: alone[row.id]
+        if row.state == AlertState.RESOLVED or row.incident_id not in shared
+        else shared[row.incident_id]
+        for row, _ in rows
+        if row.id in alone
+    }
+
+
+def _newest_trigger(changes: Sequence[TransitionRow]) -> TransitionRow | None:
+    return next((change for change in reversed(changes) if change.type in TRIGGERS), None)
+
+
+def facts_of(
+    alert: AlertRow,
+    runs: Mapping[int, RunRow],
+    explanation: Explanation | None,
+    began: SinceView | None,
+    transition: TransitionRow | None,
+    *,
+    news: bool = True,
+) -> AlertFacts:
+    """Facts at a transition, or of an alert without one.
+
+    `runs` holds the rows of `run_ids_of`. Without `news` the facts describe for pages the state at that time, not the
+    change.
+    """
+    kind = RuleKind(alert.kind)
+    number = run_of(alert, transition)
+    run = None if number is None else runs.get(number)
+    first = None if alert.first_run is None else runs.get(alert.first_run)
+    evidence, reason = (
+        (alert.evidence, alert.reason) if transition is None else (transition.evidence, transition.reason)
+    )
+    if kind is RuleKind.PROBE_ERRORS and run is not None and run.reasons:
+        reason = run.reasons[0]  # that of a run that could not be executed is the run's own
+    newest_run = window[-1] if (window := evidence.get("window")) else None
+    failure = evidence.get("failure")
+    since = evidence.get("since")
+    return AlertFacts(
+        check=alert.check,
+        kind=kind,
+        change=TransitionType(transition.type) if transition is not None and news else None,
+        reason=reason,
+        measure=evidence.get("measure"),
+        self_judged=bool(evidence.get("self_judged")),
+        category=evidence.get("category"),
+        canary=alert.scope if kind is RuleKind.CANARY else None,
+        percentile=Percentile(evidence.get("percentile") or Percentile.P95),
+        value=newest_run and newest_run["value"],
+        threshold=newest_run and newest_run["threshold"],
+        baseline=evidence.get("usual") if kind is RuleKind.LATENCY else newest_run and newest_run.get("baseline"),
+        slower=SlowerLimits.of(evidence.get("factor"), evidence.get("rise")) if kind is RuleKind.SLOWER else None,
+        bad=evidence.get("bad"),
+        of=evidence.get("of"),
+        run_id=None if run is None else run.id,
+        retriever=evidence.get("retriever") or "",
+        since=began,
+        began_at=datetime.fromisoformat(since)
+        if since is not None
+        else from_us(first.finished_at)
+        if first is not None and first.finished_at is not None
+        else None,
+        opened_at=None if alert.opened_at is None else from_us(alert.opened_at),
+        at=None if transition is None else from_us(transition.at),
+        due_at=datetime.fromisoformat(evidence["deadline"]) if evidence.get("deadline") is not None else None,
+        unknown=run is not None and run.verdict == Verdict.UNKNOWN,
+        failure=None if failure is None else FailureSummary.from_json(failure),
+        measured=None if run is None else run.measured,
+        total=None if run is None else run.total,
+        coverage=None if run is None else run.aggregates.get("coverage"),
+        changed=_changed(explanation, evidence, kind),
+        retired=RETIRED[Retirement(evidence["cause"])] if "cause" in evidence else "",
+        dated=not news,
+    )
+
+
+def _changed(explanation: Explanation | None, evidence: StoredEvidence, kind: RuleKind) -> ChangedCanaries | None:
+    """Return the changed canaries; for a rule about a part of the check only those of that part."""
+    if explanation is None:
+        return None
+    if kind is not RuleKind.CANARY and evidence.get("category") is None:
+        return explanation.changed
+    listed = evidence.get("canaries", ())
+    causes = Counter(Cause(row.cause) for one in listed if (row := explanation.diagnoses.get(one["key"])) is not None)
+    return replace(
+        explanation.changed,
+        count=evidence.get("changed") or 0,
+        reasons=[[Reason(reason) for reason in one["reasons"]] for one in listed],
+        name=listed[0]["key"] if len(listed) == 1 else "",
+        causes=causes,
+    )
+
+
+def run_of(alert: AlertRow, transition: TransitionRow | None) -> int | None:
+    """Run of the facts: that of the transition, or else the last one the rule evaluated."""
+    if transition is not None:
+        return transition.run_id
+    window = alert.evidence.get("window")
+    return int(window[-1]["run_id"]) if window else None
+
+
+def run_ids_of(alert: AlertRow, transition: TransitionRow | None) -> set[int]:
+    """Return the runs whose rows the facts need."""
+    return {number for number in (run_of(alert, transition), alert.first_run) if number is not None}
