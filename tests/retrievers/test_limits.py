@@ -17,7 +17,7 @@ import pytest
 from app.base.addresses import Endpoint, retriever_policy
 from app.base.limits import Limits, Peer, Share
 from app.base.values import Answer, Outcome
-from app.retrievers.client.lanes import query_in_lanes
+from app.retrievers.client.background_loop import query_in_sessions
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.client.services import CONCURRENCY
 from app.retrievers.domain.retrievers import (
@@ -389,23 +389,23 @@ def test_the_pace_goes_on_where_the_last_run_left_it() -> None:
     assert clock.now == pytest.approx(2.0)
 
 
-# --- in lanes ------------------------------------------------------------------------------------------------
+# --- in sessions ---------------------------------------------------------------------------------------------
 
 
-def _lanes(limits: Limits, retriever: Retriever, ask_one: Callable[[ProbeQuery], Any], count: int) -> int:
+def _sessions(limits: Limits, retriever: Retriever, ask_one: Callable[[ProbeQuery], Any], count: int) -> int:
     answered: list[int] = []
 
     @asynccontextmanager
-    async def lane() -> Any:
+    async def session() -> Any:
         yield ask_one
 
     asks = [ProbeQuery(position=position, query="x") for position in range(count)]
     asking = ProbeContext(retriever=retriever, k=5, run_id="1")
-    event_loops.run(query_in_lanes(asking, asks, lane, lambda position, _: answered.append(position), limits))
+    event_loops.run(query_in_sessions(asking, asks, session, lambda position, _: answered.append(position), limits))
     return len(answered)
 
 
-def test_lanes_of_several_runs_keep_the_limits_together() -> None:
+def test_sessions_of_several_runs_keep_the_limits_together() -> None:
     limits, lock = Limits(), threading.Lock()
     now, most, starts = [0], [0], list[float]()
     described = Retriever(
@@ -428,7 +428,7 @@ def test_lanes_of_several_runs_keep_the_limits_together() -> None:
             now[0] -= 1
         return Answer(outcome=Outcome.OK, latency_seconds=0.0)
 
-    assert race(4, lambda _: _lanes(limits, described, ask_one, 8)) == [8] * 4
+    assert race(4, lambda _: _sessions(limits, described, ask_one, 8)) == [8] * 4
     assert most[0] <= 2
     assert max(starts) - min(starts) >= 31 / 40 - 0.05
     assert sum(later - earlier < 0.4 / 40 for earlier, later in pairwise(sorted(starts))) <= 3

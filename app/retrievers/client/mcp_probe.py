@@ -23,6 +23,14 @@ from app.base.net.transfer import NO_AUTH, Failure, NoAnswerError, Request, Requ
 from app.base.net.transport import exchange
 from app.base.texts import excess_of_answer
 from app.base.values import EMPTY, Answer, Exchange, Outcome, Step
+from app.retrievers.client.background_loop import (
+    Batch,
+    Deliver,
+    RefusedAnswer,
+    open_in_turn,
+    query_in_sessions,
+    run_in_background,
+)
 from app.retrievers.client.compiled_retriever import (
     Plan,
     Value,
@@ -31,14 +39,6 @@ from app.retrievers.client.compiled_retriever import (
     request_headers,
 )
 from app.retrievers.client.credentials import CredentialError, Redaction, masked, secret_headers
-from app.retrievers.client.lanes import (
-    Batch,
-    Deliver,
-    RefusedAnswer,
-    open_in_turn,
-    query_in_lanes,
-    run_in_background,
-)
 from app.retrievers.client.responses import failed_answer, message_of_body, quoted
 from app.retrievers.client.services import EndpointClient
 from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery
@@ -133,11 +133,11 @@ class _SessionRun:
             session = await open_in_turn(self._asking, self._asker.limits, lambda: stack.enter_async_context(opening()))
 
             @asynccontextmanager
-            async def lane() -> AsyncIterator[Any]:
+            async def calls() -> AsyncIterator[Any]:
                 yield lambda item: self._ask(session, item, vectors)
 
             try:
-                await query_in_lanes(self._asking, queries, lane, deliver, self._asker.limits)
+                await query_in_sessions(self._asking, queries, calls, deliver, self._asker.limits)
             except asyncio.CancelledError:
                 self._stopping.set()
                 raise

@@ -34,6 +34,7 @@ from app.base.errors import InvalidInputError, LocalResourceError, Problem
 from app.base.limits import Limits
 from app.base.net.transfer import CONNECT_SECONDS, NoAnswerError, RequestAuth, Response, are_exhausted, blocked_text
 from app.base.values import EMPTY, Answer, Exchange, Outcome
+from app.retrievers.client.background_loop import Batch, Deliver, query_in_sessions, run_in_background
 from app.retrievers.client.compiled_retriever import (
     ProblemCollector,
     Reader,
@@ -41,7 +42,6 @@ from app.retrievers.client.compiled_retriever import (
     read_answer,
 )
 from app.retrievers.client.credentials import Redaction, masked
-from app.retrievers.client.lanes import Batch, Deliver, query_in_lanes, run_in_background
 from app.retrievers.client.responses import failed_answer
 from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery, Retriever
 
@@ -86,14 +86,14 @@ class SqlProbe:
             parameters["application_name"] = f"coalmine (+run {context.run_id})"[:63]
 
             @asynccontextmanager
-            async def lane() -> AsyncIterator[Any]:
+            async def session() -> AsyncIterator[Any]:
                 connector = _Connector(self._policy, replace(plan, parameters=parameters), context)
                 try:
                     yield lambda item: connector.query(item, vectors)
                 finally:
                     await connector.close()
 
-            await query_in_lanes(context, queries, lane, deliver, self._limits)
+            await query_in_sessions(context, queries, session, deliver, self._limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """What people see of the probes of a retriever: views of trials, mappings and embedders, and why a run's probes failed.
 
 A sentence on a failure names step, address and error as people know it: `embedder at 127.0.0.1:8220 answers HTTP 500`.
-Beside it how a run asks: the circuit breaker that ends it early, the requests at a time in each lane.
+Beside it how a run asks: the circuit breaker that ends it early, the requests at a time in each lane, and as which
+peer the limits know a retriever.
 """
 
 import re
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from typing_extensions import TypedDict
 
+from app.base.limits import Limits, Peer
 from app.base.texts import counted, plural
 from app.base.values import EMPTY, Answer, EmbedderChange, Level, Outcome, Step, TimeText
 from app.retrievers.domain.retrievers import PLACEHOLDER, Probe, ProbeContext, ProbeQuery, Retriever, Scale, ScorerKind
@@ -375,6 +377,27 @@ def url_address(url: str, options: Mapping[str, str]) -> str | None:
         return None
     shown = f"[{host}]" if ":" in host else host
     return shown if port is None else f"{shown}:{port}"
+
+
+def peer_of(context: ProbeContext, limits: Limits) -> Peer:
+    """Give the retriever as a peer in these limits, by slug and address.
+
+    The address, since definitions that are only tried often have the same slug.
+    """
+    retriever = context.retriever
+    address = url_address(retriever.url, retriever.options) or retriever.url
+    name = f"{retriever.slug} at {address}"
+    if context.lane is None:
+        return Peer(limits=limits, name=name, defined_at=context.defined_at, patience=context.patience)
+    in_lane = f"{name}, lane {context.lane.number}"
+    return Peer(
+        limits=limits,
+        name=in_lane,
+        defined_at=context.defined_at,
+        reserve=context.lane.reserve,
+        rate_name=name,
+        patience=context.patience,
+    )
 
 
 def _plain_detail(detail: str | None) -> str:

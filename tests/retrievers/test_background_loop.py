@@ -1,4 +1,4 @@
-"""Asking in lanes: as many at once as the retriever takes, no faster than it wants, in a loop whose time is made up."""
+"""Asking in sessions: as many at once as the retriever takes, no faster than it wants, in a loop of made-up time."""
 
 import asyncio
 import selectors
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.base.values import Answer, Outcome
-from app.retrievers.client.lanes import QueryOnce, query_in_lanes
+from app.retrievers.client.background_loop import QueryOnce, query_in_sessions
 from app.retrievers.domain.retrievers import (
     Dialect,
     ProbeContext,
@@ -60,7 +60,7 @@ def asked(count: int, seconds: list[float], **changes: Any) -> tuple[list[float]
     handed: list[int] = []
 
     @asynccontextmanager
-    async def lane() -> AsyncIterator[QueryOnce]:
+    async def session() -> AsyncIterator[QueryOnce]:
         async def ask_one(ask: ProbeQuery) -> Answer:
             starts.append(asyncio.get_running_loop().time())
             busy[0] += 1
@@ -73,7 +73,7 @@ def asked(count: int, seconds: list[float], **changes: Any) -> tuple[list[float]
 
     asks = [ProbeQuery(position=position, query="why?") for position in range(count)]
     asking = ProbeContext(retriever=described, k=5, run_id="1")
-    event_loops.run(query_in_lanes(asking, asks, lane, lambda position, _: handed.append(position)), Loop)
+    event_loops.run(query_in_sessions(asking, asks, session, lambda position, _: handed.append(position)), Loop)
     assert sorted(handed) == list(range(count))
     return starts, busy[1]
 
@@ -90,7 +90,7 @@ def test_time_lost_to_a_slow_answer_is_not_made_up_for_in_a_burst() -> None:
     assert starts[3:] == pytest.approx([5.2 + 0.1 * number for number in range(9)])
 
 
-def test_without_a_rate_lanes_ask_as_soon_as_they_are_free() -> None:
+def test_without_a_rate_sessions_ask_as_soon_as_they_are_free() -> None:
     starts, most = asked(8, [0.5], concurrency=4)
     assert starts == pytest.approx([0.0] * 4 + [0.5] * 4)
     assert most == 4

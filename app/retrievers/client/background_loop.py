@@ -1,6 +1,6 @@
-"""Queries in lanes of a thread, for MCP servers and PostgreSQL, whose libraries have an event loop of their own.
+"""An event loop in a thread, for MCP servers and PostgreSQL, whose libraries need one, and the sessions that ask in it.
 
-Answers come in batches; the limits of a retriever hold here too.
+Answers come in batches; the limits of a retriever hold here too. What shares them between processes is `Lane`.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from functools import partial
 from typing import TypeVar
 
 from app.base.errors import LocalResourceError
-from app.base.limits import RETRY_SECONDS, TRANSIENT, Limits, Peer
+from app.base.limits import RETRY_SECONDS, TRANSIENT, Limits
 from app.base.net.transfer import LOCAL_ERRORS, NoAnswerError
 from app.base.values import Answer
 from app.retrievers.client.responses import with_refusal
-from app.retrievers.domain.probes import url_address
+from app.retrievers.domain.probes import peer_of
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 
 POLL_SECONDS = 0.2
@@ -52,7 +52,8 @@ Deliver = Callable[[int, Answer], None]
 QueryOnce = Callable[[ProbeQuery], Awaitable[Answer | RefusedAnswer]]
 
 
-Lane = Callable[[], AbstractAsyncContextManager[QueryOnce]]
+OpenSession = Callable[[], AbstractAsyncContextManager[QueryOnce]]
+"""Opens what sends one query after another, such as a connection."""
 
 
 def run_in_background(work: Callable[[Deliver], Awaitable[None]], name: str) -> Generator[Batch, None, None]:
@@ -79,16 +80,20 @@ def run_in_background(work: Callable[[Deliver], Awaitable[None]], name: str) -> 
         thread.join(JOIN_SECONDS)
 
 
-async def query_in_lanes(
-    context: ProbeContext, queries: Sequence[ProbeQuery], lane: Lane, deliver: Deliver, limits: Limits | None = None
+async def query_in_sessions(
+    context: ProbeContext,
+    queries: Sequence[ProbeQuery],
+    open_session: OpenSession,
+    deliver: Deliver,
+    limits: Limits | None = None,
 ) -> None:
     """Send every query, as many at once as the retriever takes; `limits` None = nobody else queries it."""
     retriever = context.retriever
     waiting = iter(queries)
     turns = _Turns(context, limits)
 
-    async def run_lane() -> None:
-        async with lane() as query_once:
+    async def run_session() -> None:
+        async with open_session() as query_once:
             for item in waiting:
                 deliver(item.position, await _query_with_retries(query_once, item, retriever.retries, turns))
 
@@ -96,7 +101,7 @@ async def query_in_lanes(
         with contextlib.closing(turns):
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(context.concurrency, len(queries))):
-                    group.create_task(run_lane())
+                    group.create_task(run_session())
     except BaseExceptionGroup as group:
         if (local := group.subgroup(LocalResourceError)) is not None:
             raise LocalResourceError(str(local.exceptions[0])) from group
@@ -104,7 +109,7 @@ async def query_in_lanes(
 
 
 async def open_in_turn(context: ProbeContext, limits: Limits, open_session: Callable[[], Awaitable[T]]) -> T:
-    """Open a session in a turn of a retriever outside of lanes, and again where the retriever refuses it.
+    """Open a session in a turn of a retriever, before its queries, and again where the retriever refuses it.
 
     Raises NoAnswerError.
     """
@@ -123,7 +128,7 @@ async def open_in_turn(context: ProbeContext, limits: Limits, open_session: Call
 
 
 class _Turns:
-    """Share of these lanes in the limits of a retriever."""
+    """Share of these sessions in the limits of a retriever."""
 
     def __init__(self, context: ProbeContext, limits: Limits | None) -> None:
         loop, retriever = asyncio.get_running_loop(), context.retriever
@@ -138,7 +143,7 @@ class _Turns:
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[float]:
         """Wait for a turn to send one request, and hold it; gives when it began, by the clock of the limits."""
-        async with self._queue:  # one lane waits for all of them
+        async with self._queue:  # one session waits for all of them
             self._changed.clear()
             while wait := self.share.begin():
                 with contextlib.suppress(TimeoutError):
@@ -228,24 +233,3 @@ def _next_batch(answers: "queue.SimpleQueue[tuple[int, Answer] | BaseException |
             break
         batch.append(item)
     return batch
-
-
-def peer_of(context: ProbeContext, limits: Limits) -> Peer:
-    """Give the retriever as a peer in these limits, by slug and address.
-
-    The address, since definitions that are only tried often have the same slug.
-    """
-    retriever = context.retriever
-    address = url_address(retriever.url, retriever.options) or retriever.url
-    name = f"{retriever.slug} at {address}"
-    if context.lane is None:
-        return Peer(limits=limits, name=name, defined_at=context.defined_at, patience=context.patience)
-    in_lane = f"{name}, lane {context.lane.number}"
-    return Peer(
-        limits=limits,
-        name=in_lane,
-        defined_at=context.defined_at,
-        reserve=context.lane.reserve,
-        rate_name=name,
-        patience=context.patience,
-    )
