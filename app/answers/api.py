@@ -6,9 +6,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from app.answers.documents import FeedbackRequest, JudgeDocument
-from app.answers.domain.judges import ForgottenFeedback, ReceivedFeedback, RunAnswersPage
-from app.answers.domain.trust import JudgeReport
 from app.answers.service import answering, labels
+from app.answers.views import ForgottenFeedback, JudgeReport, ReceivedFeedback, RunAnswersPage
 from app.base.api.bodies import After, Content, Limit, Page, answers_with, body_schema
 from app.base.api.requests import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.base.db.keys import Scope

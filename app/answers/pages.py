@@ -15,8 +15,9 @@ from fastapi.responses import HTMLResponse, Response
 from app.annotation.pages import open_task
 from app.annotation.views import CoefficientView
 from app.answers.domain.judges import Question
-from app.answers.domain.trust import LEAST_KAPPA, CalibrationView, ProportionView, RateView
+from app.answers.domain.trust import LEAST_KAPPA, ProportionView, RateView
 from app.answers.service import answering, labels
+from app.answers.views import CalibrationView
 from app.base.api.requests import StoreDep, takes_form
 from app.base.db.engine import Store
 from app.base.errors import Problem

@@ -1,6 +1,7 @@
-"""Rows of generated answers: those of a run until they are judged, and what holds for each canary from run to run.
+"""Rows of generated answers and of their judges: of a run until they are judged, and by canary from run to run.
 
-Below: verdicts of judges with their daily use, feedback of users, calibrations, and answers drawn for people.
+Then the verdicts of judges with their daily use, and feedback of users. Calibrations of judges (`save_calibration`,
+`calibrations_in_force`), and the answers drawn for people to label (`rated_answers`, `save_draw`), stand at the end.
 """
 
 import json
@@ -16,7 +17,8 @@ from sqlalchemy import Connection
 
 from app.annotation.tables import tasks
 from app.answers.documents import FeedbackEvent
-from app.answers.domain.judges import VERSIONS, AnswerBody, Question, RatingBody, RunAnswers
+from app.answers.domain.generated import AnswerBody, RunAnswers
+from app.answers.domain.judges import VERSIONS, Question, RatingBody
 from app.answers.domain.trust import CalibrationBody
 from app.answers.tables import (
     answer_draws,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from app.answers.documents import FeedbackRequest
-from app.answers.domain.judges import ReceivedFeedback
 from app.answers.service import answering
+from app.answers.views import ReceivedFeedback
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, NotFoundError

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.answers.domain.judges import ground_answer, split_sentences
+from app.answers.domain.generated import ground_answer, split_sentences
 
 TOKENS = "An access token lasts 24 hours. A refresh token lasts 30 days and may be revoked at any time."
 LIMITS = "Each key may send 100 requests per minute; beyond that the API answers 429."

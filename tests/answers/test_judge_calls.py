@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from app.answers.client import AnswerCalls, JudgeCalls
+from app.answers.domain.generated import AnswerRequest, GeneratedAnswer
 from app.answers.domain.judges import (
-    AnswerRequest,
     AnswerToJudge,
-    GeneratedAnswer,
     Judge,
     JudgeOutcome,
     JudgeReply,

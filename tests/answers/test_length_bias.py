@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.answers.domain.judges import ground_answer
+from app.answers.domain.generated import ground_answer
 from app.answers.domain.trust import measure_length_bias, pad_answer
 
 

@@ -1,129 +1,20 @@
-"""Judges of generated answers: views, the prompt of a question, a judge as a value, and how its reply is read.
+"""Judges of generated answers: the prompt of a question, a judge as a value, and how its reply is read.
 
-Below: lexical grounding of an answer, the measures of a run, the cost of calls, and drafts of queries.
+Below: what a call costs, and drafts of queries. What is known of an answer without a judge is in `generated`.
 """
 
 import hashlib
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Literal, NotRequired, Protocol
+from typing import Final, NotRequired, Protocol
 
 from typing_extensions import TypedDict
 
 from app.base.addresses import Endpoint
-from app.base.values import ANSWER_MEASURES, GROUNDING, Outcome
-from app.diagnosis.domain.chunks import grams, words_of
-from app.retrievers.domain.retrievers import AnswerSource
-
-
-class JudgedClaim(TypedDict):
-    """A claim as the judge worded it, and whether it holds."""
-
-    text: str
-    supported: bool
-
-
-class RatingBody(TypedDict):
-    """What a judge says of one answer to one question."""
-
-    outcome: str
-    value: float | None
-    """In [0, 1]; null unless the outcome is `ok`: undefined, never 0."""
-    detail: NotRequired[str | None]
-    claims: NotRequired[list[JudgedClaim]]
-    model: NotRequired[str]
-    """Of the judge, when it said so."""
-    wording: NotRequired[str]
-    """Version of the question's wording."""
-
-
-class AnswerBody(TypedDict):
-    """What is known of one answer besides its text."""
-
-    outcome: str
-    """`ok`, or how the request for it ended."""
-    detail: str | None
-    utilisation: float | None
-    """Share of its sentences that are worded like a retrieved chunk: lexical grounding."""
-    chunks_used: float | None
-    """Share of the chunks whose words it repeats."""
-    ratings: dict[str, RatingBody]
-    """By question; empty where no judge was asked."""
-
-
-class RunAnswers(TypedDict):
-    """What the answers of a run come to."""
-
-    judge: str | None
-    sampled: int
-    """Measured canaries whose answers are watched."""
-    answered: int
-    outcomes: dict[str, int]
-    """Requests for answers by outcome."""
-    ratings: dict[str, dict[str, int]]
-    """By question: how many ended with each outcome."""
-    measures: dict[str, float | None]
-    """Means over the answers in which each is defined."""
-    problem: NotRequired[str]
-    """Why nothing was judged, where definitions could not be used; a sentence without its full stop."""
-
-
-class FeedbackView(TypedDict):
-    """What users said of an answer, in events."""
-
-    thumbs_up: int
-    thumbs_down: int
-    task_done: int
-    task_not_done: int
-
-
-class ReceivedFeedback(TypedDict):
-    """What became of feedback: stored, known by its event id already, or about no answer that the check has seen."""
-
-    received: int
-    stored: int
-    known: int
-    unmatched: int
-
-
-class ForgottenFeedback(TypedDict):
-    """Number of events that were deleted."""
-
-    forgotten: int
-
-
-class AnswerView(AnswerBody):
-    """The answer to one canary of a run."""
-
-    key: str
-    query: str
-    answer: str | None
-    """Null where there is none; `outcome` and `detail` say why."""
-    expected_answer: str | None
-    since_run: str
-    """The run from which on the answer has been the same."""
-    feedback: FeedbackView | None
-    """Of users, about this very answer; null = none."""
-    contexts: list[str]
-    """The chunks that the answer was made of."""
-
-
-class RunAnswersPage(TypedDict):
-    """The answers of a run."""
-
-    status: Literal["off", "pending", "rated"]
-    confirmed: list[str]
-    """Measures of the judge that people confirmed; its other numbers are a hint only."""
-    summary: RunAnswers | None
-    """Null unless `rated`."""
-    items: list[AnswerView]
-    next: str | None
-
 
 _FEWEST_NONCE_CHARACTERS: Final = 8
 _VERDICT_TOKENS: Final = 16
@@ -248,17 +139,6 @@ def fence_texts(texts: Sequence[tuple[str, str]], nonce: str) -> tuple[str, str]
     return mark, "\n\n".join(f"<<<BEGIN {mark} {name}>>>\n{text}\n<<<END {mark} {name}>>>" for name, text in texts)
 
 
-def cache_key(question: Question, judged: AnswerToJudge, model: str) -> str:
-    """Key of a verdict: SHA-256, in hexadecimal, of prompt version, model, and the texts that the question is about.
-
-    The nonce is left out, so an unchanged answer is asked about once. Texts that the question does not need are left
-    out too: another order of the hits changes nothing about relevance or correctness.
-    """
-    parts = [part for name in _PARTS[question] for part in _texts(name, judged)]
-    identity = json.dumps([VERSIONS[question], model, *map(list, parts)], ensure_ascii=True)
-    return hashlib.sha256(identity.encode()).hexdigest()
-
-
 def _texts(name: str, judged: AnswerToJudge) -> list[tuple[str, str]]:
     if name == "context":
         return [(f"context {number}", text) for number, text in enumerate(judged.contexts, 1)] or [("context", "")]
@@ -275,6 +155,17 @@ def _unused_mark(nonce: str, texts: Sequence[str]) -> str:
     while any(mark in body for body in bodies):
         mark = hashlib.sha256(mark.encode()).hexdigest()[:32]
     return mark
+
+
+def cache_key(question: Question, judged: AnswerToJudge, model: str) -> str:
+    """Key of a verdict: SHA-256, in hexadecimal, of prompt version, model, and the texts that the question is about.
+
+    The nonce is left out, so an unchanged answer is asked about once. Texts that the question does not need are left
+    out too: another order of the hits changes nothing about relevance or correctness.
+    """
+    parts = [part for name in _PARTS[question] for part in _texts(name, judged)]
+    identity = json.dumps([VERSIONS[question], model, *map(list, parts)], ensure_ascii=True)
+    return hashlib.sha256(identity.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,35 +221,6 @@ class AskJudge(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerRequest:
-    """A query with the texts of its hits, to be answered."""
-
-    query: str
-    contexts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GeneratedAnswer:
-    """An answer, or why there is none."""
-
-    text: str | None
-    outcome: Outcome = Outcome.OK
-    """`ok` exactly where there is a text."""
-    detail: str | None = None
-    """One sentence for people, without secrets."""
-
-
-class AskAnswers(Protocol):
-    """Asks the endpoint that answers queries from retrieved texts; otherwise as `AskJudge`."""
-
-    def __call__(
-        self, source: AnswerSource, requests: Sequence[AnswerRequest]
-    ) -> Iterator[tuple[int, GeneratedAnswer] | None]:
-        """Yield (position, answer) as they come in, each position once; None where nothing came for a while."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rating:
     """What a judge says of one answer to one question."""
 
@@ -370,17 +232,25 @@ class Rating:
     """The claims as the judge worded them, and whether each holds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RatedAnswer:
-    """An answer of a run with everything that is known of it."""
+class JudgedClaim(TypedDict):
+    """A claim as the judge worded it, and whether it holds."""
 
-    answer: GeneratedAnswer
-    contexts: int
-    utilisation: float | None = None
-    """Share of its sentences that are worded like a chunk: lexical grounding."""
-    chunks_used: float | None = None
-    """Share of the chunks whose words it repeats."""
-    ratings: Mapping[Question, Rating] = field(default_factory=dict)
+    text: str
+    supported: bool
+
+
+class RatingBody(TypedDict):
+    """What a judge says of one answer to one question."""
+
+    outcome: str
+    value: float | None
+    """In [0, 1]; null unless the outcome is `ok`: undefined, never 0."""
+    detail: NotRequired[str | None]
+    claims: NotRequired[list[JudgedClaim]]
+    model: NotRequired[str]
+    """Of the judge, when it said so."""
+    wording: NotRequired[str]
+    """Version of the question's wording."""
 
 
 MOST_CLAIMS: Final = 500
@@ -388,6 +258,28 @@ MOST_CLAIMS: Final = 500
 
 _VERDICT = re.compile(r"^\W*(yes|no)\b", re.IGNORECASE)
 _CODE_BLOCK: Final = "```"
+
+
+def read_rating(prompt: Prompt, reply: JudgeReply) -> Rating:
+    """Return what a reply says; a reply that cannot be read, or none, leaves the measure undefined.
+
+    Of a verdict only the beginning counts: "NO, though YES would be near" is a no. Signs before it (`**`, quotes) do
+    not matter.
+    """
+    if reply.text is None:
+        return Rating(outcome=reply.outcome, detail=reply.detail)
+    if not prompt.claims:
+        verdict = _VERDICT.match(reply.text)
+        if verdict is None:
+            return Rating(outcome=JudgeOutcome.UNPARSABLE, detail="the reply begins with neither YES nor NO")
+        return Rating(outcome=JudgeOutcome.OK, value=float(verdict[1].lower() == "yes"))
+    claims = read_claims(reply.text)
+    if claims is None:
+        return Rating(outcome=JudgeOutcome.UNPARSABLE, detail="the reply is not the JSON of claims that was asked for")
+    if not claims:
+        return Rating(outcome=JudgeOutcome.DECLINED, detail="there is no claim to judge")
+    share = sum(supported for _, supported in claims) / len(claims)
+    return Rating(outcome=JudgeOutcome.OK, value=share, claims=claims)
 
 
 def read_claims(reply: str) -> tuple[tuple[str, bool], ...] | None:
@@ -421,116 +313,8 @@ def unwrap_reply(reply: str) -> str:
     return text
 
 
-def read_rating(prompt: Prompt, reply: JudgeReply) -> Rating:
-    """Return what a reply says; a reply that cannot be read, or none, leaves the measure undefined.
-
-    Of a verdict only the beginning counts: "NO, though YES would be near" is a no. Signs before it (`**`, quotes) do
-    not matter.
-    """
-    if reply.text is None:
-        return Rating(outcome=reply.outcome, detail=reply.detail)
-    if not prompt.claims:
-        verdict = _VERDICT.match(reply.text)
-        if verdict is None:
-            return Rating(outcome=JudgeOutcome.UNPARSABLE, detail="the reply begins with neither YES nor NO")
-        return Rating(outcome=JudgeOutcome.OK, value=float(verdict[1].lower() == "yes"))
-    claims = read_claims(reply.text)
-    if claims is None:
-        return Rating(outcome=JudgeOutcome.UNPARSABLE, detail="the reply is not the JSON of claims that was asked for")
-    if not claims:
-        return Rating(outcome=JudgeOutcome.DECLINED, detail="there is no claim to judge")
-    share = sum(supported for _, supported in claims) / len(claims)
-    return Rating(outcome=JudgeOutcome.OK, value=share, claims=claims)
-
-
-SHARED: Final = 0.6
-"""A sentence is grounded if one chunk has at least this share of its distinct word 3-grams."""
-FEWEST_WORDS: Final = 3
-"""A shorter sentence has no 3-gram and is not counted."""
-
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]\u2019\u201d]*\s+|(?<=[\u3002\uff01\uff1f\u0964])|[\r\n]+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grounding:
-    """Lexical grounding of an answer in its contexts; a share is None where there is nothing to divide by."""
-
-    grounded_share: float | None
-    """Of the sentences of three words or more those that a chunk grounds, in [0, 1]: the measure `utilisation`."""
-    used_share: float | None
-    """Of the chunks, empty ones included, those that ground a sentence; copies are all used or all not."""
-
-
-def ground_answer(answer: str, contexts: Sequence[str]) -> Grounding:
-    """Lexical grounding of an answer in the chunks that it was made of.
-
-    Words are compared as diagnosis compares them: without case, punctuation and formatting; in scripts without spaces
-    (Chinese, Japanese, Thai) each character is a word, so three characters in a row are a 3-gram. Of a chunk or a
-    sentence the first 4,000 words count.
-    """
-    sentences = [grams(text) for text in split_sentences(answer) if len(words_of(text)) >= FEWEST_WORDS]
-    chunks = [grams(text) for text in contexts]
-    found = [
-        {place for place, chunk in enumerate(chunks) if len(own & chunk) >= SHARED * len(own)} for own in sentences
-    ]
-    return Grounding(
-        grounded_share=sum(map(bool, found)) / len(found) if found else None,
-        used_share=len(set().union(*found)) / len(chunks) if chunks and found else None,
-    )
-
-
-def split_sentences(text: str) -> list[str]:
-    """Sentences of a text in order: what ends in `.`, `!`, `?` and white space, in their full-width forms, or a line.
-
-    A dot after an abbreviation splits too; the parts are then looked at one by one.
-    """
-    return [part.strip() for part in _SENTENCE_END.split(text) if words_of(part)]
-
-
-def answer_measures(*, gives_answers: bool, judged: bool) -> tuple[str, ...]:
-    """Return the names of the measures of answers that the runs of a check have."""
-    if not gives_answers:
-        return ()
-    return ANSWER_MEASURES if judged else GROUNDING
-
-
-def is_sampled(key: str, share: float) -> bool:
-    """Whether the answers to a canary are watched: by a hash of its key, so that it is always the same canaries.
-
-    An unchanged answer of the same canary costs nothing, and the means of two runs are of the same canaries.
-    """
-    return int.from_bytes(hashlib.sha256(key.encode(errors="surrogatepass")).digest()[:4]) < share * 2**32
-
-
-def summarise(rated: Sequence[RatedAnswer], judge: Judge | None) -> RunAnswers:
-    """Return what the answers of a run come to; a mean is over the answers in which it is defined."""
-    questions = () if judge is None else judge.questions
-    said = {question: [one.ratings[question] for one in rated if question in one.ratings] for question in questions}
-    measures: dict[str, float | None] = {
-        "utilisation": _mean(one.utilisation for one in rated),
-        "chunks_used": _mean(one.chunks_used for one in rated),
-        **{str(question): _mean(one.value for one in ratings) for question, ratings in said.items()},
-    }
-    return {
-        "judge": None if judge is None else judge.slug,
-        "sampled": len(rated),
-        "answered": sum(one.answer.outcome is Outcome.OK for one in rated),
-        "outcomes": dict(Counter(str(one.answer.outcome) for one in rated)),
-        "ratings": {
-            str(question): dict(Counter(str(one.outcome) for one in ratings)) for question, ratings in said.items()
-        },
-        "measures": measures,
-    }
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    defined = [value for value in values if value is not None]
-    return sum(defined) / len(defined) if defined else None
-
-
 _BYTES_PER_TOKEN: Final = 3
 """English takes about four bytes a token, other scripts about three: so the estimate errs towards too much."""
-
 
 _MILLION: Final = 1_000_000
 
@@ -552,13 +336,10 @@ def cost(tokens: int, price_per_million: float) -> float:
 _DRAFT_WORDING: Final = "draft-1"
 """Name of the wording."""
 
-
 _LONGEST_QUERY: Final = 500
 """Most characters of a query; a longer reply is no query."""
 
-
 _DRAFT_TOKENS: Final = 200
-
 
 _DRAFT_FORM: Final = (
     'Reply with JSON only: {"query": "..."}. If the text answers nothing that a person would ask, reply'

@@ -1,8 +1,8 @@
 """How far a judge can be trusted: rates estimated with the labels of people, agreement with them, and calibration.
 
 A judge looks at every answer and errs; people look at some and define what is right. Their labels correct the judge's
-rate; where it agrees with them well, its verdicts narrow the interval that the labels alone would give. Below: views,
-the sentences of a report, bias towards long answers, and the draw of answers to label.
+rate; where it agrees with them well, its verdicts narrow the interval that the labels alone would give. Below: what
+is stored of a calibration, the sentences of a report, bias towards long answers, and the draw of answers to label.
 """
 
 import math
@@ -18,10 +18,9 @@ from typing_extensions import TypedDict
 
 from app.annotation.domain import Coefficient, kappa_interval
 from app.annotation.views import CoefficientView
-from app.answers.domain.judges import split_sentences
+from app.answers.domain.generated import split_sentences
 from app.base.statistics import CONFIDENCE, Proportion, clopper_pearson, hash_share, student_quantile
 from app.base.texts import percent_text
-from app.base.values import TimeText
 
 Floats = NDArray[np.float64]
 
@@ -256,52 +255,6 @@ class CalibrationBody(TypedDict):
     """Why it is calibrated or not."""
     length_bias: LengthBiasView | None
     """Null where padding may change the right answer: for relevance."""
-
-
-class CalibrationView(CalibrationBody):
-    """The same with the task that the labels are of."""
-
-    measure: str
-    task: str
-    suite: str
-    drawn_at: TimeText
-    updated_at: TimeText
-
-
-class MeasureTrust(TypedDict):
-    """How far one measure of a judge can be trusted, and what to do next, in words."""
-
-    measure: str
-    calibrated: bool
-    sentences: list[str]
-    next: str
-    calibration: CalibrationView | None
-    """Null without labels of the present model and wording."""
-
-
-class JudgeDayView(TypedDict):
-    """What a judge did today, UTC."""
-
-    calls: int
-    cached: int
-    """Questions answered from what it said before, at no cost."""
-    tokens: int
-    cost: float
-    budget: float | None
-    outcomes: dict[str, int]
-
-
-class JudgeReport(TypedDict):
-    """How far the numbers of a judge can be trusted."""
-
-    judge: str
-    model: str
-    calibrated: bool
-    """Whether people confirmed every measure of it."""
-    measures: list[MeasureTrust]
-    today: JudgeDayView
-    checks: list[str]
-    """That use it."""
 
 
 _ADVISED: Final = 200

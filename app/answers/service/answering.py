@@ -19,38 +19,42 @@ import numpy as np
 from app.alerts.service import transitions
 from app.answers import store as rows
 from app.answers.documents import FeedbackRequest, JudgeDocument
-from app.answers.domain.judges import (
-    VERSIONS,
+from app.answers.domain.generated import (
     AnswerBody,
     AnswerRequest,
-    AnswerToJudge,
-    AnswerView,
     AskAnswers,
-    AskJudge,
-    FeedbackView,
-    ForgottenFeedback,
     GeneratedAnswer,
+    RatedAnswer,
+    RunAnswers,
+    ground_answer,
+    is_sampled,
+    summarise,
+)
+from app.answers.domain.judges import (
+    VERSIONS,
+    AnswerToJudge,
+    AskJudge,
     Judge,
     JudgeOutcome,
     JudgeReply,
     Prompt,
     Question,
-    RatedAnswer,
     Rating,
     RatingBody,
-    ReceivedFeedback,
-    RunAnswers,
-    RunAnswersPage,
     build_prompt,
     cache_key,
     cost,
     estimate_tokens,
-    ground_answer,
-    is_sampled,
     read_rating,
-    summarise,
 )
 from app.answers.store import JudgeDay, NewAnswer, StagedAnswer, confirmed_for_check, confirmed_measures, digest
+from app.answers.views import (
+    AnswerView,
+    FeedbackView,
+    ForgottenFeedback,
+    ReceivedFeedback,
+    RunAnswersPage,
+)
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document

@@ -34,12 +34,8 @@ from app.answers.domain.judges import (
 )
 from app.answers.domain.trust import (
     CalibrationBody,
-    CalibrationView,
     JudgedAnswer,
-    JudgeDayView,
-    JudgeReport,
     LengthBiasView,
-    MeasureTrust,
     RateView,
     draw_answers,
     estimate_rate,
@@ -51,6 +47,12 @@ from app.answers.domain.trust import (
 )
 from app.answers.service.answering import QUESTIONS_BLOCK, JudgeInUse, contexts_of, day_of, load_judge
 from app.answers.store import DrawnRow, DrawnVerdict, DrawRow
+from app.answers.views import (
+    CalibrationView,
+    JudgeDayView,
+    JudgeReport,
+    MeasureTrust,
+)
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError

@@ -18,7 +18,7 @@ from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator, mod
 
 from app.alerts.documents import RuleDocument, problems_of_rules, rules_in_force, why_uncomputed
 from app.answers.documents import JudgeDocument
-from app.answers.domain.judges import answer_measures
+from app.answers.domain.generated import answer_measures
 from app.base.documents.fields import (
     AnyDocument,
     Control,

@@ -1,0 +1,177 @@
+"""Generated answers as values: how one is requested, of which canaries, and what is known of it without a judge.
+
+That is its lexical grounding: which sentences are worded like a chunk it was made of. Below: what an answer is stored
+with, and what the answers of a run come to.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NotRequired, Protocol
+
+from typing_extensions import TypedDict
+
+from app.answers.domain.judges import Judge, Question, Rating, RatingBody
+from app.base.values import ANSWER_MEASURES, GROUNDING, Outcome
+from app.diagnosis.domain.chunks import grams, words_of
+from app.retrievers.domain.retrievers import AnswerSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRequest:
+    """A query with the texts of its hits, to be answered."""
+
+    query: str
+    contexts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratedAnswer:
+    """An answer, or why there is none."""
+
+    text: str | None
+    outcome: Outcome = Outcome.OK
+    """`ok` exactly where there is a text."""
+    detail: str | None = None
+    """One sentence for people, without secrets."""
+
+
+class AskAnswers(Protocol):
+    """Asks the endpoint that answers queries from retrieved texts; otherwise as `AskJudge`."""
+
+    def __call__(
+        self, source: AnswerSource, requests: Sequence[AnswerRequest]
+    ) -> Iterator[tuple[int, GeneratedAnswer] | None]:
+        """Yield (position, answer) as they come in, each position once; None where nothing came for a while."""
+        ...
+
+
+def answer_measures(*, gives_answers: bool, judged: bool) -> tuple[str, ...]:
+    """Return the names of the measures of answers that the runs of a check have."""
+    if not gives_answers:
+        return ()
+    return ANSWER_MEASURES if judged else GROUNDING
+
+
+def is_sampled(key: str, share: float) -> bool:
+    """Whether the answers to a canary are watched: by a hash of its key, so that it is always the same canaries.
+
+    An unchanged answer of the same canary costs nothing, and the means of two runs are of the same canaries.
+    """
+    return int.from_bytes(hashlib.sha256(key.encode(errors="surrogatepass")).digest()[:4]) < share * 2**32
+
+
+SHARED: Final = 0.6
+"""A sentence is grounded if one chunk has at least this share of its distinct word 3-grams."""
+FEWEST_WORDS: Final = 3
+"""A shorter sentence has no 3-gram and is not counted."""
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]\u2019\u201d]*\s+|(?<=[\u3002\uff01\uff1f\u0964])|[\r\n]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grounding:
+    """Lexical grounding of an answer in its contexts; a share is None where there is nothing to divide by."""
+
+    grounded_share: float | None
+    """Of the sentences of three words or more those that a chunk grounds, in [0, 1]: the measure `utilisation`."""
+    used_share: float | None
+    """Of the chunks, empty ones included, those that ground a sentence; copies are all used or all not."""
+
+
+def ground_answer(answer: str, contexts: Sequence[str]) -> Grounding:
+    """Lexical grounding of an answer in the chunks that it was made of.
+
+    Words are compared as diagnosis compares them: without case, punctuation and formatting; in scripts without spaces
+    (Chinese, Japanese, Thai) each character is a word, so three characters in a row are a 3-gram. Of a chunk or a
+    sentence the first 4,000 words count.
+    """
+    sentences = [grams(text) for text in split_sentences(answer) if len(words_of(text)) >= FEWEST_WORDS]
+    chunks = [grams(text) for text in contexts]
+    found = [
+        {place for place, chunk in enumerate(chunks) if len(own & chunk) >= SHARED * len(own)} for own in sentences
+    ]
+    return Grounding(
+        grounded_share=sum(map(bool, found)) / len(found) if found else None,
+        used_share=len(set().union(*found)) / len(chunks) if chunks and found else None,
+    )
+
+
+def split_sentences(text: str) -> list[str]:
+    """Sentences of a text in order: what ends in `.`, `!`, `?` and white space, in their full-width forms, or a line.
+
+    A dot after an abbreviation splits too; the parts are then looked at one by one.
+    """
+    return [part.strip() for part in _SENTENCE_END.split(text) if words_of(part)]
+
+
+class AnswerBody(TypedDict):
+    """What is known of one answer besides its text."""
+
+    outcome: str
+    """`ok`, or how the request for it ended."""
+    detail: str | None
+    utilisation: float | None
+    """Share of its sentences that are worded like a retrieved chunk: lexical grounding."""
+    chunks_used: float | None
+    """Share of the chunks whose words it repeats."""
+    ratings: dict[str, RatingBody]
+    """By question; empty where no judge was asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatedAnswer:
+    """An answer of a run with everything that is known of it."""
+
+    answer: GeneratedAnswer
+    contexts: int
+    utilisation: float | None = None
+    """Share of its sentences that are worded like a chunk: lexical grounding."""
+    chunks_used: float | None = None
+    """Share of the chunks whose words it repeats."""
+    ratings: Mapping[Question, Rating] = field(default_factory=dict)
+
+
+class RunAnswers(TypedDict):
+    """What the answers of a run come to."""
+
+    judge: str | None
+    sampled: int
+    """Measured canaries whose answers are watched."""
+    answered: int
+    outcomes: dict[str, int]
+    """Requests for answers by outcome."""
+    ratings: dict[str, dict[str, int]]
+    """By question: how many ended with each outcome."""
+    measures: dict[str, float | None]
+    """Means over the answers in which each is defined."""
+    problem: NotRequired[str]
+    """Why nothing was judged, where definitions could not be used; a sentence without its full stop."""
+
+
+def summarise(rated: Sequence[RatedAnswer], judge: Judge | None) -> RunAnswers:
+    """Return what the answers of a run come to; a mean is over the answers in which it is defined."""
+    questions = () if judge is None else judge.questions
+    said = {question: [one.ratings[question] for one in rated if question in one.ratings] for question in questions}
+    measures: dict[str, float | None] = {
+        "utilisation": _mean(one.utilisation for one in rated),
+        "chunks_used": _mean(one.chunks_used for one in rated),
+        **{str(question): _mean(one.value for one in ratings) for question, ratings in said.items()},
+    }
+    return {
+        "judge": None if judge is None else judge.slug,
+        "sampled": len(rated),
+        "answered": sum(one.answer.outcome is Outcome.OK for one in rated),
+        "outcomes": dict(Counter(str(one.answer.outcome) for one in rated)),
+        "ratings": {
+            str(question): dict(Counter(str(one.outcome) for one in ratings)) for question, ratings in said.items()
+        },
+        "measures": measures,
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    defined = [value for value in values if value is not None]
+    return sum(defined) / len(defined) if defined else None
