@@ -163,7 +163,7 @@ _DUE = sa.select(
 ).where(definitions.c.archived_at.is_(None))
 
 
-_MEMBER_BYTES = 16  # a canary id and a version id, see suites.freeze_suite
+_MEMBER_BYTES = 16  # a canary id and a version id, see versions.freeze_suite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

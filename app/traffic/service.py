@@ -33,7 +33,7 @@ from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.service import suites
 from app.catalog.service.references import load_canaries
-from app.catalog.service.suites import load_suite
+from app.catalog.service.versions import load_suite
 from app.catalog.store import Definition, require
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store.run_rows import RunRow

@@ -15,7 +15,8 @@ from app.catalog.documents import canary_export
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import references, suites
-from app.catalog.service.suites import Change, freeze_suite, load_suite
+from app.catalog.service.suites import Change
+from app.catalog.service.versions import freeze_suite, load_suite
 from app.catalog.store import API, FILE
 from app.catalog.tables import definition_versions
 from app.definitions.service import applying, definitions

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from app.base.db.engine import Store
-from app.catalog.service.suites import freeze_suite
+from app.catalog.service.versions import freeze_suite
 from app.catalog.store import frozen_version
 from tests.support.world import World, canary, page, statements
 

@@ -33,7 +33,8 @@ from app.base.values import Cause, Percentile, Ranking, Rule, RuleKind, Verdict
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import labelled, recall_label
-from app.catalog.service.suites import is_self_judged, load_suite, load_suites
+from app.catalog.service.suites import is_self_judged
+from app.catalog.service.versions import load_suite, load_suites
 from app.catalog.store import Definition
 from app.detection import store as detectors
 from app.detection.domain import SIGNALS, Signal

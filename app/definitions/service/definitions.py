@@ -44,11 +44,11 @@ from app.catalog.service.references import (
 from app.catalog.service.suites import (
     SuiteOvertakenError,
     assign_suite_keys,
-    load_suite_in_force,
     overtaken,
     plan_and_write,
     slug_taken_error,
 )
+from app.catalog.service.versions import load_suite_in_force
 from app.catalog.store import (
     API,
     KINDS,

@@ -22,7 +22,7 @@ from app.base.values import RuleKind, Verdict
 from app.base.views import id_text, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check
-from app.catalog.service.suites import load_yardstick
+from app.catalog.service.versions import load_yardstick
 from app.catalog.store import Definition
 from app.comparison.domain import Difference
 from app.detection import store as rows

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from app.alerts.domain.rules import alarm_close
 from app.base.db.engine import Connection, Store
 from app.catalog.service.references import find_check
-from app.catalog.service.suites import load_inputs
+from app.catalog.service.versions import load_inputs
 from app.detection import store as detectors
 from app.detection.domain import Baseline, Habits, Members, Observation, Reading, Settings, answer_fingerprint
 from app.detection.domain.decision import OVERLAP_DEPTH, score_drift, top_overlap

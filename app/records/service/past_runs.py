@@ -17,7 +17,7 @@ from app.base.db.engine import Connection
 from app.base.errors import InvalidInputError, NotFoundError, Problem
 from app.base.values import Aggregates, Canary, EmbedderChange, Outcome, ProbeSummary, RunStatus, Slice, Verdict
 from app.base.views import view_of
-from app.catalog.service.suites import load_corrected, load_inputs
+from app.catalog.service.versions import load_corrected, load_inputs
 from app.records.domain import RescoringSide, probe_summary
 from app.records.store import ranking_rows, rescorings, run_rows, state_rows
 from app.records.store.open_runs import Failure

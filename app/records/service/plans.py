@@ -14,7 +14,7 @@ from app.base.db.keys import Vault
 from app.base.errors import CoalmineError
 from app.base.values import Ranking, Trigger
 from app.catalog import store as catalog
-from app.catalog.service.suites import UnusableDefinitionError, freeze_suite, load_inputs
+from app.catalog.service.versions import UnusableDefinitionError, freeze_suite, load_inputs
 from app.catalog.store import Definition
 from app.records.store import open_runs, ranking_rows, run_rows, state_rows
 from app.records.store.open_runs import ClaimedRun

@@ -20,7 +20,8 @@ from app.base.values import Answer, Canary, Outcome, Ranking, Reason, RunStatus,
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check, find_run
-from app.catalog.service.suites import is_self_judged, load_suites
+from app.catalog.service.suites import is_self_judged
+from app.catalog.service.versions import load_suites
 from app.detection import store as detectors
 from app.detection.service import baselines
 from app.records.domain import RunDetails, SliceView, run_body

@@ -332,7 +332,7 @@ def newest_instant(connection: Connection, check_id: int, *, before: int) -> int
     return instant
 
 
-_MEMBER_BYTES = 16  # a canary id and a version id, see suites.freeze_suite
+_MEMBER_BYTES = 16  # a canary id and a version id, see versions.freeze_suite
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True):

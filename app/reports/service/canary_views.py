@@ -17,7 +17,7 @@ from app.base.views import rounded_or_none, time_text
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.service.references import find_check
-from app.catalog.service.suites import load_yardstick
+from app.catalog.service.versions import load_yardstick
 from app.catalog.store import CanaryRow, Definition
 from app.records.service import past_runs
 from app.records.store import ranking_rows, run_rows, state_rows

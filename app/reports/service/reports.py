@@ -27,7 +27,8 @@ from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import labelled
 from app.catalog.service.references import find_run
-from app.catalog.service.suites import compose_suite, load_check, load_suite
+from app.catalog.service.suites import compose_suite
+from app.catalog.service.versions import load_check, load_suite
 from app.catalog.store import Definition
 from app.comparison.domain import Change, mean_interval
 from app.comparison.service import comparisons

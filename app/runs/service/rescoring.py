@@ -19,7 +19,7 @@ from app.base.texts import counted
 from app.base.values import Outcome, Ranking, RunStatus, Verdict
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check
-from app.catalog.service.suites import UnusableDefinitionError, freeze_suite, load_inputs
+from app.catalog.service.versions import UnusableDefinitionError, freeze_suite, load_inputs
 from app.detection import store as detectors
 from app.records.service.past_runs import embedder_finding, rescoring_shape
 from app.records.service.plans import save_layouts
