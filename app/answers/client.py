@@ -12,12 +12,7 @@ import msgspec
 from jmespath.exceptions import JMESPathError
 
 from app.answers.domain.generated import AnswerRequest, GeneratedAnswer
-from app.answers.domain.judges import (
-    Judge,
-    JudgeOutcome,
-    JudgeReply,
-    Prompt,
-)
+from app.answers.domain.judges import Judge, JudgeOutcome, JudgeReply, Prompt
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import Outcome
 from app.retrievers.client.answer_fields import Path, parse_json

@@ -18,12 +18,7 @@ import pytest
 import app.retrievers.client.mcp_session  # noqa: F401 - before memory is measured, as it takes much
 from app.answers.client import AnswerCalls, JudgeCalls
 from app.answers.domain.generated import AnswerRequest
-from app.answers.domain.judges import (
-    AnswerToJudge,
-    Judge,
-    Question,
-    build_prompt,
-)
+from app.answers.domain.judges import AnswerToJudge, Judge, Question, build_prompt
 from app.base.addresses import Endpoint, OAuth2, retriever_policy
 from app.base.values import Outcome
 from app.hooks.client.webhook import Pinger, send_webhook

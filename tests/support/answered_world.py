@@ -7,12 +7,7 @@ from typing import Any
 
 from app.answers import store as rows
 from app.answers.domain.generated import AnswerRequest, GeneratedAnswer
-from app.answers.domain.judges import (
-    Judge,
-    JudgeOutcome,
-    JudgeReply,
-    Prompt,
-)
+from app.answers.domain.judges import Judge, JudgeOutcome, JudgeReply, Prompt
 from app.answers.service import answering
 from app.answers.service.answering import AnswerTools
 from app.base.db.engine import Store

@@ -47,12 +47,7 @@ from app.answers.domain.trust import (
 )
 from app.answers.service.answering import QUESTIONS_BLOCK, JudgeInUse, contexts_of, day_of, load_judge
 from app.answers.store import DrawnRow, DrawnVerdict, DrawRow
-from app.answers.views import (
-    CalibrationView,
-    JudgeDayView,
-    JudgeReport,
-    MeasureTrust,
-)
+from app.answers.views import CalibrationView, JudgeDayView, JudgeReport, MeasureTrust
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
