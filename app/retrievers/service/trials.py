@@ -1,6 +1,6 @@
 """Trials of a retriever: one query with everything between request and hits, and how a canary fares.
 
-Beside it suggested mappings, pasted responses read as if received, and warnings. Nothing is stored.
+Beside it suggested mappings, as people see them, pasted responses read as if received, and warnings. Nothing is stored.
 """
 
 import json
@@ -10,6 +10,9 @@ from contextlib import closing
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
+
+import jmespath
+from jmespath.exceptions import JMESPathError
 
 from app.base.db.engine import Store
 from app.base.db.keys import Vault
@@ -23,14 +26,21 @@ from app.catalog.documents.documents import parse_with_stored
 from app.catalog.service import references
 from app.catalog.service.references import load_definition
 from app.records.views import judgment_shape
-from app.retrievers.documents.retrievers import RetrieverDocument, suggestion_view
+from app.retrievers.documents.retrievers import FIELDS, RetrieverDocument, mapping_fields, mapping_yaml
 from app.retrievers.domain.field_guesses import are_ranks, score_order
-from app.retrievers.domain.mapping_suggestions import likely_scale, suggest_mappings, usable_scale
+from app.retrievers.domain.mapping_suggestions import (
+    Suggestion,
+    likely_scale,
+    suggest_mappings,
+    suggest_signs,
+    usable_scale,
+)
 from app.retrievers.domain.probes import (
     CanaryMatches,
     ExpectedMatch,
     MappingPreview,
     MappingSuggestion,
+    SuggestedScorer,
     TrialHit,
     TrialRequest,
     TrialResponse,
@@ -41,6 +51,7 @@ from app.retrievers.domain.retrievers import (
     Probe,
     ProbeContext,
     ProbeQuery,
+    ResponseMapping,
     Retriever,
     Scale,
     Scorer,
@@ -126,8 +137,70 @@ def stored_retriever(store: Store, vault: Vault, slug: str, overrides: Mapping[s
 
 def suggestion_views(document: RetrieverDocument, answer: Any, query: str) -> list[MappingSuggestion]:
     """Return the suggested mappings of a parsed response, best first, each applied to it."""
-    shaped = [suggestion_view(one, document, answer) for one in suggest_mappings(answer, query=query)]
+    shaped = [_suggestion_view(one, document, answer) for one in suggest_mappings(answer, query=query)]
     return [one for one in shaped if one is not None]
+
+
+def _suggestion_view(suggestion: Suggestion, document: RetrieverDocument, answer: Any) -> MappingSuggestion | None:
+    """Return the view of a suggestion for a retriever; None where it reads no hit.
+
+    Only paths that read something are kept: each is applied to the response. `response` replaces the retriever's; null
+    takes out what its preset would fill in again. `reasons` says so where there is no path to an id or a text. `scorer`
+    is null where the scores do not imply their scale, or where the retriever measures relevance by other means.
+    """
+    mapping = _readable_paths(suggestion.mapping, document.response.index_version, answer)
+    if mapping.id is None and mapping.text is None:
+        return None
+    response = mapping_fields(mapping, document)
+    signs = suggest_signs(answer)
+    kept = {name: getattr(document.response, name) for name in ("error", "partial", "absent", "unwrap")}
+    response |= {name: path for name in kept if (path := kept[name] or signs.get(name)) is not None}
+    is_own_score = document.scorer.kind not in {ScorerKind.EMBEDDING, ScorerKind.RERANK}
+    has_scale = mapping.score is not None and is_own_score
+    scorer: SuggestedScorer | None = {"scale": suggestion.scale} if has_scale and suggestion.scale else None
+    return {
+        "response": response,
+        "scorer": scorer,
+        "hits": suggestion.hits,
+        "reasons": {
+            **{name: why for name, why in suggestion.reasons.items() if name == "hits" or name in response},
+            **{name: f"no {name} was recognised; write its path" for name in ("id", "text") if not response.get(name)},
+        },
+        "yaml": mapping_yaml(response, None if scorer is None else {"scale": str(scorer["scale"])}),
+    }
+
+
+def _readable_paths(mapping: ResponseMapping, index_version: str | None, answer: Any) -> ResponseMapping:
+    """Return a mapping without the paths that read nothing of the response; those of headers stay."""
+    hits = answer if mapping.hits is None else _search(mapping.hits, answer)
+    if mapping.hits is not None and not isinstance(hits, list):
+        return ResponseMapping(hits=None)
+    within = [answer] if mapping.hits is None else hits[:_MOST_HITS]
+    paths_by_field = {name: getattr(mapping, name) for name in FIELDS if name != "hits"}
+    absent = [
+        name
+        for name, path in paths_by_field.items()
+        if path and not any(_has_value(_search(path, hit)) for hit in within)
+    ]
+    keeps_version = index_version is not None and (
+        index_version.startswith("header:") or _has_value(_search(index_version, answer))
+    )
+    return replace(mapping, **dict.fromkeys(absent), index_version=index_version if keeps_version else None)
+
+
+def _search(path: str, value: Any) -> Any:
+    try:
+        return jmespath.search(path, value)
+    except (JMESPathError, RecursionError):
+        return None
+
+
+def _has_value(value: Any) -> bool:
+    """Whether there is a value: of a column, in any place."""
+    return any(one is not None for one in value) if isinstance(value, list) else value is not None
+
+
+_MOST_HITS = 200
 
 
 def changes_request(overrides: Mapping[str, Any]) -> bool:
