@@ -22,7 +22,6 @@ from http import HTTPStatus
 from threading import Lock
 from typing import Final, NamedTuple
 
-from app.base.addresses import Reserve
 from app.base.texts import counted
 from app.base.values import Outcome, Slowing
 
@@ -196,6 +195,10 @@ RESERVED_SECONDS: Final = 0.1
 """For how long requests are reserved at once where other processes take part in the rate."""
 REMEMBERED: Final = 10_000
 """Of how many peers that nobody asks just now the newest limits are remembered."""
+
+
+Reserve = Callable[[int, float], float]
+"""Reserves so many requests at this interval in seconds, and gives the seconds until the first of them."""
 
 
 class Bounds(NamedTuple):

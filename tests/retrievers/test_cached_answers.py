@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from app.base.addresses import cache_sign, retriever_policy
+from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
+from app.base.net.transfer import cache_sign
 from app.base.values import Answer
 from app.catalog.documents.canary_files import read_canary_files
 from app.records.service import run_views

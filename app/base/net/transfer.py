@@ -1,6 +1,7 @@
 """One HTTP request through libcurl: a reusable easy handle, its options and bytes, and the meaning of its failures.
 
-Beside it the limits of this process that a failure may come from: open files and memory.
+Beside it what the headers of a response say (`cache_sign`, `retry_after_seconds`), and the limits of this process that
+a failure may come from: open files and memory.
 """
 
 import ctypes
@@ -25,7 +26,7 @@ from urllib.parse import quote, urlencode
 
 import pycurl
 
-from app.base.addresses import HEADER_CHARSET, HEADER_NAME, HEADER_VALUE, AddressPolicy, Proxy, SigV4, Tls, cache_sign
+from app.base.addresses import HEADER_CHARSET, HEADER_NAME, HEADER_VALUE, AddressPolicy, Proxy, SigV4, Tls
 from app.base.limits import LARGEST_ANSWER_BYTES, is_refusal
 from app.base.values import Outcome, Slowing
 
@@ -156,6 +157,26 @@ def header_fields(lines: Sequence[bytes]) -> Mapping[str, str]:
             name, value = name.strip().lower(), value.strip()
             fields[name] = f"{fields[name]}, {value}" if name in fields else value
     return fields
+
+
+def cache_sign(lines: Sequence[bytes]) -> str | None:
+    """Return the header line by which a response says that a cache answered, not its origin; None where none says so.
+
+    `lines` are those of the response. An `Age` above 0 (RFC 9111, 5.1), a `hit` in `Cache-Status` (RFC 9211) or in the
+    fields that content delivery networks and proxies set. What the cache asked the origin about first is no sign.
+    """
+    found = _CACHE_SIGN.search(b"\n".join(lines))
+    return None if found is None else " ".join(found[0].decode(HEADER_CHARSET).split())[:_SIGN_LENGTH]
+
+
+_CACHE_SIGN = re.compile(
+    rb"^(?:age:[ \t]*0*[1-9][0-9]*"
+    rb"|cache-status:[^\r\n]*;[ \t]*hit\b"
+    rb"|(?:x-cache|x-cache-status|x-proxy-cache|x-vercel-cache|x-nginx-cache|cf-cache-status):[^\r\n]*?"
+    rb"(?<![a-z])(?:hit|stale|updating)\b)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SIGN_LENGTH = 60
 
 
 def retry_after_seconds(value: str | None, now: datetime) -> float | None:

@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.addresses import Auth, Endpoint, Reserve, Tls
-from app.base.limits import LARGEST_ANSWER_BYTES
+from app.base.addresses import Auth, Endpoint, Tls
+from app.base.limits import LARGEST_ANSWER_BYTES, Reserve
 from app.base.schedules import LEAST_PATIENCE_SECONDS
 from app.base.values import EMPTY, Answer, EmbedderChange, Outcome
 
