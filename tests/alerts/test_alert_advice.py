@@ -18,8 +18,8 @@ from app.alerts.domain.summaries import (
 )
 from app.alerts.domain.views import Degradation, TransitionType
 from app.base.values import Cause, Judgment, Outcome, Reason, RuleKind, Step
+from app.diagnosis.domain.run_cause_kinds import RunCauseKind
 from app.diagnosis.domain.run_causes import RunCause
-from app.diagnosis.domain.run_changes import RunCauseKind
 from app.retrievers.domain.probes import FailureSummary
 
 CHANGED = ChangedCanaries(count=3, of=9, reasons=[(Reason.MISSING,)] * 3)

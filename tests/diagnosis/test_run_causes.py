@@ -18,8 +18,8 @@ from app.diagnosis.domain import Case, ReanchorState
 from app.diagnosis.domain import run_causes as run_cause_search
 from app.diagnosis.domain.chunk_causes import classify
 from app.diagnosis.domain.chunks import is_back
+from app.diagnosis.domain.run_cause_kinds import RunCauseKind
 from app.diagnosis.domain.run_causes import Pair, RunCause, find_run_cause, read_run_cause, texts_explain_more
-from app.diagnosis.domain.run_changes import RunCauseKind
 from app.diagnosis.service import diagnoses, reanchoring
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.text_changes import ChangedTexts

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from app.base.values import Canary, Category, Judgment, Ranking
+from app.diagnosis.domain.run_cause_kinds import RunCauseKind
 from app.diagnosis.domain.run_causes import Pair, find_run_cause
-from app.diagnosis.domain.run_changes import RunCauseKind
 from app.diagnosis.domain.run_groups import Chunk, common_group, name_chunks
 from app.retrievers.domain.retrievers import Scale
 from tests.diagnosis.test_run_changes import CHUNKS, Index, cut, mixed, told

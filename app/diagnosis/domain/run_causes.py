@@ -14,21 +14,15 @@ from functools import cache, partial
 from statistics import median
 from typing import Any, cast
 
-from app.alerts.domain.summaries import (
-    CAUSE_ADVICE,
-    CAUSE_WORDS,
-    EMBEDDER_ADVICE,
-    MOST_NAMED,
-    commonest_first,
-    rest_text,
-)
+from app.alerts.domain.summaries import CAUSE_WORDS, MOST_NAMED, commonest_first, rest_text
 from app.alerts.domain.views import RunCauseView
 from app.base.texts import counted, percent_text, plural, short_name
 from app.base.values import Canary, Cause, Ranking
 from app.diagnosis.domain import Case
 from app.diagnosis.domain.chunk_causes import by_content, change_of, limit_of
 from app.diagnosis.domain.chunks import MOSTLY, Search, SearchedChunk, containment, overlap, reanchor, search_for
-from app.diagnosis.domain.run_changes import Answers, Change, RunCauseKind, explain
+from app.diagnosis.domain.run_cause_kinds import CAUSES, OTHER_ANALYZER, PHRASES, SAME_IDS, RunCauseKind, advice_on
+from app.diagnosis.domain.run_changes import Answers, Change, explain
 from app.diagnosis.domain.run_groups import FEWEST, common_group, tail
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.rankings import match, prepare
@@ -114,12 +108,12 @@ class RunCause:
     @property
     def advice(self) -> str:
         """What to do about it."""
-        return _ADVICE.get(self.kind) or (EMBEDDER_ADVICE if self.cause is None else CAUSE_ADVICE[self.cause])
+        return advice_on(self.kind)
 
     @property
     def cause(self) -> Cause | None:
         """The cause of the single canaries that it explains; None = they keep their own."""
-        return _CAUSES.get(self.kind)
+        return CAUSES.get(self.kind)
 
     def overrules(self, cause: Cause) -> bool:
         """Whether it replaces the cause of a single canary: another model makes chunks look missing."""
@@ -138,7 +132,7 @@ class RunCause:
     @property
     def _name(self) -> str:
         same_ids = self.kind is RunCauseKind.RECHUNKED and (self.unseen_ids or 0.0) < HALF
-        return "chunks re-cut under their old ids" if same_ids else _PHRASES[self.kind]
+        return SAME_IDS if same_ids else PHRASES[self.kind]
 
     @property
     def _recall(self) -> str:
@@ -183,53 +177,6 @@ def _shown(values: Iterable[float | None]) -> list[str]:
 
 def _moved(name: str, before: float | None, now: float | None) -> str:
     return f"{name} {before:.2f} -> {now:.2f}" if before is not None and now is not None else ""
-
-
-_PHRASES = {
-    RunCauseKind.RECHUNKED: CAUSE_WORDS[Cause.RECHUNKED].shared,
-    RunCauseKind.REINDEXED: "chunks re-indexed under other ids",
-    RunCauseKind.RENAMED_DOCUMENTS: "documents renamed",
-    RunCauseKind.EMBEDDER_CHANGED: "embedder changed",
-    RunCauseKind.TEXTS_CHANGED: CAUSE_WORDS[Cause.TEXTS_CHANGED].shared,
-    RunCauseKind.SCORES_CHANGED: "scores of the same chunks changed",
-}
-
-
-_CAUSES = {
-    RunCauseKind.RECHUNKED: Cause.RECHUNKED,
-    RunCauseKind.REINDEXED: Cause.RECHUNKED,
-    RunCauseKind.RENAMED_DOCUMENTS: Cause.RECHUNKED,
-    RunCauseKind.TEXTS_CHANGED: Cause.TEXTS_CHANGED,
-    RunCauseKind.SCORES_CHANGED: Cause.SCORE_DRIFT,
-    RunCauseKind.EMPTY_ANSWERS: Cause.TRUNCATED,
-    RunCauseKind.LIMITED: Cause.TRUNCATED,
-    RunCauseKind.SCORE_THRESHOLD: Cause.TRUNCATED,
-    RunCauseKind.MISSING: Cause.MISSING,
-    RunCauseKind.REPLICAS_DIFFER: Cause.UNSTABLE,
-    RunCauseKind.SEARCH_MISSES: Cause.UNSTABLE,
-    RunCauseKind.NEAR_COPIES: Cause.DUPLICATES,
-    RunCauseKind.NEW_CHUNKS: Cause.OUTRANKED,
-    RunCauseKind.OTHER_VECTORS: Cause.SCORE_DRIFT,
-    RunCauseKind.RANKING_CHANGED: Cause.SCORE_DRIFT,
-}
-_ADVICE = {
-    RunCauseKind.EMPTY_ANSWERS: "Check that the index or collection has its documents, and that its name, alias, "
-    "tenant and filters are right; where only some answers are empty, look for time limits and failing shards.",
-    RunCauseKind.LIMITED: "Look for a lower limit (k, size, limit) in the retriever or in what calls it.",
-    RunCauseKind.SCORE_THRESHOLD: "Look for a new or higher score threshold in the retriever or in what calls it.",
-    RunCauseKind.MISSING: "Find out whether these documents were deleted, are filtered away or were left out when the "
-    "index was copied or built. Bring them back, or retire the canaries if that was on purpose.",
-    RunCauseKind.REPLICAS_DIFFER: "Compare the replicas or versions behind the address, their numbers of documents and "
-    "their models, and take the one that differs out of service.",
-    RunCauseKind.SEARCH_MISSES: "Raise the search effort of the vector index (ef_search, nprobe, num_candidates), or "
-    "rebuild the index.",
-    RunCauseKind.NEW_CHUNKS: "Look at what was added: it may answer as well, and then the canary may expect it; if "
-    "not, take it out.",
-    RunCauseKind.OTHER_VECTORS: "Make queries and index use the same embedding model: bring the former one back, or "
-    "embed the whole index with the new one.",
-    RunCauseKind.RANKING_CHANGED: "Find out which model, analyzer or scoring was changed. Compare the runs for what "
-    "got better and worse, and accept the present as normal if it is meant.",
-}
 
 
 SHARE = 0.1
@@ -318,7 +265,7 @@ def _of_changes(
     if first.kind in {RunCauseKind.RANKING_CHANGED, RunCauseKind.OTHER_VECTORS}:
         first = replace(first, evidence=f"{first.evidence}; {_moves(pairs, k)}")
         if scale is Scale.UNBOUNDED:  # a sum of word weights has no vectors
-            first = replace(first, kind=RunCauseKind.RANKING_CHANGED, phrase="another analyzer or another scoring")
+            first = replace(first, kind=RunCauseKind.RANKING_CHANGED, phrase=OTHER_ANALYZER)
     if group := common_group([pair.canary for pair in pairs], first.affected.tolist()):
         phrase = f"{first.phrase}, {group}" if first.kind in SHORTER else first.phrase
         first = replace(first, phrase=phrase, evidence=f"{first.evidence}; {group.figures}")

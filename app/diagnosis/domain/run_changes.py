@@ -4,13 +4,13 @@ Answers are compared with those of a healthy run, hit by hit, for all canaries, 
 cause predicts what is lost and gained, and where. A deletion takes its chunks out of every answer, and what is left
 closes up in its order; new chunks push others down and take nothing away; another model does both alike; replicas that
 differ leave some answers as they were. `weigh` counts, `explain` tells the causes that fit, the one that explains most
-first. Chunks that are re-cut or renamed are told by their texts, in `run_causes`.
+first. Chunks that are re-cut or renamed are told by their texts, in `run_causes`; the kinds of causes and their words
+are in `run_cause_kinds`.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from itertools import chain, count
 from typing import Final
@@ -21,48 +21,12 @@ from numpy.typing import NDArray
 from app.base.texts import counted, percent_text
 from app.base.values import Ranking
 from app.diagnosis.domain.chunks import LIKE, containment
+from app.diagnosis.domain.run_cause_kinds import PHRASES, RunCauseKind
 from app.diagnosis.domain.run_groups import FEWEST, Chunk, name_chunks
 
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-
-
-class RunCauseKind(StrEnum):
-    """Kind of change of a whole run."""
-
-    RECHUNKED = "rechunked"
-    """The same texts, cut differently, under other ids."""
-    REINDEXED = "reindexed"
-    """The same chunks, under other ids."""
-    RENAMED_DOCUMENTS = "renamed_documents"
-    """The same chunks, of documents by other names."""
-    EMBEDDER_CHANGED = "embedder_changed"
-    """The embedder returns other vectors for the reference texts."""
-    TEXTS_CHANGED = "texts_changed"
-    """The same chunks, under the same ids, have other texts: cut, emptied, rewritten."""
-    SCORES_CHANGED = "scores_changed"
-    """The same chunks have other scores: the encoder or the scoring changed."""
-    EMPTY_ANSWERS = "empty_answers"
-    """Answers that had hits have none."""
-    LIMITED = "limited"
-    """No answer has more than a few hits, those that were the first."""
-    SCORE_THRESHOLD = "score_threshold"
-    """Hits below a score are not returned any more."""
-    MISSING = "missing"
-    """Chunks are in no answer any more, and the others closed up."""
-    REPLICAS_DIFFER = "replicas_differ"
-    """Some answers are as they were, the others come from another index."""
-    SEARCH_MISSES = "search_misses"
-    """Chunks are missed here and there, in no pattern: an approximate search."""
-    NEAR_COPIES = "near_copies"
-    """Near copies of what was found rank above it."""
-    NEW_CHUNKS = "new_chunks"
-    """Other new chunks do."""
-    OTHER_VECTORS = "other_vectors"
-    """Hardly an answer has a hit in common with before."""
-    RANKING_CHANGED = "ranking_changed"
-    """The same chunks in another order, everywhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -456,7 +420,7 @@ def _alternating(counts: Counts) -> Change | None:
     return Change(
         kind=RunCauseKind.REPLICAS_DIFFER,
         affected=~counts.same,
-        phrase=_TURNS,
+        phrase=PHRASES[RunCauseKind.REPLICAS_DIFFER],
         evidence=f"{came:,} answers that had changed in the run before are as they were, to the last hit, and {went:,} "
         "others changed in their place",
     )
@@ -470,7 +434,12 @@ def _two_states(counts: Counts) -> Change | None:
     evidence = _gone_from_others(counts, same, changed) or _much_changed(counts, same, changed)
     if evidence is None:
         return None
-    return Change(kind=RunCauseKind.REPLICAS_DIFFER, affected=changed, phrase=_TURNS, evidence=evidence)
+    return Change(
+        kind=RunCauseKind.REPLICAS_DIFFER,
+        affected=changed,
+        phrase=PHRASES[RunCauseKind.REPLICAS_DIFFER],
+        evidence=evidence,
+    )
 
 
 def _gone_from_others(counts: Counts, same: Bools, changed: Bools) -> str | None:
@@ -509,7 +478,6 @@ def _much_changed(counts: Counts, same: Bools, changed: Bools) -> str | None:
     )
 
 
-_TURNS: Final = "answers come from two states of the index in turn: replicas differ"
 _FEWEST_OF_A_STATE: Final = 0.15
 _FEWEST_HELD: Final = 0.25
 """Of a chunk that a replica lacks, as many hits are left as the others answer; a quarter of those that are lost."""
@@ -526,7 +494,7 @@ def _missing(counts: Counts) -> Change | None:
     return Change(
         kind=RunCauseKind.MISSING,
         affected=affected,
-        phrase=f"chunks missing from the index{where}",
+        phrase=f"{PHRASES[RunCauseKind.MISSING]}{where}",
         evidence=f"{counted(int(gone.sum()), 'chunk')} that {counted(int(affected.sum()), 'answer')} had are in no "
         f"answer any more, about {percent_text(counts.lost.share)} of all; what is left "
         f"{'moved, as it does where statistics are learned anew' if moved else 'kept its order'}",
@@ -548,7 +516,7 @@ def _misses(counts: Counts) -> Change | None:
     return Change(
         kind=RunCauseKind.SEARCH_MISSES,
         affected=changed,
-        phrase="the vector search misses chunks here and there",
+        phrase=PHRASES[RunCauseKind.SEARCH_MISSES],
         evidence=f"{dropped:,} hits are gone from the middle of {int(changed.sum()):,} answers, and what is left kept "
         f"its order; {found:,} of {counted(len(missed), 'chunk')} are still in other answers",
     )
@@ -564,7 +532,7 @@ def _near_copies(counts: Counts) -> Change | None:
     return Change(
         kind=RunCauseKind.NEAR_COPIES,
         affected=affected,
-        phrase=f"crowded out by near copies{where}",
+        phrase=f"{PHRASES[RunCauseKind.NEAR_COPIES]}{where}",
         evidence=f"{int(new.sum()):,} hits that no answer had before rank above known ones in {int(affected.sum()):,} "
         f"answers; {percent_text(alike)} of them are near copies of hits of before",
     )
@@ -587,7 +555,7 @@ def _new_chunks(counts: Counts) -> Change | None:
     return Change(
         kind=RunCauseKind.NEW_CHUNKS,
         affected=affected,
-        phrase=f"outranked by new chunks{where}",
+        phrase=f"{PHRASES[RunCauseKind.NEW_CHUNKS]}{where}",
         evidence=f"{int(new.sum()):,} hits that no answer had before rank above known ones in "
         f"{counted(int(affected.sum()), 'answer')}, about {percent_text(came.share)} of all",
         against=_unexplained(counts, affected),
@@ -631,7 +599,7 @@ def _other_vectors(counts: Counts) -> Change | None:
     return Change(
         kind=RunCauseKind.OTHER_VECTORS,
         affected=both & ~counts.same,
-        phrase="hardly a hit in common with before: another embedding model for the queries or for the index",
+        phrase=PHRASES[RunCauseKind.OTHER_VECTORS],
         evidence=f"{percent_text(common)} of the hits of before are still found, in {int(both.sum()):,} answers",
     )
 
@@ -649,7 +617,7 @@ def _reordered(counts: Counts) -> Change | None:
     return Change(
         kind=RunCauseKind.RANKING_CHANGED,
         affected=changed,
-        phrase="another encoder or another scoring",
+        phrase=PHRASES[RunCauseKind.RANKING_CHANGED],
         evidence=f"{int(changed.sum()):,} of {int(both.sum()):,} answers have another order or other hits; "
         f"{percent_text(common)} of the hits of before are still found",
     )

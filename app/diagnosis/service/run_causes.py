@@ -17,6 +17,7 @@ from app.detection.domain import Change
 from app.detection.service.detector_step import DetectorStep
 from app.detection.store import DetectionRow
 from app.diagnosis import store as diagnoses
+from app.diagnosis.domain.run_cause_kinds import RunCauseKind
 from app.diagnosis.domain.run_causes import (
     HALF,
     SHARE,
@@ -26,7 +27,6 @@ from app.diagnosis.domain.run_causes import (
     read_run_cause,
     texts_explain_more,
 )
-from app.diagnosis.domain.run_changes import RunCauseKind
 from app.diagnosis.domain.run_groups import FEWEST
 from app.records.service.plans import Plan
 from app.records.store import ranking_rows, run_rows, state_rows
