@@ -38,7 +38,9 @@ from app.scoring.evaluation import is_relevance_judged
 
 SPARK_RUNS = 30
 SHOWN_CANARIES = 10
-_RECENT_RUNS = 15
+_LISTED_RUNS = 10
+_NEWEST_RUNS = 15
+"""Runs that are read: those listed, those of the chart's table, and older ones that still run."""
 _RECENT_ALERTS = 5
 _SHOWN_VERSIONS = 5
 _UNRESOLVED = ("firing", "recovering", "pending")
@@ -145,6 +147,11 @@ class CheckDetail:
     versions: Sequence[Version]
     """The re-scorings of the check, newest first."""
 
+    @property
+    def listed_runs(self) -> Sequence[RunView]:
+        """The newest runs, as many as the list shows."""
+        return self.runs[:_LISTED_RUNS]
+
 
 def load_line(store: Store, slug: str, now: datetime) -> CheckLine:
     """Return a check in one line, also an archived one. Raises NotFoundError."""
@@ -182,7 +189,7 @@ def load_check(store: Store, slug: str, now: datetime, *, version: str | None = 
         else (),
         unresolved=unresolved,
         resolved=alert_lists.list_alerts(store, check=slug, state="resolved", before=None, limit=_RECENT_ALERTS),
-        runs=run_views.list_runs(store, slug, before=None, limit=_RECENT_RUNS, version=version, with_queries=False),
+        runs=run_views.list_runs(store, slug, before=None, limit=_NEWEST_RUNS, version=version, with_queries=False),
         versions=versions,
     )
 
