@@ -1,4 +1,7 @@
-"""Rows of what is tried on users: experiments by epoch, interleavings, promotions with waivers, shadows."""
+"""Rows of what is tried on users: experiments by epoch, then interleavings, promotions with waivers, and shadows.
+
+A shadow has its sums by hour, the pairs of answers that were kept, and the queue of questions not asked yet.
+"""
 
 import json
 from collections import Counter

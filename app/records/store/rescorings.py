@@ -1,4 +1,8 @@
-"""Rows of re-scorings: what runs amount to by one, what was requested, who works on it, and which runs are left."""
+"""Rows of re-scorings: what runs amount to by one, and below, from `Rescoring` on, the queue of those requested.
+
+A worker claims one by a lease, renews it, and gives it back, puts it off, fails or finishes it; `runs_left` are the
+runs that it has still to judge.
+"""
 
 import json
 from collections.abc import Collection, Iterable, Sequence

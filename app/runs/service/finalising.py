@@ -1,6 +1,7 @@
-"""The end of a run: its shards put together, its verdict, and what follows from it, written in one transaction.
+"""The end of a run: its shards put together, its verdict, and what follows from it, written in one transaction, `_end`.
 
-Beside it: which states a run changes, and which chunks lost their text.
+Scores are saved before that, in transactions of their own; the detector and the cause of the run are only read before
+it. Beside it: which states a run changes, which chunks lost their text, and the end of a run that failed.
 """
 
 import json
