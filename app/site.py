@@ -27,9 +27,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.alerts import api as alerts_api
 from app.alerts import pages as alerts
+from app.alerts.pages import FILTERS, bound
 from app.alerts.silences import api as silences_api
 from app.alerts.silences import pages as silences
-from app.alerts.wording import FILTERS
 from app.annotation import api as annotation_api
 from app.annotation import pages as annotation
 from app.answers import api as answers_api
@@ -118,6 +118,7 @@ PAGES = tuple(
 rendering.add_words(
     filters={
         **FILTERS,
+        "bound": bound,
         "why": why_degraded,
         "rank": first_expected,
         "absent": not_returned,

@@ -9,8 +9,8 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from app.alerts import pages as words
 from app.alerts.service import alert_lists
-from app.alerts.wording import DELIVERY_STATES
 from app.base.api.requests import StoreDep, VaultDep, needs, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
@@ -251,7 +251,7 @@ def _hook(  # noqa: PLR0913 - a parameter for each thing that may have happened
         recent=recent,
         test=tested,
         refresh_seconds=_refresh_seconds([*recent, *([tested] if tested else [])], datetime.now(UTC)),
-        meanings=DELIVERY_STATES,
+        meanings=words.DELIVERY_STATES,
         refused=refused,
         unended=unended,
         warnings=hooks.hook_warnings(state.hook_policy, line.definition.body, state.look_up if saved else None),
@@ -390,7 +390,7 @@ def _deliveries(
         here="/deliveries?" + urlencode({**filters, **({"state": state} if state else {})}),
         states=list(DeliveryState),
         hooks=[one.slug for one in references.load_definitions(store, hooks.KIND)],
-        meanings=DELIVERY_STATES,
+        meanings=words.DELIVERY_STATES,
         first=after is None,
         refused=refused,
     )

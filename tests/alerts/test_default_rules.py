@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from app.alerts.pages import limits
 from app.alerts.service import transitions
-from app.alerts.wording import limits
 from app.base.db.engine import Store
 from app.base.values import Verdict
 from app.detection.service import baselines

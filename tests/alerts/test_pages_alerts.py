@@ -9,10 +9,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from app.alerts.domain.views import ChangedCanary
+from app.alerts.pages import by_cause
 from app.alerts.service import alert_lists, explanations
 from app.alerts.service.notice_data import Links
 from app.alerts.store import AlertFilter
-from app.alerts.wording import by_cause
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.values import Outcome

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.alerts.documents import read_rules, rules_in_force, rules_yaml
+from app.alerts.documents import read_rules, rule_in_words, rules_in_force, rules_yaml
 from app.alerts.domain.rules import RunFacts, SlowerLimits, condition, default_slower_rule, silent_rules
 from app.alerts.domain.summaries import AlertFacts, alert_advice, alert_summary
 from app.alerts.service import explanations, transitions
-from app.alerts.wording import rule_in_words
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError

@@ -23,12 +23,12 @@ from fastapi.sse import format_sse_event
 from markupsafe import Markup
 from starlette.types import Receive, Scope, Send
 
+from app.alerts.documents import protection_text, rule_in_words
 from app.alerts.domain.state import OPEN
 from app.alerts.domain.summaries import CAUSE_ADVICE, recovery_text
 from app.alerts.domain.views import AlertState
 from app.alerts.service import explanations, transitions
 from app.alerts.service.explanations import CheckAlerting
-from app.alerts.wording import protection_text, rule_in_words
 from app.answers.service import answering
 from app.base.api.bodies import BaselineRequest, NotNormalRequest
 from app.base.api.requests import PROBE_LIMITER, StoreDep, VaultDep, expensive, takes_form
