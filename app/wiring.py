@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from app import USER_AGENT
-from app.alerts.service.notice_data import Links
+from app.alerts.service.shown_alerts import Links
 from app.answers.client import AnswerCalls, JudgeCalls
 from app.answers.domain.judges import AskJudge
 from app.answers.service.answering import AnswerTools

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Request
 
 from app.alerts.domain.views import AlertView
-from app.alerts.service import alert_lists, explanations, notifications
-from app.alerts.service.alert_lists import AlertDetail
+from app.alerts.service import explanations, notifications, shown_alerts
 from app.alerts.service.explanations import CheckAlerting
+from app.alerts.service.shown_alerts import AlertDetail
 from app.base.api.bodies import LARGEST_ID, AcknowledgeRequest, Before, Limit, OptionalContent, Page, Slug, body_schema
 from app.base.api.requests import StoreDep, refuse_unknown_parameters
 from app.base.documents.fields import parse_document
@@ -27,7 +27,7 @@ def list_alerts(
     limit: Limit = 50,
 ) -> Page[AlertView]:
     """List alerts with their transitions, newest first."""
-    found = alert_lists.list_alerts(
+    found = shown_alerts.list_alerts(
         store, check=check, state=state, incident_id=incident_id, before=before, limit=limit + 1
     )
     return Page(items=found[:limit], next=found[limit - 1]["id"] if len(found) > limit else None)
@@ -36,7 +36,7 @@ def list_alerts(
 @router.get("/alerts/{alert_id}", tags=["history"])
 def get_alert(store: StoreDep, alert_id: str) -> AlertDetail:
     """Show an alert with its transitions and deliveries."""
-    return alert_lists.alert(store, id_number(alert_id, "alert"))
+    return shown_alerts.alert(store, id_number(alert_id, "alert"))
 
 
 @router.post(
@@ -49,7 +49,7 @@ def acknowledge_alert(store: StoreDep, request: Request, alert_id: str, body: Op
     notifications.acknowledge(
         store, number, by=request.state.identity.name, note=request_body.note, now=datetime.now(UTC)
     )
-    return alert_lists.alert(store, number)
+    return shown_alerts.alert(store, number)
 
 
 @router.get("/checks/{slug}/alerting", tags=["alerts"])

@@ -18,9 +18,9 @@ from app.alerts.domain.rules import FAILED_SHARE, REPEATED, SlowerLimits
 from app.alerts.domain.state import OPEN, Retirement
 from app.alerts.domain.summaries import CAUSE_WORDS, lost_text
 from app.alerts.domain.views import BoundSides, ChangedCanary, RuleEvidence, TransitionView
-from app.alerts.service import alert_lists, explanations, notifications
-from app.alerts.service.alert_lists import AlertDetail
+from app.alerts.service import explanations, notifications, shown_alerts
 from app.alerts.service.explanations import LatencyCurve, RunLatency
+from app.alerts.service.shown_alerts import AlertDetail
 from app.alerts.store import AlertFilter
 from app.answers.service import answering
 from app.base.addresses import hook_remedy
@@ -90,12 +90,12 @@ def show_alerts(
     after: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> HTMLResponse:
     """Show alerts, newest first, with summaries and delivery counts."""
-    counts = alert_lists.count_unresolved(store, check=query.check or None)
-    lines = alert_lists.lines(store, _alert_filter(query), check=query.check or None, before=after, limit=_ALERTS + 1)
+    counts = shown_alerts.count_unresolved(store, check=query.check or None)
+    lines = shown_alerts.lines(store, _alert_filter(query), check=query.check or None, before=after, limit=_ALERTS + 1)
     return render(
         request,
         "alerts/alerts.html",
-        groups=alert_lists.by_incident(store, lines[:_ALERTS]),
+        groups=shown_alerts.by_incident(store, lines[:_ALERTS]),
         following=lines[_ALERTS - 1].alert["id"] if len(lines) > _ALERTS else None,
         query=query,
         counts={**counts, "open": sum(counts.get(state, 0) for state in OPEN)},

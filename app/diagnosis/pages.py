@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.pages import alert_page
-from app.alerts.service import alert_lists
+from app.alerts.service import shown_alerts
 from app.base.api.requests import StoreDep, expensive, takes_form
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
@@ -42,7 +42,7 @@ async def ask_open(request: Request, store: StoreDep, alert_id: str) -> Response
 
 def _asked_open(request: Request, store: Store, alert_id: str) -> Response:
     number, state = id_number(alert_id, "alert"), request.app.state
-    check = alert_lists.alert(store, number)["check"]
+    check = shown_alerts.alert(store, number)["check"]
     on_demand: OnDemand = state.diagnoses
     planner = Planner(state.access.store, state.access.vault)
     by = request.state.identity.name

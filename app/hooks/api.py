@@ -5,7 +5,7 @@ from typing import Literal
 
 from fastapi import APIRouter, Depends, Request
 
-from app.alerts.service import alert_lists
+from app.alerts.service import shown_alerts
 from app.base.api.bodies import Before, Limit, Page, Slug
 from app.base.api.requests import StoreDep, needs, refuse_unknown_parameters, wake
 from app.base.db.keys import Scope
@@ -22,7 +22,7 @@ def test_hook(store: StoreDep, request: Request, slug: str) -> DeliveryView:
     """Send a test message the way alerts are sent; the delivery shows the result."""
     delivery_id = deliveries.send_test(store, slug, now=datetime.now(UTC))
     wake(request)
-    return alert_lists.delivery(store, delivery_id)
+    return shown_alerts.delivery(store, delivery_id)
 
 
 @router.get("/deliveries", tags=["history"])
@@ -34,14 +34,14 @@ def list_deliveries(
     limit: Limit = 50,
 ) -> Page[DeliveryView]:
     """List deliveries with their attempts, newest first."""
-    found = alert_lists.list_deliveries(store, hook=hook, state=state, before=before, limit=limit + 1)
+    found = shown_alerts.list_deliveries(store, hook=hook, state=state, before=before, limit=limit + 1)
     return Page(items=found[:limit], next=found[limit - 1]["id"] if len(found) > limit else None)
 
 
 @router.get("/deliveries/{delivery_id}", tags=["history"])
 def get_delivery(store: StoreDep, delivery_id: str) -> DeliveryView:
     """Show a delivery with its attempts."""
-    return alert_lists.delivery(store, id_number(delivery_id, "delivery"))
+    return shown_alerts.delivery(store, id_number(delivery_id, "delivery"))
 
 
 @router.post("/deliveries/{delivery_id}/replay", tags=["history"], status_code=202)
@@ -50,7 +50,7 @@ def replay_delivery(store: StoreDep, request: Request, delivery_id: str) -> Deli
     number = id_number(delivery_id, "delivery")
     hooks.replay(store, number, now=datetime.now(UTC))
     wake(request)
-    return alert_lists.delivery(store, number)
+    return shown_alerts.delivery(store, number)
 
 
 @router.post("/hooks/{slug}/replay", tags=["alerts"], status_code=202)

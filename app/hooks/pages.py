@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts import pages as words
-from app.alerts.service import alert_lists
+from app.alerts.service import shown_alerts
 from app.base.api.requests import StoreDep, VaultDep, needs, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
@@ -236,7 +236,7 @@ def _hook(  # noqa: PLR0913 - a parameter for each thing that may have happened
 ) -> HTMLResponse:
     state = request.app.state
     line = hooks.find_hook(store, slug, datetime.now(UTC), for_readers=only_reads(request))
-    recent = alert_lists.list_deliveries(store, hook=slug, state=None, before=None, limit=_RECENT)
+    recent = shown_alerts.list_deliveries(store, hook=slug, state=None, before=None, limit=_RECENT)
     tested = _test(store, slug, test) if test else None
     has_checks = saved and bool(references.load_definitions(store, "check"))
     return render(
@@ -273,7 +273,7 @@ def _refresh_seconds(shown: Sequence[DeliveryView], now: datetime) -> int | None
 
 def _test(store: Store, slug: str, test: str) -> DeliveryView:
     """Find a test message of this hook. Raises NotFoundError for any other delivery."""
-    view = alert_lists.delivery(store, id_number(test, "delivery"))
+    view = shown_alerts.delivery(store, id_number(test, "delivery"))
     if view["hook"] != slug or view["type"] != hooks.TEST:
         raise NotFoundError(f"hook '{slug}' has no test message '{test}'")
     return view
@@ -350,7 +350,7 @@ def replay_delivery(request: Request, store: StoreDep, delivery_id: str, form: F
     try:
         hooks.replay(store, number, now=datetime.now(UTC))
     except ConflictError as error:
-        view = alert_lists.delivery(store, number)
+        view = shown_alerts.delivery(store, number)
         alert = view["alert_id"] or ""
         return _deliveries(request, store, hook=view["hook"], alert=alert, refused=str(error), status=409)
     wake(request)
@@ -368,7 +368,7 @@ def _deliveries(
     refused: str = "",
     status: int = 200,
 ) -> HTMLResponse:
-    views = alert_lists.list_deliveries(
+    views = shown_alerts.list_deliveries(
         store,
         hook=hook or None,
         state=state or None,

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, TypeVar
 
-from app.alerts.service.notice_data import Links
+from app.alerts.service.shown_alerts import Links
 from app.annotation.service import results, tasks
 from app.answers.service import answering, labels
 from app.answers.service.answering import AnswerTools

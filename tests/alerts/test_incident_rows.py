@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.alerts import store as alerts
-from app.alerts.service import alert_lists, evidence, notifications
+from app.alerts.service import evidence, notifications, shown_alerts
 from app.alerts.tables import incidents as incident_table
 from app.base.db.engine import Store
 from app.base.db.files import migrate
@@ -225,7 +225,7 @@ def test_alerts_are_listed_by_incident(sqlite_store: Store) -> None:
     of = {alert["incident_id"] for alert in world.alerts()}
     assert len(of) == 2
     first = min(of, key=int)
-    found = alert_lists.list_alerts(sqlite_store, check=None, state=None, before=None, limit=9, incident_id=int(first))
+    found = shown_alerts.list_alerts(sqlite_store, check=None, state=None, before=None, limit=9, incident_id=int(first))
     assert {one["rule"] for one in found} == {"threshold-coverage", "threshold-degraded_share"}
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from app.alerts.domain.views import ChangedCanary
 from app.alerts.pages import by_cause
-from app.alerts.service import alert_lists, explanations
-from app.alerts.service.notice_data import Links
+from app.alerts.service import explanations, shown_alerts
+from app.alerts.service.shown_alerts import Links
 from app.alerts.store import AlertFilter
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
@@ -166,7 +166,7 @@ def test_more_alerts_ask_no_more_of_the_database(pages: Site) -> None:
         assert {one["since_run"] for one in world.alerts(check=slug)} == {str(bad[0].id)}
         asked: list[str] = []
         with statements(world.store, asked.append):
-            lines = alert_lists.lines(world.store, AlertFilter(), check=None, before=None, limit=20)
+            lines = shown_alerts.lines(world.store, AlertFilter(), check=None, before=None, limit=20)
         assert {line.summary.partition(" since ")[0] for line in lines} == {
             f"{one}: coverage 0.333, below 0.5" for one in slugs[: slugs.index(slug) + 1]
         }

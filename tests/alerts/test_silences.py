@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from app.alerts.domain.state import Member
 from app.alerts.domain.views import AlertState
-from app.alerts.service import alert_lists, explanations, notifications
+from app.alerts.service import explanations, notifications, shown_alerts
 from app.alerts.silences import service
 from app.alerts.silences.documents import SilenceDocument, WindowDocument
 from app.base.db.engine import Store
@@ -637,7 +637,7 @@ def test_acknowledging_stops_reminders_and_nothing_else(world: World) -> None:
     number = int(alert["id"])
     assert notifications.acknowledge(world.store, number, by="ada", note="on it", now=world.clock())
     assert not notifications.acknowledge(world.store, number, by="bob", note=None, now=world.clock())
-    shown = alert_lists.alert(world.store, number)
+    shown = shown_alerts.alert(world.store, number)
     assert shown["acknowledged_by"] == "ada"
     assert [(one["type"], one["reason"]) for one in shown["transitions"]][1:] == [
         ("acknowledged", "Acknowledged by ada: on it.")

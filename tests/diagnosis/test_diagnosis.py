@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from app.alerts import store as alerts
-from app.alerts.service import alert_lists, evidence
+from app.alerts.service import evidence, shown_alerts
 from app.alerts.service.explanations import details
-from app.alerts.service.notice_data import summaries
+from app.alerts.service.shown_alerts import summaries
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import Outcome
@@ -177,7 +177,7 @@ def test_an_alert_tells_over_the_api_who_fell_and_why(sqlite_store: Store) -> No
     del setting.library.chunks["refunds"]
     bad = setting.run()
     (listed,) = setting.world.alerts()
-    alert = alert_lists.alert(sqlite_store, int(listed["id"]))
+    alert = shown_alerts.alert(sqlite_store, int(listed["id"]))
     (opened,) = alert["transitions"]
     assert (present(alert["since"])["run_id"], present(opened["fleet"])["headline"]) == (
         str(bad.id),

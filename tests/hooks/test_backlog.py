@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.alerts.service import alert_lists
+from app.alerts.service import shown_alerts
 from app.base.db.engine import Store, to_us
 from app.hooks import store as outbox
 from app.hooks.domain import OUT_OF_REACH, Receipt
@@ -243,7 +243,7 @@ def test_a_fault_that_opens_again_waits_for_the_end_before_it_not_the_beginning(
     first, end, again = world.deliveries()
     assert [one["waits_for"] for one in (first, end, again)] == [None, first["id"], end["id"]]
     (alert, _) = world.alerts()
-    assert [one["waits_for"] for one in alert_lists.alert(world.store, int(alert["id"]))["deliveries"]] == [
+    assert [one["waits_for"] for one in shown_alerts.alert(world.store, int(alert["id"]))["deliveries"]] == [
         None,
         first["id"],
     ]

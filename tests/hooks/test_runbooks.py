@@ -7,7 +7,7 @@ from typing import Any
 import promql_parser
 import yaml
 
-from app.alerts.service.notice_data import Links, filled_links
+from app.alerts.service.shown_alerts import Links, filled_links
 from app.alerts.store import AlertRow
 from app.base.values import RuleKind
 from tests.operation.test_prometheus_rules import ALERTS, NAMES, RULE_FILES, RUNBOOKS, rules

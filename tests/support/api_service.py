@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from app.alerts.service.notice_data import Links
+from app.alerts.service.shown_alerts import Links
 from app.annotation import store as task_rows
 from app.annotation.service import results, tasks
 from app.annotation.store import ItemRow, TaskRow

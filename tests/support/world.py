@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from app.alerts.service import alert_lists, transitions
-from app.alerts.service.notice_data import Links
+from app.alerts.service import shown_alerts, transitions
+from app.alerts.service.shown_alerts import Links
 from app.base.db.engine import Store, to_us
 from app.base.db.keys import Vault
 from app.base.db.rows import metadata
@@ -224,12 +224,12 @@ class World:
     def alerts(self, **filters: Any) -> list[dict[str, Any]]:
         """List alerts, oldest first."""
         wanted = {"check": None, "state": None, "before": None, "limit": 100, **filters}
-        return [{**one} for one in alert_lists.list_alerts(self.store, **wanted)[::-1]]
+        return [{**one} for one in shown_alerts.list_alerts(self.store, **wanted)[::-1]]
 
     def deliveries(self, **filters: Any) -> list[dict[str, Any]]:
         """List deliveries, oldest first."""
         wanted = {"hook": None, "state": None, "before": None, "limit": 100, **filters}
-        return [{**one} for one in alert_lists.list_deliveries(self.store, **wanted)[::-1]]
+        return [{**one} for one in shown_alerts.list_deliveries(self.store, **wanted)[::-1]]
 
     def count(self, *names: str) -> dict[str, int]:
         """Count the rows of these tables, or of all."""

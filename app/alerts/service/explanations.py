@@ -29,12 +29,18 @@ from app.alerts.domain.state import (
 )
 from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, alert_advice, alert_summary, all_lost_text, outlook
 from app.alerts.domain.views import AlertState, EvaluatedRun, RuleEvidence, TransitionType
-from app.alerts.service import alert_lists
+from app.alerts.service import shown_alerts
 from app.alerts.service import transitions as alert_transitions
-from app.alerts.service.alert_lists import AlertDetail
 from app.alerts.service.evidence import TransitionEvidence, explain, list_changed
-from app.alerts.service.notice_data import Links, explained_by_alert, filled_links, recovery_summary, standing_facts
 from app.alerts.service.notifications import Context, load_context, member_of
+from app.alerts.service.shown_alerts import (
+    AlertDetail,
+    Links,
+    explained_by_alert,
+    filled_links,
+    recovery_summary,
+    standing_facts,
+)
 from app.alerts.service.transitions import scope_of, with_confirmed
 from app.alerts.silences.documents import SilenceDocument
 from app.alerts.silences.service import silences_of
@@ -205,7 +211,7 @@ def _explain_rule(rule: Rule, known: _Situation) -> RuleExplanation:
         alert_id=id_text(None if row is None else row.id),
         incident_id=id_text(None if row is None else row.incident_id),
         reason=told.reason if told is not None else _reason_without_runs(rule, has_data=has_data),
-        evidence=alert_lists.evidence(decision.evidence if decision is not None else {}),
+        evidence=shown_alerts.evidence(decision.evidence if decision is not None else {}),
         unmeasured=unmeasured,
         deadline=time_text(overdue.deadline) if overdue is not None and ahead.to_open else None,
         held_back=str(Suppression.SILENCED) if is_silenced else None,
@@ -488,7 +494,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict
 
     Sentences have no full stop; what is about the present is empty or None for a resolved alert.
     """
-    alert = alert_lists.alert(store, alert_id)
+    alert = shown_alerts.alert(store, alert_id)
     over = alert["state"] == AlertState.RESOLVED
     rules = [] if over else explain_rules(store, alert["check"], now=now)["rules"]
     with store.read() as connection:

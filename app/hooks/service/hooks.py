@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from app.alerts import store as alerts
-from app.alerts.service import alert_lists
+from app.alerts.service import shown_alerts
 from app.base.addresses import AddressPolicy, LookUp, hook_warning, literal
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, NotFoundError
@@ -82,7 +82,9 @@ def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime, *
     counted = outbox.count_by_hook(connection, since=to_us(now - LATELY))
     counts = {hook.id: counted.get(hook.id, DeliveryCounts()) for hook in hooks}
     retrying = outbox.retrying_deliveries(connection)
-    newest = alert_lists.deliveries_by_id(connection, [one.newest for one in counts.values() if one.newest is not None])
+    newest = shown_alerts.deliveries_by_id(
+        connection, [one.newest for one in counts.values() if one.newest is not None]
+    )
     return [
         HookLine(
             definition=hook_for_caller(hook, for_readers=for_readers),

@@ -11,10 +11,9 @@ from typing import Any
 from app.alerts import store as alerts
 from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, ChangedCanaries, recovery_state
 from app.alerts.domain.views import AlertView, FleetView
-from app.alerts.service import alert_lists, evidence
-from app.alerts.service.alert_lists import AlertLine
+from app.alerts.service import evidence, shown_alerts
 from app.alerts.service.evidence import Explanation, list_changed
-from app.alerts.service.notice_data import explained_by_alert, summaries
+from app.alerts.service.shown_alerts import AlertLine, explained_by_alert, summaries
 from app.alerts.store import AlertFilter
 from app.base.db.engine import Connection, Store, from_us, row_value, to_us
 from app.base.schedules import next_due, spread
@@ -188,7 +187,7 @@ def load_check(store: Store, slug: str, now: datetime, *, version: str | None = 
         if run and run["canaries"]["failed"]
         else (),
         unresolved=unresolved,
-        resolved=alert_lists.list_alerts(store, check=slug, state="resolved", before=None, limit=_RECENT_ALERTS),
+        resolved=shown_alerts.list_alerts(store, check=slug, state="resolved", before=None, limit=_RECENT_ALERTS),
         runs=run_views.list_runs(store, slug, before=None, limit=_NEWEST_RUNS, version=version, with_queries=False),
         versions=versions,
     )
@@ -283,13 +282,13 @@ def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[Alert
     The explanation covers the canaries degraded since the first of these alerts began.
     """
     with store.read() as connection:
-        rows = alert_lists.find_rows(connection, AlertFilter(states=_UNRESOLVED), check=slug, before=None, limit=50)
+        rows = shown_alerts.find_rows(connection, AlertFilter(states=_UNRESOLVED), check=slug, before=None, limit=50)
         first_run = min([row.first_run for row, _ in rows if row.first_run is not None], default=None)
         mine = [] if run_id is None else [(int(run_id), first_run)]
         run_ids = list(dict.fromkeys([*mine, *explained_by_alert(rows).values()]))
         explained = dict(zip(run_ids, evidence.explain_all(connection, run_ids), strict=True))
         written = summaries(connection, rows, explained)
-    found = [AlertLine(alert=alert_lists.alert_shape(row, changes), summary=written[row.id]) for row, changes in rows]
+    found = [AlertLine(alert=shown_alerts.alert_shape(row, changes), summary=written[row.id]) for row, changes in rows]
     return sorted(found, key=lambda one: _UNRESOLVED.index(one.alert["state"])), explained[mine[0]] if mine else None
 
 
