@@ -73,7 +73,7 @@ def _with_habit(world: World) -> None:
     define(world)
     carry_out(world, LEARNED)
     for number in (1, 2):
-        _episode(world)
+        _episode(world, 2)
         assert len(world.alerts()) == number
 
 

@@ -365,7 +365,7 @@ def test_of_states_that_end_by_chance_one_in_thousands_lasts_longer_than_its_bou
     chance = np.random.default_rng(count)
     longer = 0
     for mean in (5, 10, 20):
-        lengths = chance.geometric(1 / mean, (20_000, count + 1))
+        lengths = chance.geometric(1 / mean, (10_000, count + 1))
         known = lengths[:, :count]
         for (total, longest), last in zip(
             zip(known.sum(axis=1).tolist(), known.max(axis=1).tolist(), strict=True),
@@ -373,7 +373,7 @@ def test_of_states_that_end_by_chance_one_in_thousands_lasts_longer_than_its_bou
             strict=True,
         ):
             longer += last > bound_of(a_habit(times=count, total=total, longest=longest))
-    assert longer <= 60_000 * 10 * CHANCE
+    assert longer <= 30_000 * 10 * CHANCE
 
 
 def a_habit(*, times: int, total: int, longest: int) -> Habit:
