@@ -84,6 +84,6 @@ detections = Table(
     Column("since_run", Id),  # while it stands, or is a habit: the first run that is part of it
     Column("learns", Boolean, nullable=False),  # whether baselines may be learned of this run
     Column("body", Text),  # JSON: what else there is to say of it; NULL = nothing
-    Column("words", LargeBinary),  # more of that, see packed; NULL = body has it
+    Column("words", LargeBinary),  # more of that, see records.store.encodings; NULL = body has it
     Index("ix_detections_check", "check_id", "run_id"),
 )

@@ -98,7 +98,7 @@ run_probes = Table(
     Column("latencies", LargeBinary, nullable=False),  # float16 seconds; empty where there are paces
     Column("failures", LargeBinary),  # msgpack {position: [outcome, http_status, detail, step]}; NULL = all ok
     Column("unscored", LargeBinary),  # one bit a position: relevance was to be measured and was not; NULL = none
-    Column("paces", LargeBinary),  # latencies within 1 %, see packed; NULL = latencies has them
+    Column("paces", LargeBinary),  # latencies within 1 %, see encodings; NULL = latencies has them
 )
 
 # The newest ended run of each check in full, so that health and /metrics never look further.
@@ -118,7 +118,7 @@ rollups = Table(
     Column("bucket", BigInteger, primary_key=True, autoincrement=False),
     Column("layout_id", Id, ForeignKey("layouts.id"), primary_key=True, autoincrement=False),
     Column("runs", Integer, nullable=False),
-    Column("body", LargeBinary, nullable=False),  # float64 (4, n): sum, count, min, max; see packed
+    Column("body", LargeBinary, nullable=False),  # float64 (4, n): sum, count, min, max; see encodings
 )
 
 marks = Table(
@@ -165,7 +165,7 @@ runs = Table(
     Column("degraded_positions", LargeBinary),  # uint32 places in the suite version; NULL = none
     Column("aggregates", LargeBinary),  # float64, named by the layout; NaN = nothing measured; NULL = see figures
     Column("probes", Text),  # JSON, see probe_summary; NULL = in figures, not executable, or of a release before
-    Column("figures", LargeBinary),  # see packed; NULL = nothing measured, or in aggregates, of a release before
+    Column("figures", LargeBinary),  # see encodings; NULL = nothing measured, or in aggregates, of a release before
     UniqueConstraint("check_id", "scheduled_for"),  # N replicas tick, one inserts
     Index("ix_runs_check_id", "check_id", "id"),  # newest runs of a check
     Index("ix_runs_check_finished", "check_id", "finished_at"),  # newest ended run, series
