@@ -22,9 +22,6 @@ from pydantic import (
 )
 
 from app.alerts.domain.rules import (
-    ANSWERED_RATIO,
-    COVERAGE,
-    DEGRADED_SHARE,
     FAILED_SHARE,
     GUARD_BOUNDS,
     REPEATED,
@@ -60,9 +57,13 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
 from app.base.values import (
     ANSWER_MEASURES,
+    ANSWERED_RATIO,
+    COVERAGE,
+    DEGRADED_SHARE,
     DETECTOR_CLOSE,
     OPEN_BAD,
     OPEN_OF,
+    OWN_MEASURES,
     ROUNDING,
     Bound,
     Category,
@@ -168,7 +169,7 @@ MarginOfKind = Annotated[Annotated[Number, Field(ge=0, lt=1)], WrapValidator(_ma
 
 BUILT = tuple(kind.value for kind in RuleKind)
 
-OWN_MEASURES = ("health_score", COVERAGE, DEGRADED_SHARE, ANSWERED_RATIO)
+_RUN_MEASURES = (*OWN_MEASURES, ANSWERED_RATIO)
 """Measures of a threshold besides the means of IR measures."""
 
 
@@ -203,12 +204,12 @@ def _kind(value: Any) -> Any:
 
 
 def _measure(text: str) -> str:
-    if text in OWN_MEASURES or text in ANSWER_MEASURES:
+    if text in _RUN_MEASURES or text in ANSWER_MEASURES:
         return text
     try:
         return mean_name(parse_measure(text))
     except ValueError as error:
-        near = did_you_mean(text, (*OWN_MEASURES, *ANSWER_MEASURES))
+        near = did_you_mean(text, (*_RUN_MEASURES, *ANSWER_MEASURES))
         raise field_error(f"unknown measure '{one_line(text)}'{near}" if near else str(error)) from None
 
 
@@ -315,7 +316,7 @@ class RuleDocument(Document):
         """Yield what no run ever measures, so that such a rule could never open."""
         if self.measure is None:
             yield ("measure",), f"is missing; a {self.kind} rule watches one"
-        if self.kind is RuleKind.DROP and self.measure in OWN_MEASURES and self.measure != COVERAGE:
+        if self.kind is RuleKind.DROP and self.measure in _RUN_MEASURES and self.measure != COVERAGE:
             yield (
                 ("measure",),
                 "must be coverage or a measure of single canaries, such as NDCG@10: a drop compares pairs",
@@ -404,7 +405,7 @@ def problems_of_rules(
             yield (position, "key"), f"'{rule.key}' is the key of a rule every check has"
         if rule.measure in ANSWER_MEASURES and (rule.kind is not RuleKind.THRESHOLD or rule.category is not None):
             yield ((position, "measure"), f"{rule.measure} is of answers: only a threshold over all of them watches it")
-        if rule.measure is None or rule.measure in (*OWN_MEASURES, *ANSWER_MEASURES) or cutoffs is None:
+        if rule.measure is None or rule.measure in (*_RUN_MEASURES, *ANSWER_MEASURES) or cutoffs is None:
             continue
         why = why_uncomputed(rule.measure, cutoffs, fetch_k)
         if why is not None:

@@ -423,15 +423,19 @@ class ProbeSummary(TypedDict):
 ReportProgress = Callable[[int, int], None]
 """Called with the number of answered questions and of all; at first with 0."""
 
+COVERAGE: Final = "coverage"
+DEGRADED_SHARE: Final = "degraded_share"
+"""Degraded canaries over measured ones."""
+OWN_MEASURES: Final = ("health_score", COVERAGE, DEGRADED_SHARE)
+"""Numbers that every run has beside the means of its measures."""
+ANSWERED_RATIO: Final = "answered_ratio"
+"""Share of negative canaries that got a confident answer or, where nothing may be returned, any hit at all. Canaries of
+which this is not known are left out. An entry of the category `negative` alone."""
 
 GROUNDING: Final = ("utilisation", "chunks_used")
 """Measured without a judge."""
-
-
 JUDGED: Final = ("faithful", "faithfulness", "answer_relevance", "correctness")
 """What a judge says."""
-
-
 ANSWER_MEASURES: Final = (*GROUNDING, *JUDGED)
 
 

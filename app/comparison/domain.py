@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from app.base.statistics import CONFIDENCE
-from app.base.values import ROUNDING, Canary, Verdict
+from app.base.values import COVERAGE, ROUNDING, Canary, Verdict
 from app.catalog.domain import Use, is_top_heavy
 
 Floats = NDArray[np.float64]
@@ -359,7 +359,6 @@ _UNMEASURED: Final[Mapping[tuple[bool, bool], Exclusion]] = {
 
 _NDCG_DEPTH: Final = 10
 """Depth of NDCG where both runs are that deep."""
-COVERAGE: Final = "coverage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

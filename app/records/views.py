@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 
 from app.base.texts import age_text, ratio_text
 from app.base.values import (
+    OWN_MEASURES,
     Answer,
     Canary,
     Category,
@@ -280,7 +281,7 @@ def run_shape(
         degraded_share=rounded_or_none(means.get("degraded_share")),
         degraded_queries=[canary["query"] for canary in body.get("degraded", ())],
         canaries=view_of(RunCounts, *sources),
-        measures=numbers({name: value for name, value in means.items() if name not in _OWN}),
+        measures=numbers({name: value for name, value in means.items() if name not in OWN_MEASURES}),
         categories=_slices(body.get("categories", {})),
         tags=_slices(body.get("tags", {})),
         probes=body.get("probes", {}),
@@ -291,9 +292,6 @@ def run_shape(
         self_judged=self_judged,
         **given,
     )
-
-
-_OWN = ("health_score", "coverage", "degraded_share")
 
 
 def _slices(parts: Mapping[str, SliceView]) -> dict[str, SliceView]:

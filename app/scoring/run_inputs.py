@@ -15,10 +15,17 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.domain.rules import ANSWERED_RATIO, COVERAGE, DEGRADED_SHARE
 from app.base.errors import ConflictError
 from app.base.schedules import LONGEST_PATIENCE_SECONDS
-from app.base.values import DEFAULT_CATEGORY, Canary, Category, Rule
+from app.base.values import (
+    ANSWERED_RATIO,
+    COVERAGE,
+    DEFAULT_CATEGORY,
+    OWN_MEASURES,
+    Canary,
+    Category,
+    Rule,
+)
 from app.detection.domain import Members
 from app.retrievers.domain.retrievers import ProbeQuery, Retriever, Scorer
 from app.scoring.measures import Measure, mean_name, measures_for
@@ -348,15 +355,12 @@ class RunInputs:
         return (*vector_names(self.yardstick, self.panel), *self.answer_measures)
 
 
-_OWN: Final = ("health_score", COVERAGE, DEGRADED_SHARE)
-
-
 def vector_names(yardstick: Yardstick, panel: Panel) -> tuple[str, ...]:
     """Return the names of a run's stored numbers: all means, and for each category what charts and rules use.
 
     A category's number is named `category/measure`.
     """
-    names = [*_OWN, *(mean_name(measure) for measure in yardstick.measures)]
+    names = [*OWN_MEASURES, *(mean_name(measure) for measure in yardstick.measures)]
     names += [f"{category}/{name}" for category in panel.categories for name in ("health_score", COVERAGE)]
     if Category.NEGATIVE in panel.categories:
         names.append(f"{Category.NEGATIVE}/{ANSWERED_RATIO}")

@@ -12,9 +12,20 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, NO_FACTS, Alarm, RunFacts, condition
+from app.alerts.domain.rules import NO_FACTS, Alarm, RunFacts, condition
 from app.base.texts import bound_text, change_text, counted, outcome_word, ratio_text
-from app.base.values import Aggregates, Category, Outcome, Rule, RuleKind, Severity, Slice, Verdict
+from app.base.values import (
+    ANSWERED_RATIO,
+    DEGRADED_SHARE,
+    Aggregates,
+    Category,
+    Outcome,
+    Rule,
+    RuleKind,
+    Severity,
+    Slice,
+    Verdict,
+)
 from app.comparison.domain import FEWEST_PAIRS, Decision, Difference, Estimate, decide_family, estimate
 from app.detection.domain.views import StoredDrop
 from app.retrievers.domain.probes import FailureSummary

@@ -22,6 +22,9 @@ from app.base.texts import (
 )
 from app.base.values import (
     ANSWER_MEASURES,
+    ANSWERED_RATIO,
+    COVERAGE,
+    DEGRADED_SHARE,
     DETECTOR_CLOSE,
     EMPTY,
     JUDGED,
@@ -501,13 +504,6 @@ def _latency(rule: Rule, facts: RunFacts) -> Condition:
         return unmeasured_condition(f"the {called} was not measured", threshold=mildest(rule))
     return judge_bounds(rule, called, value, LATENCIES)
 
-
-COVERAGE: Final = "coverage"
-DEGRADED_SHARE: Final = "degraded_share"
-"""Degraded canaries over measured ones."""
-ANSWERED_RATIO: Final = "answered_ratio"
-"""Share of negative canaries that got a confident answer or, where nothing may be returned, any hit at all. Canaries of
-which this is not known are left out. An entry of the category `negative` alone."""
 
 GATE_COVERAGE: Final = 0.9
 """Least coverage of a single run of a check without rules, where there is nothing to compare it with."""

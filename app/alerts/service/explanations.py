@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from app.alerts import store as alerts
 from app.alerts.documents import RuleDocument, rules_yaml
-from app.alerts.domain.rules import COVERAGE, default_rule_key, is_silent_about_quality, suggested_bound
+from app.alerts.domain.rules import default_rule_key, is_silent_about_quality, suggested_bound
 from app.alerts.domain.state import (
     OPEN,
     TRIGGERS,
@@ -46,7 +46,7 @@ from app.alerts.silences.documents import SilenceDocument
 from app.alerts.silences.service import silences_of
 from app.alerts.store import AlertRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us
-from app.base.values import Bound, Percentile, Rule, RuleKind, Severity, TimeText, Verdict
+from app.base.values import COVERAGE, Bound, Percentile, Rule, RuleKind, Severity, TimeText, Verdict
 from app.base.views import id_text, rounded, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument

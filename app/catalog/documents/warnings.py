@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from app.alerts.domain.rules import ANSWERED_RATIO
 from app.base.documents.fields import Document, parse_document
 from app.base.errors import InvalidInputError, Problem
-from app.base.values import Category, RuleKind
+from app.base.values import ANSWERED_RATIO, Category, RuleKind
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument

@@ -16,14 +16,13 @@ import numpy as np
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.statistics import CONFIDENCE
-from app.base.values import ROUNDING, Canary, Outcome, Verdict
+from app.base.values import COVERAGE, DEGRADED_SHARE, ROUNDING, Canary, Outcome, Verdict
 from app.base.views import rounded_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import Use, self_judged_lines
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.suites import is_self_judged
 from app.comparison.domain import (
-    COVERAGE,
     Change,
     ComparisonOutcome,
     Depth,
@@ -351,7 +350,7 @@ def _rank(state: StateRow | None) -> int | None:
     return None if state is None else Match.from_bytes(state.matched).first_relevant
 
 
-_BY_K: Final = (COVERAGE, "degraded_share")
+_BY_K: Final = (COVERAGE, DEGRADED_SHARE)
 """Numbers that depend on the k of a check."""
 
 

@@ -12,11 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from app.base.values import Canary, Category, Judgment, Outcome
+from app.base.values import COVERAGE, Canary, Category, Judgment, Outcome
 from app.base.views import view_of
 from app.catalog.domain import Use
 from app.comparison.domain import (
-    COVERAGE,
     ComparisonOutcome,
     Decided,
     Decision,

@@ -12,10 +12,19 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.domain.rules import DEGRADED_SHARE
 from app.base.db.engine import Connection
 from app.base.errors import InvalidInputError, NotFoundError, Problem
-from app.base.values import Aggregates, Canary, EmbedderChange, Outcome, ProbeSummary, RunStatus, Slice, Verdict
+from app.base.values import (
+    DEGRADED_SHARE,
+    Aggregates,
+    Canary,
+    EmbedderChange,
+    Outcome,
+    ProbeSummary,
+    RunStatus,
+    Slice,
+    Verdict,
+)
 from app.base.views import view_of
 from app.catalog.service.versions import load_corrected, load_inputs
 from app.records.domain import RescoringSide, probe_summary

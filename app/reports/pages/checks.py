@@ -35,7 +35,7 @@ from app.base.api.requests import PROBE_LIMITER, StoreDep, VaultDep, expensive, 
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import CoalmineError, ConflictError, InvalidInputError, NotFoundError, Problem
-from app.base.values import Category, Cause, Outcome, Reason, ReportProgress, Verdict
+from app.base.values import OWN_MEASURES, Category, Cause, Outcome, Reason, ReportProgress, Verdict
 from app.base.web.forms import Version, parse_choice, parse_number, read_form, read_revision, refuse_other
 from app.base.web.rendering import render
 from app.catalog.documents.warnings import blind_to_recall_reason
@@ -66,7 +66,6 @@ from app.scoring.measures import RECALL_BY
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 RANGES = (("1h", "1 h", 3_600), ("24h", "24 h", 86_400), ("7d", "7 d", 604_800), ("30d", "30 d", 2_592_000))
-_OWN_MEASURES = ("health_score", "coverage", "degraded_share")
 
 
 @router.get("/checks/{slug}")
@@ -155,7 +154,7 @@ def _measures(run: RunView | None) -> list[str]:
     """Return the measures of charts: those of the newest run, recall by id only where it is defined."""
     kept = run["measures"] if run else {}
     shown = [name for name, value in kept.items() if value is not None or name.partition("@")[0] not in RECALL_BY]
-    return [*_OWN_MEASURES, *(name for name in shown if name not in _OWN_MEASURES)]
+    return [*OWN_MEASURES, *(name for name in shown if name not in OWN_MEASURES)]
 
 
 def _category_measures(run: RunView | None, k: int) -> list[str]:

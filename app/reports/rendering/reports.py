@@ -22,7 +22,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from app.base import texts
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import UNDEFINED, Table, counted, number, outcome_word, plain, prose, shorten, table_markdown
-from app.base.values import Category, Outcome, Reason, Verdict
+from app.base.values import OWN_MEASURES, Category, Outcome, Reason, Verdict
 from app.comparison.domain import Change, Claim, Side
 from app.comparison.rendering import BEFORE_AND_NOW, claim_text, difference_text, interval_text, rank_text
 from app.comparison.views import ComparisonDecision, Sides
@@ -369,7 +369,6 @@ def _signed(value: float | None) -> str:
     return UNDEFINED if value is None else f"{value:+.3f}"
 
 
-_SCORES = ("health_score", "coverage", "degraded_share")
 _STEADY = 5e-7  # half of what reports round to
 _SHOWN = 50
 
@@ -470,7 +469,7 @@ def _not_json(constant: str) -> float:
 def _expect_report(report: Any) -> None:
     """Raise unless the report has every field that a comparison needs."""
     run = report["run"]
-    for value in [*run["measures"].values(), *(run[name] for name in _SCORES[:2])]:
+    for value in [*run["measures"].values(), *(run[name] for name in OWN_MEASURES[:2])]:
         if not isinstance(value, int | float | None):
             raise TypeError("a measure is a number or null")
     run["check"].strip()
@@ -489,8 +488,8 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _paired(old: Mapping[str, Any], new: Mapping[str, Any]) -> Sequence[tuple[str, float | None, float | None]]:
-    before = {**{name: old.get(name) for name in _SCORES}, **old["measures"]}
-    now = {**{name: new.get(name) for name in _SCORES}, **new["measures"]}
+    before = {**{name: old.get(name) for name in OWN_MEASURES}, **old["measures"]}
+    now = {**{name: new.get(name) for name in OWN_MEASURES}, **new["measures"]}
     return [(name, before.get(name), now.get(name)) for name in dict.fromkeys([*now, *before])]
 
 

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import cast
 
 from app.alerts import store as alerts
-from app.alerts.domain.rules import DEGRADED_SHARE
 from app.annotation import store as task_rows
 from app.annotation.store import RecallRow
 from app.answers.store import calibrated_judges
@@ -14,7 +13,7 @@ from app.base import jobs
 from app.base.db.engine import Connection, Store, to_us
 from app.base.jobs.values import JobsWaiting
 from app.base.schedules import interval_seconds, next_due
-from app.base.values import Verdict
+from app.base.values import OWN_MEASURES, Verdict
 from app.catalog import store as catalog
 from app.catalog.service.references import schedule_of
 from app.catalog.service.suites import is_self_judged
@@ -25,7 +24,6 @@ from app.reports import store as report_rows
 from app.reports.store import CheckRows, NumbersVersion
 
 _DECIDED = (Verdict.HEALTHY, Verdict.DEGRADED)
-_OWN = {"health_score", "coverage", DEGRADED_SHARE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +245,9 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
         coverage=run.aggregates.get("coverage"),
         degraded=run.degraded,
         canaries={name: count for name, count in counts.items() if count is not None},
-        measures={name: value for name, value in run.aggregates.items() if "/" not in name and name not in _OWN},
+        measures={
+            name: value for name, value in run.aggregates.items() if "/" not in name and name not in OWN_MEASURES
+        },
         categories={
             name: {"coverage": part["coverage"], "health_score": part["health_score"], **part["measures"]}
             for name, part in body.get("categories", {}).items()
