@@ -4,7 +4,6 @@ What answers, pages and commands show is a type, which `view_of` fills in. Absen
 """
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,8 +23,8 @@ Moment = datetime | int
 ViewT = TypeVar("ViewT")
 
 _DIGITS = 6
+_MAX_ID_DIGITS = 18
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ID = re.compile(r"[0-9]{1,18}")  # fits 64 bits
 
 
 def view_of(kind: type[ViewT], /, *sources: Any, rounding: bool = False, **given: Any) -> ViewT:
@@ -103,9 +102,15 @@ def time_text(moment: Moment | None) -> TimeText | None:
 
 def id_number(opaque: str, kind: str) -> int:
     """Return an id from its text. Raises NotFoundError for an invalid one."""
-    if not _ID.fullmatch(opaque):
+    number = id_or_none(opaque)
+    if number is None:
         raise NotFoundError(f"there is no {kind} '{opaque[:40]}'")
-    return int(opaque)
+    return number
+
+
+def id_or_none(text: str) -> int | None:
+    """Return an id from its text: up to 18 digits, which fit 64 bits; None for any other text."""
+    return int(text) if len(text) <= _MAX_ID_DIGITS and text.isascii() and text.isdecimal() else None
 
 
 def id_text(number: int | None) -> str | None:

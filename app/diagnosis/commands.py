@@ -10,6 +10,7 @@ from app.base import terminal
 from app.base.commands import DataDir, ServerUrl, examples, now
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import Table, counted, percent_text, plain, shorten
+from app.base.views import id_or_none
 from app.definitions.commands.resources import connect_server, open_database
 from app.diagnosis.documents import quality_markdown
 from app.diagnosis.domain import ReanchorDecision, ReanchorState, ReanchorView
@@ -69,14 +70,11 @@ def _parse_ids(option: str, text: str) -> ProposalIds:
     if text.strip() == "all":
         return None
     ids = [one.strip() for one in text.split(",") if one.strip()]
-    invalid = [one for one in ids if not (one.isascii() and one.isdecimal()) or len(one) > _MAX_DIGITS]
+    invalid = [one for one in ids if id_or_none(one) is None]
     if invalid:
         message = f"'{plain(invalid[0])[:_MAX_TEXT]}' is no id of a proposal; name ids such as 4,7, or all"
         raise InvalidInputError([Problem(path=option, message=message)])
     return [int(one) for one in ids]
-
-
-_MAX_DIGITS = 18
 
 
 def _ids_json(selection: ProposalIds) -> Any:

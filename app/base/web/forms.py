@@ -23,8 +23,9 @@ from app.base.documents.fields import Control, Document, Duration, Widget, forma
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.texts import parse_json_text
 from app.base.values import Category, Outcome, Reason, Verdict
+from app.base.views import id_or_none
 
-_MAX_ID_DIGITS = 18
+_MAX_NUMBER_LENGTH = 18
 _COMPOUND_FIELDS = frozenset({"rules", "cutoffs", "floors", "options", "request.json", "request.query"})
 _ENTRY = re.compile(r"\[([0-9]{1,9})\]")
 
@@ -97,7 +98,7 @@ def safe_path(path: str) -> str:
 def parse_number(text: str) -> Any:
     """Return the number a text stands for; any other text stays, for the document to refuse."""
     plain = text.strip()
-    if len(plain) > _MAX_ID_DIGITS or not plain.isascii():
+    if len(plain) > _MAX_NUMBER_LENGTH or not plain.isascii():
         return plain
     for kind in (int, float):
         try:
@@ -167,10 +168,10 @@ def with_revision(form: Form, revision: int) -> Form:
 
 def read_revision(form: Form) -> int:
     """Revision a form was filled from: a newer one must not be overwritten. Raises InvalidInputError for none."""
-    text = form.stripped("revision")
-    if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_ID_DIGITS):
+    revision = id_or_none(form.stripped("revision"))
+    if revision is None:
         raise InvalidInputError([Problem(message="the form is incomplete; load the page again")])
-    return int(text)
+    return revision
 
 
 def has_scope(request: Request, scope: Scope) -> bool:

@@ -17,7 +17,7 @@ from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.statistics import CONFIDENCE
 from app.base.values import COVERAGE, DEGRADED_SHARE, ROUNDING, Canary, Outcome, Verdict
-from app.base.views import rounded_or_none, view_of
+from app.base.views import id_or_none, rounded_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import Use, self_judged_lines
 from app.catalog.service.references import find_check, find_run
@@ -586,8 +586,6 @@ _RUNS: Final = 25
 """Number of the newest runs of each chosen check."""
 _RUNS_OF_ALL: Final = 5
 _CHECKS_WITH_RUNS: Final = 20
-_DIGITS: Final = 18
-"""Of an id, which fits 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -612,8 +610,8 @@ class Choices:
 
 def list_choices(store: Store, chosen: Collection[str]) -> Choices:
     """Return what may be compared, always with the runs that are `chosen` by reference, if they are there."""
-    numbers = [one.removeprefix("run:") for one in chosen if one.startswith("run:")]
-    ids = [int(one) for one in numbers if one.isdecimal() and len(one) <= _DIGITS]
+    given = (id_or_none(one.removeprefix("run:")) for one in chosen if one.startswith("run:"))
+    ids = [one for one in given if one is not None]
     with store.read() as connection:
         active = {check.id for check in catalog.list_definitions(connection, "check")}
         newest = [row for row in run_rows.newest_ended_of_all(connection) if row.check_id in active and row.aggregates]

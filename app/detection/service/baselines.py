@@ -19,7 +19,7 @@ from app.alerts.domain.rules import FirstRun
 from app.base.db.engine import Connection, Store, blocks, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import RuleKind, Verdict
-from app.base.views import id_text, rounded_or_none, time_text, view_of
+from app.base.views import id_or_none, id_text, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check
 from app.catalog.service.versions import load_yardstick
@@ -173,8 +173,8 @@ def _newest_run(connection: Connection, check_id: int) -> int:
 
 def _comparable(connection: Connection, check: Definition, run_id: str) -> RunRow:
     """Find a run that others can be compared with. Raises InvalidInputError."""
-    known = run_id.isascii() and run_id.isdecimal() and len(run_id) <= 18  # noqa: PLR2004 - what fits into 64 bits
-    run = run_rows.find_run(connection, int(run_id)) if known else None
+    number = id_or_none(run_id)
+    run = None if number is None else run_rows.find_run(connection, number)
     if run is None:
         raise _refused(f"there is no run '{run_id[:40]}'")
     if run.check_id != check.id:

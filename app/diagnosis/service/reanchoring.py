@@ -15,7 +15,7 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import Judgment, Ranking
-from app.base.views import view_of
+from app.base.views import id_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
@@ -50,13 +50,11 @@ _MOST = 1_000
 _PAGE = 200
 ProposalIds = Collection[int] | None
 """Proposals by id; None = all open ones."""
-_LONGEST_ID = 18
-"""Digits of a 64-bit number."""
 
 
 def proposal_ids(path: str, given: Sequence[str]) -> list[int]:
     """Return ids from their texts. Raises InvalidInputError for texts that are none."""
-    strange = [one for one in given if not (len(one) <= _LONGEST_ID and one.isascii() and one.isdecimal())]
+    strange = [one for one in given if id_or_none(one) is None]
     if strange:
         raise InvalidInputError([Problem(path=path, message=f"there is no proposal '{one[:40]}'") for one in strange])
     return [int(one) for one in given]

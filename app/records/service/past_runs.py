@@ -3,7 +3,6 @@
 A measures version names a re-scoring. `plans` freezes what a run works with, `run_views` shows what is read here.
 """
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from app.base.values import (
     Slice,
     Verdict,
 )
-from app.base.views import view_of
+from app.base.views import id_or_none, view_of
 from app.catalog.service.versions import load_corrected, load_inputs
 from app.records.domain import RescoringSide, probe_summary
 from app.records.store import ranking_rows, rescorings, run_rows, state_rows
@@ -93,8 +92,8 @@ def find_rescoring(
     """
     if version is None or version == plain:
         return None
-    match = _RESCORED.fullmatch(version)
-    found = rescorings.find(connection, int(match[1])) if match else None
+    number = id_or_none(version.rpartition(".r")[2])
+    found = None if number is None else rescorings.find(connection, number)
     if found is None or found.check_id != check_id or found.name != version:
         names_there = [one.name for one in rescorings.list_all(connection, check_id, limit=5)]
         names = ", ".join([plain or MEASURES_VERSION, *reversed(names_there)])
@@ -102,9 +101,6 @@ def find_rescoring(
             [Problem(path="measures_version", message=f"there is no version '{version[:40]}'; there are: {names}")]
         )
     return found
-
-
-_RESCORED = re.compile(r".{1,20}\.r([0-9]{1,18})")
 
 
 def _rescored_row(row: RunRow, found: Rescoring, run: RescoredRun, names: Sequence[str]) -> RunRow:
