@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from app.base.values import Canary, Judgment, Ranking
-from app.diagnosis.domain.run_causes import Pair, find_run_cause
+from app.diagnosis.domain.run_causes import RankingPair, find_run_cause
 from app.diagnosis.domain.run_changes import Answers, explain
 from app.retrievers.domain.retrievers import Scale
 
@@ -62,7 +62,7 @@ def measure(canaries: int, rounds: int) -> dict[str, Times]:
 
 def _times(watched: Sequence[Canary], before: Sequence[Ranking], now: Sequence[Ranking], rounds: int) -> Times:
     answers = Answers(before=before, now=now, earlier=[None] * len(now))
-    pairs = [Pair(canary=one, before=was, now=is_) for one, was, is_ in zip(watched, before, now, strict=True)]
+    pairs = [RankingPair(canary=one, before=was, now=is_) for one, was, is_ in zip(watched, before, now, strict=True)]
 
     def whole() -> Any:
         return find_run_cause(pairs, k=5, scale=Scale.COSINE, since_run=2, before_run=1)

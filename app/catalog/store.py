@@ -27,7 +27,7 @@ from app.catalog.documents.documents import WITH_SECRETS, CheckDocument, split_s
 from app.catalog.tables import canaries, canary_versions, definition_versions, definitions, suite_versions
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.scoring.run_inputs import Member, UnusableSuiteError, suite_hash
+from app.scoring.run_inputs import SuiteMember, UnusableSuiteError, suite_hash
 
 FILE, API = "file", "api"
 
@@ -576,7 +576,7 @@ def frozen_version(connection: Connection, version_id: int) -> CanaryList:
     return CanaryList(suite_id=row.suite_id, revision=row.revision, hash=row.hash, packed=row.members)
 
 
-def read_members(connection: Connection, version_ids: Sequence[int]) -> Iterator[Member]:
+def read_members(connection: Connection, version_ids: Sequence[int]) -> Iterator[SuiteMember]:
     """Return versions of canaries, in no particular order; by one statement, however many they are.
 
     Raises UnusableSuiteError for one that is invalid in this release.
@@ -593,7 +593,7 @@ def read_members(connection: Connection, version_ids: Sequence[int]) -> Iterator
             canary = parse_document(CanaryDocument, json.loads(row.body)).to_domain()
         except InvalidInputError as error:
             raise UnusableSuiteError(f"canary '{row.key}' cannot be used as it is defined: {error}") from None
-        yield Member(canary_id=row.canary_id, version_id=row.version_id, hash=row.hash, canary=canary)
+        yield SuiteMember(canary_id=row.canary_id, version_id=row.version_id, hash=row.hash, canary=canary)
 
 
 def places_of(

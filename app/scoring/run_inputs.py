@@ -154,7 +154,7 @@ class UnusableSuiteError(ConflictError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class SuiteMember:
     """A canary as a frozen suite version lists it."""
 
     canary_id: int
@@ -176,13 +176,13 @@ class SuiteSnapshot:
     """0 = no run has frozen it."""
     suite_id: int
     hash: str
-    members: tuple[Member, ...]
+    members: tuple[SuiteMember, ...]
 
     @classmethod
     def from_canaries(cls, canaries: Iterable[Canary], hash_: str = "") -> "SuiteSnapshot":
         """Return a snapshot of canaries that are not stored; their positions are their ids."""
         members = [
-            Member(canary_id=position, version_id=position, hash="", canary=canary)
+            SuiteMember(canary_id=position, version_id=position, hash="", canary=canary)
             for position, canary in enumerate(canaries)
         ]
         return cls(version_id=0, suite_id=0, hash=hash_, members=tuple(members))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.alerts.domain.summaries import CAUSE_WORDS
 from app.base.values import Cause
-from app.diagnosis.domain.run_causes import Member, Shape, fleet
+from app.diagnosis.domain.run_causes import FleetMember, Shape, fleet
 from app.scoring.run_inputs import Group, GroupKind
 
 BILLING = Group(kind=GroupKind.TAG, name="billing")
@@ -17,10 +17,10 @@ SEARCH = Group(kind=GroupKind.TAG, name="search")
 
 def suite(
     fallen: dict[int, tuple[Cause | None, int | None]], *, size: int = 200, chance: float | None = None
-) -> list[Member]:
+) -> list[FleetMember]:
     """Make canaries of which the first forty are about billing."""
     return [
-        Member(
+        FleetMember(
             key=f"canary-{place}",
             groups=(BILLING,) if place < 40 else (SEARCH,),
             fallen=place in fallen,
@@ -62,7 +62,7 @@ def test_a_third_is_not_called_a_few() -> None:
     ("fallen", "size", "few"), [(3, 8, True), (4, 10, False), (9, 97, True), (10, 97, False), (20, 200, True)]
 )
 def test_three_or_a_tenth_of_all_are_a_few_and_no_more_than_that(fallen: int, size: int, *, few: bool) -> None:
-    members = [Member(key=f"canary-{place}", fallen=place < fallen) for place in range(size)]
+    members = [FleetMember(key=f"canary-{place}", fallen=place < fallen) for place in range(size)]
     assert fleet(members).sentence.startswith("A few fell") is few
 
 
@@ -102,7 +102,9 @@ def test_nothing_fell() -> None:
 
 def test_of_groups_with_the_same_canaries_the_category_is_named() -> None:
     twice = (Group(kind=GroupKind.DOCUMENT, name="a"), Group(kind=GroupKind.CATEGORY, name="z"))
-    members = [Member(key=str(n), groups=twice if n < 4 else (), fallen=n < 3, cause=Cause.MISSING) for n in range(100)]
+    members = [
+        FleetMember(key=str(n), groups=twice if n < 4 else (), fallen=n < 3, cause=Cause.MISSING) for n in range(100)
+    ]
     told = fleet(members)
     assert told.group == twice[1]
 
@@ -125,7 +127,7 @@ def test_what_chance_explains_is_no_news_and_is_said_so() -> None:
 
 
 def test_who_was_degraded_before_could_not_fall_by_chance() -> None:
-    chronic = [Member(key=f"never-{place}", fallen=False, chronic=True, chance=0.9) for place in range(30)]
+    chronic = [FleetMember(key=f"never-{place}", fallen=False, chronic=True, chance=0.9) for place in range(30)]
     told = fleet([*suite({1: (Cause.MISSING, None), 60: (Cause.MISSING, None)}, size=83, chance=0.002), *chronic])
     assert told.headline == "2 of 113: 2 missing; expected at most 0.2 by chance"
 
@@ -137,12 +139,12 @@ def test_nothing_fell_where_no_run_was_measured_before() -> None:
     assert "fell" not in told.sentence
 
 
-def _asked_again(*persistent: bool | None) -> list[Member]:
+def _asked_again(*persistent: bool | None) -> list[FleetMember]:
     fallen = [
-        Member(key=f"fallen-{place}", fallen=True, cause=None if one is None else Cause.UNSTABLE, persistent=one)
+        FleetMember(key=f"fallen-{place}", fallen=True, cause=None if one is None else Cause.UNSTABLE, persistent=one)
         for place, one in enumerate(persistent)
     ]
-    return [*fallen, *(Member(key=f"well-{place}") for place in range(7))]
+    return [*fallen, *(FleetMember(key=f"well-{place}") for place in range(7))]
 
 
 def test_who_was_well_when_asked_again_is_restless_and_did_not_fall() -> None:
@@ -162,7 +164,7 @@ def test_where_all_were_well_when_asked_again_nothing_fell() -> None:
 def test_a_name_of_many_lines_stays_on_one() -> None:
     group = Group(kind=GroupKind.TAG, name="a\n\u202eb" + "c" * 100)
     members = [
-        Member(key=str(n), groups=(group,) if n < 5 else (), fallen=n < 3, cause=Cause.MISSING) for n in range(99)
+        FleetMember(key=str(n), groups=(group,) if n < 5 else (), fallen=n < 3, cause=Cause.MISSING) for n in range(99)
     ]
     assert fleet(members).headline == f"3 of 5 in a b{'c' * 60}\u2026: 3 missing"
 
@@ -179,7 +181,7 @@ def test_ten_thousand_canaries_are_told_like_two_hundred() -> None:
 
 members = st.lists(
     st.builds(
-        Member,
+        FleetMember,
         key=st.text(max_size=5),
         groups=st.lists(
             st.builds(Group, kind=st.sampled_from(GroupKind), name=st.sampled_from(["a", "b", "\n", ""])), max_size=3
@@ -196,7 +198,7 @@ members = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(members)
-def test_whatever_fell_the_headline_is_one_line_and_counts_right(everyone: Sequence[Member]) -> None:
+def test_whatever_fell_the_headline_is_one_line_and_counts_right(everyone: Sequence[FleetMember]) -> None:
     told = fleet(everyone)
     assert told.headline.isprintable()
     assert told.sentence.isprintable()

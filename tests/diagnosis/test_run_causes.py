@@ -19,7 +19,7 @@ from app.diagnosis.domain import run_causes as run_cause_search
 from app.diagnosis.domain.chunk_causes import classify
 from app.diagnosis.domain.chunks import is_back
 from app.diagnosis.domain.run_cause_kinds import RunCauseKind
-from app.diagnosis.domain.run_causes import Pair, RunCause, find_run_cause, read_run_cause, texts_explain_more
+from app.diagnosis.domain.run_causes import RankingPair, RunCause, find_run_cause, read_run_cause, texts_explain_more
 from app.diagnosis.service import diagnoses, reanchoring
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.text_changes import ChangedTexts
@@ -69,11 +69,11 @@ def words(number: int, count: int = 60, start: int = 0) -> str:
     return " ".join(f"w{number}x{place}" for place in range(start, start + count))
 
 
-def pairs(now: Any, *, judgment: Any = None, count: int = 10) -> list[Pair]:
+def pairs(now: Any, *, judgment: Any = None, count: int = 10) -> list[RankingPair]:
     """Make canaries that each found a chunk `old-N` before; `now` gives the ranking of each number."""
     judgment = judgment or (lambda number: Judgment(id=f"old-{number}"))
     return [
-        Pair(
+        RankingPair(
             canary=Canary(key=f"q{number}", query="?", judgments=(judgment(number),)),
             before=ranking((f"old-{number}", words(number)), (f"old-{number}b", words(number + 100)), document="a.md"),
             now=now(number),
@@ -82,7 +82,7 @@ def pairs(now: Any, *, judgment: Any = None, count: int = 10) -> list[Pair]:
     ]
 
 
-def found(some: list[Pair]) -> RunCause | None:
+def found(some: list[RankingPair]) -> RunCause | None:
     """Recognise what happened, as a run does."""
     return find_run_cause(some, k=5, scale=Scale.COSINE, since_run=8, before_run=7)
 

@@ -12,7 +12,7 @@ from app.base.db.engine import Store
 from app.base.values import Ranking
 from app.detection.store import detections_of
 from app.diagnosis.domain.run_cause_kinds import RunCauseKind
-from app.diagnosis.domain.run_changes import Answers, Change, explain
+from app.diagnosis.domain.run_changes import AnswerChange, Answers, explain
 from app.diagnosis.store import causes_of
 from app.runs.service.finalising import EndedRun
 from tests.support.fakes import answered
@@ -78,7 +78,7 @@ def cut(ranking: Ranking, hits: Sequence[int]) -> Ranking:
 
 def told(
     before: Sequence[Ranking], now: Sequence[Ranking], earlier: Sequence[Ranking | None] | None = None
-) -> list[Change]:
+) -> list[AnswerChange]:
     return explain(Answers(before=before, now=now, earlier=earlier or [None] * len(now)))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from app.base.values import Canary, Category, Judgment, Ranking
 from app.diagnosis.domain.run_cause_kinds import RunCauseKind
-from app.diagnosis.domain.run_causes import Pair, find_run_cause
+from app.diagnosis.domain.run_causes import RankingPair, find_run_cause
 from app.diagnosis.domain.run_groups import Chunk, common_group, name_chunks
 from app.retrievers.domain.retrievers import Scale
 from tests.diagnosis.test_run_changes import CHUNKS, Index, cut, mixed, told
@@ -173,7 +173,7 @@ def test_the_cause_of_a_run_says_whose_answers_are_empty_and_who_lost_chunks() -
 
     def cause(now: Sequence[Ranking], tagged: Callable[[int], bool]) -> Any:
         pairs = [
-            Pair(
+            RankingPair(
                 canary=Canary(
                     key=f"q{place}",
                     query="?",

@@ -21,7 +21,7 @@ from app.hooks.domain import HookError, Receipt
 from app.hooks.service.deliveries import BUG, SentDelivery
 from app.reports.metrics import Exposition, state_families
 from app.reports.service import metrics_snapshot
-from app.reports.service.metrics_snapshot import CheckState, HookState, State
+from app.reports.service.metrics_snapshot import CheckState, HookDeliveries, State
 from app.runs.service.finalising import EndedRun
 from app.scoring.measures import CUTOFFS, mean_name, measures_for
 from tests.support.api_service import CANARIES, CHECK, Api, api, bearer
@@ -172,7 +172,7 @@ def test_jobs_that_wait_for_a_worker_are_shown_where_workers_can_be_added(store:
 
 def test_a_hook_shows_what_it_does_not_take(store: Store) -> None:
     world = _now_world(store)
-    well = HookState(slug="ops", retrying=0, dead=0, disabled=False)
+    well = HookDeliveries(slug="ops", retrying=0, dead=0, disabled=False)
     assert metrics_snapshot.read_state(store).hooks == (well,)
     world.probe.all_miss()
     world.run()
@@ -293,7 +293,7 @@ def _state(checks: tuple[CheckState, ...], hooks: int, waiting: JobsWaiting | No
         outbox_oldest_seconds=1,
         runs_waiting=1,
         runs_waiting_oldest_seconds=1,
-        hooks=tuple(HookState(slug=f"hook-{one}", retrying=1, dead=1, disabled=False) for one in range(hooks)),
+        hooks=tuple(HookDeliveries(slug=f"hook-{one}", retrying=1, dead=1, disabled=False) for one in range(hooks)),
         jobs_waiting=waiting,
     )
 

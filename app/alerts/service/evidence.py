@@ -42,7 +42,7 @@ from app.detection.domain.tracker import unpack_baseline
 from app.detection.service.baselines import CULPRITS
 from app.detection.service.detectors import run_latencies
 from app.detection.store import DetectionRow
-from app.diagnosis.domain.run_causes import Fleet, Member, RunCause, fleet
+from app.diagnosis.domain.run_causes import Fleet, FleetMember, RunCause, fleet
 from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, diagnoses_at, marks_before, newest_diagnosis
 from app.records.service.past_runs import without_relevance
 from app.records.store import ranking_rows, run_rows, state_rows
@@ -51,8 +51,7 @@ from app.records.store.state_rows import DegradedRow, StateRow
 from app.retrievers.domain.probes import url_address
 from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, TIMED, unpack_reasons
 from app.scoring.rankings import Match
-from app.scoring.run_inputs import Group, SuiteSnapshot
-from app.scoring.run_inputs import Member as SuiteMember
+from app.scoring.run_inputs import Group, SuiteMember, SuiteSnapshot
 
 _BYTES_PER_CHANGE, _BYTES_PER_CHANCE = 300, 120
 
@@ -186,8 +185,8 @@ def _member(
     diagnosis: DiagnosisRow | None,
     *,
     is_chronic: bool,
-) -> Member:
-    return Member(
+) -> FleetMember:
+    return FleetMember(
         key=member.key,
         groups=groups,
         fallen=member.canary_id in changed.changed_ids,

@@ -18,7 +18,7 @@ from app.catalog.documents.documents import CheckDocument, build_inputs, config_
 from app.catalog.store import CanaryList, Definition
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Retriever
-from app.scoring.run_inputs import Member, RunInputs, RunVersions, SuiteSnapshot, Yardstick, suite_hash
+from app.scoring.run_inputs import RunInputs, RunVersions, SuiteMember, SuiteSnapshot, Yardstick, suite_hash
 
 _BYTES_PER_CANARY: Final = 1_200
 """Size of a canary with two judgments by id in memory, and of what is derived of it."""
@@ -152,7 +152,7 @@ def load_corrected(connection: Connection, version_id: int, judged_by: int) -> S
     return cached(connection, ("corrected", version_id, judged_by), correct)
 
 
-def _corrected(member: Member, now: SuiteSnapshot) -> Member:
+def _corrected(member: SuiteMember, now: SuiteSnapshot) -> SuiteMember:
     position = now.positions.get(member.canary_id)
     if position is None or now.members[position].canary.query != member.canary.query:
         return member
@@ -162,7 +162,7 @@ def _corrected(member: Member, now: SuiteSnapshot) -> Member:
 def _read(connection: Connection, listed: CanaryList, version_id: int) -> tuple[SuiteSnapshot, int]:
     """Return a suite version and its size; canaries of other cached versions are not parsed again."""
     listed_ids = [version for _, version in listed.members]
-    members_by_version: dict[int, Member] = {}
+    members_by_version: dict[int, SuiteMember] = {}
     for other in all_cached(connection, SuiteSnapshot):
         if other.suite_id == listed.suite_id:
             members_by_version.update((member.version_id, member) for member in other.members)

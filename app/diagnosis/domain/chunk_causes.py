@@ -31,7 +31,7 @@ _OF_THE_PAIR_ALONE = frozenset({Scale.COSINE, Scale.DISTANCE, Scale.LOGIT})
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ScoreChange:
     """How far the scores of the same chunks moved."""
 
     median: float
@@ -41,7 +41,7 @@ class Change:
     """The share of pairs of chunks that kept their order, in [0, 1]; 1 where there is no pair."""
 
 
-def change_of(before: Ranking, today: Sequence[Ranking]) -> Change | None:
+def change_of(before: Ranking, today: Sequence[Ranking]) -> ScoreChange | None:
     """Compare the scores of the chunks found then and now; None = there is none with both."""
     texts = dict(zip(before.ids, before.texts, strict=True))
     now: dict[str, float] = {}
@@ -56,7 +56,7 @@ def change_of(before: Ranking, today: Sequence[Ranking]) -> Change | None:
         return None
     moved = median(_relative(was, is_) for was, is_ in pairs)
     same_order = [(a - b) * (c - d) >= 0 for (a, c), (b, d) in combinations(pairs[:_MOST_COMPARED], 2)]
-    return Change(moved, len(pairs), sum(same_order) / len(same_order) if same_order else 1.0)
+    return ScoreChange(moved, len(pairs), sum(same_order) / len(same_order) if same_order else 1.0)
 
 
 def limit_of(scale: Scale | None) -> float:
@@ -64,7 +64,7 @@ def limit_of(scale: Scale | None) -> float:
     return LIMIT_LEXICAL if scale is Scale.UNBOUNDED else LIMIT
 
 
-def by_content(scale: Scale | None, change: Change) -> bool:
+def by_content(scale: Scale | None, change: ScoreChange) -> bool:
     """Whether scores may have moved only because other documents came or went: each a bit, and the order stayed."""
     return scale not in _OF_THE_PAIR_ALONE and change.in_order >= IN_ORDER
 
@@ -376,7 +376,7 @@ def _encoder_drift(evidence: Evidence) -> Finding | None:
     return Finding(cause=Cause.SCORE_DRIFT, reason=reason)
 
 
-def _is_content_change(evidence: Evidence, change: Change) -> bool:
+def _is_content_change(evidence: Evidence, change: ScoreChange) -> bool:
     """Whether new or deleted documents explain the change: a chunk is gone, there are copies, or it is small."""
     if any(is_missing(evidence, place) for place in evidence.targets):
         return True

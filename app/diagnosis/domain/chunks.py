@@ -419,7 +419,7 @@ TOP = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class NearCopies:
     """Two hits with nearly the same text."""
 
     one: str
@@ -427,7 +427,7 @@ class Pair:
     similarity: float
 
 
-def near_copies(ranking: Ranking, before: Ranking | None) -> Sequence[Pair]:
+def near_copies(ranking: Ranking, before: Ranking | None) -> Sequence[NearCopies]:
     """List the pairs among the top 5 of which more than 0.7 of the shorter text's word 3-grams are in both.
 
     At least one of a pair is new: two overlapping neighbours that were always retrieved crowd out nothing.
@@ -435,7 +435,7 @@ def near_copies(ranking: Ranking, before: Ranking | None) -> Sequence[Pair]:
     old = frozenset(before.ids) if before is not None else frozenset()
     hits = [(chunk, text) for chunk, text in zip(ranking.ids[:TOP], ranking.texts[:TOP], strict=True) if text]
     pairs = [
-        Pair(one, other, overlap(a, b))
+        NearCopies(one, other, overlap(a, b))
         for (one, a), (other, b) in combinations(hits, 2)
         if not (one in old and other in old)
     ]

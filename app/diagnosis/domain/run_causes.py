@@ -22,7 +22,7 @@ from app.diagnosis.domain import Case
 from app.diagnosis.domain.chunk_causes import by_content, change_of, limit_of
 from app.diagnosis.domain.chunks import MOSTLY, Search, SearchedChunk, containment, overlap, reanchor, search_for
 from app.diagnosis.domain.run_cause_kinds import CAUSES, OTHER_ANALYZER, PHRASES, SAME_IDS, RunCauseKind, advice_on
-from app.diagnosis.domain.run_changes import Answers, Change, explain
+from app.diagnosis.domain.run_changes import AnswerChange, Answers, explain
 from app.diagnosis.domain.run_groups import FEWEST, common_group, tail
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.rankings import match, prepare
@@ -194,7 +194,7 @@ _MOST_PIECES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class RankingPair:
     """Rankings of a canary before and now."""
 
     canary: Canary
@@ -205,7 +205,7 @@ class Pair:
 
 
 def find_run_cause(
-    pairs: Sequence[Pair], *, k: int, scale: Scale | None, since_run: int, before_run: int
+    pairs: Sequence[RankingPair], *, k: int, scale: Scale | None, since_run: int, before_run: int
 ) -> RunCause | None:
     """Return the cause that the canaries of a run share; None where there is none.
 
@@ -257,7 +257,7 @@ _FEW_HITS = 100
 
 
 def _of_changes(
-    figures: RunCause, changes: Sequence[Change], pairs: Sequence[Pair], k: int, scale: Scale | None
+    figures: RunCause, changes: Sequence[AnswerChange], pairs: Sequence[RankingPair], k: int, scale: Scale | None
 ) -> RunCause | None:
     if not changes:
         return None
@@ -280,7 +280,7 @@ def _of_changes(
     )
 
 
-def _moves(pairs: Sequence[Pair], k: int) -> str:
+def _moves(pairs: Sequence[RankingPair], k: int) -> str:
     """How many canaries rank their first expected chunk better, lower, and outside the top k where it was inside."""
     better = lower = lost = 0
     for pair in pairs:
@@ -303,7 +303,7 @@ def _first_rank(canary: Canary, ranking: Ranking) -> int:
 _NOWHERE = 1_000_000
 
 
-def _renamed(figures: RunCause, pairs: Sequence[Pair], k: int) -> RunCause | None:
+def _renamed(figures: RunCause, pairs: Sequence[RankingPair], k: int) -> RunCause | None:
     hits_before = {hit for pair in pairs for hit in zip(pair.before.ids, pair.before.texts, strict=True)}
     before_ids = {chunk for chunk, _ in hits_before}
     unseen = _share(chunk not in before_ids for pair in pairs for chunk in pair.now.ids)
@@ -332,7 +332,7 @@ def _renamed(figures: RunCause, pairs: Sequence[Pair], k: int) -> RunCause | Non
     )
 
 
-def _other_scores(figures: RunCause, pairs: Sequence[Pair], scale: Scale | None) -> RunCause | None:
+def _other_scores(figures: RunCause, pairs: Sequence[RankingPair], scale: Scale | None) -> RunCause | None:
     moved = [pair for pair in pairs if (pair.before.ids, pair.before.scores) != (pair.now.ids, pair.now.scores)]
     changes = [change for pair in moved if (change := change_of(pair.before, [pair.now])) is not None]
     far = [one.median for one in changes if one.median > limit_of(scale) and not by_content(scale, one)]
@@ -369,7 +369,7 @@ class _Name:
     renaming: Renaming | None
 
 
-def _renamed_hits(pairs: Sequence[Pair], k: int, hits_before: _Hits) -> Counter[RunCauseKind]:
+def _renamed_hits(pairs: Sequence[RankingPair], k: int, hits_before: _Hits) -> Counter[RunCauseKind]:
     """Return the counts by kind of renaming of the chunks in the top k; empty where most are still there."""
     before = [(pair, place) for pair in pairs for place, text in enumerate(pair.before.texts[:k]) if text]
     there = [frozenset(zip(pair.now.ids, pair.now.texts, strict=True)) for pair in pairs]
@@ -389,7 +389,7 @@ def _renamed_hits(pairs: Sequence[Pair], k: int, hits_before: _Hits) -> Counter[
     return kinds if kinds.total() >= HALF * len(some) else Counter()
 
 
-def _hit_kind(pair: Pair, place: int, hits_before: _Hits) -> RunCauseKind | None:
+def _hit_kind(pair: RankingPair, place: int, hits_before: _Hits) -> RunCauseKind | None:
     """Kind of renaming of a chunk that was retrieved before; None = its text is not found."""
     text = pair.before.texts[place] or ""
     homes = [
@@ -400,7 +400,7 @@ def _hit_kind(pair: Pair, place: int, hits_before: _Hits) -> RunCauseKind | None
     return _kind(pair, place, homes)
 
 
-def _kind(pair: Pair, place: int, homes: Sequence[int]) -> RunCauseKind | None:
+def _kind(pair: RankingPair, place: int, homes: Sequence[int]) -> RunCauseKind | None:
     """Kind of renaming of a chunk, given the places where its text is now, the best first."""
     text = pair.before.texts[place]
     whole = [home for home in homes if _same(text, pair.now.texts[home])]
@@ -414,7 +414,7 @@ def _kind(pair: Pair, place: int, homes: Sequence[int]) -> RunCauseKind | None:
     return RunCauseKind.RENAMED_DOCUMENTS if renamed else RunCauseKind.REINDEXED
 
 
-def _is_settled(pair: Pair) -> bool:
+def _is_settled(pair: RankingPair) -> bool:
     """Whether nothing of a canary can be lost by name: it has names alone, and none that went or has another text."""
     before, now = (dict(zip(one.ids, one.texts, strict=True)) for one in (pair.before, pair.now))
     was, stands = frozenset(pair.before.documents), frozenset(pair.now.documents)
@@ -426,7 +426,7 @@ def _is_settled(pair: Pair) -> bool:
     )
 
 
-def _names(pairs: Sequence[Pair], k: int, hits_before: _Hits) -> list["_Name"]:
+def _names(pairs: Sequence[RankingPair], k: int, hits_before: _Hits) -> list["_Name"]:
     """How the judgments of canaries are found, before and now."""
     return [
         _name(place, pair, one, k, hits_before)
@@ -435,11 +435,11 @@ def _names(pairs: Sequence[Pair], k: int, hits_before: _Hits) -> list["_Name"]:
     ]
 
 
-def _search(pair: Pair, canary: Canary, k: int) -> Search:
+def _search(pair: RankingPair, canary: Canary, k: int) -> Search:
     return search_for(Case(canary=canary, k=k, fetch_k=k, now=pair.now, healthy=pair.before, ever_passed=True))
 
 
-def _name(place: int, pair: Pair, one: SearchedChunk, k: int, hits_before: _Hits) -> _Name:
+def _name(place: int, pair: RankingPair, one: SearchedChunk, k: int, hits_before: _Hits) -> _Name:
     """Whether a judgment is found by its name and by its text, before and now."""
     judgment = replace(one.judgment, text=one.passage or one.judgment.text)
     search = _search(pair, replace(pair.canary, judgments=(judgment,)), k)
@@ -465,7 +465,9 @@ def _name(place: int, pair: Pair, one: SearchedChunk, k: int, hits_before: _Hits
     )
 
 
-def _renaming(pair: Pair, one: SearchedChunk, place: int, found: int | None, hits_before: _Hits) -> Renaming | None:
+def _renaming(
+    pair: RankingPair, one: SearchedChunk, place: int, found: int | None, hits_before: _Hits
+) -> Renaming | None:
     """Return the renaming of a lost judgment; None = its text is gone, or in chunks that were there before."""
     moved = reanchor(one, [pair.now], pair.before, pieces=True)
     homes = [pair.now.ids.index(home.id) for home in moved.chunks] if moved is not None else []
@@ -499,7 +501,7 @@ class Shape(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class FleetMember:
     """A measured canary of the check."""
 
     key: str
@@ -539,7 +541,7 @@ class Fleet:
     causes: Mapping[Cause, int]
 
 
-def fleet(members: Iterable[Member], *, cause: RunCause | None = None, first: bool = False) -> Fleet:
+def fleet(members: Iterable[FleetMember], *, cause: RunCause | None = None, first: bool = False) -> Fleet:
     """Summarize the fallen among these canaries; `cause`: the one that explains the whole run, where there is one.
 
     `first`: no run before measured anything, so that none can have fallen, however many are degraded.
@@ -577,7 +579,7 @@ def fleet(members: Iterable[Member], *, cause: RunCause | None = None, first: bo
     )
 
 
-def _unmeasured_before(everyone: Sequence[Member]) -> Fleet:
+def _unmeasured_before(everyone: Sequence[FleetMember]) -> Fleet:
     degraded = [member for member in everyone if member.fallen]
     headline = f"{len(degraded):,} of {counted(len(everyone), 'canary')} degraded in the first run"
     return Fleet(
@@ -601,7 +603,7 @@ def _shape(fallen: int, total: int) -> Shape:
     return Shape.ONE if fallen == 1 else Shape.FEW
 
 
-def _common(everyone: Sequence[Member], fallen: Sequence[Member]) -> Group | None:
+def _common(everyone: Sequence[FleetMember], fallen: Sequence[FleetMember]) -> Group | None:
     """Group of the fallen that is least likely by chance; None = no group is unlikely."""
     down = Counter(group for member in fallen for group in frozenset(member.groups))
     sizes = Counter(group for member in everyone for group in frozenset(member.groups))
@@ -618,10 +620,10 @@ def _common(everyone: Sequence[Member], fallen: Sequence[Member]) -> Group | Non
 
 def _headline(
     group: Group | None,
-    down: Sequence[Member],
-    inside: Sequence[Member],
-    fallen: Sequence[Member],
-    everyone: Sequence[Member],
+    down: Sequence[FleetMember],
+    inside: Sequence[FleetMember],
+    fallen: Sequence[FleetMember],
+    everyone: Sequence[FleetMember],
     cause: RunCause | None,
 ) -> str:
     if not fallen:
@@ -635,14 +637,14 @@ def _headline(
     return f"{where}: {_causes(fallen) if cause is None else cause.phrase}"
 
 
-def _causes(fallen: Sequence[Member]) -> str:
+def _causes(fallen: Sequence[FleetMember]) -> str:
     """Causes, the commonest first, two at most: `2 missing, 1 outranked to rank 14, 4 others not explained yet`."""
     ordered = commonest_first(Counter(member.cause for member in fallen if member.cause is not None))
     parts = [f"{count:,} {CAUSE_WORDS[cause].headline}{_ranks(cause, fallen)}" for cause, count in ordered[:MOST_NAMED]]
     return ", ".join([*parts, *rest_text(ordered, len(fallen))]) if parts else "not explained yet"
 
 
-def _ranks(cause: Cause, fallen: Sequence[Member]) -> str:
+def _ranks(cause: Cause, fallen: Sequence[FleetMember]) -> str:
     """Ranks of the outranked, as far as they are known."""
     if cause is not Cause.OUTRANKED:
         return ""
@@ -657,9 +659,9 @@ def _ranks(cause: Cause, fallen: Sequence[Member]) -> str:
 def _sentence(
     shape: Shape,
     group: Group | None,
-    down: Sequence[Member],
-    fallen: Sequence[Member],
-    inside: Sequence[Member],
+    down: Sequence[FleetMember],
+    fallen: Sequence[FleetMember],
+    inside: Sequence[FleetMember],
     total: int,
 ) -> str:
     main_cause = Counter(member.cause for member in fallen if member.cause is not None).most_common(1)
@@ -687,7 +689,7 @@ def _sentence(
     return f"{text}; {_number(expected)} would have by chance"
 
 
-def _expected(inside: Sequence[Member]) -> float | None:
+def _expected(inside: Sequence[FleetMember]) -> float | None:
     chances = [member.chance for member in inside if not member.chronic]
     probabilities = [chance for chance in chances if chance is not None]
     return round(sum(probabilities), 3) if probabilities and len(probabilities) == len(chances) else None

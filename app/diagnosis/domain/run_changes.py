@@ -171,7 +171,7 @@ def _in_order(canary: Ints, rank: Ints, count: int) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class AnswerChange:
     """A cause that fits what changed."""
 
     kind: RunCauseKind
@@ -190,7 +190,7 @@ _NEARLY_ALL: Final = 0.95
 _HALF: Final = 0.5
 
 
-def explain(answers: Answers) -> list[Change]:
+def explain(answers: Answers) -> list[AnswerChange]:
     """Return the causes that fit, the one that explains most first: two at most, empty where none does.
 
     Answers that are shorter than they were are explained first, since nothing else can be said of what is not there.
@@ -210,7 +210,7 @@ def explain(answers: Answers) -> list[Change]:
 # --- shorter answers -----------------------------------------------------------------------------------------
 
 
-def _empty(counts: Counts) -> Change | None:
+def _empty(counts: Counts) -> AnswerChange | None:
     had = counts.sizes_before > 0
     empty = had & (counts.sizes_now == 0)
     number, of = int(empty.sum()), int(had.sum())
@@ -218,7 +218,7 @@ def _empty(counts: Counts) -> Change | None:
         return None
     same = int((had & ~empty & counts.same).sum())
     rest = f"; of the others {same:,} are as before" if number < of else ", and no error is told"
-    return Change(
+    return AnswerChange(
         kind=RunCauseKind.EMPTY_ANSWERS,
         affected=empty,
         phrase="every answer is empty" if number == of else f"{number:,} of {of:,} answers are empty",
@@ -226,7 +226,7 @@ def _empty(counts: Counts) -> Change | None:
     )
 
 
-def _limited(counts: Counts) -> Change | None:
+def _limited(counts: Counts) -> AnswerChange | None:
     answered = counts.sizes_now > 0
     if not answered.any():
         return None
@@ -236,7 +236,7 @@ def _limited(counts: Counts) -> Change | None:
     if cut.sum() < max(FEWEST, _MOST * longer.sum()) or longer.sum() < _HALF * answered.sum():
         return None
     before = int(np.median(counts.sizes_before[longer]))
-    return Change(
+    return AnswerChange(
         kind=RunCauseKind.LIMITED,
         affected=cut,
         phrase=f"at most {counted(limit, 'hit')} returned",
@@ -244,7 +244,7 @@ def _limited(counts: Counts) -> Change | None:
     )
 
 
-def _above_threshold(counts: Counts) -> Change | None:
+def _above_threshold(counts: Counts) -> AnswerChange | None:
     """Find that hits are gone from the ends of answers, all below the score of those that are left.
 
     Without scores it is told by the lengths, which differ: a limit makes them alike, and lost chunks let others rise.
@@ -260,7 +260,7 @@ def _above_threshold(counts: Counts) -> Change | None:
         return None
     lengths = f"{int(ends.sum()):,} answers end earlier, at different lengths, with the first hits of before"
     empty = f", and {int((ends & (counts.sizes_now == 0)).sum()):,} are empty"
-    return Change(
+    return AnswerChange(
         kind=RunCauseKind.SCORE_THRESHOLD,
         affected=ends,
         phrase=f"hits {bound or 'below a score threshold, it seems,'} are not returned",
@@ -407,7 +407,7 @@ def _is_turnover(one: Turnover, counts: Counts, other_side: Callable[[], Turnove
     return settled and one.gain >= _TWICE * other_side().gain
 
 
-def _alternating(counts: Counts) -> Change | None:
+def _alternating(counts: Counts) -> AnswerChange | None:
     """Find that answers which had changed in the run before are as they were, and others changed in their place."""
     known = np.array([earlier is not None for earlier in counts.answers.earlier])
     if not known.any():
@@ -417,7 +417,7 @@ def _alternating(counts: Counts) -> Change | None:
     came, went = int((then & counts.same).sum()), int((known & ~then & ~counts.same).sum())
     if min(came, went) < max(FEWEST, _FEWEST_OF_A_STATE * max(came, went)):
         return None
-    return Change(
+    return AnswerChange(
         kind=RunCauseKind.REPLICAS_DIFFER,
         affected=~counts.same,
         phrase=PHRASES[RunCauseKind.REPLICAS_DIFFER],
@@ -426,7 +426,7 @@ def _alternating(counts: Counts) -> Change | None:
     )
 
 
-def _two_states(counts: Counts) -> Change | None:
+def _two_states(counts: Counts) -> AnswerChange | None:
     """Find that some answers are as before, to the last hit, and the others come from another index."""
     same, changed = counts.same & (counts.sizes_before > 0), ~counts.same
     if min(same.sum(), changed.sum()) < max(FEWEST, _FEWEST_OF_A_STATE * len(same)):
@@ -434,7 +434,7 @@ def _two_states(counts: Counts) -> Change | None:
     evidence = _gone_from_others(counts, same, changed) or _much_changed(counts, same, changed)
     if evidence is None:
         return None
-    return Change(
+    return AnswerChange(
         kind=RunCauseKind.REPLICAS_DIFFER,
         affected=changed,
         phrase=PHRASES[RunCauseKind.REPLICAS_DIFFER],
@@ -483,7 +483,7 @@ _FEWEST_HELD: Final = 0.25
 """Of a chunk that a replica lacks, as many hits are left as the others answer; a quarter of those that are lost."""
 
 
-def _missing(counts: Counts) -> Change | None:
+def _missing(counts: Counts) -> AnswerChange | None:
     gone = counts.lost.is_sure
     if not _is_turnover(counts.lost, counts, lambda: counts.came) or not gone.any():
         return None
@@ -491,7 +491,7 @@ def _missing(counts: Counts) -> Change | None:
     affected = _canaries(counts.before.canary[hits], counts)
     where = _where(counts.before, counts.answers.before, gone, counts.lost.is_found)
     moved = counts.in_order[~counts.same].mean() < _MOST
-    return Change(
+    return AnswerChange(
         kind=RunCauseKind.MISSING,
         affected=affected,
         phrase=f"{PHRASES[RunCauseKind.MISSING]}{where}",
@@ -502,7 +502,7 @@ def _missing(counts: Counts) -> Change | None:
     )
 
 
-def _misses(counts: Counts) -> Change | None:
+def _misses(counts: Counts) -> AnswerChange | None:
     """Find hits that are lost here and there while all others keep their order and nothing new rises."""
     dropped, pushing = int(counts.dropped.sum()), int(counts.pushing.sum())
     changed = ~counts.same
@@ -513,7 +513,7 @@ def _misses(counts: Counts) -> Change | None:
     found = int((~counts.absent[missed]).sum())
     if found < FEWEST or counts.lost.gain >= _SOME_GAIN:
         return None  # they may as well be gone from the index
-    return Change(
+    return AnswerChange(
         kind=RunCauseKind.SEARCH_MISSES,
         affected=changed,
         phrase=PHRASES[RunCauseKind.SEARCH_MISSES],
@@ -522,14 +522,14 @@ def _misses(counts: Counts) -> Change | None:
     )
 
 
-def _near_copies(counts: Counts) -> Change | None:
+def _near_copies(counts: Counts) -> AnswerChange | None:
     """Find that near copies of what was found, which no answer had before, push it down."""
     new = _new_above(counts)
     if new is None or (alike := _copied(counts, new)) < _HALF:
         return None
     affected = _canaries(counts.now.canary[new], counts)
     where = _where(counts.now, counts.answers.now, counts.unseen, ~counts.unseen)
-    return Change(
+    return AnswerChange(
         kind=RunCauseKind.NEAR_COPIES,
         affected=affected,
         phrase=f"{PHRASES[RunCauseKind.NEAR_COPIES]}{where}",
@@ -538,7 +538,7 @@ def _near_copies(counts: Counts) -> Change | None:
     )
 
 
-def _new_chunks(counts: Counts) -> Change | None:
+def _new_chunks(counts: Counts) -> AnswerChange | None:
     """Find that other chunks which no answer had before do, in the first ranks too."""
     came = counts.came
     new = counts.pushing & came.is_sure[counts.now.code]
@@ -552,7 +552,7 @@ def _new_chunks(counts: Counts) -> Change | None:
         return None
     affected = _canaries(counts.now.canary[new], counts)
     where = _where(counts.now, counts.answers.now, came.is_sure, came.is_found)
-    return Change(
+    return AnswerChange(
         kind=RunCauseKind.NEW_CHUNKS,
         affected=affected,
         phrase=f"{PHRASES[RunCauseKind.NEW_CHUNKS]}{where}",
@@ -590,13 +590,13 @@ def _copied(counts: Counts, new: Bools) -> float:
     return alike / judged if judged else 0.0
 
 
-def _other_vectors(counts: Counts) -> Change | None:
+def _other_vectors(counts: Counts) -> AnswerChange | None:
     """Find that hardly an answer has anything in common with before."""
     both = (counts.sizes_before > 0) & (counts.sizes_now > 0)
     common = counts.kept[both].sum() / max(int(counts.sizes_before[both].sum()), 1)
     if (both & ~counts.same).sum() < max(FEWEST, _HALF * both.sum()) or common > _HARDLY:
         return None
-    return Change(
+    return AnswerChange(
         kind=RunCauseKind.OTHER_VECTORS,
         affected=both & ~counts.same,
         phrase=PHRASES[RunCauseKind.OTHER_VECTORS],
@@ -604,7 +604,7 @@ def _other_vectors(counts: Counts) -> Change | None:
     )
 
 
-def _reordered(counts: Counts) -> Change | None:
+def _reordered(counts: Counts) -> AnswerChange | None:
     """Find that answers changed everywhere, in what they have and in what order."""
     both = (counts.sizes_before > 0) & (counts.sizes_now > 0)
     changed = both & ~counts.same
@@ -614,7 +614,7 @@ def _reordered(counts: Counts) -> Change | None:
     common = counts.kept[both].sum() / counts.sizes_before[both].sum()
     if common > _MOST and counts.in_order[changed].mean() > _NEARLY_ALL:
         return None  # a few hits came and went
-    return Change(
+    return AnswerChange(
         kind=RunCauseKind.RANKING_CHANGED,
         affected=changed,
         phrase=PHRASES[RunCauseKind.RANKING_CHANGED],
@@ -625,7 +625,7 @@ def _reordered(counts: Counts) -> Change | None:
 
 _HARDLY: Final = 0.15
 
-_OF_WHOLE_ANSWERS: Final[Sequence[Callable[[Counts], Change | None]]] = (
+_OF_WHOLE_ANSWERS: Final[Sequence[Callable[[Counts], AnswerChange | None]]] = (
     _alternating,
     _missing,
     _two_states,

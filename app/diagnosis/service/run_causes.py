@@ -21,7 +21,7 @@ from app.diagnosis.domain.run_cause_kinds import RunCauseKind
 from app.diagnosis.domain.run_causes import (
     HALF,
     SHARE,
-    Pair,
+    RankingPair,
     RunCause,
     find_run_cause,
     read_run_cause,
@@ -183,7 +183,7 @@ def _compared(
         earlier = {place: held[one][0] for place in now if (one := plan.inputs.canary_ids[place]) in held}
     rankings = _rankings(connection, plan, {*both.values(), *now.values(), *earlier.values()})
     pairs = [
-        Pair(
+        RankingPair(
             canary=plan.inputs.canaries[place],
             before=rankings[both[place]],
             now=rankings[now[place]],

@@ -15,7 +15,7 @@ from app.catalog.service.versions import load_suite, load_suite_in_force
 from app.catalog.store import CanaryRow, Definition, require
 from app.records.store import run_rows, state_rows
 from app.scoring.evaluation import RELEVANCE, unpack_reasons
-from app.scoring.run_inputs import Member
+from app.scoring.run_inputs import SuiteMember
 from app.scoring.suites import coverage_note
 
 
@@ -145,7 +145,7 @@ PAGE = 100
 """Number of canaries on a page."""
 
 
-def _state_reader(connection: Connection, check: Definition) -> Callable[[Member], CanaryState]:
+def _state_reader(connection: Connection, check: Definition) -> Callable[[SuiteMember], CanaryState]:
     """Return a function from a canary to its state at the newest ended run of a check."""
     run = run_rows.newest_ended(connection, check.id)
     unknown = CanaryState(check=check.slug, verdict=str(Verdict.UNKNOWN))
@@ -156,7 +156,7 @@ def _state_reader(connection: Connection, check: Definition) -> Callable[[Member
     unscored = set(run_rows.unscored_at(connection, run.id))
     recorded = load_suite(connection, run.suite_version_id)
 
-    def state(now: Member) -> CanaryState:
+    def state(now: SuiteMember) -> CanaryState:
         place = recorded.positions.get(now.canary_id)
         if place is None or now.canary_id not in reasons_by_canary:
             return unknown

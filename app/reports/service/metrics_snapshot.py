@@ -58,7 +58,7 @@ class CheckState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookState:
+class HookDeliveries:
     """Delivery state of a hook."""
 
     slug: str
@@ -80,7 +80,7 @@ class State:
     runs_waiting: int
     """Number of due runs that no worker has started."""
     runs_waiting_oldest_seconds: float
-    hooks: tuple[HookState, ...]
+    hooks: tuple[HookDeliveries, ...]
     jobs_waiting: JobsWaiting | None = None
     """None = one process does all of them."""
     pooled_recalls: tuple[RecallRow, ...] = ()
@@ -200,7 +200,7 @@ def _read_shared(connection: Connection, now: datetime) -> State:
         runs_waiting=waiting,
         runs_waiting_oldest_seconds=_age(now, since),
         hooks=tuple(
-            HookState(
+            HookDeliveries(
                 slug=hook.slug,
                 retrying=retrying.get(hook.id, 0),
                 dead=dead.get(hook.id, 0),

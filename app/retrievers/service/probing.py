@@ -213,9 +213,9 @@ def checks_by_retriever(store: Store) -> dict[str, list[RetrieverCheck]]:
 
 
 logger = logging.getLogger("coalmine.probing")
-PATIENCE_SECONDS: Final = 30.0
+LANE_SECONDS: Final = 30.0
 """Longest wait for a lane. Whoever holds it for longer is frozen, or slower than anybody should wait for."""
-SHARD_PATIENCE_SECONDS: Final = 5.0
+SHARD_LANE_SECONDS: Final = 5.0
 """Longest wait of a shard of a run: whoever holds a lane, or waits for it, may be frozen."""
 ROUNDS: Final = 4
 """Queries, for each request at a time, that are asked before others get the lane."""
@@ -229,7 +229,7 @@ def share_limits(store: Store, probe: Probe) -> Probe:
 class SharedProbe:
     """Asks in the lane of a context, and where it has none, in one of the retriever's."""
 
-    def __init__(self, store: Store, probe: Probe, *, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, store: Store, probe: Probe, *, patience: float = LANE_SECONDS) -> None:
         self._store = store
         self._probe = probe
         self._patience = patience

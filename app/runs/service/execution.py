@@ -37,7 +37,7 @@ from app.records.views import ResultView
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
 from app.retrievers.domain.retrievers import Embed, Lane, Probe
 from app.retrievers.service import probing, trials
-from app.retrievers.service.probing import SHARD_PATIENCE_SECONDS, reserve_rate
+from app.retrievers.service.probing import SHARD_LANE_SECONDS, reserve_rate
 from app.retrievers.store import hold_lane
 from app.runs.service.finalising import EndedRun as EndedRun  # noqa: PLC0414 - what carrying out a run gives
 from app.runs.service.finalising import ended_early, fail, finalise
@@ -430,7 +430,7 @@ def _ask_lane(
     asks = [ask for ask in plan.inputs.asks if ask.position in positions]
     reserve = partial(reserve_rate, store, retriever.slug)
     asking = plan.asking(Lane(number=lane, concurrency=fan_out(retriever, lane), reserve=reserve))
-    with hold_lane(store, retriever.slug, lane, alone=False, at_most=SHARD_PATIENCE_SECONDS):
+    with hold_lane(store, retriever.slug, lane, alone=False, at_most=SHARD_LANE_SECONDS):
         answers, breaker = ask_in_turn(probe, asking, asks, breaker, stopping=stopping)
     is_full = len(answers) == len(positions)
     if not is_full and not breaker.is_open:
