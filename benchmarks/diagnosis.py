@@ -29,7 +29,7 @@ from app.demo.faults import Fault, FaultKind, damage_chunks, fails
 from app.demo.retriever import Retriever
 from app.diagnosis.domain import Case, Diagnosis
 from app.diagnosis.domain.chunk_causes import classify
-from app.diagnosis.domain.chunks import questions
+from app.diagnosis.domain.evidence import questions
 from app.retrievers.domain.retrievers import Scale
 from benchmarks.text_indexes import read_lines
 

@@ -25,7 +25,8 @@ from pathlib import Path
 
 import bm25s
 
-from app.scoring.passages import Passage, match_level, normalise, prepare_passage
+from app.scoring.passages import Passage, match_level, prepare_passage
+from app.scoring.words import normalise
 from benchmarks.text_indexes import read_lines
 
 SENTENCES, WINDOW, STEP = 700, 600, 480

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from app.base.statistics import CONFIDENCE, hash_share
 from app.base.values import Ranking
-from app.scoring.passages import normalise
+from app.scoring.words import normalise
 
 Floats = NDArray[np.float64]
 

@@ -1,17 +1,16 @@
-"""Whether a chunk holds an expected passage: normalised, aligned, a quote within it, or damaged; how much may differ.
+"""Whether a chunk holds an expected passage: aligned, a quote within it, or damaged; how much may differ.
 
 Another number or a "not" makes another version; scattered wrong letters are damage (OCR, extraction).
 """
 
 import re
-import unicodedata
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby, islice, pairwise
 
 from app.base.values import Level
+from app.scoring.words import FIRST_UNSPACED, NUMBER_SIGNS, normalise, shingles_of
 
 
 def alignments(pattern: str, text: str, edits: int, start: int = 0, end: int | None = None) -> Iterator["Alignment"]:
@@ -88,12 +87,6 @@ def _trace_back(
         if pattern[place] != part[at]:
             edits.append(Edit(pattern[place], part[at], place, offset + at))
     return Alignment(offset + at, offset + count, edits[::-1])
-
-
-NUMBER_SIGNS = ".,-%\u2030"
-"""In a normalised text these characters always belong to a number."""
-FIRST_UNSPACED = "\u0e00"
-"""First character of the scripts without spaces between words: Thai, Chinese and others."""
 
 
 def is_damage(pattern: str, body: str, alignment: Alignment) -> bool:
@@ -274,20 +267,10 @@ def prepare_passage(text: str, *, verbatim: bool = False) -> "Passage | None":
     if len(text) < _WHOLE_WORDS_BELOW or verbatim:
         return Passage(text=text, whole_words=True)
     if len(text) > _COMPARED_BY_LETTERS:
-        return Passage(text=text, shingles=array("q", _shingles(text)))
+        return Passage(text=text, shingles=array("q", shingles_of(text)))
     count = -(-len(text) // _LETTERS_PER_EDIT) + 1
     cuts = [len(text) * number // count for number in range(count + 1)]
     return Passage(text=text, pieces=tuple([text[start:end] for start, end in pairwise(cuts)]))
-
-
-def normalise(text: str) -> str:
-    """Return the parts of a text that survive reformatting: its words, in NFKC, case-folded, one space apart.
-
-    Punctuation, quotes included, becomes a space. A hyphen inside a word goes, and a line break after it with it,
-    so a word broken at a line end equals the whole one. Signs that carry meaning (currency, +, =, <) stay, and so do
-    those of a number: a point or comma inside it, a minus before it, a percent sign after it.
-    """
-    return _normalise_cached(text) if len(text) <= _CACHED_UP_TO else _normalise_text(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,20 +285,6 @@ class Passage:
     """A text of up to 300 characters in one piece more than the allowed edits, so that one stays whole; else ()."""
     shingles: Sequence[int] = ()
     """The hashes of a longer text's word 3-grams, each once; valid in this process only."""
-
-
-def _normalise_text(text: str) -> str:
-    plain = text.isascii()
-    if not plain:
-        text = unicodedata.normalize("NFKC", text)
-    text = _MINUS.sub("-", _HYPHEN.sub("", text))
-    if "%" in text or "\u2030" in text:
-        text = _SPACED_PERCENT.sub("", text)
-    text = _LOOSE.sub(" ", text)
-    text = text.casefold().translate(_PUNCTUATION)
-    if not plain:
-        text = unicodedata.normalize("NFKC", text)  # folding and dropping marks can undo it
-    return " ".join(text.split())
 
 
 def _contains(passage: Passage, body: str) -> bool:
@@ -386,45 +355,13 @@ def _shares_shingles(passage: Passage, body: str) -> bool:
     """Whether two texts share most of the shorter one's word 3-grams (Broder 1997: shingles, containment)."""
     if not passage.shingles:
         return False
-    shingles = _shingles_cached(body) if len(body) <= _CACHED_UP_TO else _shingles(body)
-    shorter = min(len(passage.shingles), len(shingles))
+    others = shingles_of(body)
+    shorter = min(len(passage.shingles), len(others))
     if shorter < max(_FEWEST_SHINGLES, len(passage.shingles) / _SMALLEST_PART):
         return False
-    return len(shingles.intersection(passage.shingles)) >= _SHARED * shorter
-
-
-def _shingles(body: str) -> frozenset[int]:
-    """Return the hashes of each three words in a row. In scripts without spaces each character is a word."""
-    spaced = body.isascii() or max(body, default="") < FIRST_UNSPACED
-    words = body.split() if spaced else _WORDS.findall(body)
-    return frozenset(map(hash, zip(words, words[1:], words[2:], strict=False)))
-
-
-class _Punctuation(dict[int, str | None]):
-    """Table for `str.translate`, filled on demand: a character becomes a space, nothing, or itself."""
-
-    def __missing__(self, code: int) -> str | None:
-        sign = chr(code)
-        category = unicodedata.category(sign)
-        typographic = (category.startswith("P") and sign not in NUMBER_SIGNS) or sign in "`|"
-        self[code] = answer = " " if typographic else None if category == "Cf" else sign
-        return answer
+    return len(others.intersection(passage.shingles)) >= _SHARED * shorter
 
 
 _MOST_PLACES = 1_000
 _MOST_COMPARED = 20_000
-_CACHED_UP_TO = 8_192
 _MOST_ALIGNED = 100
-_PUNCTUATION = _Punctuation()
-_LINE_END = r"(?:[^\S\n]*\n\s*)?"
-_HYPHEN = re.compile(rf"[-\u00ad\u2010-\u2013](?:(?<=[^\W\d].){_LINE_END}(?=\w)|(?<=\d.){_LINE_END}(?=[^\W\d]))")
-_BEFORE_MINUS = r"\s(\[{<=>+\u00b1~$|`\"'\u2018\u201c\u201e\u00ab"
-_MINUS = re.compile(rf"\u2212|[\u2010-\u2013](?<![^{_BEFORE_MINUS}].)(?=\d)")
-_SPACED_PERCENT = re.compile(r"(?<=\d)\s+(?=[%\u2030])")
-_LOOSE = re.compile(rf"[.,%\u2030-](?!(?<=\d[.,])\d|(?<=\d[%\u2030])|(?<![^{_BEFORE_MINUS}]-)(?<=-)\d)")
-"""These characters where they do not belong to a number."""
-_WORDS = re.compile(f"[^\\s{FIRST_UNSPACED}-\U0010ffff]+|[{FIRST_UNSPACED}-\U0010ffff]")
-
-# The same chunks answer many canaries of a run, and every judgment of one.
-_normalise_cached = lru_cache(maxsize=1024)(_normalise_text)
-_shingles_cached = lru_cache(maxsize=1024)(_shingles)

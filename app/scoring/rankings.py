@@ -19,7 +19,8 @@ from typing import Final
 
 from app.base.values import MAX_GRADE, Judgment, Level, Ranking
 from app.retrievers.domain.retrievers import ResponseMapping
-from app.scoring.passages import Passage, match_level, normalise, prepare_passage
+from app.scoring.passages import Passage, match_level, prepare_passage
+from app.scoring.words import normalise
 
 LEVELS = tuple(Level)
 """The levels in the order of trying; a level's code in a `Match` is its place here plus one, 0 = no match."""

@@ -9,10 +9,11 @@ from typing import Final
 
 from app.base.texts import counted, percent_text
 from app.base.values import Level, Ranking
-from app.scoring.passages import match_level, normalise
+from app.scoring.passages import match_level
 from app.scoring.rankings import LEVELS, Match, Prepared
+from app.scoring.words import normalise
 
-HALF: Final = 0.5
+_HALF: Final = 0.5
 _FEWEST: Final = 3
 """Chunks that share a new text, or are rewritten together; fewer were edited."""
 _LARGEST: Final = 20_000
@@ -106,7 +107,7 @@ class TextComparison:
         """Return how the texts changed; a chunk that was rewritten alone was edited, and its canary is not lost."""
         counts = Counter(change for change in self._changes.values() if change is not None)
         rewritten, compared = counts[TextChange.REWRITTEN], len(self._changes)
-        together = rewritten >= max(_FEWEST, HALF * compared)
+        together = rewritten >= max(_FEWEST, _HALF * compared)
         alone = 0 if together else sum(number for number in self._rewritten.values() if number < _FEWEST)
         counts[TextChange.EDITED] += alone
         counts[TextChange.REWRITTEN] -= alone
@@ -140,7 +141,7 @@ class TextComparison:
         if change is TextChange.REWRITTEN:
             return True, _identity(now)
         return change is TextChange.EMPTIED or (
-            change in {TextChange.CUT, TextChange.GARBLED} and _kept_share(before, now or "") < HALF
+            change in {TextChange.CUT, TextChange.GARBLED} and _kept_share(before, now or "") < _HALF
         ), None
 
 
@@ -157,7 +158,7 @@ def change_of(before: str, now: str | None) -> TextChange | None:
         return TextChange.CUT if len(is_now) < _NEARLY * len(was) else TextChange.EDITED
     if _is_misread(before, now or ""):
         return TextChange.GARBLED
-    return TextChange.REWRITTEN if _kept_share(before, now or "") < HALF else TextChange.EDITED
+    return TextChange.REWRITTEN if _kept_share(before, now or "") < _HALF else TextChange.EDITED
 
 
 def _kept_share(before: str, now: str) -> float:

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from app.base.values import Answer, Canary, Category, Cause, Judgment, Outcome, Ranking
 from app.diagnosis.domain import Case, Diagnosis, Kind, Question
 from app.diagnosis.domain.chunk_causes import classify, is_overcome
-from app.diagnosis.domain.chunks import containment, grams, longest_common_part, questions, split_by_overlap
+from app.diagnosis.domain.evidence import questions
 from app.diagnosis.domain.quality import Answered, chunks_of
 from app.diagnosis.domain.quality_texts import vocabulary
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.rankings import match, prepare
+from app.scoring.words import containment, grams, longest_common_part, split_by_overlap
 from tests.support.fakes import answered, failed, hits
 
 K, FETCH_K = 5, 10

@@ -17,7 +17,7 @@ from app.diagnosis import store as diagnosis_rows
 from app.diagnosis.domain import Case, ReanchorState
 from app.diagnosis.domain import run_causes as run_cause_search
 from app.diagnosis.domain.chunk_causes import classify
-from app.diagnosis.domain.chunks import is_back
+from app.diagnosis.domain.reanchors import is_back
 from app.diagnosis.domain.run_cause_kinds import RunCauseKind
 from app.diagnosis.domain.run_causes import RankingPair, RunCause, find_run_cause, read_run_cause, texts_explain_more
 from app.diagnosis.service import diagnoses, reanchoring

@@ -8,7 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.base.values import Level
-from app.scoring.passages import alignments, match_level, normalise, prepare_passage
+from app.scoring.passages import alignments, match_level, prepare_passage
+from app.scoring.words import normalise
 
 PERIOD = "Backups of all customer data are kept for thirty days in two regions"
 WORDS = [f"{first}{second}{third}" for first in "bdfgklmnprst" for second in "aeiou" for third in "lnrst"]

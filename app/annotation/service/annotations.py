@@ -52,7 +52,8 @@ from app.catalog.service.references import checks_in_force
 from app.catalog.store import CanaryRow
 from app.diagnosis.documents import judgment_name
 from app.diagnosis.service.reanchoring import FileCanary, patch_files
-from app.scoring.passages import match_level, normalise, prepare_passage
+from app.scoring.passages import match_level, prepare_passage
+from app.scoring.words import normalise
 
 
 def annotate(

@@ -15,8 +15,8 @@ from typing_extensions import TypedDict
 
 from app.answers.domain.judges import Judge, Question, Rating, RatingBody
 from app.base.values import ANSWER_MEASURES, GROUNDING, Outcome
-from app.diagnosis.domain.chunks import grams, words_of
 from app.retrievers.domain.retrievers import AnswerSource
+from app.scoring.words import grams, words_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from app.base.texts import counted, percent_text
 from app.diagnosis.domain import Mark, QualityExample, QualitySection
 from app.diagnosis.domain.quality import EXAMPLES, SHOWN, Answered, Chunk, example, point, unknown
-from app.scoring.passages import FIRST_UNSPACED
+from app.scoring.words import FIRST_UNSPACED, threes
 
 CHUNK_QUALITY: Final = "chunk_quality"
 LONG: Final = 4_000
@@ -555,4 +555,4 @@ def _pair(masks: Sequence[int], documents: Sequence[str | None], need: int) -> t
 
 def _word_shingles(text: str) -> set[_Shingle]:
     words = words_of(text[:_MOST_CHARACTERS], most=_MOST_WORDS)
-    return set(zip(words, words[1:], words[2:], strict=False))
+    return set(threes(words))

@@ -20,17 +20,16 @@ from app.base.texts import counted, percent_text, plural, short_name
 from app.base.values import Canary, Cause, Ranking
 from app.diagnosis.domain import Case
 from app.diagnosis.domain.chunk_causes import by_content, change_of, limit_of
-from app.diagnosis.domain.chunks import MOSTLY, Search, SearchedChunk, containment, overlap, reanchor, search_for
+from app.diagnosis.domain.evidence import Search, SearchedChunk, search_for
+from app.diagnosis.domain.reanchors import reanchor
 from app.diagnosis.domain.run_cause_kinds import CAUSES, OTHER_ANALYZER, PHRASES, SAME_IDS, RunCauseKind, advice_on
 from app.diagnosis.domain.run_changes import AnswerChange, Answers, explain
-from app.diagnosis.domain.run_groups import FEWEST, common_group, tail
+from app.diagnosis.domain.run_groups import FEWEST, HALF, common_group, tail
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.rankings import match, prepare
 from app.scoring.run_inputs import Group, GroupKind
 from app.scoring.text_changes import ChangedTexts
-
-HALF = 0.5
-
+from app.scoring.words import containment, overlap
 
 RENAMING = frozenset({RunCauseKind.RECHUNKED, RunCauseKind.REINDEXED, RunCauseKind.RENAMED_DOCUMENTS})
 """Kinds after which judgments are to be re-anchored."""
@@ -189,6 +188,10 @@ _EQUAL = 0.9
 _QUARTER = 0.25
 """Of the lost judgments so many must be found by their texts where hardly an id of before is left, which no other model
 explains: small pieces of long chunks do not all come back."""
+_FOUND_AGAIN = 0.5
+"""Share of the shorter text's word 3-grams in both, from which on a chunk of before is found under another name."""
+_HOLDING = 0.5
+"""Share of a chunk's word 3-grams that another must have to count as one that holds it."""
 _MOST_PIECES = 2
 """Chunks of a cut that hold most of the same text, where they overlap; of more, some are copies."""
 
@@ -227,7 +230,7 @@ def find_run_cause(
     if changes and changes[0].kind in SHORTER:
         return _of_changes(figures, changes, pairs, k, scale)
     return (
-        _renamed(figures, pairs[:: -(-len(pairs) // _MOST_TEXTS) or 1], k)
+        _renamed(figures, pairs[:: -(-len(pairs) // _MOST_PAIRS) or 1], k)
         or _of_changes(figures, changes, pairs, k, scale)
         or _other_scores(figures, pairs, scale)
     )
@@ -242,15 +245,16 @@ def texts_explain_more(of_texts: RunCause, cause: RunCause, texts: ChangedTexts,
     """
     if not of_texts.affected or cause.kind is RunCauseKind.EMBEDDER_CHANGED:
         return False
-    if texts.damaged >= _NEARLY_ALL:
+    if texts.damaged >= _CUT:
         return True
     if cause.kind in RENAMING and (cause.unseen_ids or 0.0) >= SHARE:
         return False
     return texts.damaged >= HALF if texts.compared else of_texts.affected >= HALF * named
 
 
-_NEARLY_ALL = 0.8
-_MOST_TEXTS = 200
+_CUT = 0.8
+"""Share of damaged texts from which on texts were cut, whatever else there is."""
+_MOST_PAIRS = 200
 """Canaries whose texts are compared; a sample of more would say the same."""
 _FEW_HITS = 100
 """Of the hits that are gone so many are looked for by their texts first, and all where these leave a doubt."""
@@ -395,7 +399,7 @@ def _hit_kind(pair: RankingPair, place: int, hits_before: _Hits) -> RunCauseKind
     homes = [
         rank
         for rank, hit in enumerate(zip(pair.now.ids, pair.now.texts, strict=True))
-        if hit not in hits_before and hit[1] and overlap(text, hit[1]) >= MOSTLY
+        if hit not in hits_before and hit[1] and overlap(text, hit[1]) >= _FOUND_AGAIN
     ]
     return _kind(pair, place, homes)
 
@@ -404,7 +408,7 @@ def _kind(pair: RankingPair, place: int, homes: Sequence[int]) -> RunCauseKind |
     """Kind of renaming of a chunk, given the places where its text is now, the best first."""
     text = pair.before.texts[place]
     whole = [home for home in homes if _same(text, pair.now.texts[home])]
-    holding = sum(bool(other) and containment(text or "", other or "") >= MOSTLY for other in pair.now.texts)
+    holding = sum(bool(other) and containment(text or "", other or "") >= _HOLDING for other in pair.now.texts)
     if not homes or (whole and sum(_same(text, other) for other in pair.now.texts) > 1) or holding > _MOST_PIECES:
         return None  # copies crowd it out; nothing was renamed
     if not whole:

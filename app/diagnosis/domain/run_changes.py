@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from app.base.texts import counted, percent_text
 from app.base.values import Ranking
-from app.diagnosis.domain.chunks import LIKE, containment
 from app.diagnosis.domain.run_cause_kinds import PHRASES, RunCauseKind
-from app.diagnosis.domain.run_groups import FEWEST, Chunk, name_chunks
+from app.diagnosis.domain.run_groups import FEWEST, HALF, Chunk, name_chunks
+from app.scoring.words import LIKE, containment
 
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -186,8 +186,8 @@ class AnswerChange:
 
 
 _MOST: Final = 0.9
-_NEARLY_ALL: Final = 0.95
-_HALF: Final = 0.5
+_IN_ORDER: Final = 0.95
+"""Share of pairs of hits whose order stayed, above which a ranking did."""
 
 
 def explain(answers: Answers) -> list[AnswerChange]:
@@ -233,7 +233,7 @@ def _limited(counts: Counts) -> AnswerChange | None:
     limit = int(counts.sizes_now.max())
     longer = answered & (counts.sizes_before > limit)
     cut = longer & (counts.sizes_now == limit) & (counts.kept == limit)
-    if cut.sum() < max(FEWEST, _MOST * longer.sum()) or longer.sum() < _HALF * answered.sum():
+    if cut.sum() < max(FEWEST, _MOST * longer.sum()) or longer.sum() < HALF * answered.sum():
         return None
     before = int(np.median(counts.sizes_before[longer]))
     return AnswerChange(
@@ -251,7 +251,7 @@ def _above_threshold(counts: Counts) -> AnswerChange | None:
     """
     shorter = (counts.sizes_now < counts.sizes_before) & (counts.sizes_before > 0)
     ends = shorter & (counts.kept == counts.sizes_now) & (counts.in_order == 1)
-    if (ends & (counts.sizes_now > 0)).sum() < FEWEST or ends.sum() < max(_MOST * shorter.sum(), _HALF * len(ends)):
+    if (ends & (counts.sizes_now > 0)).sum() < FEWEST or ends.sum() < max(_MOST * shorter.sum(), HALF * len(ends)):
         return None
     if len(np.unique(counts.sizes_now[ends])) == 1:
         return None
@@ -271,7 +271,7 @@ def _above_threshold(counts: Counts) -> AnswerChange | None:
 def _bound(counts: Counts, ends: Bools) -> str | None:
     """Say beyond which score hits are gone from the ends of answers; None where it is none."""
     scored = [one.scores for one in counts.answers.before if len(one.scores) > 1 and None not in one.scores]
-    falls = sum((scores[0] or 0) >= (scores[-1] or 0) for scores in scored) >= _HALF * len(scored)
+    falls = sum((scores[0] or 0) >= (scores[-1] or 0) for scores in scored) >= HALF * len(scored)
     sign = 1 if falls else -1  # of distances the first hit has the least
     left = [sign * score for one in counts.answers.now for score in one.scores if score is not None]
     gone = [
@@ -310,7 +310,7 @@ class Turnover:
     @property
     def is_sure(self) -> Bools:
         """(codes,): chunks that are gone."""
-        return np.asarray(self.chance > _HALF)
+        return np.asarray(self.chance > HALF)
 
     @property
     def fits(self) -> bool:
@@ -468,7 +468,7 @@ def _much_changed(counts: Counts, same: Bools, changed: Bools) -> str | None:
     share = same.sum() / len(same)
     gone = (counts.sizes_before - counts.kept)[changed]
     by_chance = -np.log(share) / (1 - share)
-    added = gone.sum() < _MOST * counts.sizes_before[changed].sum() and counts.in_order[changed].mean() > _NEARLY_ALL
+    added = gone.sum() < _MOST * counts.sizes_before[changed].sum() and counts.in_order[changed].mean() > _IN_ORDER
     few = min(same.sum(), changed.sum()) < _FEWEST_HELD * len(same)
     if few or added or gone.mean() < _TWICE * by_chance or (gone <= 1).mean() > 1 - _MOST:
         return None
@@ -507,7 +507,7 @@ def _misses(counts: Counts) -> AnswerChange | None:
     dropped, pushing = int(counts.dropped.sum()), int(counts.pushing.sum())
     changed = ~counts.same
     ordered = counts.in_order[changed].mean()
-    if dropped < max(FEWEST, _MOST * (dropped + pushing)) or ordered < _NEARLY_ALL:
+    if dropped < max(FEWEST, _MOST * (dropped + pushing)) or ordered < _IN_ORDER:
         return None
     missed = np.unique(counts.before.code[counts.dropped])
     found = int((~counts.absent[missed]).sum())
@@ -525,7 +525,7 @@ def _misses(counts: Counts) -> AnswerChange | None:
 def _near_copies(counts: Counts) -> AnswerChange | None:
     """Find that near copies of what was found, which no answer had before, push it down."""
     new = _new_above(counts)
-    if new is None or (alike := _copied(counts, new)) < _HALF:
+    if new is None or (alike := _copied(counts, new)) < HALF:
         return None
     affected = _canaries(counts.now.canary[new], counts)
     where = _where(counts.now, counts.answers.now, counts.unseen, ~counts.unseen)
@@ -573,13 +573,14 @@ def _canaries(of: Ints, counts: Counts) -> Bools:
 
 
 _MOSTLY_UNSEEN: Final = 0.7
-_MOST_TEXTS: Final = 60
+_MOST_NEW: Final = 60
+"""New hits whose texts are compared."""
 
 
 def _copied(counts: Counts, new: Bools) -> float:
     """Share of new hits whose text is mostly that of a hit of before, of the same canary; of some of them."""
     places = np.flatnonzero(new)
-    places = places[:: -(-len(places) // _MOST_TEXTS)]
+    places = places[:: -(-len(places) // _MOST_NEW)]
     judged = alike = 0
     for canary, rank in zip(counts.now.canary[places].tolist(), counts.now.rank[places].tolist(), strict=True):
         text = counts.answers.now[canary].texts[rank]
@@ -594,7 +595,7 @@ def _other_vectors(counts: Counts) -> AnswerChange | None:
     """Find that hardly an answer has anything in common with before."""
     both = (counts.sizes_before > 0) & (counts.sizes_now > 0)
     common = counts.kept[both].sum() / max(int(counts.sizes_before[both].sum()), 1)
-    if (both & ~counts.same).sum() < max(FEWEST, _HALF * both.sum()) or common > _HARDLY:
+    if (both & ~counts.same).sum() < max(FEWEST, HALF * both.sum()) or common > _HARDLY:
         return None
     return AnswerChange(
         kind=RunCauseKind.OTHER_VECTORS,
@@ -609,10 +610,10 @@ def _reordered(counts: Counts) -> AnswerChange | None:
     both = (counts.sizes_before > 0) & (counts.sizes_now > 0)
     changed = both & ~counts.same
     disturbed = changed & ((counts.in_order < 1) | _canaries(counts.now.canary[counts.pushing], counts))
-    if disturbed.sum() < max(FEWEST, _HALF * both.sum()):
+    if disturbed.sum() < max(FEWEST, HALF * both.sum()):
         return None
     common = counts.kept[both].sum() / counts.sizes_before[both].sum()
-    if common > _MOST and counts.in_order[changed].mean() > _NEARLY_ALL:
+    if common > _MOST and counts.in_order[changed].mean() > _IN_ORDER:
         return None  # a few hits came and went
     return AnswerChange(
         kind=RunCauseKind.RANKING_CHANGED,

@@ -18,12 +18,13 @@ from app.scoring.run_inputs import Group, GroupKind
 
 FEWEST: Final = 3
 """Answers or chunks; what fewer have in common may be chance."""
+HALF: Final = 0.5
 _MOST: Final = 0.9
-_HALF: Final = 0.5
 _TWICE: Final = 2
 _MOST_GROUPS: Final = 3
 _UNLIKELY: Final = 0.01
-_MOSTLY: Final = 0.8
+_IN_COMMON: Final = 0.8
+"""Share of the changed canaries that must be in a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def _stem(name: str) -> str:
 def _of_dates(changed: Sequence[Chunk], others: Sequence[Chunk], each: float) -> str:
     for read, word in _DATES:
         mine = _all_read(read, changed, _MOST)
-        theirs = _all_read(read, others, _HALF) if mine else []
+        theirs = _all_read(read, others, HALF) if mine else []
         if theirs and (period := _period(sorted(mine), theirs, each)):
             share, when = period
             return f"{share} {word} {when}"
@@ -196,7 +197,7 @@ def common_group(canaries: Sequence[Canary], is_changed: Sequence[bool]) -> Comm
     likely = {
         group: tail(number, drawn, number + others[group], total)
         for group, number in changed.items()
-        if number >= max(FEWEST, _MOSTLY * drawn)
+        if number >= max(FEWEST, _IN_COMMON * drawn)
         and _TWICE * others[group] * drawn <= number * (total - drawn)
         and drawn < total
     }

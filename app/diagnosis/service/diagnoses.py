@@ -29,7 +29,7 @@ from app.diagnosis import store as rows
 from app.diagnosis.documents import judgment_name
 from app.diagnosis.domain import Case, Diagnosis, DiagnosisView, Question, Reanchor, ReanchorState
 from app.diagnosis.domain.chunk_causes import classify
-from app.diagnosis.domain.chunks import questions
+from app.diagnosis.domain.evidence import questions
 from app.diagnosis.domain.run_causes import RENAMING, RunCause
 from app.diagnosis.service import reanchoring
 from app.diagnosis.service.reanchoring import outdate_overtaken

@@ -41,7 +41,7 @@ from app.diagnosis.domain import (
     ReanchorView,
     StoredJudgment,
 )
-from app.diagnosis.domain.chunks import is_back
+from app.diagnosis.domain.reanchors import is_back
 from app.diagnosis.store import ReanchorRow
 from app.records.store import ranking_rows, state_rows
 from app.records.store.run_rows import RunRow

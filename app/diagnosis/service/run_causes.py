@@ -19,7 +19,6 @@ from app.detection.store import DetectionRow
 from app.diagnosis import store as diagnoses
 from app.diagnosis.domain.run_cause_kinds import RunCauseKind
 from app.diagnosis.domain.run_causes import (
-    HALF,
     SHARE,
     RankingPair,
     RunCause,
@@ -27,7 +26,7 @@ from app.diagnosis.domain.run_causes import (
     read_run_cause,
     texts_explain_more,
 )
-from app.diagnosis.domain.run_groups import FEWEST
+from app.diagnosis.domain.run_groups import FEWEST, HALF
 from app.records.service.plans import Plan
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.retrievers.domain.retrievers import ScorerKind

@@ -1,20 +1,22 @@
-"""Chunks of a diagnosis: what to ask the retriever, where its answers have the missing texts, and under which name.
+"""What a diagnosis asks the retriever (`questions`), and what the answers hold of the expected chunks (`Evidence`).
 
 `collect_evidence` prepares the answers to the questions for the rules of `chunk_causes`.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from itertools import combinations, groupby, islice, zip_longest
-from operator import itemgetter
+from itertools import islice, zip_longest
 
 from app.base.values import Answer, Judgment, Outcome, Ranking
-from app.diagnosis.domain import Case, FoundChunk, Kind, Question, Reanchor
+from app.diagnosis.domain import Case, Kind, Question
 from app.retrievers.domain.retrievers import in_scale, scale_relevance
-from app.scoring.passages import FIRST_UNSPACED, normalise
 from app.scoring.rankings import Match, Prepared, match, prepare
+from app.scoring.words import COMPARABLE, containment, grams
+
+SAME_TEXT = 0.5
+"""A chunk with an id of before is another one where neither text has this share of the other's word 3-grams."""
+_ANOTHER_TEXT = "\0another text under the id of rank "
+_NOWHERE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,7 @@ class Search:
         """Match an answer with all judgments; a chunk with another text than before is not matched by its id."""
         if id(ranking) not in self.matches:
             ids = tuple(
-                f"{_RENAMED}{place}" if self._is_another(chunk, text) else chunk
+                f"{_ANOTHER_TEXT}{place}" if self._is_another(chunk, text) else chunk
                 for place, (chunk, text) in enumerate(zip(ranking.ids, ranking.texts, strict=True))
             )
             matchable = ranking if ids == ranking.ids else replace(ranking, ids=ids)
@@ -69,7 +71,7 @@ class Search:
         was = self.texts.get(chunk)
         if was is None or text is None or min(len(grams(was)), len(grams(text))) < COMPARABLE:
             return False
-        return max(containment(was, text), containment(text, was)) < MOSTLY
+        return max(containment(was, text), containment(text, was)) < SAME_TEXT
 
 
 REPEATS = 3
@@ -163,10 +165,6 @@ def search_for(case: Case) -> Search:
             )
         )
     return Search(prepared, tuple(chunks), items)
-
-
-MOSTLY = 0.5
-"""From this share of its word 3-grams on, a passage counts as found in a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,256 +325,3 @@ def find_targets(search: Search, now: Ranking | None, k: int, *, deep: bool = Tr
         chosen = [place for place in fell if place in was] or (fell if deep else ())
     one = search.chunks
     return tuple(sorted(chosen, key=lambda at: (one[at].before or _NOWHERE, -one[at].judgment.grade, one[at].index)))
-
-
-_NOWHERE = 1 << 30
-_RENAMED = "\0another text under the id of rank "
-COMPARABLE = 6
-"""Texts with fewer 3-grams, such as headings, are too short to compare."""
-Grams = frozenset[tuple[str, ...]]
-
-
-def containment(passage: str, text: str) -> float:
-    """Share of a passage's word 3-grams that a text has, in [0, 1] (Broder 1997: containment)."""
-    passage_grams = grams(passage)
-    return len(passage_grams & grams(text)) / len(passage_grams) if passage_grams else 0.0
-
-
-def overlap(one: str, other: str) -> float:
-    """Share of the shorter text's word 3-grams that are in both, in [0, 1]; 0 where either has none."""
-    a, b = grams(one), grams(other)
-    shorter = min(len(a), len(b))
-    return len(a & b) / shorter if shorter else 0.0
-
-
-@lru_cache(maxsize=64)  # the texts of one case; each may hold a megabyte
-def grams(text: str) -> Grams:
-    """List each three words in a row of the first 4,000 words; a text of one or two words is one gram."""
-    words = words_of(text)[:_MOST_WORDS]
-    if not words:
-        return frozenset()
-    return frozenset(zip(words, words[1:], words[2:], strict=False)) or frozenset([tuple(words)])
-
-
-def words_of(text: str) -> list[str]:
-    """Split a normalised text into words; in scripts without spaces, each character is one."""
-    body = normalise(text)
-    return body.split() if max(body, default="") < FIRST_UNSPACED else _WORDS.findall(body)
-
-
-def split_by_overlap(passage: str, text: str) -> list[tuple[str, bool]]:
-    """Split a passage into parts that a text has and parts that it does not, in order and complete.
-
-    A word is common where it is part of a 3-gram of both, and so is the white space between two common words.
-    """
-    tokens, words, owner = _word_tokens(passage)
-    passage_grams, size = grams(text), min(3, len(words))
-    common_tokens = {
-        owner[place]
-        for at in range(len(words) - size + 1)
-        if size and tuple(words[at : at + size]) in passage_grams
-        for place in range(at, at + size)
-    }
-    pieces, end, before = list[tuple[str, bool]](), 0, False
-    for place, token in enumerate(tokens):
-        now = place in common_tokens
-        pieces += [(passage[end : token.start()], before and now), (token.group(), now)]
-        end, before = token.end(), now
-    pieces.append((passage[end:], False))
-    joined = [("".join(text for text, _ in run), now) for now, run in groupby(pieces, key=itemgetter(1))]
-    return [(text, now) for text, now in joined if text]
-
-
-def _word_tokens(passage: str) -> tuple[list[re.Match[str]], list[str], list[int]]:
-    """Split a passage: its tokens, their words, and for each word the place of its token."""
-    tokens = list(_TOKEN.finditer(passage))
-    words = [(word, place) for place, token in enumerate(tokens) for word in words_of(token.group())]
-    return tokens, [word for word, _ in words], [place for _, place in words]
-
-
-def longest_common_part(passage: str, text: str) -> str | None:
-    """Longest part of a passage whose words are part of 3-grams of a text, as it is written; None = there is none."""
-    tokens, words, owner = _word_tokens(passage)
-    passage_grams, size = grams(text), min(3, len(words))
-    longest, start, end = (0, 0), -1, -1
-    for at in range(len(words) - size + 1):
-        if not size or tuple(words[at : at + size]) not in passage_grams:
-            continue
-        start = start if at <= end else at
-        end = at + size
-        longest = max(longest, (end - start, -start))
-    length, first = longest[0], -longest[1]
-    if not length:
-        return None
-    return passage[tokens[owner[first]].start() : tokens[owner[first + length - 1]].end()]
-
-
-_MOST_WORDS = 4_000
-_TOKEN = re.compile(r"\S+")
-_WORDS = re.compile(f"[^\\s{FIRST_UNSPACED}-\U0010ffff]+|[{FIRST_UNSPACED}-\U0010ffff]")
-LIKE = 0.7
-TOP = 5
-
-
-@dataclass(frozen=True, slots=True)
-class NearCopies:
-    """Two hits with nearly the same text."""
-
-    one: str
-    other: str
-    similarity: float
-
-
-def near_copies(ranking: Ranking, before: Ranking | None) -> Sequence[NearCopies]:
-    """List the pairs among the top 5 of which more than 0.7 of the shorter text's word 3-grams are in both.
-
-    At least one of a pair is new: two overlapping neighbours that were always retrieved crowd out nothing.
-    """
-    old = frozenset(before.ids) if before is not None else frozenset()
-    hits = [(chunk, text) for chunk, text in zip(ranking.ids[:TOP], ranking.texts[:TOP], strict=True) if text]
-    pairs = [
-        NearCopies(one, other, overlap(a, b))
-        for (one, a), (other, b) in combinations(hits, 2)
-        if not (one in old and other in old)
-    ]
-    return [pair for pair in pairs if pair.similarity > LIKE]
-
-
-TOGETHER = 0.8
-"""Pieces that hold less than half of a passage each must hold this share of it together."""
-MOST_PIECES = 3
-MOST_CANDIDATES = 60
-"""Chunks compared at most; an answer may have hundreds of long ones."""
-
-
-def reanchor(
-    searched: SearchedChunk, answers: Iterable[Ranking], before: Ranking | None, *, pieces: bool = False
-) -> Reanchor | None:
-    """Find the chunk that holds a passage now, or the few that hold it together; None = there is none.
-
-    Chunks that were retrieved with the expected one when it was healthy, with the same text, do not count: they are
-    neighbours that overlap with it. With `pieces`, where the whole index was re-cut, retrieved pieces count even if
-    they hold little of a long passage; but not a few common words, nor a piece of a document retrieved before.
-    """
-    if searched.passage is None:
-        return None
-    whole = grams(searched.passage)
-    candidates = _candidates(whole, answers, before)
-    cover = _cover(whole, candidates)
-    share = _share(cover, whole)
-    if not cover or (cover[0].chunk.similarity < MOSTLY and share < TOGETHER):
-        cover = _cover(whole, _pieces(searched, whole, candidates, before) if pieces else [])
-        share = _share(cover, whole)
-    if not cover:
-        return None
-    chunks = [one.chunk for one in cover]
-    return Reanchor(
-        index=searched.index,
-        judgment=searched.judgment,
-        passage=searched.passage,
-        proposals=tuple(_proposal(searched, one, alone=len(chunks) == 1) for one in chunks),
-        chunks=tuple(chunks),
-        similarity=round(share, 3),
-    )
-
-
-def is_back(old: Judgment, passage: str | None, ranking: Ranking) -> bool:
-    """Whether a ranking has, at any rank, what a proposal would replace: the chunk, the document or the text.
-
-    A chunk counts under its id with its text, `passage`; a document by its name alone, its text may be in another.
-    """
-    if old.id is not None:
-        text = ranking.texts[ranking.ids.index(old.id)] if old.id in ranking.ids else None
-        return passage is not None and text is not None and containment(passage, text) >= MOSTLY
-    named = Judgment(text=old.text) if old.document is None else Judgment(document=old.document)
-    return match(prepare([named]), ranking).first[0] is not None
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A chunk, and the 3-grams it has in common with the passage."""
-
-    chunk: FoundChunk
-    common: Grams
-    is_piece: bool
-    """Most of its text is from the passage."""
-
-
-def _candidates(whole: Grams, answers: Iterable[Ranking], before: Ranking | None) -> list[_Candidate]:
-    """List the chunks that hold a part of a passage, among the 60 best ranked of all answers."""
-    hits_before = set(zip(before.ids, before.texts, strict=True)) if before is not None else set()
-    hits = [
-        (rank, place, chunk, document, text)
-        for place, ranking in enumerate(answers)
-        for rank, (chunk, document, text) in enumerate(zip(ranking.ids, ranking.documents, ranking.texts, strict=True))
-        if text and (chunk, text) not in hits_before
-    ]
-    first: dict[str, tuple[int, int, str, str | None, str]] = {}
-    for hit in sorted(hits, key=lambda one: one[:2]):
-        first.setdefault(hit[2], hit)
-    candidates: list[_Candidate] = []
-    # Answers come most telling first, which decides where two chunks hold as much.
-    for _, _, chunk, document, text in sorted(
-        islice(first.values(), MOST_CANDIDATES), key=lambda one: (one[1], one[0])
-    ):
-        own = grams(text)
-        both = whole & own
-        if both:
-            share = round(len(both) / len(whole), 3)
-            is_piece = len(both) >= MOSTLY * len(own)
-            candidates.append(
-                _Candidate(FoundChunk(id=chunk, document=document, text=text, similarity=share), both, is_piece)
-            )
-    return candidates
-
-
-def _pieces(
-    searched: SearchedChunk, whole: Grams, candidates: Sequence[_Candidate], before: Ranking | None
-) -> list[_Candidate]:
-    """Keep the chunks that are mostly text of the passage, and have enough of it to prove that they were cut from it.
-
-    For a judgment by document, none of a document that was retrieved already when the canary was healthy.
-    """
-    least = max(_PIECE * len(whole), min(COMPARABLE, len(whole)))
-    by_document = searched.judgment.id is None and searched.judgment.document is not None
-    documents_before = frozenset(before.documents) if before is not None and by_document else frozenset()
-    return [
-        one
-        for one in candidates
-        if one.is_piece and len(one.common) >= least and one.chunk.document not in documents_before
-    ]
-
-
-def _share(taken: Sequence[_Candidate], whole: Grams) -> float:
-    common = frozenset[tuple[str, ...]]().union(*(one.common for one in taken))
-    return len(common) / len(whole) if whole else 0.0
-
-
-def _cover(whole: Grams, candidates: Sequence[_Candidate]) -> Sequence[_Candidate]:
-    """Take the chunk that holds most of a passage, then those that add most, as long as each adds a fifth."""
-    cover, left, rest = list[_Candidate](), whole, list(candidates)
-    while rest and left and len(cover) < MOST_PIECES:
-        best = max(rest, key=lambda one: (len(left & one.common), one.chunk.similarity))
-        gained = left & best.common
-        if cover and len(gained) < _WORTH_ADDING * len(whole):
-            break
-        cover.append(best)
-        rest.remove(best)
-        left -= gained
-    return cover
-
-
-def _proposal(searched: SearchedChunk, chunk: FoundChunk, *, alone: bool) -> Judgment:
-    """Build the proposed judgment with the identities of the old one: an additional document would widen it."""
-    old = searched.judgment
-    text = old.text if alone or old.text is None else longest_common_part(old.text, chunk.text)
-    if old.id is None and old.document is not None and chunk.document is not None:
-        return replace(old, document=chunk.document, text=text)
-    if old.id is None and text is not None:
-        return replace(old, text=text)
-    return replace(old, id=chunk.id, document=None if old.document is None else chunk.document, text=text)
-
-
-_WORTH_ADDING = 0.2
-_PIECE = 0.1
-"""The least share of a passage that a piece of it holds."""
