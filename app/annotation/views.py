@@ -6,7 +6,7 @@ from typing_extensions import TypedDict
 
 from app.annotation.domain import ConsensusState
 from app.base.values import TimeText
-from app.diagnosis.domain import FilePatch
+from app.diagnosis.views import FilePatch
 
 
 class PooledRecallView(TypedDict):

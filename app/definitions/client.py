@@ -27,7 +27,7 @@ from app.base.errors import (
 from app.base.net.transfer import Request, Response, header_line
 from app.base.net.transport import send_one
 from app.comparison.views import ComparisonPage
-from app.diagnosis.domain import QualityReport, ReanchorDecision, ReanchorView
+from app.diagnosis.views import QualityReport, ReanchorDecision, ReanchorView
 from app.traffic.domain import ReceivedTraffic, SuggestionView, TrafficView
 
 

@@ -14,12 +14,12 @@ from app.base.api.requests import StoreDep, expensive, refuse_unknown_parameters
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.values import ReportProgress
-from app.diagnosis.documents import quality_markdown
-from app.diagnosis.domain import DiagnosisView, QualityReport, ReanchorDecision, ReanchorState, ReanchorView
+from app.diagnosis.rendering import quality_markdown
 from app.diagnosis.service import diagnoses, reanchoring
 from app.diagnosis.service import quality as quality_report
 from app.diagnosis.service.diagnoses import OnDemand
 from app.diagnosis.service.reanchoring import proposal_ids
+from app.diagnosis.views import DiagnosisView, QualityReport, ReanchorDecision, ReanchorState, ReanchorView
 from app.records.service.plans import Planner
 
 router = APIRouter(prefix="/v1", tags=["diagnosis"], dependencies=[Depends(refuse_unknown_parameters)])

@@ -12,11 +12,11 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.texts import Table, counted, percent_text, plain, shorten
 from app.base.views import id_or_none
 from app.definitions.commands.resources import connect_server, open_database
-from app.diagnosis.documents import quality_markdown
-from app.diagnosis.domain import ReanchorDecision, ReanchorState, ReanchorView
+from app.diagnosis.rendering import quality_markdown
 from app.diagnosis.service import quality as quality_report
 from app.diagnosis.service import reanchoring
 from app.diagnosis.service.reanchoring import ProposalIds
+from app.diagnosis.views import ReanchorDecision, ReanchorState, ReanchorView
 from app.reports.rendering.reports import report_json
 
 app = typer.Typer(rich_markup_mode=None)

@@ -18,11 +18,11 @@ from app.base.views import id_number
 from app.base.web.forms import read_form
 from app.base.web.rendering import render
 from app.diagnosis.api import DIAGNOSES, REPORTS
-from app.diagnosis.documents import ABOUT, TITLES, TO_KNOW, VERDICTS, number_name
-from app.diagnosis.domain import QualitySection, ReanchorDecision, ReanchorState, ReanchorView
+from app.diagnosis.rendering import ABOUT, TITLES, TO_KNOW, VERDICTS, number_name
 from app.diagnosis.service import quality as quality_report
 from app.diagnosis.service import reanchoring
 from app.diagnosis.service.diagnoses import OnDemand
+from app.diagnosis.views import QualitySection, ReanchorDecision, ReanchorState, ReanchorView
 from app.records.service.plans import Planner
 from app.reports.service import check_details
 from app.scoring.words import split_by_overlap

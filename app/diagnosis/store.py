@@ -16,9 +16,9 @@ from app.base.db.engine import blocks, insert_new, insert_one, row_value, sql_li
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.catalog.tables import canaries, definition_versions
-from app.diagnosis.domain import RetrievedTexts, StoredDiagnosis, StoredJudgment
 from app.diagnosis.domain.run_causes import RunCause, read_run_cause
 from app.diagnosis.tables import diagnoses, reanchors, run_causes
+from app.diagnosis.views import RetrievedTexts, StoredDiagnosis, StoredJudgment
 from app.hooks.tables import deliveries
 from app.records.tables import marks, runs, states
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from app.base.values import Canary, Category, EmbedderChange, Judgment, Outcome, Ranking
-from app.diagnosis.domain import Mark
 from app.diagnosis.domain.quality import (
     Answered,
     Chunk,
@@ -31,6 +30,7 @@ from app.diagnosis.domain.quality_texts import (
     vocabulary,
     words_of,
 )
+from app.diagnosis.views import Mark
 from app.retrievers.domain.probes import StoredFinding, StoredPair
 from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind
 from app.scoring.rankings import match, prepare

@@ -17,9 +17,9 @@ from app.base.errors import NotFoundError
 from app.base.values import Outcome
 from app.cli import app
 from app.diagnosis.api import REPORTS
-from app.diagnosis.documents import TITLES, quality_markdown
-from app.diagnosis.domain import QualityReport
+from app.diagnosis.rendering import TITLES, quality_markdown
 from app.diagnosis.service import quality as quality_report
+from app.diagnosis.views import QualityReport
 from app.retrievers.domain.retrievers import Embedder, EmbeddingResult
 from tests.support.api_service import CANARIES, Api, api
 from tests.support.embedders import vector

@@ -17,9 +17,9 @@ from app.catalog.documents.canary_files import read_canary_files
 from app.catalog.service import references, suites
 from app.cli import app
 from app.diagnosis import store as diagnoses
-from app.diagnosis.documents import Replacement, patch_text
-from app.diagnosis.domain import ReanchorDecision, ReanchorState, ReanchorView
+from app.diagnosis.rendering import Replacement, patch_text
 from app.diagnosis.service import reanchoring
+from app.diagnosis.views import ReanchorDecision, ReanchorState, ReanchorView
 from tests.support.library import API, QUERIES, Diagnosed, shelf
 from tests.support.present import present
 

@@ -12,8 +12,8 @@ import pytest
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.values import Outcome, Reason, Verdict
-from app.diagnosis import documents as diagnosis_sentences
-from app.diagnosis.domain import DiagnosisEvidence
+from app.diagnosis import rendering as diagnosis_sentences
+from app.diagnosis.views import DiagnosisEvidence
 from app.reports.service.canary_views import FailedRuns, layout_band, load_canary
 from app.reports.views import CanaryState
 from tests.support.fakes import answered, failed, hits

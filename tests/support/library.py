@@ -8,9 +8,9 @@ from app.base.db.engine import Store
 from app.base.values import Answer, Outcome, Ranking
 from app.catalog.store import API, FILE
 from app.definitions.service import applying
-from app.diagnosis.domain import DiagnosisView
 from app.diagnosis.service import diagnoses
 from app.diagnosis.service.diagnoses import PATIENCE
+from app.diagnosis.views import DiagnosisView
 from app.records.service.plans import Planner
 from app.records.store import run_rows
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery

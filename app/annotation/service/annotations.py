@@ -50,7 +50,7 @@ from app.catalog.domain import task_source
 from app.catalog.service import suites
 from app.catalog.service.references import checks_in_force
 from app.catalog.store import CanaryRow
-from app.diagnosis.documents import judgment_name
+from app.diagnosis.rendering import judgment_name
 from app.diagnosis.service.reanchoring import FileCanary, patch_files
 from app.scoring.passages import match_level, prepare_passage
 from app.scoring.words import normalise

@@ -12,10 +12,11 @@ from typing import TypeGuard
 
 from app.base.texts import counted, percent_text
 from app.base.values import Answer, Cause, Ranking
-from app.diagnosis.domain import Case, Diagnosis, DiagnosisEvidence, Kind, Question, Reanchor, TextMatch
+from app.diagnosis.domain.cases import Case, Diagnosis, Kind, Question, Reanchor
 from app.diagnosis.domain.evidence import Evidence, collect_evidence
 from app.diagnosis.domain.quality_texts import LITTLE, word_overlap
 from app.diagnosis.domain.reanchors import reanchor
+from app.diagnosis.views import DiagnosisEvidence, TextMatch
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.evaluation import WRONG_FIELDS, named_by
 from app.scoring.rankings import match, prepare

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
 
 from app.base.values import Answer, Judgment, Outcome, Ranking
-from app.diagnosis.domain import Case, Kind, Question
+from app.diagnosis.domain.cases import Case, Kind, Question
 from app.retrievers.domain.retrievers import in_scale, scale_relevance
 from app.scoring.rankings import Match, Prepared, match, prepare
 from app.scoring.words import COMPARABLE, containment, grams

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from app.base.texts import counted, percent_text
 from app.base.values import EMPTY, Canary, EmbedderChange, Judgment, Outcome, Ranking
 from app.catalog.domain import SELF_JUDGED
-from app.diagnosis.domain import Mark, QualityExample, QualityHistogram, QualitySection
+from app.diagnosis.views import Mark, QualityExample, QualityHistogram, QualitySection
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Scorer, ScorerKind, score_relevance
 from app.scoring.rankings import Match

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.texts import counted, percent_text
-from app.diagnosis.domain import Mark, QualityExample, QualitySection
 from app.diagnosis.domain.quality import EXAMPLES, SHOWN, Answered, Chunk, example, point, unknown
+from app.diagnosis.views import Mark, QualityExample, QualitySection
 from app.scoring.words import FIRST_UNSPACED, threes
 
 CHUNK_QUALITY: Final = "chunk_quality"

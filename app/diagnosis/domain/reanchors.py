@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from app.base.values import Judgment, Ranking
-from app.diagnosis.domain import FoundChunk, Reanchor
+from app.diagnosis.domain.cases import FoundChunk, Reanchor
 from app.diagnosis.domain.evidence import SearchedChunk
 from app.scoring.rankings import match, prepare
 from app.scoring.words import COMPARABLE, Grams, containment, grams, longest_common_part

@@ -18,7 +18,7 @@ from app.alerts.domain.summaries import CAUSE_WORDS, MOST_NAMED, commonest_first
 from app.alerts.domain.views import RunCauseView
 from app.base.texts import counted, percent_text, plural, short_name
 from app.base.values import Canary, Cause, Ranking
-from app.diagnosis.domain import Case
+from app.diagnosis.domain.cases import Case
 from app.diagnosis.domain.chunk_causes import by_content, change_of, limit_of
 from app.diagnosis.domain.evidence import Search, SearchedChunk, search_for
 from app.diagnosis.domain.reanchors import reanchor

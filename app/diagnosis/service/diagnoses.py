@@ -26,14 +26,15 @@ from app.catalog.documents.canary_documents import JudgmentDocument
 from app.catalog.service.references import find_check
 from app.catalog.store import Definition
 from app.diagnosis import store as rows
-from app.diagnosis.documents import judgment_name
-from app.diagnosis.domain import Case, Diagnosis, DiagnosisView, Question, Reanchor, ReanchorState
+from app.diagnosis.domain.cases import Case, Diagnosis, Question, Reanchor
 from app.diagnosis.domain.chunk_causes import classify
 from app.diagnosis.domain.evidence import questions
 from app.diagnosis.domain.run_causes import RENAMING, RunCause
+from app.diagnosis.rendering import judgment_name
 from app.diagnosis.service import reanchoring
 from app.diagnosis.service.reanchoring import outdate_overtaken
 from app.diagnosis.store import DiagnosisRow, causes_of
+from app.diagnosis.views import DiagnosisView, ReanchorState
 from app.records.service.plans import NotExecutableError, Planner
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store.run_rows import RunRow

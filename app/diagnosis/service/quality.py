@@ -13,7 +13,6 @@ from app.base.views import time_text, view_of
 from app.catalog.service import references
 from app.catalog.service.suites import is_self_judged
 from app.detection import store as detectors
-from app.diagnosis.domain import QualityReport, QualitySection
 from app.diagnosis.domain.quality import (
     DAYS,
     Answered,
@@ -26,6 +25,7 @@ from app.diagnosis.domain.quality import (
     suite_power,
 )
 from app.diagnosis.domain.quality_texts import chunk_boundaries, chunk_quality, vocabulary
+from app.diagnosis.views import QualityReport, QualitySection
 from app.records.service import past_runs
 from app.records.store import ranking_rows, run_rows, series, state_rows
 from app.records.store.run_rows import RunRow

@@ -32,8 +32,10 @@ from app.catalog.service.suites import (
 )
 from app.catalog.store import API, CanaryRow, require
 from app.diagnosis import store as diagnoses
-from app.diagnosis.documents import Replacement, judgment_name, patch_text, replace_judgments
-from app.diagnosis.domain import (
+from app.diagnosis.domain.reanchors import is_back
+from app.diagnosis.rendering import Replacement, judgment_name, patch_text, replace_judgments
+from app.diagnosis.store import ReanchorRow
+from app.diagnosis.views import (
     FilePatch,
     ReanchorDecision,
     ReanchorOutcome,
@@ -41,8 +43,6 @@ from app.diagnosis.domain import (
     ReanchorView,
     StoredJudgment,
 )
-from app.diagnosis.domain.reanchors import is_back
-from app.diagnosis.store import ReanchorRow
 from app.records.store import ranking_rows, state_rows
 from app.records.store.run_rows import RunRow
 

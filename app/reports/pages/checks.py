@@ -47,11 +47,11 @@ from app.comparison.service import comparisons
 from app.comparison.views import RunOutline
 from app.definitions.service import definitions
 from app.detection.service import baselines
-from app.diagnosis import documents as diagnosis_sentences
+from app.diagnosis import rendering as diagnosis_sentences
 from app.diagnosis.api import DIAGNOSES, run_diagnosis
-from app.diagnosis.domain import DiagnosisView, ReanchorState
 from app.diagnosis.domain.chunk_causes import is_overcome
 from app.diagnosis.service import diagnoses, reanchoring
+from app.diagnosis.views import DiagnosisView, ReanchorState
 from app.records.service import run_views
 from app.records.service.run_views import ComparisonCandidates, find_candidates
 from app.records.views import RunView

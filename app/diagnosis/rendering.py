@@ -19,7 +19,8 @@ from app.base.documents.fields import parse_scalar
 from app.base.documents.parsing import escape_dollars
 from app.base.texts import UNDEFINED, Table, counted, outcome_word, percent_text, plain, shorten, table_markdown
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument
-from app.diagnosis.domain import DiagnosisEvidence, Kind, Mark, QualityReport, QualitySection
+from app.diagnosis.domain.cases import Kind
+from app.diagnosis.views import DiagnosisEvidence, Mark, QualityReport, QualitySection
 
 _CONTEXT = 3
 
