@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import psutil
 
-from app.experiments.domain import assign_arm
+from app.experiments.domain.experiments import assign_arm
 from tests.conftest import running_postgresql
 from tests.support.processes import Process, free_ports
 

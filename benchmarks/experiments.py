@@ -15,7 +15,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.experiments.domain import ALPHA, FEWEST_OF_A_KIND, RHO_SQUARED, ArmCounts, estimate_difference, is_mismatch
+from app.experiments.domain.experiments import (
+    ALPHA,
+    FEWEST_OF_A_KIND,
+    RHO_SQUARED,
+    ArmCounts,
+    estimate_difference,
+    is_mismatch,
+)
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]

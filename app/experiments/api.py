@@ -30,8 +30,8 @@ from app.experiments.documents import (
     UnitOutcome,
     WaiverRequest,
 )
-from app.experiments.domain import GateName
-from app.experiments.service import experiments, shadows
+from app.experiments.domain.promotions import GateName
+from app.experiments.service import experiments, promotions, shadows
 from app.experiments.views import (
     ArmView,
     DifferentPair,
@@ -252,45 +252,51 @@ def post_clicks(store: StoreDep, slug: str, body: Content) -> ReceivedClicks:
 @router.get("/promotions")
 def list_promotions(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[PromotionView]:
     """List the promotions, each with its gates."""
-    found = experiments.list_promotions(store, after=after, limit=limit + 1, now=datetime.now(UTC))
+    found = promotions.list_promotions(store, after=after, limit=limit + 1, now=datetime.now(UTC))
     return Page(items=found[:limit], next=found[limit - 1]["slug"] if len(found) > limit else None)
 
 
 @router.get("/promotions/{slug}")
 def get_promotion(store: StoreDep, slug: str) -> PromotionView:
     """Show where a candidate stands: the offline comparison, the judge, users. The last gate overrules the first."""
-    return experiments.load_promotion(store, slug, now=datetime.now(UTC))
+    return promotions.load_promotion(store, slug, now=datetime.now(UTC))
 
 
 @router.put(
     "/promotions/{slug}", responses=answers_with(PromotionView, 201), openapi_extra=body_schema(PromotionDocument)
 )
 def put_promotion(store: StoreDep, request: Request, response: Response, slug: str, body: Content) -> PromotionView:
-    """Hold a candidate to three gates: `{current, candidate, experiment}`, two checks and an experiment.
+    """Hold a candidate to three gates: `{current, candidate, experiment, guards?}`, two checks and an experiment.
 
-    A change forgets the waivers.
+    `guards` are what must not get worse for exposure to pass: `[{measure: faithfulness, allowed_loss: 0.05}]`, or
+    `{experiment, allowed_loss}`. A change forgets the waivers.
     """
     document, now = sent_document(PromotionDocument, PromotionView, slug, body), datetime.now(UTC)
-    created = experiments.put_promotion(store, document, by=request.state.identity.name, now=now)
+    created = promotions.put_promotion(store, document, by=request.state.identity.name, now=now)
     response.status_code = 201 if created else 200
-    return experiments.load_promotion(store, slug, now=now)
+    return promotions.load_promotion(store, slug, now=now)
 
 
 @router.delete("/promotions/{slug}", status_code=204)
 def delete_promotion(store: StoreDep, slug: str) -> None:
     """Delete a promotion with its waivers."""
-    experiments.delete_promotion(store, slug)
+    promotions.delete_promotion(store, slug)
 
 
-@router.put("/promotions/{slug}/waivers/{gate}", openapi_extra=body_schema(WaiverRequest))
+@router.put("/promotions/{slug}/waivers/{gate}", openapi_extra=body_schema(WaiverRequest), responses=refusals(409))
 def put_waiver(store: StoreDep, request: Request, slug: str, gate: GateName, body: Content) -> PromotionView:
-    """Waive a gate; who does it and why stand beside it from then on."""
-    wish, now = parse_document(WaiverRequest, body), datetime.now(UTC)
-    experiments.waive_gate(store, slug, gate, reason=wish.reason, by=request.state.identity.name, now=now)
-    return experiments.load_promotion(store, slug, now=now)
+    """Waive a gate; what it had found, who waives it and why stand beside it from then on.
+
+    A waiver covers nothing worse that the gate finds later. Harm that exposure has shown is waived by a key of scope
+    admin alone.
+    """
+    wish, now, caller = parse_document(WaiverRequest, body), datetime.now(UTC), request.state.identity
+    harm = caller.scope.includes(Scope.ADMIN)
+    promotions.waive_gate(store, slug, gate, reason=wish.reason, by=caller.name, may_waive_harm=harm, now=now)
+    return promotions.load_promotion(store, slug, now=now)
 
 
 @router.delete("/promotions/{slug}/waivers/{gate}", status_code=204)
 def delete_waiver(store: StoreDep, slug: str, gate: GateName) -> None:
     """Withdraw the waiver of a gate."""
-    experiments.withdraw_waiver(store, slug, gate)
+    promotions.withdraw_waiver(store, slug, gate)

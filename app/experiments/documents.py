@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, field_validator, model_validator
 
 from app.alerts.silences.documents import Moment
 from app.base.documents.fields import (
@@ -22,7 +22,7 @@ from app.base.documents.fields import (
     field_errors,
 )
 from app.comparison.domain import Side
-from app.experiments.domain import ExperimentPlan, ShadowHit
+from app.experiments.domain.experiments import ExperimentPlan, ShadowHit
 
 MOST_ITEMS: Final = 10_000
 """Exposures or outcomes of one request."""
@@ -262,19 +262,52 @@ class ClickBatch(Document):
     clicks: Annotated[tuple[Click, ...], Field(max_length=MOST_ITEMS)]
 
 
+_MOST_GUARDS: Final = 10
+FEWEST_LETTERS: Final = 20
+"""Of the reason of a waiver: one word tells nobody later why users were not asked."""
+_FEWEST_DISTINCT: Final = 6
+
+
+class GuardDocument(Document):
+    """What must not get worse while users are served better: a measure of the judge, or the outcome of an experiment.
+
+    A loss of `allowed_loss` or more, or one that is not ruled out, keeps exposure from passing.
+    """
+
+    measure: Literal["faithfulness", "answer_relevance"] | None = None
+    experiment: Slug | None = None
+    allowed_loss: Annotated[Number, Field(gt=0, lt=1)] = 0.02
+
+    @model_validator(mode="after")
+    def _of_one(self) -> Self:
+        if (self.measure is None) is (self.experiment is None):
+            raise field_error("must name either a `measure` or an `experiment`")
+        return self
+
+
 class PromotionDocument(Document):
     """A candidate on its way to all users: the checks of it and of what is current, and the experiment with users.
 
-    The first arm of the experiment is what is current, the second one the candidate.
+    The first arm of an experiment is what is current, the second one the candidate. While a critical alert of either
+    check is open the promotion is stopped, unless `stop_on_critical` is false.
     """
 
     slug: Slug
     current: Slug
     candidate: Slug
     experiment: Slug | None = None
+    guards: Annotated[tuple[GuardDocument, ...], Field(max_length=_MOST_GUARDS)] = ()
+    stop_on_critical: Flag = True
 
 
 class WaiverRequest(Document):
-    """Why to go on without a gate."""
+    """Why to go on without a gate, in a sentence."""
 
-    reason: Annotated[Text, StringConstraints(max_length=500)]
+    reason: Annotated[Text, StringConstraints(min_length=FEWEST_LETTERS, max_length=500)]
+
+    @field_validator("reason")
+    @classmethod
+    def _sentence(cls, reason: str) -> str:
+        if len(set(reason.casefold())) < _FEWEST_DISTINCT:
+            raise field_error("must say in a sentence why")
+        return reason

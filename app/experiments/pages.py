@@ -16,19 +16,22 @@ from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import change_text
+from app.base.texts import bound_text, change_text, percent_text
 from app.base.web.forms import Form, FormInput, default_text, follow_form, has_scope, parse_number, problems_by_field
 from app.base.web.rendering import render
 from app.catalog.service import references
 from app.experiments.documents import (
+    FEWEST_LETTERS,
     ExperimentDocument,
+    GuardDocument,
     InterleavingDocument,
     PromotionDocument,
     ShadowDocument,
     WaiverRequest,
 )
-from app.experiments.domain import GateName
-from app.experiments.service import experiments, shadows
+from app.experiments.domain.experiments import USUAL_POWER, USUAL_RATE, units_needed
+from app.experiments.domain.promotions import GateName
+from app.experiments.service import experiments, promotions, shadows
 from app.experiments.views import ExperimentLook, ShadowHour
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -40,13 +43,14 @@ _NEW = Form(
         "experiment.delta": default_text(ExperimentDocument, "delta"),
         "experiment.window": f"{ExperimentDocument.model_fields['window'].default / 3600:g}h",
         "experiment.max_units": default_text(ExperimentDocument, "max_units"),
+        "promotion.other_loss": default_text(GuardDocument, "allowed_loss"),
         "interleaving.max_units": default_text(InterleavingDocument, "max_units"),
         **{f"shadow.{name}": default_text(ShadowDocument, name) for name in ("share", "k", "keep")},
     }
 )
 """What the forms of new ones begin with; names are kind and path of a field. No document has a share of an arm."""
 _KINDS: Final[Mapping[str, tuple[type[Any], Callable[..., object], str]]] = {
-    "promotion": (PromotionDocument, experiments.put_promotion, "/promotions/{}"),
+    "promotion": (PromotionDocument, promotions.put_promotion, "/promotions/{}"),
     "experiment": (ExperimentDocument, experiments.put_experiment, "/experiments/{}"),
     "shadow": (ShadowDocument, shadows.put_shadow, "/shadows/{}"),
     "interleaving": (InterleavingDocument, experiments.put_interleaving, "/experiments#interleavings"),
@@ -93,8 +97,14 @@ def show_experiment(request: Request, store: StoreDep, slug: str) -> HTMLRespons
 @router.get("/promotions/{slug}")
 def show_promotion(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show where a candidate stands: its gates with their reasons, and forms to waive them."""
-    found = experiments.load_promotion(store, slug, now=datetime.now(UTC))
-    return render(request, "experiments/promotion.html", promotion=found)
+    found = promotions.load_promotion(store, slug, now=datetime.now(UTC))
+    return render(
+        request,
+        "experiments/promotion.html",
+        promotion=found,
+        may_waive_harm=has_scope(request, Scope.ADMIN),
+        fewest=FEWEST_LETTERS,
+    )
 
 
 @router.post("/promotions/{slug}/waive")
@@ -107,10 +117,10 @@ def waive_gate(request: Request, store: StoreDep, slug: str, form: FormInput) ->
     reason = form.stripped("reason")
     if reason:
         wish = parse_document(WaiverRequest, {"reason": reason})
-        by, now = request.state.identity.name, datetime.now(UTC)
-        experiments.waive_gate(store, slug, gate, reason=wish.reason, by=by, now=now)
+        by, harm, now = request.state.identity.name, has_scope(request, Scope.ADMIN), datetime.now(UTC)
+        promotions.waive_gate(store, slug, gate, reason=wish.reason, by=by, may_waive_harm=harm, now=now)
     else:
-        experiments.withdraw_waiver(store, slug, gate)
+        promotions.withdraw_waiver(store, slug, gate)
     return RedirectResponse(f"/promotions/{quote(slug)}", status_code=303)
 
 
@@ -119,7 +129,7 @@ def _described(kind: str, form: Form) -> dict[str, Any]:
     own = {"promotion": ("current", "candidate"), "experiment": ("window",), "interleaving": ("a", "b")}
     names = {name: form.stripped(name) for name in ("slug", *own.get(kind, ()))}
     if kind == "promotion":
-        return {**names, "experiment": form.stripped("experiment") or None}
+        return {**names, "experiment": form.stripped("experiment") or None, "guards": _guards(form)}
     if kind == "shadow":
         return shadow_document(names["slug"], form)
     most = {"max_units": parse_number(form.get("max_units"))}
@@ -131,6 +141,26 @@ def _described(kind: str, form: Form) -> dict[str, Any]:
     return {**names, **most, "arms": arms, "delta": parse_number(form.get("delta"))}
 
 
+_DIFFERENCES: Final = (0.1, 0.05, 0.02)
+_POWER: Final = {
+    "probability": USUAL_POWER,
+    "rate": USUAL_RATE,
+    "differences": [bound_text(one) for one in _DIFFERENCES],
+    "shares": [
+        (percent_text(share), [units_needed(one, rate=USUAL_RATE, share=share) for one in _DIFFERENCES])
+        for share in (0.5, 0.2, 0.1, 0.05, 0.01)
+    ],
+}
+"""Units that an experiment needs, by the share of its candidate."""
+
+
+def _guards(form: Form) -> list[dict[str, Any]]:
+    """Return the guard rails that the form of a new promotion describes: it has a field for one of each kind."""
+    lost, other = form.stripped("faithfulness"), form.stripped("other")
+    judged = [{"measure": "faithfulness", "allowed_loss": parse_number(lost)}] if lost else []
+    return judged + ([{"experiment": other, "allowed_loss": parse_number(form.get("other_loss"))}] if other else [])
+
+
 def _experiments(
     request: Request, store: Store, form: Form = _NEW, *, problems: Sequence[Problem] = (), status: int = 200
 ) -> HTMLResponse:
@@ -140,7 +170,7 @@ def _experiments(
         request,
         "experiments/experiments.html",
         status=status,
-        promotions=experiments.list_promotions(store, limit=_MOST, now=now),
+        promotions=promotions.list_promotions(store, limit=_MOST, now=now),
         experiments=found,
         shadows=shadows.list_shadows(store, limit=_MOST),
         interleavings=experiments.list_interleavings(store, limit=_MOST),
@@ -151,6 +181,7 @@ def _experiments(
         checks=choices(store, "check"),
         retrievers=choices(store, "retriever"),
         named=[(one["slug"], one["slug"]) for one in found],
+        power=_POWER,
     )
 
 

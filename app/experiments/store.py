@@ -17,7 +17,8 @@ from app.base.db.engine import blocks, insert_new, insert_one, row_value, upsert
 from app.base.db.rows import STAGED_ROWS, numbers
 from app.base.views import time_text
 from app.experiments.documents import ExperimentDocument, InterleavingDocument, PromotionDocument, ShadowDocument
-from app.experiments.domain import GateName, Hits, Preferences, ShadowHit, Waiver, bucket_of, bucket_us
+from app.experiments.domain.experiments import Hits, Preferences, ShadowHit, bucket_of, bucket_us
+from app.experiments.domain.promotions import GateName, GateResult, Waiver
 from app.experiments.tables import (
     experiment_counts,
     experiment_epochs,
@@ -372,11 +373,21 @@ def delete_promotion(connection: Connection, promotion_id: int) -> None:
     connection.execute(sa.delete(promotions).where(promotions.c.id == promotion_id))
 
 
-def save_waiver(connection: Connection, promotion_id: int, gate: str, *, reason: str, by: str, at: int) -> None:
-    """Store that a gate is waived; an earlier waiver of it is replaced."""
+def save_waiver(
+    connection: Connection,
+    promotion_id: int,
+    gate: str,
+    *,
+    reason: str,
+    by: str,
+    at: int,
+    finding: GateResult,
+    found: str,
+) -> None:
+    """Store that a gate is waived, with what it found by then; an earlier waiver of it is replaced."""
     keys = ["promotion_id", "gate"]
     values = {"promotion_id": promotion_id, "gate": gate, "reason": reason, "waived_by": by, "waived_at": at}
-    upsert(connection, promotion_waivers, keys, **values)
+    upsert(connection, promotion_waivers, keys, **values, finding=finding, found=found)
 
 
 def delete_waiver(connection: Connection, promotion_id: int, gate: str) -> bool:
@@ -389,7 +400,14 @@ def list_waivers(connection: Connection, promotion_id: int) -> dict[GateName, Wa
     """Return the waivers of a promotion by gate."""
     statement = sa.select(promotion_waivers).where(promotion_waivers.c.promotion_id == promotion_id)
     return {
-        GateName(row.gate): Waiver(by=row.waived_by, reason=row.reason, at=time_text(row.waived_at))
+        GateName(row.gate): Waiver(
+            by=row.waived_by,
+            reason=row.reason,
+            at=time_text(row.waived_at),
+            # An older release kept nothing of it: its waivers cover what is inconclusive.
+            finding=GateResult(row.finding or GateResult.INCONCLUSIVE),
+            found=row.found or "",
+        )
         for row in connection.execute(statement)
     }
 

@@ -86,6 +86,8 @@ promotion_waivers = Table(
     Column("reason", Text, nullable=False),
     Column("waived_by", Text, nullable=False),
     Column("waived_at", BigInteger, nullable=False),
+    Column("finding", Text),  # what the gate said when it was waived; an older release kept nothing of it
+    Column("found", Text),  # the same in words
 )
 
 # Sums over the pairs of a shadow by the hour they came in; neither queries nor rankings are kept.

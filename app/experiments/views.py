@@ -5,7 +5,8 @@ from typing_extensions import TypedDict
 from app.annotation.views import TaskState
 from app.answers.domain.trust import ProportionView
 from app.base.values import TimeText
-from app.experiments.domain import ExperimentState, Gate, MergedHit, PromotionState, RateDifference
+from app.experiments.domain.experiments import ExperimentState, MergedHit, RateDifference
+from app.experiments.domain.promotions import Gate, PromotionState
 
 
 class ArmView(TypedDict):
@@ -47,6 +48,8 @@ class EpochView(TypedDict):
     """Exposures until then decided; null while it runs."""
     difference: RateDifference | None
     """At the look that decided, else at the newest; null until each arm has 30 successes and 30 failures."""
+    power: str
+    """What it can show, in words: the units that a difference of .05 needs, and what `max_units` show."""
 
 
 class ExperimentView(EpochView):
@@ -113,6 +116,14 @@ class CriticalAlert(TypedDict):
     opened_at: TimeText | None
 
 
+class GuardView(TypedDict):
+    """What must not get worse while users are served better, as it was defined."""
+
+    measure: str | None
+    experiment: str | None
+    allowed_loss: float
+
+
 class PromotionView(TypedDict):
     """A promotion with its gates, as they stand now."""
 
@@ -120,13 +131,15 @@ class PromotionView(TypedDict):
     current: str
     candidate: str
     experiment: str | None
+    guards: list[GuardView]
+    stop_on_critical: bool
     created_at: TimeText
     created_by: str
     state: PromotionState
     reason: str
     gates: list[Gate]
     critical_alerts: list[CriticalAlert]
-    """Open ones of the candidate and of what is current: they change no gate, but figures may be those of a fault."""
+    """Open ones of the candidate and of what is current: figures may be those of a fault."""
 
 
 class ShadowFigures(TypedDict):

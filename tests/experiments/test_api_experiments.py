@@ -91,10 +91,15 @@ def test_a_promotion_says_why_it_is_open_and_takes_waivers_by_name(service: Api)
     assert found["gates"][1]["reason"] == "no answers of check 'docs' are judged"
     assert "with probability 0.8" in found["gates"][2]["reason"]
     headers = bearer(service.key(Scope.WRITE))
-    waived = service.client.put("/v1/promotions/hybrid/waivers/judge", json={"reason": "no budget"}, headers=headers)
+    waivers, why = "/v1/promotions/hybrid/waivers/", "no budget for a judge this year"
+    for reason in ("x", "no budget", "aaaaaaaaaaaaaaaaaaaaaaaa"):
+        refused = service.client.put(f"{waivers}judge", json={"reason": reason}, headers=headers)
+        assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "reason")
+    waived = service.client.put(f"{waivers}judge", json={"reason": why}, headers=headers)
     gate = waived.json()["gates"][1]
     assert (gate["result"], gate["evidence"]) == ("waived", "inconclusive")
-    assert (gate["waiver"]["by"], gate["waiver"]["reason"]) == ("a write key", "no budget")
+    assert (gate["waiver"]["by"], gate["waiver"]["reason"]) == ("a write key", why)
+    assert (gate["waiver"]["finding"], gate["waiver"]["found"]) == ("inconclusive", gate["reason"])
     assert service.client.put("/v1/promotions/hybrid", json=waived.json(), headers=headers).json() == waived.json()
     changed = {"current": "docs", "candidate": "docs"}
     forgotten = service.client.put("/v1/promotions/hybrid", json=changed, headers=headers).json()
@@ -105,7 +110,18 @@ def test_a_promotion_says_why_it_is_open_and_takes_waivers_by_name(service: Api)
 def test_a_promotion_of_what_does_not_exist_is_refused_naming_each_field(service: Api) -> None:
     service.docs()
     answer = service.client.put(
-        "/v1/promotions/hybrid", json={"current": "docs", "candidate": "nowhere", "experiment": "nothing"}
+        "/v1/promotions/hybrid",
+        json={
+            "current": "docs",
+            "candidate": "nowhere",
+            "experiment": "nothing",
+            "guards": [{"measure": "faithfulness"}, {"experiment": "none"}],
+        },
     )
     assert answer.status_code == 422
-    assert {error["path"] for error in answer.json()["errors"]} == {"candidate", "experiment"}
+    paths = {error["path"] for error in answer.json()["errors"]}
+    assert paths == {"candidate", "experiment", "guards[1].experiment"}
+    for guard in ({}, {"measure": "faithfulness", "experiment": "none"}, {"measure": "mrr"}):
+        body = {"current": "docs", "candidate": "docs", "guards": [guard]}
+        answer = service.client.put("/v1/promotions/hybrid", json=body)
+        assert (answer.status_code, answer.json()["errors"][0]["path"][:9]) == (422, "guards[0]")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.experiments.domain import assign_arm, interleave
+from app.experiments.domain.experiments import assign_arm, interleave
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "assignment.md").read_text(encoding="utf-8")

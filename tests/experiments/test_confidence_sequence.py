@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from app.experiments.domain import (
+from app.experiments.domain.experiments import (
     RHO_SQUARED,
     ArmCounts,
     detectable_difference,

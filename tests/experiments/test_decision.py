@@ -3,7 +3,7 @@
 import pytest
 
 from app.comparison.domain import Side
-from app.experiments.domain import (
+from app.experiments.domain.experiments import (
     ArmCounts,
     ExperimentDecision,
     ExperimentPlan,

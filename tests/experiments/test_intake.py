@@ -14,7 +14,7 @@ from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, NotFoundError
 from app.experiments.documents import ExperimentDocument, ExposureBatch, OutcomeBatch
-from app.experiments.domain import ExperimentState, assign_arm
+from app.experiments.domain.experiments import ExperimentState, assign_arm
 from app.experiments.service import experiments
 from app.experiments.tables import experiment_units
 from app.experiments.tables import experiments as experiment_rows

@@ -2,7 +2,15 @@
 
 import pytest
 
-from app.experiments.domain import ArmCounts, bucket_of, bucket_us, count_exposed, count_pending, make_looks, thin_looks
+from app.experiments.domain.experiments import (
+    ArmCounts,
+    bucket_of,
+    bucket_us,
+    count_exposed,
+    count_pending,
+    make_looks,
+    thin_looks,
+)
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR

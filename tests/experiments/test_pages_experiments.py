@@ -9,7 +9,7 @@ import pytest
 
 from app.base.db.keys import Scope
 from app.base.web import rendering
-from app.experiments.domain import RateDifference
+from app.experiments.domain.experiments import RateDifference
 from app.experiments.pages import HEIGHT, WIDTH, draw_intervals
 from app.experiments.views import ExperimentLook
 from tests.support.api_service import Api, api, bearer
@@ -93,7 +93,10 @@ def test_a_gate_is_waived_by_form_with_a_name_and_withdrawn(service: Api) -> Non
     waive = "/promotions/hybrid/waive"
     answer = service.client.post(waive, data={"gate": "judge", "reason": f"no budget {HOSTILE}"}, follow_redirects=True)
     assert answer.status_code == 200
-    assert f": no budget {HOSTILE}" in text_of(service, "/promotions/hybrid")
+    text = text_of(service, "/promotions/hybrid")
+    assert "inconclusive waived" in text
+    assert f": “no budget {HOSTILE}”" in text
+    assert "By then it had found (inconclusive): check 'docs' has no run with results among its newest" in text
     service.client.post(waive, data={"gate": "judge", "reason": ""})
     gates = service.get("/v1/promotions/hybrid")["gates"]
     assert [gate["waiver"] for gate in gates] == [None, None, None]
@@ -114,12 +117,39 @@ def test_a_promotion_is_green_only_with_all_gates_passed_and_no_critical_alert()
     assert 'class="badge critical"' in badge_of({**passed, "state": "stopped", "critical_alerts": [{"check": "docs"}]})
 
 
-def test_a_promotion_names_the_open_critical_alerts_of_its_checks_and_the_gates_that_did_not_pass(service: Api) -> None:
+WHY = "an internal tool with ten users"
+
+
+def test_harm_that_exposure_has_shown_is_waived_by_an_admin_alone_and_stays_on_the_page(service: Api) -> None:
+    waive, sent = "/promotions/hybrid/waive", {"gate": "exposure", "reason": WHY}
+    writer = bearer(service.key(Scope.WRITE))
+    page = service.client.get("/promotions/hybrid", headers=writer).text
+    assert "Only a key of scope admin may go on without it; yours may not." in Page(page).text
+    for answer in (
+        service.client.post(waive, data=sent, headers=writer),
+        service.client.put("/v1/promotions/hybrid/waivers/exposure", json={"reason": WHY}, headers=writer),
+    ):
+        assert answer.status_code == 403
+    admin = bearer(service.key(Scope.ADMIN))
+    assert service.client.get("/v1/promotions/hybrid", headers=admin).json()["state"] == "stopped"
+    assert service.client.post(waive, data=sent, headers=admin, follow_redirects=True).is_success
+    found = service.client.get("/v1/promotions/hybrid", headers=admin).json()
+    exposure = found["gates"][2]
+    assert (exposure["result"], exposure["evidence"], exposure["waiver"]["finding"]) == ("waived", "fail", "fail")
+    assert exposure["waiver"]["found"] == exposure["reason"]
+    for gate in ("offline", "judge"):
+        service.client.post(waive, data={"gate": gate, "reason": WHY}, headers=writer)
+    text = Page(service.client.get("/promotions/hybrid", headers=admin).text).text
+    assert "A person promotes it against what exposure showed; offline is inconclusive (" in text
+    assert f"exposure failed ({exposure['reason']}), waived by" in text
+    assert "not asked" not in text
+
+
+def test_a_promotion_is_stopped_by_the_open_critical_alerts_of_its_checks_which_it_names(service: Api) -> None:
     for gate in ("offline", "judge", "exposure"):
-        service.client.post("/promotions/hybrid/waive", data={"gate": gate, "reason": "no time"})
-    text = text_of(service, "/promotions/hybrid")
-    assert "The gate offline has not passed: waived." in text
-    assert "critical alert" not in text
+        service.client.post("/promotions/hybrid/waive", data={"gate": gate, "reason": WHY})
+    assert "critical alert" not in text_of(service, "/promotions/hybrid")
+    assert service.get("/v1/promotions/hybrid")["state"] == "promote"
     assert service.get("/v1/promotions/hybrid")["critical_alerts"] == []
     service.retriever.found = {"How long is data kept?": [], "How do I set up OAuth2?": []}
     service.run()
@@ -129,7 +159,13 @@ def test_a_promotion_names_the_open_critical_alerts_of_its_checks_and_the_gates_
     page = Page(service.client.get("/promotions/hybrid").text)
     assert "Check docs has 1 open critical alert: threshold-coverage since" in page.text
     assert page.all("a", href=f"/alerts/{alert['alert_id']}")
-    assert service.get("/v1/promotions/hybrid")["state"] == "promote"
+    found = service.get("/v1/promotions/hybrid")
+    assert found["state"] == "stopped"
+    assert found["reason"].startswith("stopped while check docs has 1 open critical alert: what was measured")
+    found = service.client.put("/v1/promotions/hybrid", json={**found, "stop_on_critical": False}).json()
+    assert (found["state"], len(found["critical_alerts"])) == ("stopped", 1), "its waivers are forgotten"
+    assert found["reason"].startswith("stopped by exposure: ")
+    assert "It goes on all the same, as it is defined" in text_of(service, "/promotions/hybrid")
 
 
 def test_a_key_that_may_only_read_sees_the_form_disabled_and_cannot_send_it(service: Api) -> None:
@@ -147,8 +183,14 @@ def test_promotions_experiments_and_shadows_are_created_by_form(service: Api) ->
         assert answer.status_code == 303, answer.text
         return str(answer.headers["location"])
 
-    assert create("promotion", slug="dense", current="docs", candidate="docs") == "/promotions/dense"
-    assert service.get("/v1/promotions/dense")["experiment"] is None
+    rails = {"faithfulness": "0.05", "other": "search", "other_loss": "0.01"}
+    assert create("promotion", slug="dense", current="docs", candidate="docs", **rails) == "/promotions/dense"
+    promotion = service.get("/v1/promotions/dense")
+    assert promotion["experiment"] is None
+    assert promotion["guards"] == [
+        {"measure": "faithfulness", "experiment": None, "allowed_loss": 0.05},
+        {"measure": None, "experiment": "search", "allowed_loss": 0.01},
+    ]
     arms = {"arms[0].name": "old", "arms[1].name": "new", "arms[1].share": "0.1"}
     numbers = {"delta": "0.03", "window": "2h", "max_units": "5000"}
     assert create("experiment", slug="dense", **arms, **numbers) == "/experiments/dense"

@@ -5,17 +5,18 @@ from collections.abc import Mapping
 import pytest
 
 from app.comparison.domain import ComparisonVerdict
-from app.experiments.domain import (
+from app.experiments.domain.experiments import RateDifference
+from app.experiments.domain.promotions import (
     ExposureEvidence,
     Gate,
     GateName,
     GateResult,
+    GuardEvidence,
     JudgeEvidence,
     Margin,
     OfflineEvidence,
     PromotionDecision,
     PromotionState,
-    RateDifference,
     Waiver,
     decide_promotion,
 )
@@ -128,17 +129,114 @@ def test_before_exposure_decides_a_failed_gate_stops_and_an_inconclusive_one_kee
     assert decide(offline(), judge(), exposure(-0.1, 0.1)).state is PromotionState.OPEN
 
 
-def test_a_waived_gate_names_who_and_why_and_keeps_what_it_would_be() -> None:
-    waivers = {GateName.JUDGE: Waiver(by="ana", reason="no budget", at="2026-01-01T00:00:00Z")}
-    decision = decide(offline(), judge(low=-0.2, high=-0.06), exposure(-0.1, 0.1), waivers)
+def waiver(finding: GateResult = GateResult.INCONCLUSIVE, *, by: str = "ana") -> Waiver:
+    reason = "an internal tool with ten users"
+    return Waiver(by=by, reason=reason, at="2026-01-01T00:00:00Z", finding=finding, found="what it had found")
+
+
+def guard(low: float, high: float) -> GuardEvidence:
+    return GuardEvidence(name="faithfulness", allowed_loss=0.05, found=Margin(low=low, high=high))
+
+
+BAD_JUDGE = judge(low=-0.2, high=-0.06)
+WORSE = exposure(-0.1, -0.01)
+BETTER = exposure(0.01, 0.1)
+
+
+def test_a_waived_gate_keeps_what_it_found_beside_who_and_why() -> None:
+    decision = decide(offline(), BAD_JUDGE, exposure(-0.1, 0.1), {GateName.JUDGE: waiver(GateResult.FAIL)})
     waived = gate(decision, GateName.JUDGE)
     assert (waived.result, waived.evidence) == (GateResult.WAIVED, GateResult.FAIL)
-    assert waived.reason.startswith("waived by ana: no budget (without that fail:")
+    assert waived.reason.startswith("a loss of more than 0.05 is shown over 100 judged answers")
+    assert waived.waiver == waiver(GateResult.FAIL)
     assert decision.state is PromotionState.OPEN
 
 
-def test_a_waived_exposure_promotes_without_users_and_says_so() -> None:
-    waivers = {GateName.EXPOSURE: Waiver(by="ana", reason="internal tool", at="2026-01-01T00:00:00Z")}
-    decision = decide(offline(), judge(), exposure(-0.1, -0.01), waivers)
+def test_a_promotion_by_waivers_says_of_each_what_it_had_found_who_waived_it_and_why() -> None:
+    waivers = {GateName.JUDGE: waiver(GateResult.FAIL, by="bo"), GateName.EXPOSURE: waiver(GateResult.FAIL)}
+    decision = decide(offline(), BAD_JUDGE, WORSE, waivers)
     assert decision.state is PromotionState.PROMOTE
-    assert "users were not asked" in decision.reason
+    decided, judged, exposed = decision.reason.split("; judge ")[0], *decision.reason.split("; exposure ")
+    assert decided == "a person promotes it against what exposure showed"
+    assert "judge failed (a loss of more than 0.05 is shown" in judged
+    assert judged.endswith("waived by bo: an internal tool with ten users")
+    assert exposed == "failed (users say so), waived by ana: an internal tool with ten users"
+    assert "not asked" not in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("evidence", "says"),
+    [
+        (ABSENT, "a person promotes it without asking users; exposure is inconclusive (no experiment is set)"),
+        (exposure(-0.1, 0.1), "a person promotes it before users showed a difference; exposure is inconclusive"),
+    ],
+)
+def test_a_waived_exposure_tells_whether_users_were_asked(evidence: ExposureEvidence | str, says: str) -> None:
+    decision = decide(offline(), judge(), evidence, {GateName.EXPOSURE: waiver()})
+    assert decision.state is PromotionState.PROMOTE
+    assert decision.reason.startswith(says)
+
+
+@pytest.mark.parametrize("name", list(GateName))
+def test_who_waived_what_was_unknown_has_not_waived_a_loss_that_is_shown_later(name: GateName) -> None:
+    decision = decide(offline(low=-0.09, high=-0.03), BAD_JUDGE, WORSE, {name: waiver()})
+    assert gate(decision, name).result is GateResult.FAIL
+    assert decision.state is PromotionState.STOPPED
+
+
+def test_a_gate_that_passes_needs_no_waiver() -> None:
+    decision = decide(offline(), judge(), BETTER, {GateName.OFFLINE: waiver(), GateName.EXPOSURE: waiver()})
+    assert [one.result for one in decision.gates] == [GateResult.PASS] * 3
+    assert decision.reason == "users are served better: users say so"
+
+
+def test_a_judge_that_failed_and_users_who_are_happier_are_a_decision_for_a_person() -> None:
+    decision = decide(offline(), BAD_JUDGE, BETTER)
+    assert decision.state is PromotionState.NEEDS_DECISION
+    assert decision.reason.startswith("users are served better (users say so), but the judge failed: a loss of more")
+    assert decision.reason.endswith("a person decides: keep what is current, or waive judge")
+    signed = decide(offline(), BAD_JUDGE, BETTER, {GateName.JUDGE: waiver(GateResult.FAIL)})
+    assert signed.state is PromotionState.PROMOTE
+    assert "; judge failed (a loss of more than 0.05 is shown" in signed.reason
+
+
+@pytest.mark.parametrize(
+    ("rail", "result", "state"),
+    [
+        (guard(-0.04, 0.03), GateResult.PASS, PromotionState.PROMOTE),
+        (guard(-0.06, 0.03), GateResult.INCONCLUSIVE, PromotionState.OPEN),
+        (guard(-0.20, -0.05), GateResult.FAIL, PromotionState.NEEDS_DECISION),
+        (
+            GuardEvidence(name="faithfulness", allowed_loss=0.05, found="no answers"),
+            GateResult.INCONCLUSIVE,
+            PromotionState.OPEN,
+        ),
+    ],
+)
+def test_exposure_passes_only_where_its_guard_rails_hold(
+    rail: GuardEvidence, result: GateResult, state: PromotionState
+) -> None:
+    decision = decide_promotion(offline(), judge(), BETTER, {}, guards=[rail])
+    last = gate(decision, GateName.EXPOSURE)
+    assert (last.result, last.guards[0].result, decision.state) == (result, result, state)
+    assert last.guards[0].reason in decision.reason
+    undecided = decide_promotion(offline(), judge(), exposure(-0.1, 0.1), {}, guards=[rail])
+    assert undecided.state is (PromotionState.STOPPED if result is GateResult.FAIL else PromotionState.OPEN)
+
+
+def test_a_broken_guard_rail_is_waived_like_harm_and_stays_named() -> None:
+    broken = [guard(-0.20, -0.06)]
+    waivers = {GateName.EXPOSURE: waiver(GateResult.FAIL)}
+    decision = decide_promotion(offline(), judge(), BETTER, waivers, guards=broken)
+    assert decision.state is PromotionState.PROMOTE
+    assert "but a loss of more than 0.05 is shown: faithfulness -0.200 to -0.060" in decision.reason
+
+
+def test_an_open_critical_alert_stops_whatever_else_but_harm_is_found() -> None:
+    alert = ["check docs has 1 open critical alert"]
+    stopped = decide_promotion(offline(), judge(), BETTER, {}, stopping=alert)
+    assert (stopped.state, stopped.reason.split(":")[0]) == (
+        PromotionState.STOPPED,
+        "stopped while check docs has 1 open critical alert",
+    )
+    assert decide_promotion(offline(), judge(), WORSE, {}, stopping=alert).reason.startswith("stopped by exposure")

@@ -4,16 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
 from app.annotation.service import annotations, tasks
 from app.answers.service import labels
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
+from app.base.errors import ConflictError
 from app.base.texts import Source
 from app.experiments.documents import PromotionDocument
-from app.experiments.domain import Gate, GateName, GateResult
-from app.experiments.service import experiments
+from app.experiments.domain.promotions import Gate, GateName, GateResult
+from app.experiments.service import promotions
 from tests.support.answered_world import JUDGE, Answered, answered_world, answers_page
 
 KEYS = [f"q{number:03}" for number in range(110)]
@@ -39,7 +42,7 @@ class Judged:
         judged = cls(it=it)
         judged.run("current", LIES)
         wish = {"slug": "candidate", "current": "current", "candidate": "candidate"}
-        experiments.put_promotion(store, parse_document(PromotionDocument, wish), by="ada", now=it.world.clock())
+        promotions.put_promotion(store, parse_document(PromotionDocument, wish), by="ada", now=it.world.clock())
         return judged
 
     def run(self, check: str, lies: set[str]) -> None:
@@ -69,7 +72,7 @@ class Judged:
 
     def gate(self) -> Gate:
         """Return the gate of the judge."""
-        found = experiments.load_promotion(self.it.world.store, "candidate", now=self.it.world.clock())
+        found = promotions.load_promotion(self.it.world.store, "candidate", now=self.it.world.clock())
         return next(gate for gate in found["gates"] if gate.gate is GateName.JUDGE)
 
 
@@ -83,7 +86,17 @@ def test_the_gate_of_the_judge_waits_for_people_passes_and_fails_where_answers_g
     assert judged.gate().result is GateResult.INCONCLUSIVE, "one of two measures is confirmed"
     judged.confirm(QUESTIONS[1])
     assert judged.gate().result is GateResult.PASS
+    with pytest.raises(ConflictError, match="there is nothing to waive"):
+        promotions.waive_gate(
+            sqlite_store,
+            "candidate",
+            GateName.JUDGE,
+            reason="nobody has time for it",
+            by="ada",
+            may_waive_harm=True,
+            now=judged.it.world.clock(),
+        )
     judged.run("candidate", {*LIES, *KEYS[:80]})
     assert judged.gate().result is GateResult.FAIL, judged.gate().reason
-    found = experiments.load_promotion(sqlite_store, "candidate", now=judged.it.world.clock())
+    found = promotions.load_promotion(sqlite_store, "candidate", now=judged.it.world.clock())
     assert found["state"] == "stopped"

@@ -12,7 +12,7 @@ from app.base.db.engine import RECEIVED_BEFORE, Store
 from app.base.db.keys import Vault
 from app.base.errors import ConflictError, InvalidInputError
 from app.experiments.documents import HitDocument, ShadowPair
-from app.experiments.domain import compare_pair, is_asked
+from app.experiments.domain.experiments import compare_pair, is_asked
 from app.experiments.service import shadows
 from app.operation.service import retention
 from app.scoring.rankings import rbo

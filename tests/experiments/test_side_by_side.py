@@ -17,7 +17,7 @@ from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.catalog.store import API
 from app.definitions.service import applying
 from app.experiments.documents import HitDocument, ShadowDocument, ShadowPair
-from app.experiments.domain import ComparedPair, count_preferences
+from app.experiments.domain.experiments import ComparedPair, count_preferences
 from app.experiments.service import shadows
 from tests.support.present import present
 from tests.support.world import World, canary, documents, page

@@ -342,7 +342,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("POST", "/promotions/{slug}/waive"): (
         WRITE,
         "/promotions/spare/waive",
-        Form({"gate": "judge", "reason": "no budget"}),
+        Form({"gate": "judge", "reason": "no budget for a judge"}),
     ),
     ("GET", "/v1/experiments"): (READ, "/v1/experiments", None),
     ("GET", "/v1/experiments/{slug}"): (READ, "/v1/experiments/spare", None),
@@ -393,7 +393,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("PUT", "/v1/promotions/{slug}/waivers/{gate}"): (
         WRITE,
         "/v1/promotions/spare/waivers/judge",
-        {"reason": "no budget"},
+        {"reason": "no budget for a judge"},
     ),
     ("DELETE", "/v1/promotions/{slug}/waivers/{gate}"): (WRITE, "/v1/promotions/spare/waivers/offline", None),
 }
@@ -524,7 +524,7 @@ def _spare_shadows(service: Api) -> None:
 
 def _spare_promotions(service: Api) -> None:
     _put(service, "/v1/promotions/spare", PROMOTION)
-    _put(service, "/v1/promotions/spare/waivers/offline", {"reason": "a new language"})
+    _put(service, "/v1/promotions/spare/waivers/offline", {"reason": "a new language of users"})
 
 
 SPARE: dict[str, Callable[[Api], None]] = {

@@ -66,7 +66,7 @@ def filled_api(data_dir: Path, **settings: Any) -> Iterator[Api]:
         texts = {"a": [{"id": "c1", "text": "30 days"}], "b": [{"id": "c2", "text": "a year"}]}
         pairs += [{"query": "Who pays?", **texts}, {"query": "Is there an SLA?", "a": ["c1"]}]
         assert opened.client.post("/v1/shadows/docs/pairs", json=pairs).is_success
-        opened.put("/v1/promotions/docs/waivers/judge", {"reason": "no budget"})
+        opened.put("/v1/promotions/docs/waivers/judge", {"reason": "no budget for a judge"})
         yield opened
 
 

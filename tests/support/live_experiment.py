@@ -15,8 +15,8 @@ from app.experiments.documents import (
     ShadowPair,
     UnitOutcome,
 )
-from app.experiments.domain import assign_arm
-from app.experiments.service import experiments, shadows
+from app.experiments.domain.experiments import assign_arm
+from app.experiments.service import experiments, promotions, shadows
 from tests.support.world import World
 
 _ARMS = [{"name": "vector", "share": 0.5}, {"name": "hybrid", "share": 0.5}]
@@ -39,7 +39,7 @@ def make_experiment(store: Store, check: str, *, now: datetime) -> None:
         ]
         experiments.receive_outcomes(store, "search", outcomes, now=at)
     wish = {"slug": "hybrid", "current": check, "candidate": check, "experiment": "search"}
-    experiments.put_promotion(store, parse_document(PromotionDocument, wish), by="ana", now=now)
+    promotions.put_promotion(store, parse_document(PromotionDocument, wish), by="ana", now=now)
 
 
 def make_shadow(world: World, suite: str) -> None:

@@ -16,8 +16,9 @@ from app.base.values import Answer
 from app.comparison.service import comparisons
 from app.comparison.views import ComparisonPage
 from app.experiments.documents import ExperimentDocument, Exposure, PromotionDocument, UnitOutcome
-from app.experiments.domain import GateName, assign_arm
-from app.experiments.service import experiments
+from app.experiments.domain.experiments import assign_arm
+from app.experiments.domain.promotions import GateName
+from app.experiments.service import experiments, promotions
 from app.experiments.views import ExperimentDetail, PromotionView
 from app.retrievers.domain.retrievers import ProbeQuery
 from tests.support.fakes import answered, hits
@@ -61,14 +62,14 @@ def tell_story(store: Store) -> Story:
     experiments.put_experiment(store, document, by="ana", now=now)
     _expose(store, world)
     wish = {"slug": "hybrid", "current": "vector", "candidate": "hybrid", "experiment": NAME}
-    experiments.put_promotion(store, parse_document(PromotionDocument, wish), by="ana", now=now)
+    promotions.put_promotion(store, parse_document(PromotionDocument, wish), by="ana", now=now)
     reason = "over 100 answers the judge sees little difference, and people have not confirmed it yet"
-    experiments.waive_gate(store, "hybrid", GateName.JUDGE, reason=reason, by="ana", now=now)
+    promotions.waive_gate(store, "hybrid", GateName.JUDGE, reason=reason, by="ana", may_waive_harm=False, now=now)
     later = now + timedelta(days=30)
     return Story(
         comparison=comparisons.compare_references(store, "check:vector", "check:hybrid")[0],
         experiment=experiments.load_experiment(store, NAME, now=later),
-        promotion=experiments.load_promotion(store, "hybrid", now=later),
+        promotion=promotions.load_promotion(store, "hybrid", now=later),
     )
 
 

@@ -1,7 +1,6 @@
-"""Experiments, interleavings and promotions: defined, sent what users did, read with their decision, ended.
+"""Experiments and interleavings: defined, sent what users did, read with their decision, ended.
 
-An experiment or interleaving that changes begins a new epoch; a promotion holds a candidate to gates of which an
-experiment is the last.
+Either begins a new epoch where it changes.
 """
 
 import hashlib
@@ -14,21 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-import numpy as np
-
-from app.alerts import store as alerts
-from app.alerts.domain.state import OPEN
-from app.alerts.domain.views import AlertState
-from app.answers.domain.judges import Question
-from app.answers.service.answering import answers_of_run
 from app.base.db.engine import Connection, Store, to_us
-from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, require_found
-from app.base.texts import percent_text, ratio_text
-from app.base.values import Severity
+from app.base.errors import ConflictError, InvalidInputError, Problem, require_found
 from app.base.views import time_text, view_of
-from app.catalog.service.references import find_check
-from app.comparison.domain import Estimate, Side, estimate
-from app.comparison.service import comparisons
+from app.comparison.domain import Side
 from app.experiments import store as rows
 from app.experiments.documents import (
     Click,
@@ -36,20 +24,12 @@ from app.experiments.documents import (
     Exposure,
     InterleavingDocument,
     ListsRequest,
-    PromotionDocument,
     UnitOutcome,
 )
-from app.experiments.domain import (
-    USUAL_POWER,
+from app.experiments.domain.experiments import (
     ArmCounts,
     ExperimentDecision,
-    ExperimentState,
-    ExposureEvidence,
-    GateName,
-    JudgeEvidence,
     Look,
-    Margin,
-    OfflineEvidence,
     PreferenceDecision,
     Preferences,
     assign_arm,
@@ -57,25 +37,22 @@ from app.experiments.domain import (
     count_pending,
     decide_experiment,
     decide_preference,
-    decide_promotion,
-    detectable_difference,
     estimate_difference,
     interleave,
     log_mismatch_evidence,
     make_looks,
+    say_power,
     thin_looks,
 )
-from app.experiments.store import ClickRow, CountRow, EpochRow, ExperimentRow, InterleavingRow, PromotionRow, UnitRow
+from app.experiments.store import ClickRow, CountRow, EpochRow, ExperimentRow, InterleavingRow, UnitRow
 from app.experiments.views import (
     ArmView,
-    CriticalAlert,
     EpochView,
     ExperimentDetail,
     ExperimentLook,
     ExperimentView,
     InterleavingView,
     MergedList,
-    PromotionView,
     ReceivedClicks,
     ReceivedExposures,
     ReceivedOutcomes,
@@ -234,7 +211,7 @@ def list_experiments(store: Store, *, after: str = "", limit: int, now: datetime
     """List experiments by slug, those behind `after`."""
     with store.read() as connection:
         return [
-            view_of(ExperimentView, next(_read_epochs(connection, one.id, now)).view(), one, outcome="binary")
+            view_of(ExperimentView, next(read_epochs(connection, one.id, now)).view(), one, outcome="binary")
             for one in rows.list_experiments(connection, after=after, limit=limit)
         ]
 
@@ -243,7 +220,7 @@ def load_experiment(store: Store, slug: str, *, now: datetime) -> ExperimentDeta
     """Return an experiment with its interval over time and its earlier epochs. Raises NotFoundError."""
     with store.read() as connection:
         experiment = find_experiment(connection, slug)
-        current, *earlier = _read_epochs(connection, experiment.id, now)
+        current, *earlier = read_epochs(connection, experiment.id, now)
     first, both = current.exposed[0], sum(current.exposed)
     return view_of(
         ExperimentDetail,
@@ -283,6 +260,12 @@ class _CountedEpoch:
         """Where it stands."""
         return decide_experiment(self.looks, self.exposed, self.row.document.plan)
 
+    @property
+    def power(self) -> str:
+        """What it can show, in words."""
+        look = self.decision.look
+        return say_power(self.row.document.plan, None if look is None else look.counts[0])
+
     def view(self) -> EpochView:
         """Return it as JSON on the wire."""
         decision, document, looks = self.decision, self.row.document, self.looks
@@ -301,12 +284,13 @@ class _CountedEpoch:
             arms=arms,
             pending=pending,
             pending_until=time_text(pending_until),
+            power=self.power,
             winner=None if decision.winner is None else document.plan.names[list(Side).index(decision.winner)],
             decided_at=time_text(decided),
         )
 
 
-def _read_epochs(connection: Connection, experiment_id: int, now: datetime) -> Iterator[_CountedEpoch]:
+def read_epochs(connection: Connection, experiment_id: int, now: datetime) -> Iterator[_CountedEpoch]:
     """Yield the epochs of an experiment, the current one first."""
     for row in rows.list_epochs(connection, experiment_id):
         totals, at = rows.read_counts(connection, row.id), to_us(now)
@@ -401,162 +385,3 @@ def _view(row: InterleavingRow) -> InterleavingView:
     document = row.document
     decision = _decide(row, row.decided or row.preferences, row.ties)
     return view_of(InterleavingView, row, document, decision, prefer_a=row.preferences.a, prefer_b=row.preferences.b)
-
-
-def put_promotion(store: Store, document: PromotionDocument, *, by: str, now: datetime, only_new: bool = False) -> bool:
-    """Create a promotion or change it, which forgets its waivers; whether it is new.
-
-    Raises InvalidInputError where it names what does not exist; with `only_new` ConflictError wherever there is one.
-    """
-    with store.write() as connection:
-        _require_references(connection, document)
-        body = document.data()
-        if rows.insert_promotion(connection, slug=document.slug, body=body, at=to_us(now), by=by):
-            return True
-        if only_new:
-            raise ConflictError(f"there is a promotion '{document.slug}' already")
-        promotion = _find_promotion(connection, document.slug)
-        if promotion.document != document:
-            rows.change_promotion(connection, promotion.id, body)
-        return False
-
-
-def load_promotion(store: Store, slug: str, *, now: datetime) -> PromotionView:
-    """Return a promotion with its gates. Raises NotFoundError."""
-    with store.read() as connection:
-        promotion = _find_promotion(connection, slug)
-    return _view_promotion(store, promotion, now=now)
-
-
-def list_promotions(store: Store, *, after: str = "", limit: int, now: datetime) -> list[PromotionView]:
-    """List promotions by slug, those behind `after`, each with its gates."""
-    with store.read() as connection:
-        found = rows.list_promotions(connection, after=after, limit=limit)
-    return [_view_promotion(store, promotion, now=now) for promotion in found]
-
-
-def delete_promotion(store: Store, slug: str) -> None:
-    """Delete a promotion. Raises NotFoundError."""
-    with store.write() as connection:
-        rows.delete_promotion(connection, _find_promotion(connection, slug).id)
-
-
-def waive_gate(store: Store, slug: str, gate: GateName, *, reason: str, by: str, now: datetime) -> None:
-    """Waive a gate, whatever it says. Raises NotFoundError."""
-    with store.write() as connection:
-        rows.save_waiver(connection, _find_promotion(connection, slug).id, gate, reason=reason, by=by, at=to_us(now))
-
-
-def withdraw_waiver(store: Store, slug: str, gate: GateName) -> None:
-    """Withdraw the waiver of a gate. Raises NotFoundError where there is none."""
-    with store.write() as connection:
-        if not rows.delete_waiver(connection, _find_promotion(connection, slug).id, gate):
-            raise NotFoundError(f"gate '{gate}' of promotion '{slug}' is not waived")
-
-
-def _find_promotion(connection: Connection, slug: str) -> PromotionRow:
-    return require_found(rows.find_promotion(connection, slug), f"promotion '{slug}'")
-
-
-def _view_promotion(store: Store, promotion: PromotionRow, *, now: datetime) -> PromotionView:
-    document = promotion.document
-    with store.read() as connection:
-        waivers = rows.list_waivers(connection, promotion.id)
-        critical: list[CriticalAlert] = [
-            {"check": check, "alert_id": str(row.id), "rule": row.rule_key, "opened_at": time_text(row.opened_at)}
-            for check in dict.fromkeys((document.candidate, document.current))
-            for row in alerts.open_alerts(connection, find_check(connection, check).id, hold=False)
-            if AlertState(row.state) in OPEN and row.severity == Severity.CRITICAL
-        ]
-    decision = decide_promotion(
-        compare_offline(store, document.current, document.candidate),
-        compare_judged(store, document.current, document.candidate),
-        read_exposure(store, document.experiment, now=now),
-        waivers,
-    )
-    return view_of(PromotionView, promotion, document, decision, critical_alerts=critical)
-
-
-def _require_references(connection: Connection, document: PromotionDocument) -> None:
-    problems = []
-    for field, slug in (("current", document.current), ("candidate", document.candidate)):
-        try:
-            find_check(connection, slug)
-        except NotFoundError as error:
-            problems.append(Problem(path=field, message=str(error)))
-    if document.experiment is not None and rows.find_experiment(connection, document.experiment) is None:
-        problems.append(Problem(path="experiment", message=f"there is no experiment '{document.experiment}'"))
-    if problems:
-        raise InvalidInputError(problems)
-
-
-_JUDGED: Final = (Question.FAITHFULNESS, Question.ANSWER_RELEVANCE)
-_MOST_ANSWERS: Final = 100_000
-_USUAL_RATE: Final = 0.5
-
-
-def compare_offline(store: Store, current: str, candidate: str) -> OfflineEvidence | str:
-    """Compare the newest runs of both checks; a text says why there is no comparison."""
-    try:
-        _, found = comparisons.compare_references(store, f"check:{current}", f"check:{candidate}", limit=0)
-    except (ConflictError, NotFoundError) as error:
-        return str(error)
-    names = (f"MRR@{found.depth.m}", f"NDCG@{found.depth.ndcg}")
-    estimates = {one.estimate.measure: one.estimate for one in found.outcome.decisions}
-    return OfflineEvidence(
-        canaries=found.outcome.pairs,
-        verdict=found.outcome.verdict,
-        measures={
-            name: Margin(low=one.lower, high=one.upper) for name in names if (one := estimates.get(name)) is not None
-        },
-    )
-
-
-def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence | str:
-    """Compare the judged answers of the newest runs of both checks, canary by canary; a text says why not."""
-    try:
-        runs = [comparisons.resolve(store, f"check:{slug}", "check") for slug in (current, candidate)]
-    except (ConflictError, NotFoundError) as error:
-        return str(error)
-    pages = [answers_of_run(store, run, limit=_MOST_ANSWERS) for run in runs]
-    for slug, page in zip((current, candidate), pages, strict=True):
-        if page["status"] != "rated":
-            return f"no answers of check '{slug}' are judged"
-    a, b = ({one["key"]: one for one in page["items"]} for page in pages)
-    keys = [key for key in a if key in b]
-    estimates: dict[str, Estimate] = {}
-    for question in map(str, _JUDGED):
-        ratings = [[side[key]["ratings"].get(question) for key in keys] for side in (a, b)]
-        scores = [np.array([one and one["value"] for one in column], dtype=np.float64) for column in ratings]
-        estimates[question] = estimate(question, *scores)
-    return JudgeEvidence(
-        answers=min(one.pairs for one in estimates.values()),
-        calibrated=all(set(map(str, _JUDGED)) <= set(page["confirmed"]) for page in pages),
-        measures={name: Margin(low=one.lower, high=one.upper) for name, one in estimates.items()},
-    )
-
-
-def read_exposure(store: Store, slug: str | None, *, now: datetime) -> ExposureEvidence | str:
-    """Return what an experiment decides in its current epoch; a text says why it decides nothing."""
-    if slug is None:
-        return "no experiment is set"
-    try:
-        with store.read() as connection:
-            current = next(_read_epochs(connection, find_experiment(connection, slug).id, now))
-    except NotFoundError as error:
-        return str(error)
-    plan, decision = current.row.document.plan, current.decision
-    # What it can show is about the rate of its first arm, as far as that is known.
-    counts = decision.look.counts[0] if decision.look is not None else None
-    rate = counts.rate if counts is not None and counts.enough else _USUAL_RATE
-    share = current.row.document.arms[1].share
-    least = detectable_difference(rate=rate, share=share, units=plan.max_units)
-    return ExposureEvidence(
-        difference=decision.difference,
-        mismatch=decision.state is ExperimentState.MISMATCH,
-        reason=decision.reason,
-        power=(
-            f"with {plan.max_units:,} units, {percent_text(share)} of them in the second arm, it shows a difference of "
-            f"{ratio_text(least)} with probability {USUAL_POWER}"
-        ),
-    )

@@ -28,7 +28,7 @@ from app.base.views import rounded, time_text, view_of
 from app.catalog import store as catalog
 from app.experiments import store as rows
 from app.experiments.documents import ShadowDocument, ShadowPair, domain_hits
-from app.experiments.domain import (
+from app.experiments.domain.experiments import (
     ComparedPair,
     Hits,
     ShadowHit,

@@ -1,11 +1,11 @@
-"""What is tried on users: experiments, interleaving, shadows, and the gates of a promotion, decided with reasons.
+"""What is tried on users: experiments, interleaving and shadows, decided with reasons.
 
-An experiment is decided at every look from what its arms amount to. Offline measures and judges stand for users; only
-exposure asks them, so the last gate of a promotion overrules the first.
+An experiment is decided at every look from what its arms amount to.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
@@ -13,9 +13,8 @@ from typing import Final
 
 from app.annotation.domain import LEFT, RIGHT
 from app.base.statistics import Proportion, clopper_pearson, hash_share
-from app.base.texts import bound_text, change_text, counted, ratio_text
-from app.base.values import TimeText
-from app.comparison.domain import ComparisonVerdict, Side
+from app.base.texts import bound_text, change_text, counted, percent_text, ratio_text
+from app.comparison.domain import Side
 from app.scoring.rankings import rbo
 
 ALPHA: Final = 0.05
@@ -304,12 +303,46 @@ def assign_arm(slug: str, epoch: int, unit: str, shares: Sequence[float]) -> int
 
 
 USUAL_POWER: Final = 0.8
+USUAL_RATE: Final = 0.5
+"""At which most units are needed; it stands for a rate that is not known yet."""
+SEEN_DIFFERENCE: Final = 0.05
+"""The difference that the number of units is told for."""
 
 
 def detectable_difference(*, rate: float, share: float, units: int) -> float:
     """Smallest difference that an experiment of so many units shows with `USUAL_POWER`, about a rate."""
     variance = rate * (1 - rate) * (1 / (1 - share) + 1 / share)
     return radius(variance, units) + math.sqrt(variance / units) * NormalDist().inv_cdf(USUAL_POWER)
+
+
+def units_needed(difference: float, *, rate: float, share: float) -> int:
+    """Fewest units with which an experiment shows a difference with `USUAL_POWER`, about a rate.
+
+    Raises ValueError unless all three lie between 0 and 1.
+    """
+    if not (0 < difference < 1 and 0 < rate < 1 and 0 < share < 1):
+        raise ValueError(f"a difference of {difference} at a rate of {rate} and a share of {share} cannot be")
+    most = 1
+    while detectable_difference(rate=rate, share=share, units=most) > difference:
+        most *= 2
+    return bisect_left(
+        range(most), -difference, key=lambda units: -detectable_difference(rate=rate, share=share, units=max(units, 1))
+    )
+
+
+def say_power(plan: ExperimentPlan, counts: ArmCounts | None) -> str:
+    """Say what an experiment can show, about the rate of its first arm as far as that is known (`counts`)."""
+    known = counts is not None and counts.enough
+    rate = counts.rate if counts is not None and known else USUAL_RATE
+    share = 1 - plan.share
+    needed = units_needed(SEEN_DIFFERENCE, rate=rate, share=share)
+    least = detectable_difference(rate=rate, share=share, units=plan.max_units)
+    about = f"rate of {plan.names[0]} {'is' if known else 'taken as'} {ratio_text(rate)}"
+    wish = f"a difference of {bound_text(SEEN_DIFFERENCE)} with probability {USUAL_POWER} ({about})"
+    return (
+        f"with {percent_text(share)} of the units in {plan.names[1]} about {needed:,} are needed to see {wish}; "
+        f"at most {plan.max_units:,} come, which show one of {ratio_text(least)}"
+    )
 
 
 _HALF: Final = 0.5
@@ -444,198 +477,6 @@ def count_preferences(pairs: Iterable[ComparedPair]) -> PairPreferences:
             current += 1
     share = clopper_pearson(candidate, candidate + current)
     return PairPreferences(candidate=candidate, current=current, alike=alike, undecided=undecided, share=share)
-
-
-FEWEST_CANARIES: Final = 500
-FEWEST_ANSWERS: Final = 100
-OFFLINE_MARGIN: Final = 0.02
-"""A loss of MRR or NDCG@10 below it is accepted on the way to exposure."""
-JUDGE_MARGIN: Final = 0.05
-
-
-class GateName(StrEnum):
-    """The gates, in their order."""
-
-    OFFLINE = "offline"
-    JUDGE = "judge"
-    EXPOSURE = "exposure"
-
-
-class GateResult(StrEnum):
-    """What a gate says of the candidate."""
-
-    PASS = "pass"  # noqa: S105 - no password
-    FAIL = "fail"
-    INCONCLUSIVE = "inconclusive"
-    WAIVED = "waived"
-
-
-class PromotionState(StrEnum):
-    """What the gates say together."""
-
-    PROMOTE = "promote"
-    STOPPED = "stopped"
-    OPEN = "open"
-    """Some gate is inconclusive yet."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Margin:
-    """The interval of a difference, candidate less current; None where there are too few pairs for one."""
-
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineEvidence:
-    """A comparison of the candidate with what is current, over canaries."""
-
-    canaries: int
-    verdict: ComparisonVerdict
-    measures: Mapping[str, Margin]
-    """MRR and NDCG@10, by their names there."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeEvidence:
-    """Differences of judged answers; they count only from a judge that people have confirmed."""
-
-    answers: int
-    calibrated: bool
-    measures: Mapping[str, Margin]
-    """Faithfulness and answer relevance."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExposureEvidence:
-    """An experiment with users."""
-
-    difference: RateDifference | None
-    """Candidate less current; None = too few outcomes for an interval."""
-    mismatch: bool
-    """Whether the arms get other shares of units than they should."""
-    reason: str
-    """The experiment's own."""
-    power: str
-    """What it can show, in words."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiver:
-    """A person's decision to go on without a gate."""
-
-    by: str
-    reason: str
-    at: TimeText
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
-    """A gate of a promotion."""
-
-    gate: GateName
-    result: GateResult
-    reason: str
-    evidence: GateResult
-    """What it would be without the waiver."""
-    waiver: Waiver | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromotionDecision:
-    """The gates in their order, and what they say together."""
-
-    gates: tuple[Gate, ...]
-    state: PromotionState
-    reason: str
-
-
-def decide_promotion(
-    offline: OfflineEvidence | str,
-    judge: JudgeEvidence | str,
-    exposure: ExposureEvidence | str,
-    waivers: Mapping[GateName, Waiver],
-) -> PromotionDecision:
-    """Decide the gates and the promotion; a text in the place of evidence says why there is none."""
-    found = (
-        (GateName.OFFLINE, offline if isinstance(offline, str) else _decide_offline(offline)),
-        (GateName.JUDGE, judge if isinstance(judge, str) else _decide_judge(judge)),
-        (GateName.EXPOSURE, exposure if isinstance(exposure, str) else _decide_exposure(exposure)),
-    )
-    gates = tuple(
-        _gate(name, *((GateResult.INCONCLUSIVE, says) if isinstance(says, str) else says), waivers.get(name))
-        for name, says in found
-    )
-    state, reason = _together(gates)
-    return PromotionDecision(gates=gates, state=state, reason=reason)
-
-
-def _gate(name: GateName, evidence: GateResult, reason: str, waiver: Waiver | None) -> Gate:
-    if waiver is None:
-        return Gate(gate=name, result=evidence, reason=reason, evidence=evidence, waiver=None)
-    waived = f"waived by {waiver.by}: {waiver.reason} (without that {evidence}: {reason})"
-    return Gate(gate=name, result=GateResult.WAIVED, reason=waived, evidence=evidence, waiver=waiver)
-
-
-def _together(gates: tuple[Gate, ...]) -> tuple[PromotionState, str]:
-    *earlier, last = gates
-    failed = [gate.gate for gate in earlier if gate.result is GateResult.FAIL]
-    passed = [gate.gate for gate in earlier if gate.result is GateResult.PASS]
-    if last.result is GateResult.FAIL:
-        before = f", though {' and '.join(passed)} passed" if passed else ""
-        return PromotionState.STOPPED, f"stopped by exposure{before}: {last.reason}; what users do overrules the rest"
-    if last.result is GateResult.PASS:
-        before = f", though {' and '.join(failed)} failed" if failed else ""
-        return PromotionState.PROMOTE, f"users are served better{before}: {last.reason}"
-    stopping = next((gate for gate in gates if gate.result is GateResult.FAIL), None)
-    if stopping is not None:
-        return PromotionState.STOPPED, f"stopped by {stopping.gate}: {stopping.reason}"
-    waiting = next((gate for gate in gates if gate.result is GateResult.INCONCLUSIVE), None)
-    if waiting is not None:
-        return PromotionState.OPEN, f"{waiting.gate} is inconclusive: {waiting.reason}"
-    return PromotionState.PROMOTE, "exposure is waived, and no other gate stands in the way; users were not asked"
-
-
-def _decide_offline(found: OfflineEvidence) -> tuple[GateResult, str]:
-    if found.canaries < FEWEST_CANARIES:
-        return GateResult.INCONCLUSIVE, f"{counted(found.canaries, 'canary')} of at least {FEWEST_CANARIES}"
-    if found.verdict is ComparisonVerdict.TRADE:
-        return GateResult.FAIL, "one measure is gained and another one paid with (trade)"
-    return _within_margin(found.measures, OFFLINE_MARGIN, f"over {counted(found.canaries, 'canary')}")
-
-
-def _decide_judge(found: JudgeEvidence) -> tuple[GateResult, str]:
-    if found.answers < FEWEST_ANSWERS:
-        return GateResult.INCONCLUSIVE, f"{counted(found.answers, 'judged answer')} of at least {FEWEST_ANSWERS}"
-    if not found.calibrated:
-        return GateResult.INCONCLUSIVE, "the judge is uncalibrated: people have not confirmed what it says"
-    return _within_margin(found.measures, JUDGE_MARGIN, f"over {counted(found.answers, 'judged answer')}")
-
-
-def _decide_exposure(found: ExposureEvidence) -> tuple[GateResult, str]:
-    if found.mismatch:
-        return GateResult.INCONCLUSIVE, found.reason
-    if found.difference is not None and found.difference.low > 0:
-        return GateResult.PASS, found.reason
-    if found.difference is not None and found.difference.high < 0:
-        return GateResult.FAIL, found.reason
-    return GateResult.INCONCLUSIVE, f"{found.reason}; {found.power}"
-
-
-def _within_margin(measures: Mapping[str, Margin], margin: float, over: str) -> tuple[GateResult, str]:
-    """Pass where every difference is above -margin for sure, fail where one is below it for sure."""
-    texts = "; ".join(
-        f"{name} without an interval"
-        if one.low is None or one.high is None
-        else f"{name} {change_text(one.low)} to {change_text(one.high)}"
-        for name, one in measures.items()
-    )
-    if any(one.high is not None and one.high <= -margin for one in measures.values()):
-        return GateResult.FAIL, f"a loss of more than {bound_text(margin)} is shown {over}: {texts}"
-    if measures and all(one.low is not None and one.low > -margin for one in measures.values()):
-        return GateResult.PASS, f"no loss of more than {bound_text(margin)} {over}: {texts}"
-    return GateResult.INCONCLUSIVE, f"a loss of more than {bound_text(margin)} is not ruled out {over}: {texts}"
 
 
 _JACCARD_DEPTH: Final = 10

@@ -1,0 +1,324 @@
+"""The gates of a promotion, decided with reasons: what each found, who went on without it, and what they say together.
+
+Offline measures and judges stand for users; only exposure asks them, so the last gate overrules the first. What a gate
+found stays, whoever waives it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from app.base.texts import bound_text, change_text, counted
+from app.base.values import TimeText
+from app.comparison.domain import ComparisonVerdict
+from app.experiments.domain.experiments import RateDifference
+
+FEWEST_CANARIES: Final = 500
+FEWEST_ANSWERS: Final = 100
+OFFLINE_MARGIN: Final = 0.02
+"""A loss of MRR or NDCG@10 below it is accepted on the way to exposure."""
+JUDGE_MARGIN: Final = 0.05
+
+
+class GateName(StrEnum):
+    """The gates, in their order."""
+
+    OFFLINE = "offline"
+    JUDGE = "judge"
+    EXPOSURE = "exposure"
+
+
+class GateResult(StrEnum):
+    """What a gate says of the candidate."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+    WAIVED = "waived"
+
+
+class PromotionState(StrEnum):
+    """What the gates say together."""
+
+    PROMOTE = "promote"
+    STOPPED = "stopped"
+    OPEN = "open"
+    """Some gate is inconclusive yet."""
+    NEEDS_DECISION = "needs_decision"
+    """Users are served better and something else is worse: a person decides, by a waiver."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margin:
+    """The interval of a difference, candidate less current; None where there are too few pairs for one."""
+
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineEvidence:
+    """A comparison of the candidate with what is current, over canaries."""
+
+    canaries: int
+    verdict: ComparisonVerdict
+    measures: Mapping[str, Margin]
+    """MRR and NDCG@10, by their names there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeEvidence:
+    """Differences of judged answers; they count only from a judge that people have confirmed."""
+
+    answers: int
+    calibrated: bool
+    measures: Mapping[str, Margin]
+    """Faithfulness and answer relevance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExposureEvidence:
+    """An experiment with users."""
+
+    difference: RateDifference | None
+    """Candidate less current; None = too few outcomes for an interval."""
+    mismatch: bool
+    """Whether the arms get other shares of units than they should."""
+    reason: str
+    """The experiment's own."""
+    power: str
+    """What it can show, in words."""
+
+    @property
+    def is_better(self) -> bool:
+        """Whether users are shown to be served better."""
+        return not self.mismatch and self.difference is not None and self.difference.low > 0
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether users are shown to be served worse."""
+        return not self.mismatch and self.difference is not None and self.difference.high < 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardEvidence:
+    """What else must not get worse while users are served better."""
+
+    name: str
+    allowed_loss: float
+    """A loss of so much, or more, is not accepted."""
+    found: Margin | str
+    """Candidate less current; a text says why nothing is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiver:
+    """A person's decision to go on without a gate, with what the gate had found by then."""
+
+    by: str
+    reason: str
+    at: TimeText
+    finding: GateResult
+    """What the gate said when it was waived."""
+    found: str
+    """The same in words; empty where an older release kept nothing of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardFinding:
+    """A guard rail of the exposure gate, and whether it holds."""
+
+    name: str
+    allowed_loss: float
+    result: GateResult
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """A gate of a promotion."""
+
+    gate: GateName
+    result: GateResult
+    """`waived` only where the waiver covers what was found; a gate that passes needs none."""
+    reason: str
+    """What it found, in a sentence, whatever is waived."""
+    evidence: GateResult
+    """What it found; never `waived`."""
+    waiver: Waiver | None
+    guards: tuple[GuardFinding, ...] = ()
+    """Of exposure: what else must not get worse."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromotionDecision:
+    """The gates in their order, and what they say together."""
+
+    gates: tuple[Gate, ...]
+    state: PromotionState
+    reason: str
+
+
+def decide_promotion(
+    offline: OfflineEvidence | str,
+    judge: JudgeEvidence | str,
+    exposure: ExposureEvidence | str,
+    waivers: Mapping[GateName, Waiver],
+    *,
+    guards: Sequence[GuardEvidence] = (),
+    stopping: Sequence[str] = (),
+) -> PromotionDecision:
+    """Decide the gates and the promotion; a text in the place of evidence says why there is none.
+
+    `guards` are what must not get worse for exposure to pass. `stopping` names the open critical alerts, in words, that
+    stop the promotion whatever the gates say.
+    """
+    rails = tuple(_decide_guard(one) for one in guards)
+    found = (
+        (GateName.OFFLINE, _decide_offline(offline), ()),
+        (GateName.JUDGE, _decide_judge(judge), ()),
+        (GateName.EXPOSURE, _decide_exposure(exposure, rails), rails),
+    )
+    gates = tuple(
+        Gate(
+            gate=name,
+            result=GateResult.WAIVED if _is_waived(evidence, waivers.get(name)) else evidence,
+            reason=reason,
+            evidence=evidence,
+            waiver=waivers.get(name),
+            guards=of_gate,
+        )
+        for name, (evidence, reason), of_gate in found
+    )
+    users = exposure if isinstance(exposure, ExposureEvidence) else None
+    state, reason = _together(gates, users, stopping)
+    return PromotionDecision(gates=gates, state=state, reason=reason)
+
+
+def _is_waived(evidence: GateResult, waiver: Waiver | None) -> bool:
+    """Whether a waiver covers what a gate finds: who waived what nobody knew yet has not waived a loss shown later."""
+    if waiver is None or evidence is GateResult.PASS:
+        return False
+    return evidence is GateResult.INCONCLUSIVE or waiver.finding is GateResult.FAIL
+
+
+def _together(
+    gates: tuple[Gate, ...], users: ExposureEvidence | None, stopping: Sequence[str]
+) -> tuple[PromotionState, str]:
+    """Return the state and why; users overrule offline, and a person overrules the rest by a waiver."""
+    offline, judge, exposure = gates
+    is_better = users is not None and users.is_better
+    if exposure.result is GateResult.FAIL and not is_better:
+        passed = [str(gate.gate) for gate in (offline, judge) if gate.result is GateResult.PASS]
+        before = f", though {' and '.join(passed)} passed" if passed else ""
+        last = "; what users do overrules the rest" if users is not None and users.is_worse else ""
+        return PromotionState.STOPPED, f"stopped by exposure{before}: {exposure.reason}{last}"
+    if stopping:
+        alerts = " and ".join(stopping)
+        return PromotionState.STOPPED, f"stopped while {alerts}: what was measured meanwhile may be of that fault"
+    if is_better and GateResult.FAIL in {exposure.result, judge.result}:
+        against = exposure.reason
+        if exposure.result is not GateResult.FAIL:
+            against = f"users are served better ({exposure.reason}), but the judge failed: {judge.reason}"
+        waive = " and ".join(str(gate.gate) for gate in (judge, exposure) if gate.result is GateResult.FAIL)
+        return PromotionState.NEEDS_DECISION, f"{against}; a person decides: keep what is current, or waive {waive}"
+    if exposure.result is GateResult.PASS:
+        before = ", though offline failed" if offline.result is GateResult.FAIL else ""
+        return PromotionState.PROMOTE, _with_waivers(f"users are served better{before}: {exposure.reason}", gates)
+    return _without_users(gates, users)
+
+
+def _without_users(gates: tuple[Gate, ...], users: ExposureEvidence | None) -> tuple[PromotionState, str]:
+    """Return the state and why where exposure does not decide, or is waived."""
+    stopped = next((gate for gate in gates if gate.result is GateResult.FAIL), None)
+    if stopped is not None:
+        return PromotionState.STOPPED, f"stopped by {stopped.gate}: {stopped.reason}"
+    waiting = next((gate for gate in gates if gate.result is GateResult.INCONCLUSIVE), None)
+    if waiting is not None:
+        return PromotionState.OPEN, f"{waiting.gate} is inconclusive: {waiting.reason}"
+    decided = "a person promotes it before users showed a difference"
+    if gates[-1].evidence is GateResult.FAIL:
+        decided = "a person promotes it against what exposure showed"
+    elif users is None:
+        decided = "a person promotes it without asking users"
+    return PromotionState.PROMOTE, _with_waivers(decided, gates)
+
+
+def _with_waivers(decided: str, gates: tuple[Gate, ...]) -> str:
+    """Return a conclusion with what each waived gate had found, who waived it and why."""
+    waived = [
+        f"{gate.gate} {_FOUND[gate.evidence]} ({gate.reason}), waived by {gate.waiver.by}: {gate.waiver.reason}"
+        for gate in gates
+        if gate.waiver is not None and gate.result is GateResult.WAIVED
+    ]
+    return "; ".join([decided, *waived])
+
+
+_FOUND: Final = {
+    GateResult.PASS: "passed",
+    GateResult.FAIL: "failed",
+    GateResult.INCONCLUSIVE: "is inconclusive",
+}
+
+
+def _decide_offline(found: OfflineEvidence | str) -> tuple[GateResult, str]:
+    if isinstance(found, str):
+        return GateResult.INCONCLUSIVE, found
+    if found.canaries < FEWEST_CANARIES:
+        return GateResult.INCONCLUSIVE, f"{counted(found.canaries, 'canary')} of at least {FEWEST_CANARIES}"
+    if found.verdict is ComparisonVerdict.TRADE:
+        return GateResult.FAIL, "one measure is gained and another one paid with (trade)"
+    return _within_margin(found.measures, OFFLINE_MARGIN, f"over {counted(found.canaries, 'canary')}")
+
+
+def _decide_judge(found: JudgeEvidence | str) -> tuple[GateResult, str]:
+    if isinstance(found, str):
+        return GateResult.INCONCLUSIVE, found
+    if found.answers < FEWEST_ANSWERS:
+        return GateResult.INCONCLUSIVE, f"{counted(found.answers, 'judged answer')} of at least {FEWEST_ANSWERS}"
+    if not found.calibrated:
+        return GateResult.INCONCLUSIVE, "the judge is uncalibrated: people have not confirmed what it says"
+    return _within_margin(found.measures, JUDGE_MARGIN, f"over {counted(found.answers, 'judged answer')}")
+
+
+def _decide_exposure(found: ExposureEvidence | str, guards: Sequence[GuardFinding]) -> tuple[GateResult, str]:
+    """Pass where users are served better and every guard rail holds; fail where they are not, or one is broken."""
+    if isinstance(found, str):
+        return GateResult.INCONCLUSIVE, found
+    if found.is_worse:
+        return GateResult.FAIL, found.reason
+    broken = [guard.reason for guard in guards if guard.result is GateResult.FAIL]
+    if broken:
+        than = "users are served better" if found.is_better else "no difference is shown"
+        return GateResult.FAIL, f"{than} ({found.reason}), but {'; '.join(broken)}"
+    if not found.is_better:
+        return GateResult.INCONCLUSIVE, found.reason if found.mismatch else f"{found.reason}; {found.power}"
+    unknown = [guard.reason for guard in guards if guard.result is GateResult.INCONCLUSIVE]
+    if unknown:
+        return GateResult.INCONCLUSIVE, f"users are served better ({found.reason}), but {'; '.join(unknown)}"
+    return GateResult.PASS, "; ".join([found.reason, *(guard.reason for guard in guards)])
+
+
+def _decide_guard(one: GuardEvidence) -> GuardFinding:
+    if isinstance(one.found, str):
+        result, reason = GateResult.INCONCLUSIVE, f"nothing is known of {one.name}: {one.found}"
+    else:
+        result, reason = _within_margin({one.name: one.found}, one.allowed_loss)
+    return GuardFinding(name=one.name, allowed_loss=one.allowed_loss, result=result, reason=reason)
+
+
+def _within_margin(measures: Mapping[str, Margin], margin: float, over: str = "") -> tuple[GateResult, str]:
+    """Pass where every difference is above -margin for sure, fail where one is below it for sure."""
+    texts = "; ".join(
+        f"{name} without an interval"
+        if one.low is None or one.high is None
+        else f"{name} {change_text(one.low)} to {change_text(one.high)}"
+        for name, one in measures.items()
+    )
+    over = f" {over}" if over else ""
+    if any(one.high is not None and one.high <= -margin for one in measures.values()):
+        return GateResult.FAIL, f"a loss of more than {bound_text(margin)} is shown{over}: {texts}"
+    if measures and all(one.low is not None and one.low > -margin for one in measures.values()):
+        return GateResult.PASS, f"no loss of more than {bound_text(margin)}{over}: {texts}"
+    return GateResult.INCONCLUSIVE, f"a loss of more than {bound_text(margin)} is not ruled out{over}: {texts}"

@@ -1,0 +1,253 @@
+"""Promotions: defined, read with what each gate found, waived by people.
+
+A promotion holds a candidate to gates of which an experiment is the last; nothing of what they find is stored but by a
+waiver.
+"""
+
+from collections import Counter
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+
+from app.alerts import store as alerts
+from app.alerts.domain.state import OPEN
+from app.alerts.domain.views import AlertState
+from app.answers.domain.judges import Question
+from app.answers.service.answering import answers_of_run
+from app.base.db.engine import Connection, Store, to_us
+from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem, require_found
+from app.base.texts import counted
+from app.base.values import Severity
+from app.base.views import time_text, view_of
+from app.catalog.service.references import find_check
+from app.comparison.domain import Estimate, estimate
+from app.comparison.service import comparisons
+from app.experiments import store as rows
+from app.experiments.documents import GuardDocument, PromotionDocument
+from app.experiments.domain.experiments import ExperimentState
+from app.experiments.domain.promotions import (
+    FEWEST_ANSWERS,
+    ExposureEvidence,
+    GateName,
+    GateResult,
+    GuardEvidence,
+    JudgeEvidence,
+    Margin,
+    OfflineEvidence,
+    PromotionDecision,
+    decide_promotion,
+)
+from app.experiments.service.experiments import find_experiment, read_epochs
+from app.experiments.store import PromotionRow
+from app.experiments.views import CriticalAlert, GuardView, PromotionView
+
+
+def put_promotion(store: Store, document: PromotionDocument, *, by: str, now: datetime, only_new: bool = False) -> bool:
+    """Create a promotion or change it, which forgets its waivers; whether it is new.
+
+    Raises InvalidInputError where it names what does not exist; with `only_new` ConflictError wherever there is one.
+    """
+    with store.write() as connection:
+        _require_references(connection, document)
+        body = document.data()
+        if rows.insert_promotion(connection, slug=document.slug, body=body, at=to_us(now), by=by):
+            return True
+        if only_new:
+            raise ConflictError(f"there is a promotion '{document.slug}' already")
+        promotion = _find_promotion(connection, document.slug)
+        if promotion.document != document:
+            rows.change_promotion(connection, promotion.id, body)
+        return False
+
+
+def load_promotion(store: Store, slug: str, *, now: datetime) -> PromotionView:
+    """Return a promotion with its gates. Raises NotFoundError."""
+    with store.read() as connection:
+        promotion = _find_promotion(connection, slug)
+    return _view_promotion(store, promotion, now=now)
+
+
+def list_promotions(store: Store, *, after: str = "", limit: int, now: datetime) -> list[PromotionView]:
+    """List promotions by slug, those behind `after`, each with its gates."""
+    with store.read() as connection:
+        found = rows.list_promotions(connection, after=after, limit=limit)
+    return [_view_promotion(store, promotion, now=now) for promotion in found]
+
+
+def delete_promotion(store: Store, slug: str) -> None:
+    """Delete a promotion. Raises NotFoundError."""
+    with store.write() as connection:
+        rows.delete_promotion(connection, _find_promotion(connection, slug).id)
+
+
+def waive_gate(
+    store: Store, slug: str, name: GateName, *, reason: str, by: str, may_waive_harm: bool, now: datetime
+) -> None:
+    """Waive a gate, keeping what it has found by now: the waiver covers nothing worse that it finds later.
+
+    Raises NotFoundError, ConflictError where the gate passes, and ForbiddenError where users are shown to be harmed and
+    the caller may not waive that.
+    """
+    with store.read() as connection:
+        promotion = _find_promotion(connection, slug)
+    decision, _ = _decide(store, promotion, now=now)
+    gate = next(one for one in decision.gates if one.gate is name)
+    if gate.evidence is GateResult.PASS:
+        raise ConflictError(f"gate '{name}' passes, so there is nothing to waive: {gate.reason}")
+    if name is GateName.EXPOSURE and gate.evidence is GateResult.FAIL and not may_waive_harm:
+        raise ForbiddenError(f"only a key of scope admin may waive what exposure has shown: {gate.reason}")
+    with store.write() as connection:
+        mine = _find_promotion(connection, slug)
+        if mine.document != promotion.document:
+            raise ConflictError(f"promotion '{slug}' has just been changed; look at its gates again")
+        rows.save_waiver(
+            connection, mine.id, name, reason=reason, by=by, at=to_us(now), finding=gate.evidence, found=gate.reason
+        )
+
+
+def withdraw_waiver(store: Store, slug: str, gate: GateName) -> None:
+    """Withdraw the waiver of a gate. Raises NotFoundError where there is none."""
+    with store.write() as connection:
+        if not rows.delete_waiver(connection, _find_promotion(connection, slug).id, gate):
+            raise NotFoundError(f"gate '{gate}' of promotion '{slug}' is not waived")
+
+
+def _find_promotion(connection: Connection, slug: str) -> PromotionRow:
+    return require_found(rows.find_promotion(connection, slug), f"promotion '{slug}'")
+
+
+def _view_promotion(store: Store, promotion: PromotionRow, *, now: datetime) -> PromotionView:
+    decision, critical = _decide(store, promotion, now=now)
+    document = promotion.document
+    guards = [view_of(GuardView, one) for one in document.guards]
+    return view_of(PromotionView, promotion, document, decision, critical_alerts=critical, guards=guards)
+
+
+def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> tuple[PromotionDecision, list[CriticalAlert]]:
+    """Return what the gates find now, and the open critical alerts of both checks."""
+    document = promotion.document
+    with store.read() as connection:
+        waivers = rows.list_waivers(connection, promotion.id)
+        critical: list[CriticalAlert] = [
+            {"check": check, "alert_id": str(row.id), "rule": row.rule_key, "opened_at": time_text(row.opened_at)}
+            for check in dict.fromkeys((document.candidate, document.current))
+            for row in alerts.open_alerts(connection, find_check(connection, check).id, hold=False)
+            if AlertState(row.state) in OPEN and row.severity == Severity.CRITICAL
+        ]
+    numbers = Counter(one["check"] for one in critical) if document.stop_on_critical else Counter()
+    judged = compare_judged(store, document.current, document.candidate)
+    decision = decide_promotion(
+        compare_offline(store, document.current, document.candidate),
+        judged,
+        read_exposure(store, document.experiment, now=now),
+        waivers,
+        guards=[_read_guard(store, one, judged, now=now) for one in document.guards],
+        stopping=[f"check {check} has {counted(number, 'open critical alert')}" for check, number in numbers.items()],
+    )
+    return decision, critical
+
+
+def _read_guard(store: Store, guard: GuardDocument, judged: JudgeEvidence | str, *, now: datetime) -> GuardEvidence:
+    """Return what is known of a guard rail."""
+    found: Margin | str
+    if guard.experiment is None:
+        name = str(guard.measure)
+        if isinstance(judged, str):
+            found = judged
+        elif judged.answers < FEWEST_ANSWERS:
+            found = f"{counted(judged.answers, 'judged answer')} of at least {FEWEST_ANSWERS}"
+        elif not judged.calibrated:
+            found = "people have not confirmed the judge"
+        else:
+            found = judged.measures[name]
+    else:
+        name = f"experiment {guard.experiment}"
+        users = read_exposure(store, guard.experiment, now=now)
+        if isinstance(users, str):
+            found = users
+        elif users.mismatch or users.difference is None:
+            found = users.reason
+        else:
+            found = Margin(low=users.difference.low, high=users.difference.high)
+    return GuardEvidence(name=name, allowed_loss=guard.allowed_loss, found=found)
+
+
+def _require_references(connection: Connection, document: PromotionDocument) -> None:
+    problems = []
+    for field, slug in (("current", document.current), ("candidate", document.candidate)):
+        try:
+            find_check(connection, slug)
+        except NotFoundError as error:
+            problems.append(Problem(path=field, message=str(error)))
+    if document.experiment is not None and rows.find_experiment(connection, document.experiment) is None:
+        problems.append(Problem(path="experiment", message=f"there is no experiment '{document.experiment}'"))
+    for place, guard in enumerate(document.guards):
+        if guard.experiment is not None and rows.find_experiment(connection, guard.experiment) is None:
+            absent = f"there is no experiment '{guard.experiment}'"
+            problems.append(Problem(path=f"guards[{place}].experiment", message=absent))
+    if problems:
+        raise InvalidInputError(problems)
+
+
+_JUDGED: Final = (Question.FAITHFULNESS, Question.ANSWER_RELEVANCE)
+_MOST_ANSWERS: Final = 100_000
+
+
+def compare_offline(store: Store, current: str, candidate: str) -> OfflineEvidence | str:
+    """Compare the newest runs of both checks; a text says why there is no comparison."""
+    try:
+        _, found = comparisons.compare_references(store, f"check:{current}", f"check:{candidate}", limit=0)
+    except (ConflictError, NotFoundError) as error:
+        return str(error)
+    names = (f"MRR@{found.depth.m}", f"NDCG@{found.depth.ndcg}")
+    estimates = {one.estimate.measure: one.estimate for one in found.outcome.decisions}
+    return OfflineEvidence(
+        canaries=found.outcome.pairs,
+        verdict=found.outcome.verdict,
+        measures={
+            name: Margin(low=one.lower, high=one.upper) for name in names if (one := estimates.get(name)) is not None
+        },
+    )
+
+
+def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence | str:
+    """Compare the judged answers of the newest runs of both checks, canary by canary; a text says why not."""
+    try:
+        runs = [comparisons.resolve(store, f"check:{slug}", "check") for slug in (current, candidate)]
+    except (ConflictError, NotFoundError) as error:
+        return str(error)
+    pages = [answers_of_run(store, run, limit=_MOST_ANSWERS) for run in runs]
+    for slug, page in zip((current, candidate), pages, strict=True):
+        if page["status"] != "rated":
+            return f"no answers of check '{slug}' are judged"
+    a, b = ({one["key"]: one for one in page["items"]} for page in pages)
+    keys = [key for key in a if key in b]
+    estimates: dict[str, Estimate] = {}
+    for question in map(str, _JUDGED):
+        ratings = [[side[key]["ratings"].get(question) for key in keys] for side in (a, b)]
+        scores = [np.array([one and one["value"] for one in column], dtype=np.float64) for column in ratings]
+        estimates[question] = estimate(question, *scores)
+    return JudgeEvidence(
+        answers=min(one.pairs for one in estimates.values()),
+        calibrated=all(set(map(str, _JUDGED)) <= set(page["confirmed"]) for page in pages),
+        measures={name: Margin(low=one.lower, high=one.upper) for name, one in estimates.items()},
+    )
+
+
+def read_exposure(store: Store, slug: str | None, *, now: datetime) -> ExposureEvidence | str:
+    """Return what an experiment decides in its current epoch; a text says why it decides nothing."""
+    if slug is None:
+        return "no experiment is set"
+    try:
+        with store.read() as connection:
+            current = next(read_epochs(connection, find_experiment(connection, slug).id, now))
+    except NotFoundError as error:
+        return str(error)
+    decision = current.decision
+    return ExposureEvidence(
+        difference=decision.difference,
+        mismatch=decision.state is ExperimentState.MISMATCH,
+        reason=decision.reason,
+        power=current.power,
+    )
