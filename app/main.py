@@ -44,8 +44,8 @@ from app.operation.worker_tasks import Engine, untraced
 from app.reports import metrics
 from app.retrievers.client.probe import RetrieverProbe, read_pasted
 from app.retrievers.domain.retrievers import Probe
-from app.retrievers.service.probing import share_limits
 from app.runs.service.change_feed import Endings, Streams
+from app.runs.service.execution import share_limits
 from app.site import PAGES, ROUTERS, Compression, install_pages
 from app.wiring import build_answer_tools, build_links, build_ping, build_tracing, expect_secret_key, open_store
 

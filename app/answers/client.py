@@ -17,8 +17,8 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.values import Outcome
 from app.retrievers.client.answer_fields import Path, parse_json
 from app.retrievers.client.compiled_retriever import clean_answer, json_template
+from app.retrievers.client.endpoint_client import CallOutcome, EndpointClient
 from app.retrievers.client.responses import MalformedError, without_surrogates
-from app.retrievers.client.services import CallOutcome, EndpointClient
 from app.retrievers.domain.retrievers import AnswerSource
 
 MAX_BODY_BYTES: Final = 5_000_000

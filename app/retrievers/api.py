@@ -23,7 +23,7 @@ from app.base.documents.fields import parse_document
 from app.base.errors import ForbiddenError
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.probes import EmbedderView, TrialView
-from app.retrievers.service import probing, trials
+from app.retrievers.service import embedders, trials
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -62,11 +62,11 @@ findings_router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depend
 @findings_router.get("/retrievers/{slug}/embedding")
 def get_embedding(store: StoreDep, slug: str) -> EmbedderView:
     """Show what runs found of a retriever's embedder: its reference, the last finding and since when it holds."""
-    return probing.embedder_view(store, slug)
+    return embedders.embedder_view(store, slug)
 
 
 @findings_router.delete("/retrievers/{slug}/embedding", status_code=204)
 @needs(Scope.WRITE)
 def delete_embedding(store: StoreDep, slug: str) -> None:
     """Accept the embedder as it is now: the next run learns its reference anew."""
-    probing.reset_reference(store, slug)
+    embedders.reset_reference(store, slug)

@@ -21,7 +21,7 @@ from app.base.addresses import Bearer, Endpoint, retriever_policy
 from app.base.values import Outcome
 from app.config import load_settings
 from app.retrievers.client.credentials import Keyring
-from app.retrievers.client.services import EndpointClient
+from app.retrievers.client.endpoint_client import EndpointClient
 from app.retrievers.domain.retrievers import AnswerSource
 from app.wiring import build_judge_calls
 from tests.support.http_servers import HANG, Reply, Seen, peer, reply

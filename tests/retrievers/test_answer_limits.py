@@ -24,8 +24,10 @@ from app.base.values import Outcome
 from app.hooks.client.webhook import Pinger, send_webhook
 from app.hooks.domain import Hook, Message
 from app.retrievers.client.credentials import CredentialError, Keyring
+from app.retrievers.client.embeddings import Embeddings
+from app.retrievers.client.endpoint_client import EndpointClient
 from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.client.services import Embeddings, EndpointClient, RelevanceScorer, ScorerBreaker
+from app.retrievers.client.relevance import RelevanceScorer, ScorerBreaker
 from app.retrievers.domain.retrievers import (
     AnswerSource,
     Dialect,
@@ -146,8 +148,8 @@ ASKS: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "a retriever of columns": ("retrievers.client.probe", ask_for_columns),
     "a tool": ("retrievers.client.mcp_probe", ask_a_tool),
     "a token endpoint": ("retrievers.client.credentials", ask_for_a_token),
-    "an embedder": ("retrievers.client.services", ask_an_embedder),
-    "a reranker": ("retrievers.client.services", ask_a_reranker),
+    "an embedder": ("retrievers.client.embeddings", ask_an_embedder),
+    "a reranker": ("retrievers.client.relevance", ask_a_reranker),
     "a judge": ("answers.client", ask_a_judge),
     "an answer endpoint": ("answers.client", ask_for_an_answer),
 }
@@ -159,7 +161,7 @@ NOT_PARSED: dict[str, tuple[str, Callable[[str], str | None]]] = {
 """Those of whom the status decides."""
 OF_OURS = {"definitions.client"}
 """What the command line reads of a Coalmine that its user names; it has 100 MB, for a whole export."""
-BASES = {"base.net.transport"}
+BASES = {"base.net.transport", "retrievers.client.endpoint_client"}
 """What the modules that ask stand on."""
 
 

@@ -15,9 +15,10 @@ from app.operation.service import retention
 from app.records.service.plans import NotExecutableError, Planner
 from app.reports.metrics import Exposition
 from app.retrievers.client.credentials import Keyring
+from app.retrievers.client.embeddings import Embeddings
+from app.retrievers.client.endpoint_client import EndpointClient
 from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.client.services import Embeddings, EndpointClient
-from app.retrievers.service import probing
+from app.retrievers.service import embedders
 from app.runs.service import execution
 from app.runs.service.finalising import EndedRun
 from tests.support.embedders import FakeModel, constant, rounded
@@ -174,7 +175,7 @@ def test_an_alert_about_the_embedder_closes_when_the_new_one_is_accepted(watch: 
     watch.found()
     watch.model.model = "two"
     watch.found()
-    probing.reset_reference(watch.world.store, SLUG)
+    embedders.reset_reference(watch.world.store, SLUG)
     assert watch.embedding_alerts() == [("embedding", "firing", "critical")]
     assert watch.found()["kind"] == "same"
     assert watch.embedding_alerts() == [("embedding", "resolved", "critical")]
@@ -209,10 +210,10 @@ def test_an_unreachable_embedder_is_its_own_outcome(watch: Watch, answer: Reply,
 def test_an_embedder_that_fails_at_first_is_learned_when_it_answers(watch: Watch) -> None:
     watch.model.answer = lambda _: reply(b"", 503)
     assert watch.found()["outcome"] == "refused"
-    assert probing.embedder_view(watch.world.store, SLUG).reference is None
+    assert embedders.embedder_view(watch.world.store, SLUG).reference is None
     watch.model.answer = lambda _: None
     assert watch.found()["kind"] == "same"
-    assert present(probing.embedder_view(watch.world.store, SLUG).reference).texts == 9
+    assert present(embedders.embedder_view(watch.world.store, SLUG).reference).texts == 9
 
 
 def test_a_changed_embedder_is_said_also_of_a_run_that_measured_nothing(watch: Watch) -> None:
@@ -291,11 +292,11 @@ def test_a_retriever_without_an_embedder_has_nothing_to_find(store: Store) -> No
     world.apply(page([canary("a")]))
     assert world.shown(world.run())["embedder"] is None
     assert world.run().embedder is None
-    probing.reset_reference(store, SLUG)
-    shown = probing.embedder_view(store, SLUG)
+    embedders.reset_reference(store, SLUG)
+    shown = embedders.embedder_view(store, SLUG)
     assert {name for name, value in asdict(shown).items() if value is not None} == {"retriever"}
     with pytest.raises(NotFoundError, match="there is no retriever 'nothing'"):
-        probing.embedder_view(store, "nothing")
+        embedders.embedder_view(store, "nothing")
 
 
 def test_an_alert_closes_when_the_retriever_no_longer_has_an_embedder(watch: Watch) -> None:
@@ -311,7 +312,7 @@ def test_what_is_known_of_an_embedder_is_shown_with_since_when(watch: Watch) -> 
     first, second = watch.world.run(), watch.world.run()
     watch.model.model = "two"
     third, fourth = watch.world.run(), watch.world.run()
-    shown = probing.embedder_view(watch.world.store, SLUG)
+    shown = embedders.embedder_view(watch.world.store, SLUG)
     assert (shown.retriever, shown.model) == (SLUG, "m")
     assert (present(shown.reference).run, present(shown.reference).dimensions) == (str(first.id), 64)
     assert (shown.run, shown.since_run) == (str(fourth.id), str(third.id))

@@ -12,7 +12,8 @@ from app.base.addresses import AddressPolicy, ApiKey, Bearer, Endpoint, hook_pol
 from app.base.errors import InvalidInputError
 from app.base.values import Outcome
 from app.retrievers.client.credentials import Keyring
-from app.retrievers.client.services import Embeddings, EndpointClient
+from app.retrievers.client.embeddings import Embeddings
+from app.retrievers.client.endpoint_client import EndpointClient
 from app.retrievers.domain.retrievers import Embedder, EmbeddingResult, cosine
 from tests.support.embedders import FakeModel, embedder_at, embedding_server, embeddings_reply, vector
 from tests.support.http_servers import HANG, SILENCE, Reply, closed_port, reply

@@ -18,8 +18,8 @@ from app.base.addresses import Endpoint, retriever_policy
 from app.base.limits import Limits, Peer, Share
 from app.base.values import Answer, Outcome
 from app.retrievers.client.background_loop import query_in_sessions
+from app.retrievers.client.endpoint_client import CONCURRENCY
 from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.client.services import CONCURRENCY
 from app.retrievers.domain.retrievers import (
     Dialect,
     Embedder,

@@ -18,8 +18,8 @@ from app.base.errors import InvalidInputError
 from app.base.values import Answer, Outcome
 from app.retrievers.client.compiled_retriever import traceparent
 from app.retrievers.client.credentials import MASK, Keyring
+from app.retrievers.client.endpoint_client import EndpointClient
 from app.retrievers.client.mcp_probe import McpProbe
-from app.retrievers.client.services import EndpointClient
 from app.retrievers.domain.retrievers import (
     Dialect,
     ProbeContext,

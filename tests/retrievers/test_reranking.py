@@ -10,7 +10,9 @@ import pytest
 
 from app.base.addresses import Bearer, Endpoint, retriever_policy
 from app.retrievers.client.credentials import Keyring
-from app.retrievers.client.services import MAX_FAILURES, Embeddings, EndpointClient, RelevanceScorer, ScorerBreaker
+from app.retrievers.client.embeddings import Embeddings
+from app.retrievers.client.endpoint_client import EndpointClient
+from app.retrievers.client.relevance import MAX_FAILURES, RelevanceScorer, ScorerBreaker
 from app.retrievers.domain.retrievers import Embedder, Scale, Scorer, ScorerKind
 from tests.support.embedders import FakeModel, embedding_server
 from tests.support.fakes import FakeClock

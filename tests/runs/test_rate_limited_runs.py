@@ -25,8 +25,8 @@ from app.records.views import RunView
 from app.reports import metrics
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import Probe, ProbeQuery
-from app.retrievers.service.probing import share_limits
 from app.runs.service import rescoring
+from app.runs.service.execution import share_limits
 from tests.conftest import Databases
 from tests.support.fakes import answered, hits
 from tests.support.http_servers import Peer, Reply, Seen, peer, reply

@@ -14,9 +14,9 @@ from app.records.service.plans import Planner
 from app.records.tables import rates
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever
-from app.retrievers.service.probing import ROUNDS, SharedProbe, share_limits
 from app.retrievers.store import hold_lane
 from app.runs.service import execution
+from app.runs.service.execution import ROUNDS, SharedProbe, share_limits
 from tests.support.blocking import waits_for_a_lock
 from tests.support.fakes import FakeProbe
 from tests.support.living import until

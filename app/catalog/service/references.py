@@ -2,20 +2,23 @@
 
 A check refers to a suite, a retriever, hooks and a judge; the floors of its canaries refer to the measures its runs
 compute. A definition that others need is not archived. Checks, runs and definitions that routes name are found here, or
-NotFoundError says which is missing.
+NotFoundError says which is missing. The checks of each retriever stand at the end, with how their last runs ended.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import Schedule, credible_until, parse_schedule
-from app.base.views import id_number
+from app.base.values import LatencyView
+from app.base.views import id_number, id_text
 from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.store import CanaryHead, CanaryRow, Definition, require
+from app.records.domain import RunDetails
 from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
 from app.scoring.suites import SuiteFloors
@@ -178,3 +181,39 @@ def require_canary(found: Iterable[CanaryT], suite: str, key: str) -> CanaryT:
         if canary.key == key:
             return canary
     raise NotFoundError(f"suite '{suite}' has no canary '{key}'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrieverCheck:
+    """A check that uses a retriever, with its last ended run."""
+
+    check: str
+    suite: str
+    run_id: str | None
+    """None before the first."""
+    ended_at: datetime | None
+    outcomes: Mapping[str, int]
+    """Number of probes by outcome; empty where the run could not be executed."""
+    latency: LatencyView | None
+
+
+def checks_by_retriever(store: Store) -> dict[str, list[RetrieverCheck]]:
+    """Return the checks in force by the slug of their retriever."""
+    checks: dict[str, list[RetrieverCheck]] = {}
+    with store.read() as connection:
+        newest = run_rows.latest_bodies(connection)
+        times = run_rows.run_times(connection, [run_id for run_id, _ in newest.values()])
+        for check in catalog.list_definitions(connection, "check"):
+            run_id, body = newest.get(check.id, (None, RunDetails()))
+            at = None if run_id is None else times.get(run_id)
+            checks.setdefault(str(check.body["retriever"]), []).append(
+                RetrieverCheck(
+                    check=check.slug,
+                    suite=str(check.body["suite"]),
+                    run_id=id_text(run_id),
+                    ended_at=None if at is None else from_us(at),
+                    outcomes=body.get("probes", {}),
+                    latency=body.get("latency_seconds"),
+                )
+            )
+    return checks

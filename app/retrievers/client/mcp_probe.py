@@ -39,8 +39,8 @@ from app.retrievers.client.compiled_retriever import (
     request_headers,
 )
 from app.retrievers.client.credentials import CredentialError, Redaction, masked, secret_headers
+from app.retrievers.client.endpoint_client import EndpointClient
 from app.retrievers.client.responses import failed_answer, message_of_body, quoted
-from app.retrievers.client.services import EndpointClient
 from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is needed

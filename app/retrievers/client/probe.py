@@ -30,9 +30,11 @@ from app.retrievers.client.compiled_retriever import (
     read_answer,
 )
 from app.retrievers.client.credentials import MASK, CredentialError, Keyring, Redaction, masked, secret_headers
+from app.retrievers.client.embeddings import Embeddings
+from app.retrievers.client.endpoint_client import EndpointClient
 from app.retrievers.client.mcp_probe import McpProbe
+from app.retrievers.client.relevance import RelevanceScorer, ScorerBreaker
 from app.retrievers.client.responses import failed_answer, response_problem, with_utf8_body
-from app.retrievers.client.services import Embeddings, EndpointClient, RelevanceScorer, ScorerBreaker
 from app.retrievers.domain.probes import peer_of, url_address
 from app.retrievers.domain.retrievers import (
     KEPT_CHARACTERS,

@@ -39,7 +39,7 @@ from app.retrievers.domain.probes import TrialRequest, TrialResponse, TrialView
 from app.retrievers.domain.retrievers import Scale
 from app.retrievers.pages.wizard import MAPPING_FIELDS, SCALES, with_form_labels
 from app.retrievers.presets import PRESETS
-from app.retrievers.service import probing, trials
+from app.retrievers.service import trials
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -49,7 +49,7 @@ def show_retrievers(request: Request, store: StoreDep) -> HTMLResponse:
     """Show every retriever with its checks and their last probe outcomes."""
     retrievers = references.load_definitions(store, "retriever")
     return render(
-        request, "retrievers/retrievers.html", retrievers=retrievers, checks=probing.checks_by_retriever(store)
+        request, "retrievers/retrievers.html", retrievers=retrievers, checks=references.checks_by_retriever(store)
     )
 
 
@@ -76,7 +76,7 @@ def _page(
 ) -> HTMLResponse:
     definition = references.load_definition(store, "retriever", slug)
     body = definition.body
-    asked_by = probing.checks_by_retriever(store).get(slug, [])
+    asked_by = references.checks_by_retriever(store).get(slug, [])
     secrets = [short_name(name) for name in secret_names(body)] if definition.secrets else []
     return render(
         request,

@@ -4,7 +4,7 @@
 the run. Where several share the work it is cut into shards, from `begin_in_lanes` on. A run whose process died is
 carried on by whoever gets its job: what is staged is not asked again, and after `RESUME_WITHIN` it ends with what it
 has. Scheduling queues runs, alerting decides what a verdict means for people. At the end, the trial of one canary as it
-is stored.
+is stored, and the lanes and rates within which all processes ask a retriever (`share_limits`).
 """
 
 import logging
@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import count
 from typing import Final
 
 import numpy as np
@@ -34,10 +35,10 @@ from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
 from app.records.store import open_runs, ranking_rows, state_rows
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
 from app.records.views import ResultView
+from app.retrievers import store as retriever_rows
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
-from app.retrievers.domain.retrievers import Embed, Lane, Probe
-from app.retrievers.service import probing, trials
-from app.retrievers.service.probing import SHARD_LANE_SECONDS, reserve_rate
+from app.retrievers.domain.retrievers import Embed, Lane, Probe, ProbeContext, ProbeQuery
+from app.retrievers.service import embedders, trials
 from app.retrievers.store import hold_lane
 from app.runs.service.finalising import EndedRun as EndedRun  # noqa: PLC0414 - what carrying out a run gives
 from app.runs.service.finalising import ended_early, fail, finalise
@@ -45,6 +46,7 @@ from app.runs.service.gate import Target, measure
 from app.scoring.rankings import Scores, present_fields, round_ranking, scores_hold
 
 logger = logging.getLogger("coalmine.runs")
+_lane_logger = logging.getLogger("coalmine.probing")
 
 RESUME_WITHIN: Final = timedelta(minutes=15)
 """After which the answers of a run are too far apart for one."""
@@ -81,7 +83,7 @@ def execute(
         with store.read() as connection:
             answered = open_runs.staged_shards(connection, claimed.id)
     try:
-        embedder = probing.check_embedder(store, embed, plan.inputs.retriever, run_id=claimed.id, now=clock())
+        embedder = embedders.check_embedder(store, embed, plan.inputs.retriever, run_id=claimed.id, now=clock())
         if not _ask(store, plan, probe, answered, owner=owner, clock=clock, stopping=stopping):
             return None
     except InvalidInputError as error:
@@ -378,7 +380,7 @@ def ask_shard(
         return ShardEnd()
     with store.read() as connection:
         answered = open_runs.staged_shards(connection, claimed.id)
-    embedder = probing.check_embedder(store, embed, plan.inputs.retriever, run_id=claimed.id, now=clock())
+    embedder = embedders.check_embedder(store, embed, plan.inputs.retriever, run_id=claimed.id, now=clock())
     ended = finalise(store, plan, answered, embedder, OWNER, clock, hold=hold)
     planner.forget(claimed.id)
     return ShardEnd(ended=ended)
@@ -495,3 +497,60 @@ def try_canary(
         reasons=report["run"]["reasons"],
         asked_at=asked_at,
     )
+
+
+LANE_SECONDS: Final = 30.0
+"""Longest wait for a lane. Whoever holds it for longer is frozen, or slower than anybody should wait for."""
+SHARD_LANE_SECONDS: Final = 5.0
+"""Longest wait of a shard of a run: whoever holds a lane, or waits for it, may be frozen."""
+ROUNDS: Final = 4
+"""Queries, for each request at a time, that are asked before others get the lane."""
+
+
+def share_limits(store: Store, probe: Probe) -> Probe:
+    """Return a probe whose limits hold over all processes of this database; on SQLite there is one."""
+    return SharedProbe(store, probe) if store.dialect == "postgresql" else probe
+
+
+class SharedProbe:
+    """Asks in the lane of a context, and where it has none, in one of the retriever's."""
+
+    def __init__(self, store: Store, probe: Probe, *, patience: float = LANE_SECONDS) -> None:
+        self._store = store
+        self._probe = probe
+        self._patience = patience
+        self._turns = count()
+        """Spread over the lanes."""
+
+    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+        """Send every query; see `Probe`. Raises StoreUnavailableError where no lane can be held."""
+        if context.lane is not None:
+            return self._probe(context, queries)
+        self._probe(context, ())  # raises at once where the retriever cannot be asked; asks nobody
+        return self._ask_in_a_lane(context, queries)
+
+    def _ask_in_a_lane(
+        self, context: ProbeContext, queries: Sequence[ProbeQuery]
+    ) -> Iterator[Sequence[tuple[int, Answer]]]:
+        retriever = context.retriever
+        number = next(self._turns) % lane_count(retriever)
+        reserve = partial(reserve_rate, self._store, retriever.slug)
+        lane = Lane(number=number, concurrency=fan_out(retriever, number), reserve=reserve)
+        in_lane = replace(context, lane=lane)
+        size = ROUNDS * lane.concurrency
+        for start in range(0, len(queries), size):
+            block = queries[start : start + size]
+            with hold_lane(self._store, retriever.slug, number, alone=True, at_most=self._patience) as is_held:
+                if not is_held:
+                    _lane_logger.warning(
+                        "lane_not_held", extra={"retriever": retriever.slug, "seconds": self._patience}
+                    )
+                with closing(self._probe(in_lane, block)) as batches:  # type: ignore[type-var] # a generator
+                    yield from batches
+
+
+def reserve_rate(store: Store, retriever: str, count: int, interval: float) -> float:
+    """Reserve requests in the rate that all processes have in common; gives the seconds until the first."""
+    with store.write() as connection:
+        width = round(count * interval * 1_000_000)
+        return retriever_rows.reserve(connection, retriever, microseconds=width) / 1_000_000

@@ -44,8 +44,8 @@ from app.records.store.run_endings import NewState
 from app.records.store.state_rows import OpenState
 from app.records.views import RunCounts
 from app.retrievers.domain.probes import ENDED_FIRST, latency_summary
-from app.retrievers.service import probing
-from app.retrievers.service.probing import EmbedderRecord
+from app.retrievers.service import embedders
+from app.retrievers.service.embedders import EmbedderRecord
 from app.scoring.evaluation import MISSING, named_by
 from app.scoring.rankings import missing_fields
 from app.scoring.run_inputs import RunInputs
@@ -332,7 +332,7 @@ def _end(
         if gathered.index_version is not None:
             run_endings.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
         run_endings.save_latest(connection, check_id, run_id, body)
-        probing.save_record(connection, run_id, embedder)
+        embedders.save_record(connection, run_id, embedder)
         if cause is not None:
             diagnoses.save_run_cause(connection, run_id, cause.as_json)
         baseline_id = detector_step.save_detection(connection, detection, now=now)
