@@ -33,7 +33,7 @@ from app.base.documents.fields import parse_document
 from app.base.values import Answer, Outcome, Ranking
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references
 from app.catalog.store import API
 from app.config import Settings

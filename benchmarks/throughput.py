@@ -41,7 +41,7 @@ from app.base.documents.fields import parse_document
 from app.base.values import Trigger
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.store import API
 from app.definitions.service import applying
 from app.records.service.plans import Planner

@@ -28,7 +28,7 @@ from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references
 from app.catalog.store import API
 from app.config import Settings

@@ -23,7 +23,8 @@ from app.base.db.rows import StagedRows, numbers, row_table, staged_table
 from app.base.documents.fields import AnyDocument, Document, parse_document
 from app.base.errors import FileManagedError, InvalidInputError, NotFoundError
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
-from app.catalog.documents.documents import WITH_SECRETS, CheckDocument, split_secrets, with_placeholders
+from app.catalog.documents.check_documents import CheckDocument
+from app.catalog.documents.secrets import WITH_SECRETS, split_secrets, with_placeholders
 from app.catalog.tables import canaries, canary_versions, definition_versions, definitions, suite_versions
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument

@@ -35,7 +35,8 @@ from app.base.documents.http_fields import AUTH_KINDS, AUTH_SECRETS
 from app.base.errors import InvalidInputError, Problem
 from app.base.views import time_text
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.documents.documents import CheckDocument, public_json
+from app.catalog.documents.check_documents import CheckDocument
+from app.catalog.documents.secrets import public_json
 from app.catalog.documents.warnings import blind_to_recall_reason, inline_kinds, no_expectation_reason
 from app.catalog.domain import (
     CanaryFields,

@@ -32,7 +32,7 @@ from app.base.web.forms import (
     with_revision,
 )
 from app.base.web.rendering import render
-from app.catalog.documents.documents import secret_names
+from app.catalog.documents.secrets import secret_names
 from app.catalog.service import references
 from app.catalog.store import FILE
 from app.definitions.api import only_reads

@@ -10,7 +10,7 @@ from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.values import Answer, Outcome
 from app.catalog.documents.canary_documents import SuiteDocument
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references, suites
 from app.definitions.service import definitions
 from app.records.service import run_views

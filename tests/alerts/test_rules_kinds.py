@@ -12,7 +12,7 @@ from app.alerts.domain.rules import NO_FACTS, Alarm, RunFacts, condition, silent
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
 from app.base.values import Aggregates, Bound, Percentile, Reason, Rule, RuleKind, Severity, Verdict
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.comparison.domain import FEWEST_PAIRS, Difference
 from app.scoring.verdicts import NO_BASELINE, drop_as_json, drop_from_json, drops, run_verdict, watched_column
 

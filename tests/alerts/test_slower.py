@@ -17,7 +17,7 @@ from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
 from app.base.values import Aggregates, Answer, Outcome, Rule, RuleKind, Severity
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.detection.tables import baselines as baseline_rows
 from app.detection.tables import detections
 from app.records.service import run_views

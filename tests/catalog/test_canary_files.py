@@ -24,7 +24,7 @@ from app.catalog.documents.canary_export import (
     write_canary_file,
 )
 from app.catalog.documents.canary_files import Documents, Source, read_canary_files
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
 

@@ -6,7 +6,7 @@ import pytest
 
 from app.base.values import Canary, Category, Judgment, Segment
 from app.catalog.documents.canary_documents import CanaryDocument
-from app.catalog.documents.documents import content_hash
+from app.catalog.documents.secrets import content_hash
 from app.scoring.suites import SEGMENT_TARGETS, USUAL_CHUNKS, compose
 from tests.support.api_service import api
 from tests.support.html_pages import Page

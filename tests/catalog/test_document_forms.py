@@ -10,7 +10,7 @@ from app.base.documents.fields import Document
 from app.base.web.forms import document_body, document_texts, form_fields
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_export import canary_file_schema
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.hooks.documents import HOOK_SECRETS, HookDocument
 from app.hooks.domain import HookKind
 

@@ -19,7 +19,8 @@ from app.base.errors import InvalidInputError
 from app.base.schedules import Schedule
 from app.base.values import Bound, Canary, Category, Judgment, Rule, RuleKind
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.documents.documents import CheckDocument, content_hash, join_secrets, public_json, split_secrets
+from app.catalog.documents.check_documents import CheckDocument
+from app.catalog.documents.secrets import content_hash, join_secrets, public_json, split_secrets
 from app.hooks.documents import HookDocument
 from app.hooks.domain import Hook
 from app.retrievers.documents.retrievers import RetrieverDocument

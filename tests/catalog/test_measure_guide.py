@@ -8,7 +8,8 @@ import pytest
 from app.base.db.engine import Store
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents, read_canary_files
-from app.catalog.documents.documents import CheckDocument, content_hash
+from app.catalog.documents.check_documents import CheckDocument
+from app.catalog.documents.secrets import content_hash
 from app.catalog.documents.warnings import find_warnings
 from app.catalog.domain import USE_REASONS, Use, is_top_heavy
 from app.catalog.store import read_body

@@ -14,7 +14,7 @@ from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.values import RunStatus
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references, suites
 from app.catalog.store import API, FILE
 from app.definitions.service import applying, definitions

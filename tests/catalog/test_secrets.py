@@ -21,7 +21,7 @@ from app.base.documents.fields import FILE_TWINS, parse_document
 from app.base.errors import ConfigurationError, InvalidInputError
 from app.catalog.documents.canary_export import canary_file_schema, exported_secrets, write_canary_file
 from app.catalog.documents.canary_files import Documents, read_canary_files
-from app.catalog.documents.documents import (
+from app.catalog.documents.secrets import (
     content_hash,
     join_secrets,
     public_json,

@@ -10,7 +10,7 @@ import pytest
 
 from app.base.db.engine import ByteCache
 from app.base.documents.fields import parse_document
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references, suites
 from app.definitions.service import definitions
 from app.records.service import run_views, suite_views

@@ -17,7 +17,7 @@ from app.base.db.keys import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument
 from app.catalog.documents.canary_files import read_canary_files
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references
 from app.catalog.store import FILE, read_body
 from app.config import Settings

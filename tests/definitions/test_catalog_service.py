@@ -13,7 +13,7 @@ from app.base.errors import ConflictError, FileManagedError, InvalidInputError, 
 from app.base.values import RunStatus
 from app.catalog.documents import canary_export
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references, suites
 from app.catalog.service.suites import Change
 from app.catalog.service.versions import freeze_suite, load_suite

@@ -11,7 +11,7 @@ from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references, suites
 from app.catalog.store import API, FILE
 from app.definitions.service import applying, definitions

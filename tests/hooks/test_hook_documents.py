@@ -14,7 +14,7 @@ from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
 from app.catalog.documents.canary_export import canary_file_schema, exported_secrets, write_canary_file
 from app.catalog.documents.canary_files import Documents, read_canary_files
-from app.catalog.documents.documents import join_secrets, public_json, split_secrets
+from app.catalog.documents.secrets import join_secrets, public_json, split_secrets
 from app.catalog.tables import definition_versions
 from app.hooks.documents import HOOK_SECRETS, PAGERDUTY_URL, HookDocument
 from app.hooks.domain import Hook, HookKind, Mail, MailTls

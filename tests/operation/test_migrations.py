@@ -19,7 +19,8 @@ from app.base.db.rows import metadata
 from app.base.errors import ConfigurationError, StoreUnavailableError
 from app.base.values import Outcome
 from app.catalog import store as catalog
-from app.catalog.documents.documents import CheckDocument, content_hash
+from app.catalog.documents.check_documents import CheckDocument
+from app.catalog.documents.secrets import content_hash
 from app.catalog.store import FILE, Content
 from tests.conftest import Databases
 from tests.support.fakes import answered, failed, hits

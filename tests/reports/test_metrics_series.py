@@ -16,7 +16,7 @@ from app.base.jobs import defer
 from app.base.jobs.values import JobKind, JobsWaiting, NewJob
 from app.base.values import Category, Outcome, Severity, Verdict
 from app.catalog.documents.canary_files import config_hash, read_canary_files
-from app.catalog.documents.documents import MOST_CANARY_METRICS
+from app.catalog.documents.check_documents import MOST_CANARY_METRICS
 from app.hooks.domain import HookError, Receipt
 from app.hooks.service.deliveries import BUG, SentDelivery
 from app.reports.metrics import Exposition, state_families

@@ -21,7 +21,7 @@ from app.base.jobs.values import JobKind, Room
 from app.catalog import store as catalog
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents, read_canary_files
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references
 from app.definitions.service import definitions
 from app.hooks import store as outbox

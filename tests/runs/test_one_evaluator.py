@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.values import Answer, EmbedderChange, Outcome, Ranking, Step
-from app.catalog.documents.documents import build_inputs
+from app.catalog.documents.check_documents import build_inputs
 from app.records.service import plans, run_views
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.service import trials

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
 from app.base.values import Answer, RunStatus, Slowing, Verdict
-from app.catalog.documents import documents
+from app.catalog.documents import check_documents
 from app.cli import app
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
@@ -156,7 +156,7 @@ def _ended(world: World, slug: str) -> list[RunView]:
 def test_a_retriever_that_refuses_for_longer_than_the_deadline_is_an_outage(
     sqlite_store: Store, monkeypatch: pytest.MonkeyPatch, headers: Mapping[str, str], reason: str
 ) -> None:
-    monkeypatch.setattr(documents, "run_patience", lambda _: 2.5)
+    monkeypatch.setattr(check_documents, "run_patience", lambda _: 2.5)
     with peer(reply(b'{"error": "quota used up"}', 429, headers)) as server:
         world = World(store=sqlite_store)
         world.probe = _probe()  # type: ignore[assignment] # the real one

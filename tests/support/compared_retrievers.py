@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from app.base.documents.fields import parse_document
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.store import API
 from app.cli import app as command_line
 from app.definitions.service import applying

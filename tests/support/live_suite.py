@@ -7,7 +7,7 @@ from typing import Any
 from app.base.addresses import retriever_policy
 from app.base.documents.fields import parse_document
 from app.catalog.documents.canary_documents import SuiteDocument
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.demo.corpus import BUNDLED, Chunk, read_corpus
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.documents.retrievers import RetrieverDocument

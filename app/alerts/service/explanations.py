@@ -49,7 +49,7 @@ from app.base.db.engine import Connection, Store, from_us
 from app.base.values import COVERAGE, Bound, Percentile, Rule, RuleKind, Severity, TimeText, Verdict
 from app.base.views import id_text, rounded, time_text, view_of
 from app.catalog import store as catalog
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.domain import Use
 from app.catalog.service.references import find_check, last_completed, schedule_of
 from app.catalog.store import Definition, require

@@ -33,7 +33,7 @@ from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import DeliveryState, RuleKind, Severity
 from app.catalog import store as catalog
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.store import Definition
 from app.hooks import store as outbox
 from app.hooks.domain import ACKNOWLEDGING

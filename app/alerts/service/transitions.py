@@ -54,7 +54,7 @@ from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.texts import counted, named_text
 from app.base.values import JUDGED, Aggregates, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
 from app.catalog import store as catalog
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service.versions import load_suite
 from app.catalog.store import Definition
 from app.detection import store as detectors

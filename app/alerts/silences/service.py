@@ -19,7 +19,7 @@ from app.base.schedules import next_due
 from app.base.values import Severity, TimeText
 from app.base.views import time_text, view_of
 from app.catalog import store as catalog
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service.references import checks_in_force
 from app.catalog.store import Definition
 

@@ -62,7 +62,7 @@ from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.values import Canary, Outcome, Ranking
 from app.base.views import view_of
 from app.catalog import store as catalog
-from app.catalog.documents.documents import join_secrets
+from app.catalog.documents.secrets import join_secrets
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.versions import load_check, load_inputs
 from app.records.store import ranking_rows, run_endings, run_rows, series, state_rows

@@ -53,7 +53,7 @@ from app.base.db.keys import Vault
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
 from app.base.views import time_text, view_of
 from app.catalog import store as catalog
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service.references import checks_in_force
 from app.catalog.store import Definition, require
 from app.records.store import ranking_rows

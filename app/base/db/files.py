@@ -1,4 +1,4 @@
-"""Migration of a database to the schema of this release, the check that it has that schema, and locks beside its file.
+"""Migration of a database to this release (`migrate`, under a lock), the check of its schema, and locks of its file.
 
 Alembic, a tenth of a second and 9 MB, is loaded only where there is something to migrate. The locks of a SQLite file
 keep a second worker from it, and a new key of secrets while any process works on it or serves it.

@@ -1,7 +1,7 @@
-"""Many rows in one statement: selected from as from a table, or staged in a temporary one.
+"""What all tables share (`metadata`, `Id`, `id_column`, `partial_index`, at the end), and many rows in one statement.
 
-However many they are, the statement is the same, so that both databases prepare it once. Columns and indexes that the
-tables of all subjects share stand at the end.
+Rows are selected from as from a table, or staged in a temporary one. However many they are, the statement is the same,
+so that both databases prepare it once.
 """
 
 import json

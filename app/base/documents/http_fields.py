@@ -1,6 +1,6 @@
 """Authentication of an endpoint as users write it: headers, the kinds of `auth`, and `tls`.
 
-`retrievers.client.credentials` puts it into requests; `catalog.documents.documents` keeps its secrets out of responses.
+`retrievers.client.credentials` puts it into requests; `catalog.documents.secrets` keeps its secrets out of responses.
 """
 
 import re

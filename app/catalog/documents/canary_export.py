@@ -19,14 +19,8 @@ from app.base.documents.http_fields import AUTH_KINDS, AUTH_SECRETS, TLS_TEXTS
 from app.base.documents.parsing import escape_dollars
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument
 from app.catalog.documents.canary_files import CanaryFile, Documents
-from app.catalog.documents.documents import (
-    ENDPOINTS,
-    CheckDocument,
-    hook_for_readers,
-    replaced_secrets,
-    short_name,
-    split_secrets,
-)
+from app.catalog.documents.check_documents import CheckDocument
+from app.catalog.documents.secrets import ENDPOINTS, hook_for_readers, replaced_secrets, short_name, split_secrets
 from app.hooks.documents import HOOK_TEXTS, HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.presets import PRESETS

@@ -39,7 +39,8 @@ from app.base.documents.parsing import Located, NodeBudget, read_yaml
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument, in_blocks
-from app.catalog.documents.documents import CheckDocument, content_hash, header_places, key_places
+from app.catalog.documents.check_documents import CheckDocument
+from app.catalog.documents.secrets import content_hash, header_places, key_places
 from app.hooks.documents import HOOK_TEXTS, HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.scoring.suites import coverage_note, power_of

@@ -13,7 +13,7 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.values import ANSWERED_RATIO, Category, RuleKind
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.domain import is_top_heavy
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument

@@ -16,7 +16,7 @@ from app.base.schedules import Schedule, credible_until, parse_schedule
 from app.base.values import LatencyView
 from app.base.views import id_number, id_text
 from app.catalog import store as catalog
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.store import CanaryHead, CanaryRow, Definition, require
 from app.records.domain import RunDetails
 from app.records.store import run_rows

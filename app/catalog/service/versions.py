@@ -14,7 +14,8 @@ from app.base.db.keys import Vault
 from app.base.documents.fields import Document, parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.catalog import store as catalog
-from app.catalog.documents.documents import CheckDocument, build_inputs, config_hash, join_secrets, with_placeholders
+from app.catalog.documents.check_documents import CheckDocument, build_inputs, config_hash
+from app.catalog.documents.secrets import join_secrets, with_placeholders
 from app.catalog.store import CanaryList, Definition
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Retriever

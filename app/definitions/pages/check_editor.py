@@ -37,7 +37,7 @@ from app.base.web.forms import (
 from app.base.web.rendering import render
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.documents.warnings import blind_to_recall_reason
 from app.catalog.service import references
 from app.catalog.store import FILE, Definition, refuse_file_managed

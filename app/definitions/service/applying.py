@@ -24,14 +24,8 @@ from app.base.texts import counted
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import (
-    WITH_SECRETS,
-    CheckDocument,
-    hash_apart,
-    join_secrets,
-    secret_names,
-    split_secrets,
-)
+from app.catalog.documents.check_documents import CheckDocument
+from app.catalog.documents.secrets import WITH_SECRETS, hash_apart, join_secrets, secret_names, split_secrets
 from app.catalog.service.references import (
     answer_problems,
     checks_in_force,

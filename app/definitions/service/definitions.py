@@ -24,12 +24,8 @@ from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import (
-    CheckDocument,
-    parse_with_stored,
-    secret_names,
-    with_placeholders,
-)
+from app.catalog.documents.check_documents import CheckDocument
+from app.catalog.documents.secrets import parse_with_stored, secret_names, with_placeholders
 from app.catalog.documents.warnings import read_inline_check
 from app.catalog.service.references import (
     answer_problems,

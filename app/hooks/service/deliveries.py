@@ -21,7 +21,7 @@ from app.base.errors import ConfigurationError, ConflictError, LocalResourceErro
 from app.base.values import DeliveryState
 from app.base.views import time_text
 from app.catalog import store as catalog
-from app.catalog.documents.documents import join_secrets
+from app.catalog.documents.secrets import join_secrets
 from app.catalog.store import Definition
 from app.hooks import store as outbox
 from app.hooks.documents import HookDocument

@@ -14,7 +14,7 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import DeliveryState
 from app.catalog import store as catalog
-from app.catalog.documents.documents import hook_for_readers
+from app.catalog.documents.secrets import hook_for_readers
 from app.catalog.store import Definition, require
 from app.hooks import store as outbox
 from app.hooks.documents import PAGERDUTY_URL

@@ -19,7 +19,7 @@ from app.base.db.engine import Connection, Store, from_us, row_value, to_us
 from app.base.schedules import next_due, spread
 from app.base.values import Verdict
 from app.catalog import store as catalog
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references
 from app.catalog.service.references import schedule_of
 from app.catalog.store import Definition

@@ -58,7 +58,7 @@ from app.base.web.rendering import capitalize_first, render
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import secret_names, with_placeholders
+from app.catalog.documents.secrets import secret_names, with_placeholders
 from app.catalog.service import references
 from app.catalog.store import FILE, Definition, refuse_file_managed
 from app.definitions.service import definitions

@@ -22,7 +22,7 @@ from app.base.texts import ANSWER_LIMITS, counted, parse_cut, parse_json_text
 from app.base.values import DEFAULT_MIN_RELEVANCE, Answer, Canary, Exchange, Outcome, Ranking, Step
 from app.base.views import time_text
 from app.catalog.documents.canary_documents import CanaryDocument
-from app.catalog.documents.documents import parse_with_stored
+from app.catalog.documents.secrets import parse_with_stored
 from app.catalog.service import references
 from app.catalog.service.references import load_definition
 from app.records.views import judgment_shape

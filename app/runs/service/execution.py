@@ -28,7 +28,7 @@ from app.base.limits import merge_slowings
 from app.base.values import Answer, Outcome, Ranking
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service.references import find_check
 from app.catalog.store import require
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner

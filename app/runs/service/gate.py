@@ -22,7 +22,8 @@ from app.base.values import Answer, Ranking, RuleKind, RunStatus, Trigger
 from app.base.views import time_text
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument, build_inputs, config_hash, content_hash
+from app.catalog.documents.check_documents import CheckDocument, build_inputs, config_hash
+from app.catalog.documents.secrets import content_hash
 from app.catalog.domain import are_self_judged, retriever_source
 from app.comparison.domain import Difference
 from app.comparison.service.decisions import expectation_digest, same_expectations

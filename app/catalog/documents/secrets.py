@@ -1,241 +1,30 @@
-"""The document of a check; secrets apart from the public parts of documents.
+"""Secrets apart from the public parts of documents; and the hashes of documents, which no secret enters by its value.
 
 The secrets, which the store encrypts, are: of a hook, depending on its kind, the secret, URL, routing key or password;
 of a judge, a retriever and each of its endpoints, the values of headers, the credentials of `auth` and the private key
-of `tls`. The hashes of a document and of a run's configuration stand at the end.
+of `tls`.
 """
 
 import copy
-import hashlib
 import re
 from collections.abc import Collection, Iterator, Mapping
-from datetime import timedelta
-from functools import cached_property
-from typing import Annotated, Any, Final, Self
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
-
-from app.alerts.documents import RuleDocument, problems_of_rules, rules_in_force, why_uncomputed
 from app.answers.documents import JudgeDocument
-from app.answers.domain.generated import answer_measures
 from app.base.documents.fields import (
     AnyDocument,
-    Control,
     Document,
-    Flag,
-    Number,
     Place,
-    RemindAfter,
-    ReportScheduleDocument,
-    ScheduleDocument,
-    Slug,
-    Whole,
-    Widget,
-    did_you_mean,
-    duration_of,
-    each_once,
-    field_error,
-    field_errors,
     hash_content,
     parse_document,
 )
 from app.base.documents.http_fields import AUTH_SECRETS, TLS_TEXTS, origin_of
 from app.base.errors import InvalidInputError, Problem
-from app.base.schedules import first_interval, run_patience
-from app.base.values import GROUNDING, JUDGED, Rule
-from app.catalog.domain import USE_REASONS, MeasureGuide, Use, measure_guide
 from app.hooks.documents import HOOK_SECRETS, PAGERDUTY_URL, HookDocument
-from app.hooks.domain import TAKES_NO_REPORT, HookKind
+from app.hooks.domain import HookKind
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.domain.retrievers import Retriever, Scorer
 from app.retrievers.presets import PRESETS
-from app.scoring.measures import CUTOFFS
-from app.scoring.run_inputs import RunInputs, SuiteSnapshot, Yardstick
-from app.scoring.suites import SuiteFloors
-
-Cutoff = Annotated[Whole, Field(ge=1, le=100)]
-_FetchK = Annotated[
-    Whole,
-    Field(ge=1, le=1000),
-    WithJsonSchema(
-        {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1000}, {"type": "null"}]}, mode="validation"
-    ),
-]
-MOST_CANARY_METRICS = 200
-
-
-class CheckDocument(Document):
-    """A suite run against a retriever on a schedule, with alert rules and hooks for notifications."""
-
-    slug: Annotated[Slug, Field(title="Name", description="Lower-case letters, digits and hyphens."), Widget(length=64)]
-    suite: Annotated[Slug, Field(title="Suite"), Widget()]
-    retriever: Annotated[Slug, Field(title="Retriever"), Widget()]
-    schedule: Annotated[ScheduleDocument, Field(title="Schedule")]
-    k: Annotated[
-        Cutoff,
-        Field(title="Top", description="So many first hits count: an expected chunk among them is found."),
-        Widget(length=4),
-    ] = 5
-    fetch_k: Annotated[
-        _FetchK,
-        Field(
-            title="Hits requested",
-            description="More than top k shows the new rank of lost chunks; default max(k, 10).",
-            validate_default=True,
-        ),
-        Widget(placeholder="max(top, 10)", length=5),
-    ] = None  # type: ignore[assignment]  # filled by the validator below
-    cutoffs: Annotated[
-        tuple[Cutoff, ...],
-        Field(title="Cutoffs of the measures", min_length=1, max_length=20),
-        Widget(placeholder="1, 3, 5, 10, 20", length=200),
-    ] = CUTOFFS
-    use: Annotated[
-        Use,
-        Field(
-            title="Used for",
-            description="Reports and suggested rules show the measure for this use first, and recall next to it.",
-        ),
-        Widget(choices={use: f"{use.replace('_', ' ')}: {why}" for use, why in USE_REASONS.items()}),
-    ] = Use.GENERAL
-    rules: Annotated[tuple[RuleDocument, ...], Field(title="Rules", max_length=100)] = ()
-    hooks: Annotated[
-        tuple[Slug, ...],
-        Field(title="Notifications", description="Hooks that alerts are sent to.", max_length=20),
-        each_once("the hook '{}' is listed twice"),
-        Widget(control=Control.CHECKBOXES),
-    ] = ()
-    remind: Annotated[
-        RemindAfter | None,
-        Field(
-            title="Remind after",
-            description="Time without news after which an open alert is sent again, such as 1d or 4h; empty is never.",
-        ),
-        Widget(length=12),
-    ] = "1d"
-    report: Annotated[ReportScheduleDocument | None, Field(title="Scheduled report")] = None
-    judge: Annotated[
-        Slug | None,
-        Field(title="Judge", description="Reads the answers that are generated from the hits; empty is none."),
-        Widget(),
-    ] = None
-    sample: Annotated[
-        Annotated[Number, Field(gt=0, le=1)],
-        Field(title="Share of canaries judged", description="Always the same canaries; 1 is all of them."),
-        Widget(placeholder="1", length=8),
-    ] = 1.0
-    enabled: Annotated[Flag, Field(title="Enabled", description="Runs on its schedule."), Widget()] = True
-    canary_metrics: Annotated[
-        Whole,
-        Field(
-            title="Canary metrics",
-            description="Number of canaries, the first of the suite, with Prometheus series of their own.",
-            ge=0,
-            le=MOST_CANARY_METRICS,
-        ),
-    ] = 0
-
-    @field_validator("fetch_k", mode="before")
-    @classmethod
-    def _fill_fetch_k(cls, fetch_k: Any, info: ValidationInfo) -> Any:
-        return max(info.data.get("k", 1), 10) if fetch_k is None else fetch_k
-
-    @field_validator("fetch_k")
-    @classmethod
-    def _at_least_k(cls, fetch_k: int, info: ValidationInfo) -> int:
-        k: int = info.data.get("k", 1)
-        if fetch_k < k:
-            raise field_error(f"must be at least k, which is {k}")
-        return fetch_k
-
-    @field_validator("cutoffs")
-    @classmethod
-    def _ascending(cls, cutoffs: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(sorted(set(cutoffs)))
-
-    @field_validator("rules")
-    @classmethod
-    def _rules(cls, rules: tuple[RuleDocument, ...], info: ValidationInfo) -> tuple[RuleDocument, ...]:
-        # If one of the three is invalid, the measures of a run are not known.
-        valid = {"k", "fetch_k", "cutoffs"} <= info.data.keys()
-        cutoffs = {*info.data["cutoffs"], info.data["k"]} if valid else None
-        wrong = list(problems_of_rules(rules, cutoffs, info.data.get("fetch_k")))
-        if wrong:
-            raise field_errors(wrong)
-        return rules
-
-    @model_validator(mode="after")
-    def _has_a_judge(self) -> Self:
-        unjudged = [place for place, rule in enumerate(self.rules) if self.judge is None and rule.measure in JUDGED]
-        if unjudged:
-            message = "is what a judge says of answers; name one: judge: NAME"
-            raise field_errors([(("rules", place, "measure"), message) for place in unjudged])
-        return self
-
-    @property
-    def remind_after(self) -> timedelta | None:
-        """Time after the last notification until a firing alert is sent again; None = never."""
-        return duration_of(self.remind) if self.remind is not None else None
-
-    @cached_property
-    def rules_in_force(self) -> tuple[Rule, ...]:
-        """Its rules that are enabled, and those of every check, as they decide; made once for all who ask."""
-        return rules_in_force(self.rules)
-
-    @property
-    def rule_keys(self) -> set[str]:
-        """Keys of its rules, including default and disabled ones."""
-        return {*(str(rule.key) for rule in self.rules), *(rule.key for rule in self.rules_in_force)}
-
-    @property
-    def guide(self) -> MeasureGuide:
-        """The measure to read first for the check's use."""
-        return measure_guide(self.use, k=self.k, fetch_k=self.fetch_k, cutoffs=self.cutoffs)
-
-    def why_uncomputed(self, measure: str) -> str | None:
-        """Return why the check's runs have no such IR measure; None = they have it."""
-        return why_uncomputed(measure, {*self.cutoffs, self.k}, self.fetch_k, check=self.slug)
-
-    def without_answers(self, *, gives_answers: bool) -> Iterator[tuple[str, str]]:
-        """Yield (field, sentence) for its judge and for rules on answers, where the retriever gives none."""
-        if gives_answers:
-            return
-        how = "map response: {answer: ...} there, or say answer: {url, request, path}"
-        if self.judge is not None:
-            yield "judge", f"retriever '{self.retriever}' gives no answers to judge: {how}"
-        for place, rule in enumerate(self.rules):
-            if rule.measure in GROUNDING:
-                yield f"rules[{place}].measure", f"retriever '{self.retriever}' gives no answers to watch: {how}"
-
-    def uncomputed_floors(self, suite: SuiteFloors) -> Iterator[tuple[str, str]]:
-        """Yield (canary key, sentence) for floors on measures that no run of the check computes."""
-        wrong = {measure: why for measure in suite.measures if (why := self.why_uncomputed(measure)) is not None}
-        for key, measures in suite.floors.items() if wrong else ():
-            for measure in measures:
-                if measure in wrong:
-                    yield key, f"canary '{self.suite}/{key}' has a floor on {measure}: {wrong[measure]}"
-
-    def unknown_canaries(self, keys: Collection[str]) -> Iterator[str]:
-        """Yield a sentence for every rule about a canary that the suite does not have."""
-        for rule in self.rules:
-            if rule.canary is not None and rule.canary not in keys:
-                near = did_you_mean(rule.canary, keys)
-                yield f"rule '{rule.key}' is about '{rule.canary}', but suite '{self.suite}' has no such canary{near}"
-
-    def unfit_report_hooks(self, kinds: Mapping[str, str]) -> Iterator[str]:
-        """Yield a sentence for every hook its reports are sent to that takes none; `kinds`: of hooks by slug."""
-        for slug in self.report.hooks if self.report else ():
-            kind = kinds.get(slug)
-            if kind in TAKES_NO_REPORT:
-                yield f"hook '{slug}' takes no reports: {kind} is for alerts"
-
-    def yardstick(self, scorer: Scorer) -> Yardstick:
-        """Return the yardstick for answers of a retriever with this scorer."""
-        return Yardstick.of(
-            k=self.k, fetch_k=self.fetch_k, cutoffs=self.cutoffs, scorer=scorer, rules=self.rules_in_force
-        )
-
 
 ENDPOINTS = ("", "embedding", "scorer", "answer")
 """The endpoints of a retriever that may have secrets; "" is the retriever itself."""
@@ -471,23 +260,3 @@ def hash_apart(document: Document, public: Mapping[str, Any], secrets: Collectio
     """Return the same of a document whose secrets `split_secrets` took apart; `secrets`: their names."""
     lean = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return hash_content(document, _restrict_to(lean, public), secrets)
-
-
-def build_inputs(suite: SuiteSnapshot, check: CheckDocument, retriever: Retriever, *, config_hash: str) -> RunInputs:
-    """Return the inputs of a run of this check."""
-    return RunInputs(
-        check=check.slug,
-        suite_slug=check.suite,
-        suite=suite,
-        retriever=retriever,
-        yardstick=check.yardstick(retriever.scorer),
-        patience_seconds=run_patience(first_interval(check.schedule.to_domain()).total_seconds()),
-        answer_measures=answer_measures(gives_answers=retriever.gives_answers, judged=check.judge is not None),
-        judge=check.judge,
-        config_hash=config_hash,
-    )
-
-
-def config_hash(check: str, retriever: str) -> str:
-    """Return the hash of a run's configuration, 64 hex digits, from the content hashes of its check and retriever."""
-    return hashlib.sha256((check + retriever).encode()).hexdigest()
