@@ -38,7 +38,10 @@ from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.documents.secrets import public_json
 from app.catalog.documents.warnings import blind_to_recall_reason, inline_kinds, no_expectation_reason
-from app.catalog.domain import (
+from app.catalog.service import suites
+from app.catalog.service.references import load_canaries, load_canary, load_definition, load_definitions
+from app.catalog.store import FILE, CanaryRow, Definition, DefinitionDocument
+from app.catalog.views import (
     CanaryFields,
     CheckFields,
     CompositionView,
@@ -50,9 +53,6 @@ from app.catalog.domain import (
     SuiteDetail,
     SuiteView,
 )
-from app.catalog.service import suites
-from app.catalog.service.references import load_canaries, load_canary, load_definition, load_definitions
-from app.catalog.store import FILE, CanaryRow, Definition, DefinitionDocument
 from app.definitions.service import definitions
 from app.hooks.documents import HOOK_SECRETS, HookDocument
 from app.hooks.service import hooks as hook_views

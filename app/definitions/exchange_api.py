@@ -20,13 +20,13 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.texts import Source
 from app.catalog.documents.canary_files import CanaryFile, Documents, join_pages, read_canary_files
 from app.catalog.documents.warnings import find_warnings
-from app.catalog.domain import ExportedFiles, ImportOutcome
 from app.catalog.exchange import FORMATS, archived_note
 from app.catalog.exchange.csv import parse_columns
 from app.catalog.exchange.suite_builder import Limits, SuiteBuilder, parse_grades
 from app.catalog.service import references
 from app.catalog.service import suites as suite_plans
 from app.catalog.store import API
+from app.catalog.views import ExportedFiles, ImportOutcome
 from app.definitions.api import only_reads
 from app.definitions.service import applying, definitions
 from app.hooks.service.hooks import notes_on_hooks

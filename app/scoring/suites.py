@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from app.base.texts import counted
 from app.base.values import DEFAULT_CATEGORY, Canary, Category, Segment
-from app.catalog.domain import ReachView
+from app.catalog.views import ReachView
 
 SURE: Final = 3.0
 """Canaries times the fraction damaged at which some canary is hit in 95 of 100 cases."""

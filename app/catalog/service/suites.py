@@ -29,15 +29,7 @@ from app.catalog.documents.canary_documents import (
     possible_keys,
 )
 from app.catalog.documents.canary_files import Documents
-from app.catalog.domain import (
-    CompositionView,
-    CountedReach,
-    SuiteReach,
-    are_self_judged,
-    is_own_pool,
-    retriever_source,
-    task_source,
-)
+from app.catalog.domain import are_self_judged, is_own_pool, retriever_source, task_source
 from app.catalog.service.references import refuse_named, require_canary, require_floors, require_suite
 from app.catalog.service.versions import load_suite_in_force
 from app.catalog.store import (
@@ -51,6 +43,7 @@ from app.catalog.store import (
     refuse_file_managed,
     require,
 )
+from app.catalog.views import CompositionView, CountedReach, SuiteReach
 from app.scoring.run_inputs import SuiteSnapshot
 from app.scoring.suites import SEGMENT_TARGETS, SuiteFloors, SuitePower, compose, coverage_note, power_of
 

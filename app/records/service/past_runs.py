@@ -6,7 +6,6 @@ A measures version names a re-scoring. `plans` freezes what a run works with, `r
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +23,14 @@ from app.base.values import (
     Slice,
     Verdict,
 )
-from app.base.views import id_or_none, view_of
+from app.base.views import id_or_none
 from app.catalog.service.versions import load_corrected, load_inputs
-from app.records.domain import RescoringSide, probe_summary
+from app.records.domain import probe_summary
 from app.records.store import ranking_rows, rescorings, run_rows, state_rows
 from app.records.store.open_runs import Failure
 from app.records.store.rescorings import RescoredRun, Rescoring
 from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import StateRow
-from app.records.views import RescoringView
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Scorer, ScorerKind
 from app.scoring.evaluation import RELEVANCE, judged_relevance
@@ -235,28 +233,3 @@ def stored_probes(run: RunRow, latencies: NDArray[np.float16], failures: Mapping
     if run.measured:
         probes[str(Outcome.OK)] = run.measured
     return probe_summary(probes, measured_latencies(latencies, failures), failures.values())
-
-
-def rescoring_shape(found: Rescoring, done: int, total: int) -> RescoringView:
-    """Return the view of a re-scoring; `before` and `after` are set once it has finished."""
-    before, after = (found.summary["before"], found.summary["after"]) if found.summary else (None, None)
-    return view_of(
-        RescoringView,
-        found,
-        id=str(found.id),
-        measures_version=found.name,
-        status=_status(found),
-        progress={"runs_done": done, "runs_total": total},
-        before=_side(before),
-        after=_side(after),
-    )
-
-
-def _status(found: Rescoring) -> Literal["queued", "running", "finished", "failed"]:
-    if found.finished_at is not None:
-        return "finished" if found.failure is None else "failed"
-    return "queued" if found.claimed_by is None else "running"
-
-
-def _side(stored: RescoringSide | None) -> RescoringSide | None:
-    return None if stored is None else view_of(RescoringSide, stored, rounding=True)

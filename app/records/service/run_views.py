@@ -1,4 +1,4 @@
-"""Runs and their results as views, with their evidence, and the runs that a run may be compared with.
+"""Runs and their results as views, with their evidence, the runs that a run may be compared with, and re-scorings.
 
 Nothing here writes. Suites with the newest states of their canaries are in `suite_views`, what the numbers of an ended
 run are in `past_runs`.
@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import nan
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +24,18 @@ from app.catalog.service.suites import is_self_judged
 from app.catalog.service.versions import load_suites
 from app.detection import store as detectors
 from app.detection.service import baselines
-from app.records.domain import RunDetails, SliceView, run_body
+from app.records.domain import RescoringSide, RunDetails, SliceView, run_body
 from app.records.service import past_runs
 from app.records.service.past_runs import stored_aggregates, stored_probes
 from app.records.service.plans import asked_in
 from app.records.store import open_runs, ranking_rows, rescorings, run_rows, state_rows
 from app.records.store.open_runs import Failure
+from app.records.store.rescorings import Rescoring
 from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import StateRow
 from app.records.views import (
     WORST,
+    RescoringView,
     ResultView,
     RunDocument,
     RunProgress,
@@ -514,3 +516,28 @@ def likeness(
         state.canary_id: 1.0 if one == state.ranking_id else rbo(then[one].ids, rankings[state.ranking_id].ids)
         for state, one in pairs
     }
+
+
+def rescoring_shape(found: Rescoring, done: int, total: int) -> RescoringView:
+    """Return the view of a re-scoring; `before` and `after` are set once it has finished."""
+    before, after = (found.summary["before"], found.summary["after"]) if found.summary else (None, None)
+    return view_of(
+        RescoringView,
+        found,
+        id=str(found.id),
+        measures_version=found.name,
+        status=_status(found),
+        progress={"runs_done": done, "runs_total": total},
+        before=_side(before),
+        after=_side(after),
+    )
+
+
+def _status(found: Rescoring) -> Literal["queued", "running", "finished", "failed"]:
+    if found.finished_at is not None:
+        return "finished" if found.failure is None else "failed"
+    return "queued" if found.claimed_by is None else "running"
+
+
+def _side(stored: RescoringSide | None) -> RescoringSide | None:
+    return None if stored is None else view_of(RescoringSide, stored, rounding=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from app.base.db.engine import Connection, Store
 from app.base.values import Canary, Verdict
 from app.catalog import store as catalog
-from app.catalog.domain import ReachView
 from app.catalog.service import suites as suite_plans
 from app.catalog.service.versions import load_suite, load_suite_in_force
 from app.catalog.store import CanaryRow, Definition, require
+from app.catalog.views import ReachView
 from app.records.store import run_rows, state_rows
 from app.scoring.evaluation import RELEVANCE, unpack_reasons
 from app.scoring.run_inputs import SuiteMember

@@ -25,8 +25,8 @@ from app.base.db.engine import Connection, Store
 from app.base.errors import BusyError, NotFoundError, StoreUnavailableError
 from app.base.values import RunStatus
 from app.base.views import id_number
-from app.records.service.past_runs import rescoring_shape
 from app.records.service.plans import asked_in
+from app.records.service.run_views import rescoring_shape
 from app.records.store import rescorings
 from app.records.views import RescoringView
 from app.runs import store as runs_store

@@ -21,8 +21,9 @@ from app.catalog import store as catalog
 from app.catalog.service.references import find_check
 from app.catalog.service.versions import UnusableDefinitionError, freeze_suite, load_inputs
 from app.detection import store as detectors
-from app.records.service.past_runs import embedder_finding, rescoring_shape
+from app.records.service.past_runs import embedder_finding
 from app.records.service.plans import save_layouts
+from app.records.service.run_views import rescoring_shape
 from app.records.store import ranking_rows, rescorings, run_rows
 from app.records.store.open_runs import Failure
 from app.records.store.rescorings import BegunState, PendingRun, RescoredRun, Rescoring
