@@ -14,7 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.comparison.domain import ComparisonVerdict, common_depth, estimate
+from app.comparison.domain.estimates import estimate
+from app.comparison.domain.outcomes import ComparisonVerdict, common_depth
 from app.scoring.measures import Measure, compute, cut_batch
 from tests.support.exchangeable_runs import EQUALS, MOST_CLAIMS, NoisyRetriever, compare_batches, outcomes
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from app.comparison.domain import Side
+from app.comparison.domain.outcomes import Side
 from app.experiments.domain.experiments import Preferences, estimate_preference, interleave
 from benchmarks.experiments import MOST_FALSE, STEP, UNITS, Design, first, simulate
 from benchmarks.text_indexes import Collection, rank_bm25, rank_lsi, read_collection

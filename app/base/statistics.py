@@ -1,7 +1,7 @@
 """Statistics that several subjects draw intervals by: their confidence, exact limits of a share, quantiles behind both.
 
 The hash by which several subjects draw items, order them and share units out stands at the end. Intervals of resampled
-scores are in `comparison.domain`, those of agreement in `annotation.domain`.
+scores are in `comparison.domain.estimates`, those of agreement in `annotation.domain`.
 """
 
 import hashlib

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Query
 
 from app.base.api.bodies import LARGEST_ID, Limit, Version, refusals
 from app.base.api.requests import StoreDep, expensive, refuse_unknown_parameters
-from app.comparison.domain import Change, Side
+from app.comparison.domain.outcomes import Change, Side
 from app.comparison.service import comparisons
 from app.comparison.views import ComparisonPage, RunDiffPage
 

@@ -7,7 +7,7 @@ import typer
 
 from app.base import terminal
 from app.base.commands import DataDir, ServerUrl, examples
-from app.comparison.domain import ComparisonVerdict, Side
+from app.comparison.domain.outcomes import ComparisonVerdict, Side
 from app.comparison.rendering import (
     ComparisonReport,
     comparison_headline,

@@ -15,8 +15,8 @@ from app.base.errors import NotFoundError
 from app.base.values import ROUNDING
 from app.base.web.forms import refuse_other
 from app.base.web.rendering import render
-from app.comparison.domain import Side
-from app.comparison.rendering import A_AND_B, claim_text
+from app.comparison.domain.outcomes import Side
+from app.comparison.domain.sentences import A_AND_B, claim_text
 from app.comparison.service import comparisons
 from app.comparison.service.comparisons import list_choices
 from app.records.service import run_views

@@ -1,39 +1,28 @@
-"""Renders a comparison of two runs or checks as tables for a terminal and as Markdown, with its sentences.
+"""Renders a comparison of two runs or checks as tables for a terminal and as Markdown.
 
 Keys, queries, slugs and index versions are hostile here: they are shown literally and cut.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.base.statistics import CONFIDENCE
 from app.base.texts import (
     UNDEFINED,
     Table,
     change_text,
-    counted,
     number,
-    percent_text,
     plain,
     prose,
-    ratio_text,
     shorten,
     table_markdown,
 )
 from app.base.values import Verdict
 from app.catalog.domain import labelled
-from app.comparison.domain import (
-    FEWEST_PAIRS,
-    Claim,
-    ComparisonOutcome,
-    ComparisonVerdict,
-    Decision,
-    Estimate,
-    Exclusion,
-    RecallCaution,
+from app.comparison.domain.outcomes import (
     Side,
 )
+from app.comparison.domain.sentences import A_AND_B, claim_text
 from app.comparison.views import ComparedCanary, ComparedMeasure, ComparedRunOutline, ComparisonPage
 
 _SHOWN: Final = 80
@@ -171,165 +160,3 @@ def interval_text(low: float | None, high: float | None) -> str:
 def difference_text(difference: float | None) -> str:
     """Return a difference with its sign; undefined where there is none."""
     return UNDEFINED if difference is None else change_text(difference)
-
-
-_NAMED: Final = 5
-"""Number of canaries that a sentence names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideNames:
-    """What the two sides are called in a sentence."""
-
-    better: str
-    worse: str
-    between: str
-    trade: str
-    within: Mapping[Side, str]
-    """As an adverb: in A, before."""
-    gain: Mapping[Side, str]
-    """The side that gains, as the subject of a sentence."""
-
-
-A_AND_B: Final = SideNames(
-    better="B scores better than A",
-    worse="B scores worse than A",
-    between="between A and B",
-    trade="a trade from A to B",
-    within={Side.A: "in A", Side.B: "in B"},
-    gain={Side.A: "A", Side.B: "B"},
-)
-BEFORE_AND_NOW: Final = SideNames(
-    better="better than before",
-    worse="worse than before",
-    between="between before and now",
-    trade="a trade",
-    within={Side.A: "before", Side.B: "now"},
-    gain={Side.A: "the run before", Side.B: "the run now"},
-)
-
-
-def headline(outcome: ComparisonOutcome, names: SideNames) -> str:
-    """Return the sentence at the top of a comparison: its verdict, and the differences it rests on."""
-    return _HEADLINES[outcome.verdict](outcome, names)
-
-
-def caution_sentence(caution: RecallCaution, names: SideNames) -> str:
-    """Return the sentence on what recall may have lost beside a gain."""
-    gainer = names.gain[caution.winner]
-    gain = f"{gainer} gains in {caution.measure}, which the first good hit decides; its {caution.recall}"
-    if caution.claimed is not None:
-        return f"{gain} is lower by {_size(caution.claimed)}, at worst by {_size(caution.loss)}"
-    return f"{gain} may be lower by up to {_size(caution.loss)}"
-
-
-def exclusion_sentence(reason: Exclusion, keys: Sequence[str], names: SideNames) -> str:
-    """Return the sentence on canaries that are not compared."""
-    shown = ", ".join(keys[:_NAMED]) + (", ..." if len(keys) > _NAMED else "")
-    one, several, rest = _EXCLUSIONS[reason]
-    return f"{counted(len(keys), 'canary')} {one if len(keys) == 1 else several} {rest(names)}: {shown}"
-
-
-def claim_text(claim: Claim | None, winner: Side | None, *, names: SideNames) -> str:
-    """Return what a table says of one measure; None = it is not primary."""
-    if claim == Claim.CLAIMED and winner is not None:  # equal, not the same: it may come from JSON
-        return f"higher {names.within[winner]}"
-    return "exploratory" if claim is None else _CLAIMS[claim]
-
-
-def change(estimate: Estimate, *, interval: bool = True) -> str:
-    """Return a difference, with its interval: `R@5 down 0.041 (95 % between -0.070 and -0.012)`."""
-    difference = estimate.difference or 0.0
-    way = "up" if difference > 0 else "down"
-    return f"{estimate.measure} {way} {_size(difference)}{_interval(estimate) if interval else ''}"
-
-
-def _better_or_worse(outcome: ComparisonOutcome, names: SideNames) -> str:
-    which = names.better if outcome.verdict is ComparisonVerdict.BETTER else names.worse
-    sentence = f"{which}: {_claims(outcome.claimed)}, over {counted(outcome.pairs, 'canary')}"
-    others = len(outcome.decisions) - len(outcome.claimed)
-    if not others:
-        return sentence
-    named = "primary measure" if others == 1 else f"{others} primary measures"
-    return f"{sentence}; nothing is claimed of the other {named}"
-
-
-def _trade(outcome: ComparisonOutcome, names: SideNames) -> str:
-    up = _claims([one for one in outcome.claimed if one.winner is Side.B])
-    down = _claims([one for one in outcome.claimed if one.winner is Side.A])
-    return f"{names.trade}: {up}, paid for by {down}, over {counted(outcome.pairs, 'canary')}"
-
-
-def _no_difference(outcome: ComparisonOutcome, names: SideNames) -> str:
-    estimates = [one.estimate for one in outcome.decisions if one.claim is not Claim.TOO_FEW]
-    start = f"no difference shown {names.between} over {counted(outcome.pairs, 'canary')}"
-    if all(one.low is None and not one.difference for one in estimates):
-        return f"{start}: every canary scores the same in all primary measures"
-    shaky = [one.estimate for one in outcome.decisions if one.claim is Claim.NOT_AFTER_CORRECTION]
-    if shaky:
-        stands = "has an interval" if len(shaky) == 1 else "have intervals"
-        listed = _listed([one.measure for one in shaky])
-        correction = f"not claimed after correction for {counted(outcome.tests, 'test')}"
-        return f"{start}: {listed} {stands} without zero, {correction}"
-    largest = max(estimates, key=lambda one: abs(one.difference or 0.0))
-    if not largest.difference:
-        return f"{start}: canaries differ, but no mean does"
-    return f"{start}: the largest is {change(largest)}"
-
-
-def _too_few(outcome: ComparisonOutcome, names: SideNames) -> str:
-    if not outcome.pairs:
-        return f"nothing to compare {names.between}: no canary that expects the same was measured in both"
-    return f"too few canaries to tell: {outcome.pairs} can be compared, and it takes {FEWEST_PAIRS}"
-
-
-_HEADLINES: Final[Mapping[ComparisonVerdict, Callable[[ComparisonOutcome, SideNames], str]]] = {
-    ComparisonVerdict.BETTER: _better_or_worse,
-    ComparisonVerdict.WORSE: _better_or_worse,
-    ComparisonVerdict.TRADE: _trade,
-    ComparisonVerdict.NO_DIFFERENCE_SHOWN: _no_difference,
-    ComparisonVerdict.TOO_FEW: _too_few,
-}
-
-
-def _claims(decisions: Sequence[Decision]) -> str:
-    """Return the claimed differences; one interval is enough for a sentence, the table has them all."""
-    return _listed([change(one.estimate, interval=not place) for place, one in enumerate(decisions)])
-
-
-def _listed(parts: Sequence[str]) -> str:
-    """Return parts in a row: one, one and two, or one, two and three."""
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-
-
-def _interval(estimate: Estimate) -> str:
-    if estimate.low is None or estimate.high is None:
-        return "" if estimate.p is None else " on every canary"
-    # With enough digits for their side of zero to be seen.
-    ends = [f"{'+' if end > 0 else '-'}{_size(end)}" if end else "0.000" for end in (estimate.low, estimate.high)]
-    return f" ({percent_text(CONFIDENCE)} between {' and '.join(ends)})"
-
-
-def _size(difference: float) -> str:
-    """Return the size of a difference, with enough digits not to read as nothing."""
-    return ratio_text(abs(difference), 0.0)
-
-
-_CLAIMS: Final[Mapping[Claim, str]] = {
-    Claim.CLAIMED: "claimed",
-    Claim.NOT_AFTER_CORRECTION: "not claimed after correction",
-    Claim.NOT_SHOWN: "no difference shown",
-    Claim.TOO_FEW: "too few canaries",
-}
-
-_EXCLUSIONS: Final[Mapping[Exclusion, tuple[str, str, Callable[[SideNames], str]]]] = {
-    Exclusion.ONLY_IN_A: ("is", "are", lambda names: f"only {names.within[Side.A]}"),
-    Exclusion.ONLY_IN_B: ("is", "are", lambda names: f"only {names.within[Side.B]}"),
-    Exclusion.OTHER_QUERY: ("asks", "ask", lambda _: "something else in each"),
-    Exclusion.OTHER_JUDGMENTS: ("expects", "expect", lambda _: "something else in each"),
-    Exclusion.NOTHING_EXPECTED: ("expects", "expect", lambda _: "nothing"),
-    Exclusion.NOT_MEASURED_IN_A: ("was", "were", lambda names: f"not measured {names.within[Side.A]}"),
-    Exclusion.NOT_MEASURED_IN_B: ("was", "were", lambda names: f"not measured {names.within[Side.B]}"),
-    Exclusion.NOT_MEASURED: ("was", "were", lambda _: "measured in neither"),
-}
-"""Verbs of one canary and of several, and what they are said with."""

@@ -3,7 +3,7 @@
 from typing_extensions import TypedDict
 
 from app.base.values import Category, Outcome, Reason, TimeText, Verdict
-from app.comparison.domain import Change, Claim, ComparisonVerdict, Exclusion, Side
+from app.comparison.domain.outcomes import Change, Claim, ComparisonVerdict, Exclusion, Side
 
 
 class ComparedMeasure(TypedDict):

@@ -21,7 +21,7 @@ from app.base.documents.fields import (
     field_error,
     field_errors,
 )
-from app.comparison.domain import Side
+from app.comparison.domain.outcomes import Side
 from app.experiments.domain.experiments import ExperimentPlan, ShadowHit
 
 MOST_ITEMS: Final = 10_000

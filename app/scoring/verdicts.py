@@ -26,7 +26,8 @@ from app.base.values import (
     Slice,
     Verdict,
 )
-from app.comparison.domain import FEWEST_PAIRS, Decision, Difference, Estimate, decide_family, estimate
+from app.comparison.domain.estimates import FEWEST_PAIRS, Difference, Estimate, estimate
+from app.comparison.domain.outcomes import Decision, decide_family
 from app.detection.domain.views import StoredDrop
 from app.retrievers.domain.probes import FailureSummary
 from app.scoring.measures import CUTOFFS, parse_measure

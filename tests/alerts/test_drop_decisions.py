@@ -9,7 +9,8 @@ import pytest
 
 from app.alerts.domain.rules import RunFacts, condition
 from app.base.values import Aggregates, Bound, Rule, RuleKind
-from app.comparison.domain import Claim, Difference, compare, estimate
+from app.comparison.domain.estimates import Difference, estimate
+from app.comparison.domain.outcomes import Claim, compare
 from app.scoring.verdicts import drop_as_json, drop_from_json, drops, p_values, watches_whole_ranking
 
 RUN = Aggregates(total=10, measured=10, failed=0, undefined=0, degraded=0, expecting=10, health_score=1.0, coverage=1.0)

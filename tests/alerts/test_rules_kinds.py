@@ -13,7 +13,7 @@ from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
 from app.base.values import Aggregates, Bound, Percentile, Reason, Rule, RuleKind, Severity, Verdict
 from app.catalog.documents.check_documents import CheckDocument
-from app.comparison.domain import FEWEST_PAIRS, Difference
+from app.comparison.domain.estimates import FEWEST_PAIRS, Difference
 from app.scoring.verdicts import NO_BASELINE, drop_as_json, drop_from_json, drops, run_verdict, watched_column
 
 RUN = Aggregates(total=10, measured=10, failed=0, undefined=0, degraded=0, expecting=10, health_score=1.0, coverage=1.0)

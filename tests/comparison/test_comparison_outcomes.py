@@ -13,8 +13,8 @@ from scipy import stats
 
 from app.base.values import Canary, Category, Judgment
 from app.catalog.domain import Use, is_top_heavy
-from app.comparison.domain import (
-    FEWEST_PAIRS,
+from app.comparison.domain.estimates import FEWEST_PAIRS, estimate, estimate_all
+from app.comparison.domain.outcomes import (
     Claim,
     ComparisonOutcome,
     ComparisonVerdict,
@@ -24,8 +24,6 @@ from app.comparison.domain import (
     Side,
     common_depth,
     compare,
-    estimate,
-    estimate_all,
     holm,
     pair_canaries,
     primary_measures,

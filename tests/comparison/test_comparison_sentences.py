@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.comparison.domain import Claim, ComparisonOutcome, ComparisonVerdict, Depth, Exclusion, Side, compare
-from app.comparison.rendering import (
+from app.comparison.domain.outcomes import Claim, ComparisonOutcome, ComparisonVerdict, Depth, Exclusion, Side, compare
+from app.comparison.domain.sentences import (
     A_AND_B,
     BEFORE_AND_NOW,
     SideNames,

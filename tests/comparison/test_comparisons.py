@@ -10,7 +10,7 @@ import pytest
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import Judgment, Outcome
-from app.comparison.domain import ComparisonVerdict, Side
+from app.comparison.domain.outcomes import ComparisonVerdict, Side
 from app.comparison.service import comparisons
 from app.comparison.service.comparisons import compare_runs, differences, read_run
 from app.scoring.rankings import Match, match, prepare

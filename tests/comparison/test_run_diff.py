@@ -10,7 +10,8 @@ import pytest
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import Outcome, Verdict
-from app.comparison.domain import Change, RunSide, estimate, pair_up, randomisation_test
+from app.comparison.domain.estimates import estimate, randomisation_test
+from app.comparison.domain.outcomes import Change, RunSide, pair_up
 from app.comparison.service import comparisons
 from app.runs.service import rescoring
 from app.scoring.rankings import rbo

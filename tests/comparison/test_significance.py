@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from app.comparison.domain import FEWEST_PAIRS, RESAMPLED_PAIRS, SWAPPED_PAIRS, estimate, randomisation_test
+from app.comparison.domain.estimates import FEWEST_PAIRS, RESAMPLED_PAIRS, SWAPPED_PAIRS, estimate, randomisation_test
 
 Floats = NDArray[np.float64]
 STEPS = (1.0, 0.5, 1 / 3, 0.2, 0.0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.comparison.domain import Side
+from app.comparison.domain.outcomes import Side
 from app.experiments.domain.experiments import (
     ArmCounts,
     ExperimentDecision,

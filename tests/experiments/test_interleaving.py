@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.comparison.domain import Side
+from app.comparison.domain.outcomes import Side
 from app.experiments.domain.experiments import Preferences, estimate_preference, interleave, radius
 
 RANKINGS = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8)

@@ -10,7 +10,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
-from app.comparison.domain import Side
+from app.comparison.domain.outcomes import Side
 from app.experiments.documents import Click, InterleavingDocument, ListsRequest
 from app.experiments.domain.experiments import ExperimentState, Preferences, decide_preference, interleave
 from app.experiments.service import experiments

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from app.comparison.domain import ComparisonVerdict
+from app.comparison.domain.outcomes import ComparisonVerdict
 from app.experiments.domain.experiments import RateDifference
 from app.experiments.domain.promotions import (
     ExposureEvidence,

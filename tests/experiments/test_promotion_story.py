@@ -3,7 +3,7 @@
 import pytest
 
 from app.base.db.engine import Store
-from app.comparison.domain import ComparisonVerdict
+from app.comparison.domain.outcomes import ComparisonVerdict
 from app.experiments.domain.experiments import ExperimentState
 from app.experiments.domain.promotions import GateResult, PromotionState
 from tests.support.promotion_story import CANARIES, Story, tell_story

@@ -10,7 +10,8 @@ import pytest
 from app.base.db.engine import Store
 from app.base.errors import InvalidInputError, NotFoundError
 from app.base.values import Outcome
-from app.comparison.domain import FEWEST_PAIRS, Change, estimate, mean_interval
+from app.comparison.domain.estimates import FEWEST_PAIRS, estimate, mean_interval
+from app.comparison.domain.outcomes import Change
 from app.records.service import run_views
 from app.reports.rendering.report_measures import ERR_SCALE, INTERVAL_NOTE
 from app.reports.rendering.reports import report_html, report_markdown

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from app.comparison.domain import ComparisonOutcome, Depth, compare, primary_measures
+from app.comparison.domain.outcomes import ComparisonOutcome, Depth, compare, primary_measures
 from app.scoring.measures import Batch, Measure, compute, cut_batch, mean_name, parse_measure
 
 Floats = NDArray[np.float64]

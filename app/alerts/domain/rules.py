@@ -39,7 +39,7 @@ from app.base.values import (
     RuleKind,
     Severity,
 )
-from app.comparison.domain import Difference
+from app.comparison.domain.estimates import Difference
 from app.retrievers.domain.probes import FailureSummary
 
 

@@ -22,12 +22,12 @@ from app.catalog import store as catalog
 from app.catalog.domain import Use, self_judged_lines
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.suites import is_self_judged
-from app.comparison.domain import (
+from app.comparison.domain.estimates import Floats
+from app.comparison.domain.outcomes import (
     Change,
     ComparisonOutcome,
     Depth,
     Exclusion,
-    Floats,
     Members,
     Pair,
     Pairing,
@@ -39,7 +39,7 @@ from app.comparison.domain import (
     pair_up,
     primary_measures,
 )
-from app.comparison.rendering import A_AND_B, BEFORE_AND_NOW
+from app.comparison.domain.sentences import A_AND_B, BEFORE_AND_NOW
 from app.comparison.service.decisions import decision_shape
 from app.comparison.views import (
     CanaryDifference,

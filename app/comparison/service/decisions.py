@@ -15,19 +15,19 @@ import numpy as np
 from app.base.values import COVERAGE, Canary, Category, Judgment, Outcome
 from app.base.views import view_of
 from app.catalog.domain import Use
-from app.comparison.domain import (
+from app.comparison.domain.estimates import Estimate
+from app.comparison.domain.outcomes import (
     ComparisonOutcome,
     Decided,
     Decision,
     Depth,
-    Estimate,
     Members,
     Pairing,
     compare,
     pair_canaries,
     primary_measures,
 )
-from app.comparison.rendering import BEFORE_AND_NOW, SideNames, caution_sentence, exclusion_sentence, headline
+from app.comparison.domain.sentences import BEFORE_AND_NOW, SideNames, caution_sentence, exclusion_sentence, headline
 from app.comparison.views import ComparedCategory, ComparedMeasure, ComparisonDecision, RecallLoss
 from app.scoring.measures import CUTOFFS, mean_name, parse_measure
 

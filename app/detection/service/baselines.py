@@ -24,7 +24,7 @@ from app.catalog import store as catalog
 from app.catalog.service.references import find_check
 from app.catalog.service.versions import load_yardstick
 from app.catalog.store import Definition
-from app.comparison.domain import Difference
+from app.comparison.domain.estimates import Difference
 from app.detection import store as rows
 from app.detection.domain import Habit, HabitReading, Key, Reading, Settings
 from app.detection.domain.decision import warming_note, warming_summary

@@ -14,7 +14,7 @@ from typing import Final
 from app.annotation.domain import LEFT, RIGHT
 from app.base.statistics import Proportion, clopper_pearson, hash_share
 from app.base.texts import bound_text, change_text, counted, percent_text, ratio_text
-from app.comparison.domain import Side
+from app.comparison.domain.outcomes import Side
 from app.scoring.rankings import rbo
 
 ALPHA: Final = 0.05

@@ -11,7 +11,7 @@ from typing import Final
 
 from app.base.texts import bound_text, change_text, counted
 from app.base.values import TimeText
-from app.comparison.domain import ComparisonVerdict
+from app.comparison.domain.outcomes import ComparisonVerdict
 from app.experiments.domain.experiments import RateDifference
 
 FEWEST_CANARIES: Final = 500

@@ -16,7 +16,7 @@ from typing import Final
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, InvalidInputError, Problem, require_found
 from app.base.views import time_text, view_of
-from app.comparison.domain import Side
+from app.comparison.domain.outcomes import Side
 from app.experiments import store as rows
 from app.experiments.documents import (
     Click,

@@ -21,7 +21,7 @@ from app.base.texts import counted
 from app.base.values import Severity
 from app.base.views import time_text, view_of
 from app.catalog.service.references import find_check
-from app.comparison.domain import Estimate, estimate
+from app.comparison.domain.estimates import Estimate, estimate
 from app.comparison.service import comparisons
 from app.experiments import store as rows
 from app.experiments.documents import GuardDocument, PromotionDocument

@@ -41,8 +41,8 @@ from app.base.web.rendering import render
 from app.catalog.documents.warnings import blind_to_recall_reason
 from app.catalog.domain import Use, self_judged_lines
 from app.catalog.service import suites
-from app.comparison.domain import Change
-from app.comparison.rendering import BEFORE_AND_NOW, claim_text
+from app.comparison.domain.outcomes import Change
+from app.comparison.domain.sentences import BEFORE_AND_NOW, claim_text
 from app.comparison.service import comparisons
 from app.comparison.views import RunOutline
 from app.definitions.service import definitions

@@ -23,8 +23,9 @@ from app.base import texts
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import UNDEFINED, Table, counted, number, outcome_word, plain, prose, shorten, table_markdown
 from app.base.values import OWN_MEASURES, Category, Outcome, Reason, Verdict
-from app.comparison.domain import Change, Claim, Side
-from app.comparison.rendering import BEFORE_AND_NOW, claim_text, difference_text, interval_text, rank_text
+from app.comparison.domain.outcomes import Change, Claim, Side
+from app.comparison.domain.sentences import BEFORE_AND_NOW, claim_text
+from app.comparison.rendering import difference_text, interval_text, rank_text
 from app.comparison.views import ComparisonDecision, Sides
 from app.records.views import ReportComparison, not_returned, starter, why_degraded
 from app.reports.rendering import report_measures

@@ -30,7 +30,8 @@ from app.catalog.service.references import find_run
 from app.catalog.service.suites import compose_suite
 from app.catalog.service.versions import load_check, load_suite
 from app.catalog.store import Definition
-from app.comparison.domain import Change, mean_interval
+from app.comparison.domain.estimates import mean_interval
+from app.comparison.domain.outcomes import Change
 from app.comparison.service import comparisons
 from app.comparison.views import CanaryDifference
 from app.hooks import store as outbox

@@ -25,7 +25,7 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.check_documents import CheckDocument, build_inputs, config_hash
 from app.catalog.documents.secrets import content_hash
 from app.catalog.domain import are_self_judged, retriever_source
-from app.comparison.domain import Difference
+from app.comparison.domain.estimates import Difference
 from app.comparison.service.decisions import expectation_digest, same_expectations
 from app.records.domain import run_body
 from app.records.views import WORST, ReportDocument, ResultView, result_shape, run_shape, worst_first
