@@ -27,7 +27,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.alerts import api as alerts_api
 from app.alerts import pages as alerts
-from app.alerts.pages import FILTERS, bound
 from app.alerts.silences import api as silences_api
 from app.alerts.silences import pages as silences
 from app.annotation import api as annotation_api
@@ -117,8 +116,9 @@ PAGES = tuple(
 
 rendering.add_words(
     filters={
-        **FILTERS,
-        "bound": bound,
+        **alerts.FILTERS,
+        **hooks.FILTERS,
+        "bound": alerts.bound,
         "why": why_degraded,
         "rank": first_expected,
         "absent": not_returned,

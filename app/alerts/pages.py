@@ -1,6 +1,6 @@
 """Pages of alerts: the list with its filters, and one alert with its runs, timeline, notifications and next steps.
 
-The curve of latencies and the words of alerts, rules and deliveries, which other pages use too, stand at the end.
+The curve of latencies and the words of alerts and rules, which other pages use too, stand at the end.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,7 +23,6 @@ from app.alerts.service.explanations import LatencyCurve, RunLatency
 from app.alerts.service.shown_alerts import AlertDetail
 from app.alerts.store import AlertFilter
 from app.answers.service import answering
-from app.base.addresses import hook_remedy
 from app.base.api.bodies import AcknowledgeRequest
 from app.base.api.requests import StoreDep, takes_form, wake
 from app.base.db.engine import Store, to_us
@@ -35,7 +34,7 @@ from app.base.views import id_number
 from app.base.web.forms import choice_problem, problems_by_field, read_form
 from app.base.web.rendering import ABSENT, capitalize_first, evidence, render, score, seconds, spoken
 from app.catalog.service import references
-from app.hooks.domain import AttemptView
+from app.hooks.domain import DELIVERY_STATES
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -274,13 +273,6 @@ ALERT_STATES: Final[Mapping[str, str]] = {
     "resolved": "over",
 }
 
-DELIVERY_STATES: Final[Mapping[str, str]] = {
-    "pending": "waits to be sent, or to be tried again",
-    "delivered": "the receiver took it",
-    "dead": "given up; it can be replayed",
-    "cancelled": "cancelled before it was sent: no longer needed",
-}
-
 RULE_KINDS: Final[Mapping[str, str]] = {
     "threshold": "a measure crossed a bound",
     "drop": "a measure fell below its baseline",
@@ -310,25 +302,6 @@ _HAPPENED: Final = {
     "resolved": "Resolved",
 }
 
-_ERRORS: Final = {
-    "timeout": "no answer in time",
-    "unreachable": "could not be reached",
-    "blocked": "not allowed to connect there",
-    "redirect": "answered with a redirect",
-    "gone": "the receiver is gone",
-    "http_4xx": "declined it",
-    "http_5xx": "failed over it",
-    "smtp_4xx": "cannot take it now",
-    "smtp_5xx": "declined it",
-    "tls": "no safe connection",
-    "refused": "refused it",
-    "secret": "the stored secret cannot sign",
-    "configuration": "could not be prepared",
-    "bug": "an error in Coalmine",
-}
-
-_OTHER_DELIVERIES: Final = {"hook.test": "test message", "report.ready": "report"}
-
 _TIMES: Final = {"latency": seconds, "slower": seconds, "regression": evidence}
 
 _LIMITS: Final[Mapping[str, str]] = {
@@ -349,35 +322,11 @@ def transition_word(transition: str) -> str:
     return _HAPPENED.get(transition, spoken(transition))
 
 
-def delivery_word(delivery: str) -> str:
-    """Word for the type of a delivery: `alert.opened` as opened, `hook.test` as test message."""
-    return _OTHER_DELIVERIES.get(delivery) or spoken(delivery.removeprefix("alert."))
-
-
 def suppressed(transition: TransitionView) -> str:
     """Why a transition was not sent, or was sent late; empty for any other."""
     if transition["suppressed"] is not None:
         return _SUPPRESSED.get(transition["suppressed"], f"Not sent: {spoken(transition['suppressed'])}.")
     return "Suppressed by a silence; sent at its end." if transition["silence"] else ""
-
-
-def failure(attempt: AttemptView) -> str:
-    """Why an attempt failed; empty for one that did not."""
-    error, detail = attempt["error"], attempt["detail"]
-    if error is None:
-        return detail or ""
-    if error == "blocked" and detail:  # the detail is a whole sentence
-        return detail
-    word = _ERRORS.get(error, spoken(error))
-    return f"{word}: {detail}" if detail else word
-
-
-def remedy(attempt: AttemptView) -> str:
-    """How to allow the address of a blocked attempt, where a setting does; empty for any other attempt."""
-    detail = attempt["detail"] or ""
-    if attempt["error"] != "blocked" or "COALMINE_HOOK_ALLOW" in detail:  # in the detail of newer attempts
-        return ""
-    return hook_remedy(detail)
 
 
 def alert_reason(reason: str) -> str:
@@ -455,10 +404,7 @@ def pace(rule: RuleEvidence, kind: str) -> str:
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "transition_word": transition_word,
-    "delivery_word": delivery_word,
     "suppressed": suppressed,
-    "failure": failure,
-    "remedy": remedy,
     "alert_reason": alert_reason,
     "observed_part": observed_part,
     "rule_value": value,

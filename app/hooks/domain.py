@@ -1,6 +1,6 @@
 """Hooks, messages, receipts and notices as values, `Send`, which delivers a message, and what follows an attempt.
 
-Who is notified is decided in `alerts.domain.state`. Views of deliveries stand at the end.
+Who is notified is decided in `alerts.domain.state`. Views of deliveries, and the words of failures, stand at the end.
 """
 
 from collections.abc import Mapping
@@ -346,3 +346,28 @@ class HookError(StrEnum):
     REFUSED = "refused"
     SECRET = "secret"  # noqa: S105 - the name of a failure
     CONFIGURATION = "configuration"
+
+
+ERROR_WORDS: Final[Mapping[str, str]] = {
+    HookError.TIMEOUT: "no answer in time",
+    HookError.UNREACHABLE: "could not be reached",
+    HookError.BLOCKED: "not allowed to connect there",
+    HookError.REDIRECT: "answered with a redirect",
+    HookError.GONE: "the receiver is gone",
+    HookError.HTTP_4XX: "declined it",
+    HookError.HTTP_5XX: "failed over it",
+    HookError.SMTP_4XX: "cannot take it now",
+    HookError.SMTP_5XX: "declined it",
+    HookError.TLS: "no safe connection",
+    HookError.REFUSED: "refused it",
+    HookError.SECRET: "the stored secret cannot sign",
+    HookError.CONFIGURATION: "could not be prepared",
+    "bug": "an error in Coalmine",
+}
+"""What people read of each; a `bug` is none of the receiver's."""
+DELIVERY_STATES: Final[Mapping[str, str]] = {
+    DeliveryState.PENDING: "waits to be sent, or to be tried again",
+    DeliveryState.DELIVERED: "the receiver took it",
+    DeliveryState.DEAD: "given up; it can be replayed",
+    DeliveryState.CANCELLED: "cancelled before it was sent: no longer needed",
+}

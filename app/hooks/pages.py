@@ -1,6 +1,6 @@
 """Pages of hooks: the list, one hook with its deliveries and a test, and the form; and the list of all deliveries."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Annotated, Any, Final
@@ -9,8 +9,8 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.alerts import pages as words
 from app.alerts.service import shown_alerts
+from app.base.addresses import hook_remedy
 from app.base.api.requests import StoreDep, VaultDep, needs, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
@@ -31,7 +31,7 @@ from app.base.web.forms import (
     safe_path,
     with_revision,
 )
-from app.base.web.rendering import render
+from app.base.web.rendering import render, spoken
 from app.catalog.documents.secrets import secret_names
 from app.catalog.service import references
 from app.catalog.store import FILE
@@ -39,7 +39,7 @@ from app.definitions.api import only_reads
 from app.definitions.pages.suites import list_setup_steps
 from app.definitions.service import definitions
 from app.hooks.documents import HOOK_KINDS, OPTIONAL_SECRETS, HookDocument
-from app.hooks.domain import DeliveryView, HookReplay
+from app.hooks.domain import DELIVERY_STATES, ERROR_WORDS, AttemptView, DeliveryView, HookReplay
 from app.hooks.service import deliveries, hooks
 
 MOST_FIELDS: Final = 20
@@ -251,7 +251,7 @@ def _hook(  # noqa: PLR0913 - a parameter for each thing that may have happened
         recent=recent,
         test=tested,
         refresh_seconds=_refresh_seconds([*recent, *([tested] if tested else [])], datetime.now(UTC)),
-        meanings=words.DELIVERY_STATES,
+        meanings=DELIVERY_STATES,
         refused=refused,
         unended=unended,
         warnings=hooks.hook_warnings(state.hook_policy, line.definition.body, state.look_up if saved else None),
@@ -390,7 +390,42 @@ def _deliveries(
         here="/deliveries?" + urlencode({**filters, **({"state": state} if state else {})}),
         states=list(DeliveryState),
         hooks=[one.slug for one in references.load_definitions(store, hooks.KIND)],
-        meanings=words.DELIVERY_STATES,
+        meanings=DELIVERY_STATES,
         first=after is None,
         refused=refused,
     )
+
+
+_OTHER_DELIVERIES: Final = {"hook.test": "test message", "report.ready": "report"}
+
+
+def delivery_word(delivery: str) -> str:
+    """Word for the type of a delivery: `alert.opened` as opened, `hook.test` as test message."""
+    return _OTHER_DELIVERIES.get(delivery) or spoken(delivery.removeprefix("alert."))
+
+
+def failure(attempt: AttemptView) -> str:
+    """Why an attempt failed; empty for one that did not."""
+    error, detail = attempt["error"], attempt["detail"]
+    if error is None:
+        return detail or ""
+    if error == "blocked" and detail:  # the detail is a whole sentence
+        return detail
+    word = ERROR_WORDS.get(error, spoken(error))
+    return f"{word}: {detail}" if detail else word
+
+
+def remedy(attempt: AttemptView) -> str:
+    """How to allow the address of a blocked attempt, where a setting does; empty for any other attempt."""
+    detail = attempt["detail"] or ""
+    if attempt["error"] != "blocked" or "COALMINE_HOOK_ALLOW" in detail:  # in the detail of newer attempts
+        return ""
+    return hook_remedy(detail)
+
+
+FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "delivery_word": delivery_word,
+    "failure": failure,
+    "remedy": remedy,
+}
+"""For templates."""
