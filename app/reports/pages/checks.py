@@ -214,7 +214,7 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
     wanted = {"verdict": verdict, "category": category, "tag": tag, "reason": reason, "outcome": outcome}
     return render(
         request,
-        "records/run.html",
+        "reports/run.html",
         run=run,
         results=found,
         judged_by_relevance=check_details.keys_judged_by_relevance(
@@ -257,7 +257,7 @@ def show_diff(
     others = find_candidates(store, now)
     return render(
         request,
-        "records/diff.html",
+        "reports/diff.html",
         diff=found,
         old=found["before"],
         new=found["now"],
@@ -412,7 +412,7 @@ def _canary(
     diagnosis = _last_diagnosis(store, slug, key)
     return render(
         request,
-        "records/canary.html",
+        "reports/canary.html",
         status=status,
         slug=slug,
         key=key,
