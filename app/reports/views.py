@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from typing_extensions import TypedDict
 
+from app.alerts.domain.views import BoundLine, NormalRange
 from app.annotation.views import PooledRecallView
 from app.base.values import Outcome, Reason, Severity, TimeText, Verdict
 from app.catalog.domain import MeasureGuideView
 from app.catalog.views import CompositionView
 from app.comparison.domain.outcomes import Change
 from app.comparison.views import ComparisonDecision, RunOutline
-from app.detection.domain.views import BoundLine, NormalRange
 from app.records.domain import GapReason
 from app.records.views import ResultView, RunView
 

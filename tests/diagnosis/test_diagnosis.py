@@ -396,7 +396,7 @@ def test_the_cause_of_an_earlier_fault_is_not_told_of_a_canary_that_lost_its_chu
 
     def _told(run_id: int) -> str | None:
         with sqlite_store.read() as connection:
-            explained = evidence.explain(connection, run_id)
+            explained = evidence.load_fleet(connection, run_id)
         assert explained is not None
         found = explained.diagnoses.get("tokens")
         return None if found is None else found.cause

@@ -48,7 +48,7 @@ def test_a_baseline_says_how_many_would_have_fallen_by_chance(databases: Databas
     world = World(store=stores(url), clock=clock)
     bad = carry_out(world, 1, KEYS[:3])[0]
     with world.store.read() as connection:
-        why = evidence.explain(connection, bad.id)
+        why = evidence.load_fleet(connection, bad.id)
     baseline = _baseline_of(world.store, bad.id)
     rates = [float(rate) for rate in baseline.rates[0, 0]]  # lost, right after having passed
     assert why is not None
@@ -65,7 +65,7 @@ def test_of_a_canary_the_baseline_does_not_know_nothing_is_said_of_chance(
     world.apply(page([*canaries, canary("new")], rules=[REGRESSION]))
     bad = carry_out(world, 1, KEYS[:3])[0]
     with world.store.read() as connection:
-        why = evidence.explain(connection, bad.id)
+        why = evidence.load_fleet(connection, bad.id)
     assert why is not None
     assert why.fleet_view["expected_by_chance"] is None
 
@@ -74,7 +74,7 @@ def test_without_a_baseline_nothing_is_said_of_chance(world: World) -> None:
     world.run()
     world.probe.all_miss()
     with world.store.read() as connection:
-        why = evidence.explain(connection, world.run().id)
+        why = evidence.load_fleet(connection, world.run().id)
     assert why is not None
     assert (why.fleet.fallen, why.fleet_view["expected_by_chance"]) == (4, None)
 
@@ -91,7 +91,7 @@ def test_nothing_fell_on_the_first_run_that_measured_and_an_outage_in_between_ma
     world.probe.answers["dog"] = answered(hits("doc-dog"))
     third = world.run()
     with world.store.read() as connection:
-        told = [evidence.explain(connection, run.id) for run in (first, third)]
+        told = [evidence.load_fleet(connection, run.id) for run in (first, third)]
     assert told[0] is not None
     assert told[0].fleet.headline == "2 of 4 canaries degraded in the first run: not explained yet"
     assert told[0].fleet.fallen == 0

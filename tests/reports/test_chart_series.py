@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from app.alerts.domain.views import NormalRange
 from app.alerts.service import transitions
 from app.base.db.engine import Store, to_us
 from app.base.values import Outcome
-from app.detection.domain.views import EvidenceSeries, NormalRange
+from app.detection.domain.views import EvidenceSeries
 from app.detection.service import baselines
 from app.diagnosis import pages as diagnosis_pages
 from app.diagnosis.service.quality import report

@@ -83,7 +83,7 @@ class ChangedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class FleetEvidence:
     """What the degraded canaries of a run have in common, and the cause of each."""
 
     fleet: Fleet
@@ -119,43 +119,41 @@ class Explanation:
         )
 
 
-def explain(connection: Connection, run_id: int | None, *, first_run: int | None = None) -> Explanation | None:
-    """Explanation of the degraded canaries of a run; None where there is none, or nothing was measured.
+def load_fleet(connection: Connection, run_id: int | None, *, first_run: int | None = None) -> FleetEvidence | None:
+    """Return what the degraded canaries of a run share; None where there is none, or nothing was measured.
 
     `first_run`: the first bad run of the alert.
     """
-    return explain_all(connection, [(run_id, first_run)])[0] if run_id is not None else None
+    return load_fleets(connection, [(run_id, first_run)])[0] if run_id is not None else None
 
 
-def explain_all(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> list[Explanation | None]:
-    """Explanations of several runs, each given with a first bad one, as in `explain`.
+def load_fleets(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> list[FleetEvidence | None]:
+    """Do the same for several runs, each given with a first bad one.
 
     The number of queries depends on how many runs have more than 400 degraded canaries, not on the number of runs.
     """
     changes = load_changes(connection, requests)
     newest = newest_diagnosis(connection)
     keys = [
-        ("explanation", one, newest, changed and changed.run.finished_at)
+        ("fleet", one, newest, changed and changed.run.finished_at)
         for one, changed in zip(requests, changes, strict=True)
     ]
-    explanations = {key: find_cached_of_run(connection, key) for key in keys}
-    missing = {
-        key: one for key, one in zip(keys, changes, strict=True) if one is not None and explanations[key] is None
-    }
+    fleets = {key: find_cached_of_run(connection, key) for key in keys}
+    missing = {key: one for key, one in zip(keys, changes, strict=True) if one is not None and fleets[key] is None}
     by_run = {one.run.id: one for one in missing.values()}
     diagnoses = valid_diagnoses(connection, {run_id: one.degraded for run_id, one in by_run.items()}) if by_run else {}
     shared = causes_of(connection, by_run) if by_run else {}
     for key, one in missing.items():
-        explanations[key] = cached_of_run(
-            connection, key, partial(_build_explanation, one, diagnoses[one.run.id], shared.get(one.run.id))
+        fleets[key] = cached_of_run(
+            connection, key, partial(_build_fleet, one, diagnoses[one.run.id], shared.get(one.run.id))
         )
-    return [explanations[key] for key in keys]
+    return [fleets[key] for key in keys]
 
 
-def _build_explanation(
+def _build_fleet(
     changed: ChangedRun, diagnoses: Mapping[int, DiagnosisRow], cause: RunCause | None
-) -> tuple[Explanation, int]:
-    """Return the explanation of a run and its size in bytes."""
+) -> tuple[FleetEvidence, int]:
+    """Return the evidence of a run and its size in bytes."""
     chronic = changed.degraded.keys() - changed.changed_ids
     if cause is not None:
         diagnoses = {canary: _overruled_by(row, cause) for canary, row in diagnoses.items()}
@@ -167,8 +165,8 @@ def _build_explanation(
     common = fleet(everyone, cause=cause, first=not changed.compared)
     by_key = {changed.members[changed.suite.positions[canary]].key: row for canary, row in diagnoses.items()}
     summary = _changed_canaries(changed, by_key, common, cause)
-    explanation = Explanation(fleet=common, cause=cause, diagnoses=by_key, changed=summary)
-    return explanation, _BYTES + len(by_key) * _BYTES_PER_DIAGNOSIS + len(summary.reasons) * _BYTES_PER_CANARY
+    evidence = FleetEvidence(fleet=common, cause=cause, diagnoses=by_key, changed=summary)
+    return evidence, _BYTES + len(by_key) * _BYTES_PER_DIAGNOSIS + len(summary.reasons) * _BYTES_PER_CANARY
 
 
 def _overruled_by(row: DiagnosisRow, cause: RunCause) -> DiagnosisRow:

@@ -28,10 +28,20 @@ from app.alerts.domain.state import (
     no_data_expected,
 )
 from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, alert_advice, alert_summary, all_lost_text, outlook
-from app.alerts.domain.views import AlertState, EvaluatedRun, RuleEvidence, TransitionType
+from app.alerts.domain.views import (
+    AlertState,
+    BoundLine,
+    EvaluatedRun,
+    NormalRange,
+    RuleEvidence,
+    SuggestedRule,
+    SuggestedRuleBody,
+    SuggestedRules,
+    TransitionType,
+)
 from app.alerts.service import shown_alerts
 from app.alerts.service import transitions as alert_transitions
-from app.alerts.service.evidence import TransitionEvidence, explain, list_changed
+from app.alerts.service.evidence import TransitionEvidence, list_changed, load_fleet
 from app.alerts.service.notifications import Context, load_context, member_of
 from app.alerts.service.shown_alerts import (
     AlertDetail,
@@ -54,7 +64,6 @@ from app.catalog.domain import Use
 from app.catalog.service.references import find_check, last_completed, schedule_of
 from app.catalog.store import Definition, require
 from app.detection import store as detectors
-from app.detection.domain.views import BoundLine, NormalRange, SuggestedRule, SuggestedRuleBody, SuggestedRules
 from app.detection.service import baselines
 from app.detection.service.detectors import run_latencies
 from app.records.store import run_rows, series
@@ -259,7 +268,8 @@ _DEEP: Final = 10
 def suggest(store: Store, slug: str) -> SuggestedRules:
     """Bounds that a check has never been below while all was well, with the rules that would watch them.
 
-    Empty, with a note, until a baseline stands. Raises NotFoundError.
+    Empty, with a note, until a baseline stands: after `IDENTICAL_RUNS` or `FULL_RUNS` of `detection.domain.learning`.
+    Raises NotFoundError.
     """
     with store.read() as connection:
         check = find_check(connection, slug)
@@ -294,14 +304,14 @@ def _suggestion(
     if usual is None or below is None:
         return None
     rule: SuggestedRuleBody = {"kind": RuleKind.THRESHOLD, "measure": measure, "critical": {"below": below}}
-    bound_lines = [RuleDocument.model_validate(one) for one in [*_default(document), rule]]
+    rules = [RuleDocument.model_validate(one) for one in [*_default(document), rule]]
     return SuggestedRule(
         measure=measure,
         below=below,
         usual_low=usual.low,
         runs=usual.runs,
         rule=rule,
-        yaml=rules_yaml(bound_lines),
+        yaml=rules_yaml(rules),
         watched_by=_watching(document.rules, measure),
     )
 
@@ -365,15 +375,15 @@ def bound_lines(
     check: Definition, measure: str, category: str | None, normal_range: NormalRange | None
 ) -> list[BoundLine]:
     """List the bounds of the rules in force on a measure; that of a drop lies below the mean of the normal range."""
-    bound_lines: list[BoundLine] = []
+    lines: list[BoundLine] = []
     for rule in check.read(CheckDocument).rules_in_force:
         if rule.measure != measure or rule.category != category:
             continue
         for severity, bound in ((Severity.WARNING, rule.warning), (Severity.CRITICAL, rule.critical)):
             line = None if bound is None else _line(rule, severity, bound, normal_range)
             if line is not None:
-                bound_lines.append(line)
-    return bound_lines
+                lines.append(line)
+    return lines
 
 
 def _line(rule: Rule, severity: Severity, bound: Bound, normal_range: NormalRange | None) -> BoundLine | None:
@@ -517,7 +527,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict
         rows = [(one, transitions_by_alert[one.id]) for one in together]
         facts = standing_facts(connection, rows)[row.id]
         run_id, first_run = explained_by_alert(rows).get(row.id, (None, row.first_run))
-        explanation = explain(connection, run_id, first_run=first_run)
+        explanation = load_fleet(connection, run_id, first_run=first_run)
         fleets = [change["fleet"] for change in alert["transitions"] if change["fleet"] is not None]
         fleet = explanation.fleet_view if explanation is not None else fleets[-1] if fleets else None
         degraded = _degraded(connection, row, alert, first_run, over=over) if about_canaries else {**_NO_CANARIES}
@@ -596,7 +606,7 @@ def _degraded(
         listed = {name: found for name, found in evidence.items() if name in ("changed", "failing_before", "canaries")}
         return {**_NO_CANARIES, **listed, "run_id": triggers[-1]["run_id"] if triggers else None}
     run = run_rows.newest_known(connection, row.check_id) or newest  # rules do not evaluate an unknown run
-    explanation = explain(connection, run.id, first_run=first_run)
+    explanation = load_fleet(connection, run.id, first_run=first_run)
     canary = row.scope if row.kind == RuleKind.CANARY else None
     category = row.evidence.get("category")
     now = list_changed(connection, run.id, first_run, category=category, canary=canary, limit=_MOST_DEGRADED)

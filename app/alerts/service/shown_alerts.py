@@ -36,7 +36,7 @@ from app.alerts.domain.views import (
     TransitionType,
     TransitionView,
 )
-from app.alerts.service.evidence import Explanation, explain, explain_all, since, since_all
+from app.alerts.service.evidence import FleetEvidence, load_fleet, load_fleets, since, since_all
 from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import NotFoundError
@@ -125,8 +125,8 @@ def alert(store: Store, alert_id: int) -> AlertDetail:
         # Of many reminders the newest are explained: each explanation reads all canaries of its run.
         bad = [one.run_id for one in changes if one.type in TRIGGERS and one.run_id is not None]
         run_ids = list(dict.fromkeys([*bad[:1], *bad[-_EXPLAINED:]]))
-        explained = explain_all(connection, [(run_id, row.first_run) for run_id in run_ids])
-    explanations: dict[int | None, Explanation | None] = dict(zip(run_ids, explained, strict=True))
+        explained = load_fleets(connection, [(run_id, row.first_run) for run_id in run_ids])
+    explanations: dict[int | None, FleetEvidence | None] = dict(zip(run_ids, explained, strict=True))
     return {
         **_fields(row),
         "transitions": [
@@ -137,7 +137,7 @@ def alert(store: Store, alert_id: int) -> AlertDetail:
     }
 
 
-def _explained(row: TransitionRow, why: Explanation | None) -> ExplainedTransition:
+def _explained(row: TransitionRow, why: FleetEvidence | None) -> ExplainedTransition:
     """Return a transition with what its canaries have in common, and the cause of each."""
     change: ExplainedTransition = {**_transition(row), "fleet": None if why is None else why.fleet_view}
     if why is not None and "canaries" in change["evidence"]:
@@ -379,7 +379,7 @@ _NOT_DIAGNOSED: Final[Degradation] = {"cause": None, "cause_reason": None, "pers
 _GRAVE_AS_ITS_TRANSITION = frozenset({"alert.opened", "alert.escalated"})
 
 
-def _worst(canary: ChangedCanary, explanation: Explanation | None) -> ChangedCanary:
+def _worst(canary: ChangedCanary, explanation: FleetEvidence | None) -> ChangedCanary:
     """One canary with its cause; its rank may come from the diagnosis, which retrieves more hits than the run."""
     why = _NOT_DIAGNOSED if explanation is None else explanation.of(canary["key"])
     shown: ChangedCanary = {"lost": [], "lost_total": 0, **canary, "query": canary["query"][:_LONGEST_QUERY], **why}
@@ -407,19 +407,19 @@ def filled_links(links: Links, alert: AlertRow, run_id: int | None) -> NoticeLin
 
 def _facts_at(
     connection: Connection, alert: AlertRow, transition: TransitionRow
-) -> tuple[AlertFacts, RunRow | None, Explanation | None]:
+) -> tuple[AlertFacts, RunRow | None, FleetEvidence | None]:
     """Return the facts of an alert at a transition, the run of that, and what explains it where it is of canaries."""
     runs = run_rows.find_runs(connection, run_ids_of(alert, transition))
     about_canaries = alert.kind not in NOT_ABOUT_CANARIES
-    explanation = explain(connection, transition.run_id, first_run=alert.first_run) if about_canaries else None
+    explanation = load_fleet(connection, transition.run_id, first_run=alert.first_run) if about_canaries else None
     facts = facts_of(alert, runs, explanation, since(connection, alert.first_run), transition)
     return facts, None if transition.run_id is None else runs.get(transition.run_id), explanation
 
 
 AlertRows = Sequence[tuple[AlertRow, Sequence[TransitionRow]]]
 """Alerts, each with its transitions, oldest first."""
-Explained = Mapping[tuple[int, int | None], Explanation | None]
-"""By run id and first bad run, as in `explain_all`."""
+Explained = Mapping[tuple[int, int | None], FleetEvidence | None]
+"""By run id and first bad run, as in `load_fleets`."""
 
 
 def summaries(connection: Connection, rows: AlertRows, explained: Explained | None = None) -> dict[int, str]:
@@ -440,7 +440,7 @@ def standing_facts(
     runs_by_alert = explained_by_alert(rows)
     if explained is None:
         requests = list(dict.fromkeys(runs_by_alert.values()))
-        explained = dict(zip(requests, explain_all(connection, requests), strict=True))
+        explained = dict(zip(requests, load_fleets(connection, requests), strict=True))
     newest = {row.id: _newest_trigger(changes) for row, changes in rows}
     began = since_all(connection, {row.first_run for row, _ in rows if row.first_run is not None})
     runs = run_rows.find_runs(connection, {number for row, _ in rows for number in run_ids_of(row, newest[row.id])})
@@ -504,7 +504,7 @@ def _newest_trigger(changes: Sequence[TransitionRow]) -> TransitionRow | None:
 def facts_of(
     alert: AlertRow,
     runs: Mapping[int, RunRow],
-    explanation: Explanation | None,
+    explanation: FleetEvidence | None,
     began: SinceView | None,
     transition: TransitionRow | None,
     *,
@@ -565,7 +565,7 @@ def facts_of(
     )
 
 
-def _changed(explanation: Explanation | None, evidence: StoredEvidence, kind: RuleKind) -> ChangedCanaries | None:
+def _changed(explanation: FleetEvidence | None, evidence: StoredEvidence, kind: RuleKind) -> ChangedCanaries | None:
     """Return the changed canaries; for a rule about a part of the check only those of that part."""
     if explanation is None:
         return None

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, NotRequired
+from typing import Literal
 
 from typing_extensions import TypedDict
 
-from app.base.values import RuleKind, Severity, TimeText
+from app.base.values import Severity, TimeText
 
 
 class Action(StrEnum):
@@ -237,70 +237,6 @@ class BaselineView:
     habits: list[HabitView]
     """The one seen last comes first."""
     choices: list[BaselineChoice]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NormalRange:
-    """Between which values a measure lay in 98 % of the runs the baseline in force was learned from."""
-
-    low: float
-    mean: float
-    high: float
-    runs: int
-    first_run: str
-    last_run: str
-
-
-class BoundLine(TypedDict):
-    """A bound of a rule, as charts draw it."""
-
-    rule: str
-    severity: Severity
-    bad: Literal["below", "above"]
-    value: float
-    by: NotRequired[float]
-    """Of a drop: how far below the mean of what is usual."""
-
-
-class SuggestedBound(TypedDict):
-    """Where a suggested rule alerts."""
-
-    below: float
-
-
-class SuggestedRuleBody(TypedDict):
-    """A suggested rule, as documents write it."""
-
-    kind: Literal[RuleKind.THRESHOLD]
-    measure: str
-    critical: SuggestedBound
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuggestedRule:
-    """A bound that no run of the baseline was below, with the rule for it."""
-
-    measure: str
-    below: float
-    usual_low: float
-    runs: int
-    rule: SuggestedRuleBody
-    yaml: str
-    watched_by: str | None
-    """The rule that bounds the measure already."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuggestedRules:
-    """Rules suggested for a check from its baseline; empty, with a note, until there is one."""
-
-    check: str
-    note: str | None
-    revision: int
-    managed_by: str
-    guide: str | None
-    """Which measure comes first for the check's use, and why; None where it has none."""
-    rules: list[SuggestedRule]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from app.alerts import store as alerts
 from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, ChangedCanaries, recovery_state
 from app.alerts.domain.views import AlertView, FleetView
 from app.alerts.service import evidence, shown_alerts
-from app.alerts.service.evidence import Explanation, list_changed
+from app.alerts.service.evidence import FleetEvidence, list_changed
 from app.alerts.service.shown_alerts import AlertLine, explained_by_alert, summaries
 from app.alerts.store import AlertFilter
 from app.base.db.engine import Connection, Store, from_us, row_value, to_us
@@ -193,7 +193,7 @@ def load_check(store: Store, slug: str, now: datetime, *, version: str | None = 
     )
 
 
-def _changed(unresolved: Sequence[AlertLine], explanation: Explanation | None) -> ChangedCanaries | None:
+def _changed(unresolved: Sequence[AlertLine], explanation: FleetEvidence | None) -> ChangedCanaries | None:
     about_canaries = any(one.alert["kind"] not in NOT_ABOUT_CANARIES for one in unresolved)
     changed = None if explanation is None else explanation.changed
     return changed if changed is not None and about_canaries and changed.compared else None
@@ -276,7 +276,7 @@ def open_alerts(connection: Connection) -> dict[int, dict[str, int]]:
     return by_check
 
 
-def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[AlertLine], Explanation | None]:
+def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[AlertLine], FleetEvidence | None]:
     """Return the unresolved alerts of a check, and the explanation of a run.
 
     The explanation covers the canaries degraded since the first of these alerts began.
@@ -286,14 +286,14 @@ def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[Alert
         first_run = min([row.first_run for row, _ in rows if row.first_run is not None], default=None)
         mine = [] if run_id is None else [(int(run_id), first_run)]
         run_ids = list(dict.fromkeys([*mine, *explained_by_alert(rows).values()]))
-        explained = dict(zip(run_ids, evidence.explain_all(connection, run_ids), strict=True))
+        explained = dict(zip(run_ids, evidence.load_fleets(connection, run_ids), strict=True))
         written = summaries(connection, rows, explained)
     found = [AlertLine(alert=shown_alerts.alert_shape(row, changes), summary=written[row.id]) for row, changes in rows]
     return sorted(found, key=lambda one: _UNRESOLVED.index(one.alert["state"])), explained[mine[0]] if mine else None
 
 
 def _degraded(
-    store: Store, run_id: str, unresolved: Sequence[AlertLine], why: Explanation | None
+    store: Store, run_id: str, unresolved: Sequence[AlertLine], why: FleetEvidence | None
 ) -> tuple[list[DegradedResult], FleetView | None]:
     """Return the worst degraded canaries of a run, and what those that fell since these alerts began have in common."""
     begun = [int(first) for one in unresolved if (first := one.alert["since_run"]) is not None]
@@ -319,7 +319,7 @@ def _degraded(
     return degraded, why.fleet_view if why is not None and begun and why.fleet.fallen else None
 
 
-def _standing(why: Explanation | None, key: str, rank_now: int | None) -> DiagnosisRow | None:
+def _standing(why: FleetEvidence | None, key: str, rank_now: int | None) -> DiagnosisRow | None:
     """Return the diagnosis of a canary unless it is overcome; None = there is none."""
     diagnosis = None if why is None else why.diagnoses.get(key)
     return None if diagnosis is None or is_overcome(diagnosis.evidence.get("rank_now"), rank_now) else diagnosis
