@@ -77,11 +77,11 @@ def test_an_alarm_tells_since_which_run_not_when_it_was_raised() -> None:
 
 
 def test_a_healthy_run_under_open_alerts_is_no_healthy_check() -> None:
-    assert recovery_state("healthy", {"recovering critical": 2}) == "recovering"
-    assert recovery_state("healthy", {"recovering critical": 2, "firing warning": 1}) == "firing"
-    assert recovery_state("healthy", {"pending warning": 1}) is None
-    assert recovery_state("degraded", {"recovering critical": 2}) is None
-    assert recovery_state(None, {"firing critical": 1}) is None
+    assert recovery_state("healthy", {("recovering", "critical"): 2}) == "recovering"
+    assert recovery_state("healthy", {("recovering", "critical"): 2, ("firing", "warning"): 1}) == "firing"
+    assert recovery_state("healthy", {("pending", "warning"): 1}) is None
+    assert recovery_state("degraded", {("recovering", "critical"): 2}) is None
+    assert recovery_state(None, {("firing", "critical"): 1}) is None
 
 
 def test_what_is_left_until_open_alerts_resolve_is_said_in_a_sentence() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.alerts.domain.summaries import CAUSE_WORDS
 from app.base.values import Cause
-from app.diagnosis.domain.run_causes import FleetMember, Shape, fleet
+from app.diagnosis.domain.fleets import FleetMember, Shape, fleet
 from app.scoring.run_inputs import Group, GroupKind
 
 BILLING = Group(kind=GroupKind.TAG, name="billing")

@@ -265,7 +265,7 @@ def test_either_database_shows_the_same(store: Store) -> None:
     (line,) = found.lines
     assert [(one.verdict, one.coverage) for one in line.recent] == [("healthy", 1.0), ("degraded", 0.0)]
     assert line.slices["tag"].coverage == 0.0
-    assert (line.active, line.alerts) == ("queued", {"firing critical": 1})
+    assert (line.active, line.alerts) == ("queued", {("firing", "critical"): 1})
     assert (found.tags, found.dead) == (["legal"], {"ops": 1})
 
 

@@ -226,6 +226,8 @@ def no_data_due(
     The quiet weekend of a cron has no scheduled instants. `created_at`: since when the check is enabled in this form.
     `last_completed`: when the newest run that `is_completed` ended.
     """
+    if last_completed is not None and now < next_due(schedule, max(created_at, last_completed)):
+        return None  # most checks need only the first of two instants
     expected = no_data_expected(schedule, last_completed, created_at)
     return None if now < expected.deadline else expected
 

@@ -720,12 +720,12 @@ def _closing(rule: Rule, window: Sequence[Observation], alert: Member) -> Outloo
     )
 
 
-def recovery_state(verdict: str | None, alerts: Mapping[str, int]) -> str | None:
+def recovery_state(verdict: str | None, alerts: Mapping[tuple[str, str], int]) -> str | None:
     """Return what a check is while its newest run is healthy and alerts are open, `recovering` or `firing`; else None.
 
-    `alerts`: unresolved ones by state and severity, such as `firing critical`.
+    `alerts`: unresolved ones by state and severity.
     """
-    states = {name.partition(" ")[0] for name, count in alerts.items() if count} & {str(state) for state in OPEN}
+    states = {state for (state, _), count in alerts.items() if count} & OPEN
     if verdict != Verdict.HEALTHY or not states:
         return None
     return str(AlertState.FIRING if AlertState.FIRING in states else AlertState.RECOVERING)

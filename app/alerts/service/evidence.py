@@ -42,7 +42,8 @@ from app.detection.domain.tracker import unpack_baseline
 from app.detection.service.baselines import CULPRITS
 from app.detection.service.detectors import run_latencies
 from app.detection.store import DetectionRow
-from app.diagnosis.domain.run_causes import Fleet, FleetMember, RunCause, fleet
+from app.diagnosis.domain.fleets import Fleet, FleetMember, fleet
+from app.diagnosis.domain.run_causes import RunCause
 from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, diagnoses_at, marks_before, newest_diagnosis
 from app.records.service.past_runs import without_relevance
 from app.records.store import ranking_rows, run_rows, state_rows

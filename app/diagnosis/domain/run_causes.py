@@ -1,9 +1,8 @@
-"""What canaries of a run have in common: one cause that the whole run shares, and the headline of those degraded.
+"""The one cause that a whole run shares, and which of several explains most of it.
 
 `find_run_cause` lets causes compete: what shape the changed answers have (`run_changes`), whether their chunks are
-there under other ids, whether their scores moved; `runs.service.finalising` asks it. Headlines are made of counts,
-causes and the names that people gave to canaries, categories, tags and documents; they hold no retrieved text. Causes
-of single canaries are in `chunk_causes`.
+there under other ids, whether their scores moved; `comparison_basis` says with which run it is compared, and
+`prevailing_cause` weighs the result against embedders and texts. Causes of single canaries are in `chunk_causes`.
 """
 
 from collections import Counter
@@ -14,9 +13,8 @@ from functools import cache, partial
 from statistics import median
 from typing import Any, cast
 
-from app.alerts.domain.summaries import CAUSE_WORDS, MOST_NAMED, commonest_first, rest_text
 from app.alerts.domain.views import RunCauseView
-from app.base.texts import counted, percent_text, plural, short_name
+from app.base.texts import counted, percent_text
 from app.base.values import Canary, Cause, Ranking
 from app.diagnosis.domain.cases import Case
 from app.diagnosis.domain.chunk_causes import by_content, change_of, limit_of
@@ -24,10 +22,9 @@ from app.diagnosis.domain.evidence import Search, SearchedChunk, search_for
 from app.diagnosis.domain.reanchors import reanchor
 from app.diagnosis.domain.run_cause_kinds import CAUSES, OTHER_ANALYZER, PHRASES, SAME_IDS, RunCauseKind, advice_on
 from app.diagnosis.domain.run_changes import AnswerChange, Answers, explain
-from app.diagnosis.domain.run_groups import FEWEST, HALF, common_group, tail
+from app.diagnosis.domain.run_groups import FEWEST, HALF, common_group
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.rankings import match, prepare
-from app.scoring.run_inputs import Group, GroupKind
 from app.scoring.text_changes import ChangedTexts
 from app.scoring.words import containment, overlap
 
@@ -234,6 +231,60 @@ def find_run_cause(
         or _of_changes(figures, changes, pairs, k, scale)
         or _other_scores(figures, pairs, scale)
     )
+
+
+class Basis(StrEnum):
+    """What a run is compared with to find its cause."""
+
+    STANDING = "standing"
+    """The run before the cause that stands."""
+    ALARM = "alarm"
+    """The run before the alarm that is open."""
+    NEWEST = "newest"
+    """The run before."""
+
+
+def comparison_basis(
+    standing: RunCause | None, *, is_changed: bool, is_alarm: bool, has_opened: bool, is_widespread: bool
+) -> Basis | None:
+    """Return what a run is compared with; None = with nothing.
+
+    `standing`: the cause that stands; only those that answers show are looked for again. `is_changed`: whether any
+    answer is another one, `is_widespread` whether so many are, or find so much less, that there may be a cause.
+    """
+    if standing is not None and standing.kind not in _SHOWN_BY_OTHERS:
+        return Basis.STANDING
+    if is_alarm and (is_changed or has_opened):
+        return Basis.ALARM
+    return Basis.NEWEST if is_widespread else None
+
+
+def prevailing_cause(
+    compared: RunCause | None,
+    *,
+    of_embedder: RunCause | None,
+    of_texts: RunCause | None,
+    texts: ChangedTexts,
+    named: int,
+    is_alarm: bool,
+) -> RunCause | None:
+    """Return the cause that explains most of a run.
+
+    What is known of the embedder explains more than other vectors do; an index cut anew more than its chunks' texts,
+    and texts that were all cut more than anything, see `texts_explain_more`.
+    """
+    yields = compared is None or compared.kind in _OF_MODELS
+    cause = of_embedder if yields and of_embedder is not None else compared
+    if of_texts is None:
+        return cause
+    if cause is None:
+        return of_texts if of_texts.affected or not is_alarm else None  # a few edits are no cause of an alarm
+    return of_texts if texts_explain_more(of_texts, cause, texts, named=named) else cause
+
+
+_SHOWN_BY_OTHERS = frozenset({RunCauseKind.EMBEDDER_CHANGED, RunCauseKind.TEXTS_CHANGED})
+"""Kinds that answers do not show by themselves."""
+_OF_MODELS = frozenset({RunCauseKind.OTHER_VECTORS, RunCauseKind.RANKING_CHANGED, RunCauseKind.SCORES_CHANGED})
 
 
 def texts_explain_more(of_texts: RunCause, cause: RunCause, texts: ChangedTexts, *, named: int) -> bool:
@@ -490,230 +541,3 @@ def _same(one: str | None, other: str | None) -> bool:
 def _share(values: Iterable[bool]) -> float | None:
     listed = list(values)
     return round(sum(listed) / len(listed), 4) if listed else None
-
-
-class Shape(StrEnum):
-    """Kind of event, by how many canaries newly degraded."""
-
-    ALL = "all"
-    """Half of all or more: the index or the encoder."""
-    FEW = "few"
-    """Some: relevance changed for them."""
-    ONE = "one"
-    """A single one."""
-    NONE = "none"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetMember:
-    """A measured canary of the check."""
-
-    key: str
-    groups: tuple[Group, ...] = ()
-    fallen: bool = False
-    """Whether it newly degraded."""
-    chronic: bool = False
-    """Whether it is degraded and was before: it cannot newly degrade."""
-    persistent: bool | None = None
-    """Whether a fallen one was still degraded on retry; None = not retried. False counts as not fallen."""
-    chance: float | None = None
-    """Chance that a canary that passed fails in the next run, by the baseline; None = not learned yet."""
-    cause: Cause | None = None
-    """Of a fallen one; None = not diagnosed."""
-    rank_now: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
-    """Summary of the newly degraded canaries of a run."""
-
-    shape: Shape
-    headline: str
-    """Such as `3 of 40 in billing: 2 missing, 1 outranked to rank 14; expected 0.1 by chance`."""
-    sentence: str
-    """Kind of event in words, without its full stop."""
-    group: Group | None
-    """The group that the fallen have in common, where chance hardly explains it."""
-    fallen: int
-    """Of that group or, without one, of all."""
-    of: int
-    """Number of canaries of that group, or of all."""
-    expected: float | None
-    """How many of them would have fallen by chance, at most; None = not learned for all of them."""
-    recovered_on_retry: int
-    """How many degraded in the run but were healthy on every retry."""
-    causes: Mapping[Cause, int]
-
-
-def fleet(members: Iterable[FleetMember], *, cause: RunCause | None = None, first: bool = False) -> Fleet:
-    """Summarize the fallen among these canaries; `cause`: the one that explains the whole run, where there is one.
-
-    `first`: no run before measured anything, so that none can have fallen, however many are degraded.
-
-    All: half of the measured canaries or more, and at least three. One: a single canary. A group is named where it
-    holds two of three fallen canaries or more, at least two, and a random draw would do so in less than 1 of 20 cases
-    (hypergeometric tail); of several the least likely one, then the smallest. Canaries that were healthy on every retry
-    did not fall; the headline counts them separately.
-    """
-    everyone = list(members)
-    if first:
-        return _unmeasured_before(everyone)
-    fallen = [member for member in everyone if member.fallen and member.persistent is not False]
-    retried = [member.persistent for member in everyone if member.fallen and member.persistent is not None]
-    recovered_on_retry = retried.count(False)
-    recovered_text = f"; {recovered_on_retry:,} of {len(retried):,} healthy on retry"
-    shape = _shape(len(fallen), len(everyone))
-    group = _common(everyone, fallen) if shape is Shape.FEW else None
-    inside = [member for member in everyone if group is None or group in member.groups]
-    down = [member for member in fallen if group is None or group in member.groups]
-    headline = _headline(group, down, inside, fallen, everyone, cause)
-    expected = _expected(inside)
-    informs = fallen and expected is not None and expected < len(down)
-    chance = f"; expected {_number(expected)} by chance" if informs and expected is not None else ""
-    return Fleet(
-        shape=shape,
-        headline=f"{headline}{chance}{recovered_text if recovered_on_retry else ''}",
-        sentence=cause.reason if cause is not None else _sentence(shape, group, down, fallen, inside, len(everyone)),
-        group=group,
-        fallen=len(down),
-        of=len(inside),
-        expected=expected,
-        recovered_on_retry=recovered_on_retry,
-        causes=dict(Counter(member.cause for member in fallen if member.cause is not None)),
-    )
-
-
-def _unmeasured_before(everyone: Sequence[FleetMember]) -> Fleet:
-    degraded = [member for member in everyone if member.fallen]
-    headline = f"{len(degraded):,} of {counted(len(everyone), 'canary')} degraded in the first run"
-    return Fleet(
-        shape=Shape.NONE,
-        headline=f"{headline}: {_causes(degraded)}" if degraded else headline,
-        sentence="No run before measured anything, so it is unknown whether they ever found what they expect",
-        group=None,
-        fallen=0,
-        of=len(everyone),
-        expected=None,
-        recovered_on_retry=0,
-        causes={},
-    )
-
-
-def _shape(fallen: int, total: int) -> Shape:
-    if not fallen:
-        return Shape.NONE
-    if fallen >= _FEWEST_OF_ALL and fallen * 2 >= total:
-        return Shape.ALL
-    return Shape.ONE if fallen == 1 else Shape.FEW
-
-
-def _common(everyone: Sequence[FleetMember], fallen: Sequence[FleetMember]) -> Group | None:
-    """Group of the fallen that is least likely by chance; None = no group is unlikely."""
-    down = Counter(group for member in fallen for group in frozenset(member.groups))
-    sizes = Counter(group for member in everyone for group in frozenset(member.groups))
-    likely = {
-        group: tail(count, len(fallen), sizes[group], len(everyone))
-        for group, count in down.items()
-        if count >= _FEWEST_OF_A_GROUP and count * 3 >= len(fallen) * 2
-    }
-    groups = [group for group, chance in likely.items() if chance < _UNLIKELY]
-    kinds = list(GroupKind)
-    order = {group: (likely[group], sizes[group], kinds.index(group.kind), group.name) for group in groups}
-    return min(groups, key=order.__getitem__, default=None)
-
-
-def _headline(
-    group: Group | None,
-    down: Sequence[FleetMember],
-    inside: Sequence[FleetMember],
-    fallen: Sequence[FleetMember],
-    everyone: Sequence[FleetMember],
-    cause: RunCause | None,
-) -> str:
-    if not fallen:
-        return f"None of {counted(len(everyone), 'canary')} newly degraded"
-    place = f" in {short_name(group.name, _LONGEST)}" if group is not None else ""
-    where = f"{len(down):,} of {len(inside):,}{place}"
-    if len(fallen) > len(down):
-        where += f", {len(fallen):,} of {len(everyone):,} in all"
-    if len(fallen) == 1:
-        where += f" ({short_name(fallen[0].key, _LONGEST)})"
-    return f"{where}: {_causes(fallen) if cause is None else cause.phrase}"
-
-
-def _causes(fallen: Sequence[FleetMember]) -> str:
-    """Causes, the commonest first, two at most: `2 missing, 1 outranked to rank 14, 4 others not explained yet`."""
-    ordered = commonest_first(Counter(member.cause for member in fallen if member.cause is not None))
-    parts = [f"{count:,} {CAUSE_WORDS[cause].headline}{_ranks(cause, fallen)}" for cause, count in ordered[:MOST_NAMED]]
-    return ", ".join([*parts, *rest_text(ordered, len(fallen))]) if parts else "not explained yet"
-
-
-def _ranks(cause: Cause, fallen: Sequence[FleetMember]) -> str:
-    """Ranks of the outranked, as far as they are known."""
-    if cause is not Cause.OUTRANKED:
-        return ""
-    ranks = sorted({member.rank_now for member in fallen if member.cause is cause and member.rank_now is not None})
-    if not ranks:
-        return ""
-    if len(ranks) <= _FEW_RANKS:
-        return f" to {plural(len(ranks), 'rank')} {_listed([str(rank) for rank in ranks])}"
-    return f" to ranks {ranks[0]} to {ranks[-1]}"
-
-
-def _sentence(
-    shape: Shape,
-    group: Group | None,
-    down: Sequence[FleetMember],
-    fallen: Sequence[FleetMember],
-    inside: Sequence[FleetMember],
-    total: int,
-) -> str:
-    main_cause = Counter(member.cause for member in fallen if member.cause is not None).most_common(1)
-    if shape is Shape.NONE:
-        return "No canary newly degraded"
-    if main_cause and main_cause[0][0] is Cause.RETRIEVER_ERROR and main_cause[0][1] * 2 > len(fallen):
-        text = "The retriever fails, so the state of the index is unknown"
-    elif shape is Shape.ALL:
-        text = "They fell together, which points at the index or the encoder rather than at single passages"
-    elif shape is Shape.ONE:
-        text = "A single canary degraded"
-    elif group is not None and len(down) * 2 >= len(inside):
-        text = f"Half of {short_name(group.name, _LONGEST)} or more fell, which points at a part of the index"
-    elif len(fallen) > max(_FEW, total * _FEW_SHARE):
-        text = (
-            f"{len(fallen):,} of {total:,} fell, which points at a part of the index or a topic, not at the whole index"
-        )
-    else:
-        text = "A few fell, which points at what is retrieved for them rather than at the whole index"
-    expected = _expected(inside)
-    if expected is None:
-        return text
-    if expected >= len(down):
-        return f"Not more fell than chance may explain, which is {_number(expected)}"
-    return f"{text}; {_number(expected)} would have by chance"
-
-
-def _expected(inside: Sequence[FleetMember]) -> float | None:
-    chances = [member.chance for member in inside if not member.chronic]
-    probabilities = [chance for chance in chances if chance is not None]
-    return round(sum(probabilities), 3) if probabilities and len(probabilities) == len(chances) else None
-
-
-def _number(expected: float) -> str:
-    """Return an expectation as text; its rates are rounded up, see `detection.domain.evidence`."""
-    return "fewer than 0.1" if expected < _SHOWN else f"at most {expected:.1f}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
-
-
-_FEW = 3
-_FEW_SHARE = 0.1
-"""So many canaries, or of larger suites this share, are called a few."""
-_FEWEST_OF_ALL = 3
-_FEWEST_OF_A_GROUP = 2
-_UNLIKELY = 0.05
-_FEW_RANKS = 3
-_LONGEST = 64
-_SHOWN = 0.1

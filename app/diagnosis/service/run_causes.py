@@ -20,11 +20,13 @@ from app.diagnosis import store as diagnoses
 from app.diagnosis.domain.run_cause_kinds import RunCauseKind
 from app.diagnosis.domain.run_causes import (
     SHARE,
+    Basis,
     RankingPair,
     RunCause,
+    comparison_basis,
     find_run_cause,
+    prevailing_cause,
     read_run_cause,
-    texts_explain_more,
 )
 from app.diagnosis.domain.run_groups import FEWEST, HALF
 from app.records.service.plans import Plan
@@ -60,40 +62,55 @@ def find_cause(
     nothing fell for `QUIET_RUNS` runs. What is known of the embedder explains more than other vectors do; an index cut
     anew more than its chunks' texts, and texts that were all cut more than anything.
     """
-    changed = scores.results
     if detection is None:
         return None
     newest = run_rows.newest_known_id(connection, plan.run.check_id)
     if newest is None:
         return None
     standing = _standing(connection, plan, newest)
-    compare = partial(_compared, connection, plan, ranking_ids, newest)
-    compared = None
-    if standing is not None and standing.kind not in {RunCauseKind.EMBEDDER_CHANGED, RunCauseKind.TEXTS_CHANGED}:
-        compared = compare(standing.before_run, since_run=standing.since_run) if changed else standing
-        compared = compared and replace(compared, quiet_runs=standing.quiet_runs)
-    elif detection.row.open and (changed or detection.row.body.get("change") == Change.OPENED):
-        since_run = detection.row.since_run or plan.run.id  # answers may have changed some runs ago
-        before_run = run_rows.newest_known_id(connection, plan.run.check_id, before=since_run)
-        compared = None if before_run is None else compare(before_run, since_run=since_run)
-    elif changed and ((fell := _fell(plan, changed)) or _mostly_changed(plan, changed)):
-        compared = compare(newest, since_run=plan.run.id)
-        if compared is not None and compared.shape is not None and not fell:
-            compared = None  # answers of another shape that lose nothing are no news
-    of_embedder = _embedder_cause(facts, standing, plan.run.id, newest)
-    cause = of_embedder if compared is None or compared.kind in _OF_MODELS else compared
-    cause = cause or compared
-    of_texts = _texts_cause(plan, scores, standing, newest)
-    if of_texts is not None and (
-        texts_explain_more(of_texts, cause, scores.texts, named=detection.row.body.get("culprits", {}).get("total", 0))
-        if cause is not None
-        else of_texts.affected or not detection.row.open  # a few edits are no cause of an alarm
-    ):
-        cause = of_texts
+    compared = _compared_cause(connection, plan, ranking_ids, scores.results, detection, standing, newest)
+    cause = prevailing_cause(
+        compared,
+        of_embedder=_embedder_cause(facts, standing, plan.run.id, newest),
+        of_texts=_texts_cause(plan, scores, standing, newest),
+        texts=scores.texts,
+        named=detection.row.body.get("culprits", {}).get("total", 0),
+        is_alarm=detection.row.open,
+    )
     return None if cause is None else _counted_on(cause, detection.row)
 
 
-_OF_MODELS: Final = {RunCauseKind.OTHER_VECTORS, RunCauseKind.RANKING_CHANGED, RunCauseKind.SCORES_CHANGED}
+def _compared_cause(
+    connection: Connection,
+    plan: Plan,
+    ranking_ids: Sequence[int | None],
+    changed: ScoredRankings,
+    detection: DetectorStep,
+    standing: RunCause | None,
+    newest: int,
+) -> RunCause | None:
+    """Return the cause that shows where answers are compared with earlier ones; None = none, or not compared."""
+    fell = bool(changed) and _fell(plan, changed)
+    basis = comparison_basis(
+        standing,
+        is_changed=bool(changed),
+        is_alarm=detection.row.open,
+        has_opened=detection.row.body.get("change") == Change.OPENED,
+        is_widespread=fell or (bool(changed) and _mostly_changed(plan, changed)),
+    )
+    compare = partial(_compared, connection, plan, ranking_ids, newest)
+    if basis is Basis.STANDING and standing is not None:
+        compared = compare(standing.before_run, since_run=standing.since_run) if changed else standing
+        return compared and replace(compared, quiet_runs=standing.quiet_runs)
+    if basis is Basis.ALARM:
+        since_run = detection.row.since_run or plan.run.id  # answers may have changed some runs ago
+        before_run = run_rows.newest_known_id(connection, plan.run.check_id, before=since_run)
+        return None if before_run is None else compare(before_run, since_run=since_run)
+    if basis is Basis.NEWEST:
+        compared = compare(newest, since_run=plan.run.id)
+        # Answers of another shape that lose nothing are no news.
+        return None if compared is not None and compared.shape is not None and not fell else compared
+    return None
 
 
 def _standing(connection: Connection, plan: Plan, before_run: int) -> RunCause | None:

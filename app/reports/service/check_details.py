@@ -79,8 +79,8 @@ class CheckHead:
     next_run: datetime | None = None
     overdue: bool
     """Whether no run completed by the second-next scheduled instant."""
-    alerts: Mapping[str, int]
-    """Unresolved alerts by state and severity: `firing critical`."""
+    alerts: Mapping[tuple[str, str], int]
+    """Unresolved alerts by state and severity."""
 
     @property
     def recovery(self) -> str | None:
@@ -242,7 +242,7 @@ def _version(found: Rescoring) -> Version:
     )
 
 
-def _line(connection: Connection, check: Definition, unresolved: Mapping[str, int], now: datetime) -> CheckLine:
+def _line(connection: Connection, check: Definition, unresolved: Mapping[tuple[str, str], int], now: datetime) -> CheckLine:
     recent = tuple([run_line(row) for row in run_rows.ended_runs(connection, check.id, limit=SPARK_RUNS)])
     live = check.archived_at is None and bool(check.body["enabled"])
     return CheckLine(
@@ -268,11 +268,11 @@ def next_run(check: Definition, now: datetime) -> datetime:
     return next_due(schedule, now - delay) + delay
 
 
-def open_alerts(connection: Connection) -> dict[int, dict[str, int]]:
-    """Return the number of unresolved alerts by check, and by state and severity: `firing critical`."""
-    by_check: dict[int, dict[str, int]] = {}
+def open_alerts(connection: Connection) -> dict[int, dict[tuple[str, str], int]]:
+    """Return the number of unresolved alerts by check, and by state and severity."""
+    by_check: dict[int, dict[tuple[str, str], int]] = {}
     for check_id, state, severity, count in alerts.count_alerts(connection):
-        by_check.setdefault(check_id, {})[f"{state} {severity}"] = count
+        by_check.setdefault(check_id, {})[state, severity] = count
     return by_check
 
 

@@ -12,7 +12,6 @@ from typing import Final
 from app.alerts.domain.state import no_data_due
 from app.alerts.domain.views import AlertState
 from app.base.db.engine import Connection, Store, from_us, to_us
-from app.base.schedules import next_due
 from app.base.values import Category, RunStatus, Verdict
 from app.catalog import store as catalog
 from app.catalog.service.references import schedule_of
@@ -71,7 +70,7 @@ class CheckSummary(CheckHead):
     @property
     def open_alerts(self) -> int:
         """Number of open alerts."""
-        return sum(count for state, count in self.alerts.items() if not state.startswith(AlertState.PENDING))
+        return sum(count for (state, _), count in self.alerts.items() if state != AlertState.PENDING)
 
     @property
     def recovering(self) -> bool:
@@ -83,7 +82,7 @@ class CheckSummary(CheckHead):
         """Whether an enabled check is degraded, unknown, overdue or has a firing alert."""
         if not self.enabled:
             return False
-        firing = any(state.startswith("firing") for state in self.alerts)
+        firing = any(state == AlertState.FIRING for state, _ in self.alerts)
         return self.verdict in {Verdict.DEGRADED, Verdict.UNKNOWN} or self.overdue or firing
 
 
@@ -205,17 +204,13 @@ def _slices(newest: Newest | None, check_filter: CheckFilter) -> dict[str, Part]
 
 
 def _is_overdue(connection: Connection, check: Definition, newest: Newest | None, now: datetime) -> bool:
+    """Whether an enabled check is overdue, see `find_overdue`; of a run that was read already no query is made."""
     if not check.body["enabled"]:
         return False
-    last = None
-    if newest is not None:
-        if newest.run.finished_at is None or newest.run.status == RunStatus.FAILED:
-            return find_overdue(connection, check, now) is not None  # needs the last completed run from the history
-        last = from_us(newest.run.finished_at)
-    schedule, updated = schedule_of(check.body), from_us(check.updated_at)
-    if last is not None and now < next_due(schedule, max(last, updated)):
-        return False  # a shortcut: most checks need only one of two instants
-    return no_data_due(schedule, last, now, updated) is not None
+    if newest is not None and (newest.run.finished_at is None or newest.run.status == RunStatus.FAILED):
+        return find_overdue(connection, check, now) is not None  # needs the last completed run from the history
+    last = None if newest is None or newest.run.finished_at is None else from_us(newest.run.finished_at)
+    return no_data_due(schedule_of(check.body), last, now, from_us(check.updated_at)) is not None
 
 
 def _matches(summary: CheckSummary, check_filter: CheckFilter) -> bool:
