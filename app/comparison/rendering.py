@@ -7,21 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.base.texts import (
-    UNDEFINED,
-    Table,
-    change_text,
-    number,
-    plain,
-    prose,
-    shorten,
-    table_markdown,
-)
+from app.base.texts import UNDEFINED, Table, change_text, number, plain, prose, shorten, table_markdown
 from app.base.values import Verdict
 from app.catalog.domain import labelled
-from app.comparison.domain.outcomes import (
-    Side,
-)
+from app.comparison.domain.outcomes import Side
 from app.comparison.domain.sentences import A_AND_B, claim_text
 from app.comparison.views import ComparedCanary, ComparedMeasure, ComparedRunOutline, ComparisonPage
 

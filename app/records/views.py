@@ -31,21 +31,9 @@ from app.base.values import (
 from app.base.views import numbers, rounded_or_none, time_text, view_of
 from app.comparison.views import ComparisonDecision, Sides
 from app.records.domain import RescoringSide, RunDetails, SliceView
-from app.retrievers.domain.probes import (
-    StoredFinding,
-    UnmeasuredView,
-)
-from app.retrievers.domain.retrievers import (
-    Scorer,
-    is_external,
-    score_relevance,
-)
-from app.scoring.evaluation import (
-    WRONG_FIELDS,
-    compare_names,
-    forbidden_ranks,
-    newest_age,
-)
+from app.retrievers.domain.probes import StoredFinding, UnmeasuredView
+from app.retrievers.domain.retrievers import Scorer, is_external, score_relevance
+from app.scoring.evaluation import WRONG_FIELDS, compare_names, forbidden_ranks, newest_age
 from app.scoring.rankings import Match, Prepared, missing_judgments
 
 

@@ -17,15 +17,7 @@ from numpy.typing import NDArray
 
 from app.base.errors import ConflictError
 from app.base.schedules import LONGEST_PATIENCE_SECONDS
-from app.base.values import (
-    ANSWERED_RATIO,
-    COVERAGE,
-    DEFAULT_CATEGORY,
-    OWN_MEASURES,
-    Canary,
-    Category,
-    Rule,
-)
+from app.base.values import ANSWERED_RATIO, COVERAGE, DEFAULT_CATEGORY, OWN_MEASURES, Canary, Category, Rule
 from app.detection.domain import Members
 from app.retrievers.domain.retrievers import ProbeQuery, Retriever, Scorer
 from app.scoring.measures import Measure, mean_name, measures_for

@@ -52,12 +52,7 @@ from app.scoring.evaluation import RELEVANCE
 from app.scoring.rankings import Match
 from app.traffic import domain as estimates
 from app.traffic import store as rows
-from app.traffic.documents import (
-    LONGEST_QUERY,
-    Grouping,
-    ReadTraffic,
-    read_traffic,
-)
+from app.traffic.documents import LONGEST_QUERY, Grouping, ReadTraffic, read_traffic
 from app.traffic.domain import (
     GroupView,
     ReachState,

@@ -48,13 +48,7 @@ from app.answers.domain.judges import (
     read_rating,
 )
 from app.answers.store import JudgeDay, NewAnswer, StagedAnswer, confirmed_for_check, confirmed_measures, digest
-from app.answers.views import (
-    AnswerView,
-    FeedbackView,
-    ForgottenFeedback,
-    ReceivedFeedback,
-    RunAnswersPage,
-)
+from app.answers.views import AnswerView, FeedbackView, ForgottenFeedback, ReceivedFeedback, RunAnswersPage
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document

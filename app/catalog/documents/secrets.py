@@ -12,13 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from app.answers.documents import JudgeDocument
-from app.base.documents.fields import (
-    AnyDocument,
-    Document,
-    Place,
-    hash_content,
-    parse_document,
-)
+from app.base.documents.fields import AnyDocument, Document, Place, hash_content, parse_document
 from app.base.documents.http_fields import AUTH_SECRETS, TLS_TEXTS, origin_of
 from app.base.errors import InvalidInputError, Problem
 from app.hooks.documents import HOOK_SECRETS, PAGERDUTY_URL, HookDocument

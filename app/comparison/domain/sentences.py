@@ -5,11 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.base.statistics import CONFIDENCE
-from app.base.texts import (
-    counted,
-    percent_text,
-    ratio_text,
-)
+from app.base.texts import counted, percent_text, ratio_text
 from app.comparison.domain.estimates import FEWEST_PAIRS, Estimate
 from app.comparison.domain.outcomes import (
     Claim,

@@ -51,15 +51,7 @@ from app.catalog.service.suites import (
     suite_definition,
     write_suite_plan,
 )
-from app.catalog.store import (
-    API,
-    FILE,
-    Content,
-    Definition,
-    DefinitionDocument,
-    fields_changed,
-    refuse_file_managed,
-)
+from app.catalog.store import API, FILE, Content, Definition, DefinitionDocument, fields_changed, refuse_file_managed
 from app.hooks import store as outbox
 from app.hooks.documents import receivers
 from app.scoring.suites import SuiteFloors

@@ -45,14 +45,7 @@ from app.catalog.service.suites import (
     slug_taken_error,
 )
 from app.catalog.service.versions import load_suite_in_force
-from app.catalog.store import (
-    API,
-    KINDS,
-    Definition,
-    DefinitionDocument,
-    refuse_file_managed,
-    require,
-)
+from app.catalog.store import API, KINDS, Definition, DefinitionDocument, refuse_file_managed, require
 from app.definitions.service.applying import (
     apply,
     planned_change,

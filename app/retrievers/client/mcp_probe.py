@@ -31,13 +31,7 @@ from app.retrievers.client.background_loop import (
     query_in_sessions,
     run_in_background,
 )
-from app.retrievers.client.compiled_retriever import (
-    Plan,
-    Value,
-    compile_retriever,
-    read_answer,
-    request_headers,
-)
+from app.retrievers.client.compiled_retriever import Plan, Value, compile_retriever, read_answer, request_headers
 from app.retrievers.client.credentials import CredentialError, Redaction, masked, secret_headers
 from app.retrievers.client.endpoint_client import EndpointClient
 from app.retrievers.client.responses import failed_answer, message_of_body, quoted

@@ -35,12 +35,7 @@ from app.base.limits import Limits
 from app.base.net.transfer import CONNECT_SECONDS, NoAnswerError, RequestAuth, Response, are_exhausted, blocked_text
 from app.base.values import EMPTY, Answer, Exchange, Outcome
 from app.retrievers.client.background_loop import Batch, Deliver, query_in_sessions, run_in_background
-from app.retrievers.client.compiled_retriever import (
-    ProblemCollector,
-    Reader,
-    compile_reader,
-    read_answer,
-)
+from app.retrievers.client.compiled_retriever import ProblemCollector, Reader, compile_reader, read_answer
 from app.retrievers.client.credentials import Redaction, masked
 from app.retrievers.client.responses import failed_answer
 from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery, Retriever
