@@ -58,14 +58,20 @@ _BYTES_PER_CHANGE, _BYTES_PER_CHANCE = 300, 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedRun:
-    """The degraded canaries of a measured run, compared with the run before the first bad one of an alert."""
+class _MeasuredRun:
+    """A run that measured something and degraded some of it."""
 
     run: RunRow
     suite: SuiteSnapshot
     missing: Unmeasured
     degraded: Mapping[int, DegradedRow]
     """The measured ones, by canary id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedRun(_MeasuredRun):
+    """The degraded canaries of a measured run, compared with the run before the first bad one of an alert."""
+
     changed_ids: AbstractSet[int]
     """The ids of the changed canaries."""
     lost_before: AbstractSet[int]
@@ -323,46 +329,67 @@ def _with_size(change: ChangedRun) -> tuple[ChangedRun, int]:
 def _read_changes(
     connection: Connection, requests: Sequence[tuple[int, int | None]], runs: Mapping[int, RunRow]
 ) -> list[ChangedRun | None]:
-    measured = {run.id: run for run in runs.values() if run.suite_version_id is not None and run.aggregates}
-    suites = load_suites(connection, [run.suite_version_id or 0 for run in measured.values()])
-    members = {run.id: suites[run.suite_version_id or 0].members for run in measured.values()}
-    missing = run_rows.unmeasured(connection, measured)
-    degraded_canaries = {
-        run.id: [members[run.id][place].canary_id for place in run.degraded_places] for run in measured.values()
-    }
-    states = state_rows.degraded_at(connection, degraded_canaries)
-    degraded = {run_id: _without_unmeasured(states[run_id], members[run_id], missing[run_id]) for run_id in measured}
-    first_runs = {(run_id, first): first or run_id for run_id, first in requests if degraded.get(run_id)}
+    measured = _measured_runs(connection, runs)
+    first_runs = {one: one[1] or one[0] for one in requests if one[0] in measured}
     earlier = run_rows.previous_known_runs(connection, set(first_runs.values()))
     canaries_before: dict[int, set[int]] = {run_id: set() for run_id in earlier.values()}
     for (run_id, _), first in first_runs.items():
         if first in earlier:
-            canaries_before[earlier[first]] |= degraded[run_id].keys()
+            canaries_before[earlier[first]] |= measured[run_id].degraded.keys()
     before = state_rows.degraded_at(connection, canaries_before)
-    detections = detectors.detections_of(connection, [run_id for run_id in measured if degraded[run_id]])
-    chances, chronic = _failure_rates(connection, detections)
-    changes: list[ChangedRun | None] = []
-    for one in requests:
-        if one not in first_runs:
-            changes.append(None)
-            continue
-        run_id, then = one[0], before.get(earlier.get(first_runs[one], 0), {})
-        now, detection = degraded[run_id], detections.get(run_id)
-        alarm = detection.body.get("culprits", {}) if detection is not None and detection.open else {}
-        changes.append(
-            ChangedRun(
-                run=measured[run_id],
-                suite=suites[measured[run_id].suite_version_id or 0],
-                missing=missing[run_id],
-                degraded=now,
-                changed_ids=_changed_ids(members[run_id], now, then, chronic.get(run_id, frozenset())),
-                named=[str(named["key"]) for named in alarm.get("named", ())],
-                chances=chances.get(run_id, {}),
-                lost_before={canary for canary in now.keys() & then.keys() if then[canary].reasons & MISSING},
-                compared=first_runs[one] in earlier,
-            )
+    detections = detectors.detections_of(connection, list(measured))
+    rates = _failure_rates(connection, detections)
+    return [
+        None
+        if (first_run := first_runs.get(one)) is None
+        else _changed_run(
+            measured[one[0]],
+            before.get(earlier.get(first_run, 0), {}),
+            detections.get(one[0]),
+            rates.get(one[0], _NO_RATES),
+            compared=first_run in earlier,
         )
-    return changes
+        for one in requests
+    ]
+
+
+def _measured_runs(connection: Connection, runs: Mapping[int, RunRow]) -> dict[int, _MeasuredRun]:
+    measured = {run.id: run for run in runs.values() if run.suite_version_id is not None and run.aggregates}
+    suites = load_suites(connection, [run.suite_version_id or 0 for run in measured.values()])
+    of_run = {run.id: suites[run.suite_version_id or 0] for run in measured.values()}
+    missing = run_rows.unmeasured(connection, measured)
+    canaries = {
+        run.id: [of_run[run.id].members[place].canary_id for place in run.degraded_places] for run in measured.values()
+    }
+    states = state_rows.degraded_at(connection, canaries)
+    found = {}
+    for run_id, run in measured.items():
+        if degraded := _without_unmeasured(states[run_id], of_run[run_id].members, missing[run_id]):
+            found[run_id] = _MeasuredRun(run=run, suite=of_run[run_id], missing=missing[run_id], degraded=degraded)
+    return found
+
+
+def _changed_run(
+    one: _MeasuredRun,
+    before: Mapping[int, DegradedRow],
+    detection: DetectionRow | None,
+    rates: "_FailureRates",
+    *,
+    compared: bool,
+) -> ChangedRun:
+    """Return the changed canaries of a run; `before`: the degraded ones of the run before, where it is `compared`."""
+    alarm = detection.body.get("culprits", {}) if detection is not None and detection.open else {}
+    return ChangedRun(
+        run=one.run,
+        suite=one.suite,
+        missing=one.missing,
+        degraded=one.degraded,
+        changed_ids=_changed_ids(one.suite.members, one.degraded, before, rates.chronic),
+        named=[str(named["key"]) for named in alarm.get("named", ())],
+        chances=rates.chances,
+        lost_before={canary for canary in one.degraded.keys() & before.keys() if before[canary].reasons & MISSING},
+        compared=compared,
+    )
 
 
 def changed_keys(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> frozenset[str]:
@@ -409,32 +436,37 @@ def _without_unmeasured(
     return measured
 
 
-def _failure_rates(
-    connection: Connection, detections: Mapping[int, DetectionRow]
-) -> tuple[dict[int, dict[int, float]], dict[int, frozenset[int]]]:
-    """Failure rates by run id: the chance to fail after a pass by version id, and the versions that mostly fail.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FailureRates:
+    """How often canaries fail by a baseline."""
 
-    By the baseline the run was compared with; empty where there was no baseline yet.
-    """
+    chances: Mapping[int, float]
+    """By version id, the chance to fail after a pass."""
+    chronic: frozenset[int]
+    """The ids of versions that mostly fail."""
+
+
+_NO_RATES = _FailureRates(chances={}, chronic=frozenset())
+
+
+def _failure_rates(connection: Connection, detections: Mapping[int, DetectionRow]) -> dict[int, _FailureRates]:
+    """Failure rates by run id, of the baseline the run was compared with; without those that had no baseline yet."""
     baseline_ids = {run_id: one.baseline_id for run_id, one in detections.items() if one.baseline_id is not None}
     bodies = detectors.bodies_of_baselines(connection, set(baseline_ids.values()))
-    chances: dict[int, dict[int, float]] = {}
-    chronic: dict[int, frozenset[int]] = {}
+    found: dict[int, _FailureRates] = {}
     for number, body in bodies.items():
         baseline = unpack_baseline(body, None)
         rates = baseline.rates[SIGNALS.index(Signal.LOST)]
         versions = [int(key) for key in baseline.keys]
         passing = zip(versions, rates[_AFTER_PASSING].tolist(), baseline.known, strict=True)
-        chances[number] = {version: rate for version, rate, is_known in passing if is_known}
         # Lost in most runs, by the stationary share of a Markov chain with these two rates.
         newly, again = rates.astype(float)
         mostly = (newly / (newly + 1 - again) > _CHRONIC) & baseline.known
-        chronic[number] = frozenset(version for version, is_lost in zip(versions, mostly, strict=True) if is_lost)
-    run_baselines = {run_id: number for run_id, number in baseline_ids.items() if number in bodies}
-    return (
-        {run_id: chances[number] for run_id, number in run_baselines.items()},
-        {run_id: chronic[number] for run_id, number in run_baselines.items()},
-    )
+        found[number] = _FailureRates(
+            chances={version: rate for version, rate, is_known in passing if is_known},
+            chronic=frozenset(version for version, is_lost in zip(versions, mostly, strict=True) if is_lost),
+        )
+    return {run_id: found[number] for run_id, number in baseline_ids.items() if number in found}
 
 
 _LISTED = 10
