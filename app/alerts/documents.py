@@ -165,8 +165,6 @@ def _margin_of_kind(value: Any, handler: ValidatorFunctionWrapHandler, info: Val
 
 BoundOfKind = Annotated[BoundDocument, WrapValidator(_bound_of_kind)]
 MarginOfKind = Annotated[Annotated[Number, Field(ge=0, lt=1)], WrapValidator(_margin_of_kind), _SECONDS]
-
-
 BUILT = tuple(kind.value for kind in RuleKind)
 
 _RUN_MEASURES = (*OWN_MEASURES, ANSWERED_RATIO)

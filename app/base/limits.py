@@ -189,8 +189,6 @@ def slowing_text(slowing: Slowing) -> str:
 SLOWED: Final = "slowed"
 """Beginning of that sentence, by which a re-scoring keeps it."""
 _WHOLE: Final = 10
-
-
 RESERVED_SECONDS: Final = 0.1
 """For how long requests are reserved at once where other processes take part in the rate."""
 REMEMBERED: Final = 10_000

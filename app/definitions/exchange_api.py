@@ -35,8 +35,6 @@ router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_
 
 Form = Literal["coalmine", "trec", "beir", "csv", "quepid", "rre", "jsonl", "elasticsearch", "opensearch", "llamaindex"]
 Named = Annotated[str | None, Query(max_length=64)]
-
-
 _FILE = reference(CanaryFile)
 _IMPORT_BODY = json_body({"anyOf": [_FILE, {"type": "array", "items": _FILE}, reference(SuiteFiles)]})
 

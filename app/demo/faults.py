@@ -57,8 +57,6 @@ SIZES: Mapping[FaultKind, Size] = MappingProxyType(
     }
 )
 """The kinds that have a size; the others break everything they touch."""
-
-
 EFFECTS: Mapping[FaultKind, str] = MappingProxyType(
     {
         FaultKind.NONE: "nothing is broken: heals whatever was",

@@ -366,8 +366,6 @@ HOOK_TEXTS: Final = (*dict.fromkeys(HOOK_SECRETS.values()), "authority")
 """The keys of a hook that may be read from a file, as `<key>_file`."""
 OPTIONAL_SECRETS: Final = frozenset(kind for kind, name in HOOK_SECRETS.items() if name not in _REQUIRED[kind])
 """Kinds whose secret is optional."""
-
-
 _RECEIVERS: Final[Mapping[str, str]] = MappingProxyType(
     {HookKind.PAGERDUTY: "PagerDuty", HookKind.SLACK: "Slack", HookKind.APPRISE: "the service of its Apprise URL"}
 )

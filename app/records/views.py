@@ -228,8 +228,6 @@ _STARTERS: Mapping[str, str] = {
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 WORST: Final = 10
 """Number of worst canaries in a report."""
 

@@ -131,8 +131,6 @@ def _end(connection: Connection, report_id: int, **values: Any) -> bool:
 
 
 _REPORT = sa.select(reports.c.id, reports.c.check_id, reports.c.due_at, reports.c.state, reports.c.run_id)
-
-
 BLOCK = 200
 """Number of checks read by one statement."""
 

@@ -282,8 +282,6 @@ _WHOLE: Mapping[str, Callable[[_Block], Floats]] = {
     "duplicate_ratio": _duplicate_ratio,
 }
 """Measures of the whole ranking."""
-
-
 MEASURES_VERSION = "2"
 """2: numbers must agree where a passage is recognised by its letters, and signs that belong to numbers count."""
 CUTOFFS = (1, 3, 5, 10, 20)

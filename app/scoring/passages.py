@@ -227,8 +227,6 @@ _NEGATING = frozenset({"un", "in", "im", "il", "ir", "dis", "non", "mis"})
 _LOOKS_LIKE = {"0": "oqd", "1": "lit", "2": "z", "5": "s", "6": "bg", "8": "b", "9": "gq"}
 _YEAR = re.compile(r"(?:19|20)\d[1-9]")
 """A year that lost its last digit is damaged, except that 1990 may be the number 199."""
-
-
 _WHOLE_WORDS_BELOW = 20
 _COMPARED_BY_LETTERS = 300
 """Longest passage in characters that is compared letter by letter; longer ones are compared by their words."""

@@ -464,11 +464,7 @@ def chunk_fingerprint(chunk: str, document: str | None, text: str | None) -> byt
 
 
 HITS: Final = "hits"
-
-
 _FIELDS: Final = {"text": "texts", "document": "documents", "updated": "updated"}
-
-
 _SHOWN = 100
 
 

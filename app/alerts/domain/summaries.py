@@ -537,8 +537,6 @@ _PREDICATES: Final[Mapping[Reason, tuple[str, str, str, str]]] = {
     ),
 }
 """What canaries degraded by a reason do, the gravest first: (one, many, one newly, many newly)."""
-
-
 MOST_NAMES: Final = 3
 """So many chunks are named of a canary."""
 _MOST_CANARIES: Final = 3

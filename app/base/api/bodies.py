@@ -183,8 +183,6 @@ def _unusable(message: str) -> InvalidInputError:
 
 Content = Annotated[Any, Depends(read_json)]
 OptionalContent = Annotated[Any, Depends(read_json_if_any)]
-
-
 EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "RetrieverDocument": {
         "slug": "docs-search",
@@ -387,8 +385,6 @@ _PARAMETERS = {
     "datetime_object_invalid": _MOMENT,
 }
 """Messages for parameters, which are parsed from text; `documents.parsing` has those for JSON."""
-
-
 LARGEST_ID: Final = 2**63 - 1
 Limit = Annotated[int, Query(ge=1, le=500)]
 """How many items a page has at most."""

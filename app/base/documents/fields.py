@@ -163,8 +163,6 @@ def one_line(text: str) -> str:
 
 
 _LONGEST_LINE = 60
-
-
 INTEGER = re.compile(r"[-+]?[0-9]{1,400}")
 NUMBER = re.compile(r"[-+]?(?:\.[0-9]{1,400}|[0-9]{1,400}(?:\.[0-9]{0,400})?)(?:[eE][-+]?[0-9]{1,3})?")
 _WORDS: dict[str, Any] = {"": None, "~": None} | {

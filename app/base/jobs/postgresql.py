@@ -225,8 +225,6 @@ _TAKEN = sa.and_(
 _MINE = sa.select(_JOBS.c.id).where(_TAKEN, _JOBS.c.worker_id == sa.bindparam("worker")).with_for_update()
 _STILL = sa.select(_JOBS.c.id, sa.func.now().label("now")).where(_TAKEN).with_for_update(skip_locked=True)
 _KNOWN = sa.select(sa.exists().where(_WORKERS.c.id == sa.bindparam("worker")))
-
-
 VERSION: Final = 1
 """Of the arguments of a job; a release that changes them counts it up, and earlier releases leave its jobs alone."""
 

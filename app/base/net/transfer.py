@@ -200,8 +200,6 @@ def http_date(value: str) -> datetime:
 
 
 _LONGEST_WAIT_SECONDS = 10 * 365 * 86_400.0
-
-
 CONNECT_SECONDS = 5.0
 """A connection that takes longer than this will not come; short of it the request's own time-out rules."""
 

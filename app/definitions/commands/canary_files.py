@@ -34,8 +34,6 @@ def validate(paths: Paths) -> None:
 
 
 _SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "archive": ("-", "red")}
-
-
 _PARTICIPLES = {"create": "created", "update": "updated", "archive": "archived"}
 
 

@@ -194,8 +194,6 @@ _TAG = re.compile(r"<[^<>]{1,500}>|&#?\w{1,10};|https?://\S+|!?\]\([^()\s]*\)")
 _CONTINUES = frozenset(",;:.)]}!?%")
 _CLOSING = "\"'\u201d\u2019\u00bb)]}*_`"
 _OPEN_END = frozenset(",-\u2013\u2014/(&")
-
-
 NEAR_COPY: Final = 0.7
 """Least share of the shorter text's word 3-grams that near copies have in common."""
 _WORDS_READ = 400
@@ -319,8 +317,6 @@ def _packed(one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.int64]
 
 
 _WIDE: Final = 2**31
-
-
 VOCABULARY: Final = "vocabulary"
 LITTLE: Final = 0.2
 """Share of a query's words in the expected text below which both use different words."""

@@ -71,8 +71,6 @@ SAME_IDS: Final = "chunks re-cut under their old ids"
 """Instead, where chunks were re-cut and most ids are those of before."""
 OTHER_ANALYZER: Final = "another analyzer or another scoring"
 """Instead, where the ranking changed and scores are sums of word weights, which have no vectors."""
-
-
 CAUSES: Final[Mapping[RunCauseKind, Cause]] = {
     RunCauseKind.RECHUNKED: Cause.RECHUNKED,
     RunCauseKind.REINDEXED: Cause.RECHUNKED,

@@ -177,8 +177,6 @@ def _moved(name: str, before: float | None, now: float | None) -> str:
 
 SHARE = 0.1
 """Least share of the judgments found by name before that must be lost for a cause of the whole run."""
-
-
 _ORDER = (RunCauseKind.RECHUNKED, RunCauseKind.RENAMED_DOCUMENTS, RunCauseKind.REINDEXED)
 """Of equally frequent kinds the first is reported."""
 _EQUAL = 0.9

@@ -381,8 +381,6 @@ _MISSED_FIFTH: Final = 0.45
 """Largest share of the first and fifth hits that answers miss by themselves while chunks are told as gone: refitted
 statistics move the lower ranks, another model or analyzer the first ones too."""
 _MISSED_FIFTH_UNSCORED: Final = 0.2
-
-
 _MOVED_BY_CONTENT: Final = 0.05
 """Scores of the same chunks move up to this in the median where others come or go and statistics are learned anew, and
 by a tenth of the share of those: .038 at most beside that tenth, over three collections; .061 at least where the model

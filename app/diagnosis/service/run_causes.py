@@ -37,12 +37,8 @@ from app.scoring.run_outcomes import HistoryFacts, RunScores, ScoredRankings
 
 MOST_COMPARED: Final = 1_000
 """Canaries; of larger suites that many are compared, spread evenly."""
-
-
 QUIET_RUNS: Final = 20
 """After so many runs a cause that did no harm is how things are."""
-
-
 _EMBEDDER = frozenset({EmbedderChange.SWAPPED, EmbedderChange.COLLAPSED, EmbedderChange.TRUNCATED})
 
 

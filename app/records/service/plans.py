@@ -54,8 +54,6 @@ def _layouts(inputs: RunInputs) -> Iterator[tuple[Sequence[str], str, str]]:
 
 SHARD = 100
 """Probes per shard. Only what is staged outlives a crash, and only full shards are; see `runs.service.execution`."""
-
-
 MOST_RANKINGS = 5_000
 """Kept by a plan: about a kilobyte each, beside their texts."""
 MOST_PLANS = 8

@@ -26,15 +26,9 @@ from app.scoring.evaluation import MISSING
 from app.scoring.measures import MEASURES_VERSION, Measure
 
 _PAIRS = 10_000
-
-
 _WIDE = 400
-
-
 _READ_AT_ONCE = 500
 """States: fewer calls than one by one, and few are in memory twice."""
-
-
 _FOR_EVER = 2**62
 
 
@@ -67,8 +61,6 @@ _SCORES = sa.and_(
     scores.c.layout_id == states.c.layout_id,
 )
 """What the ranking of a state scored."""
-
-
 _STATE = (
     sa.select(states, scores.c.matched, vectors.c.body.label("vector"))
     .join(scores, _SCORES)

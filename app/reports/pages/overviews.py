@@ -151,11 +151,7 @@ def _issues(request: Request) -> list[Banner]:
 
 
 _BANNER_LINKS = {Issue.DELIVERIES: ("/deliveries?state=pending", "Show pending deliveries")}
-
-
 _GRAVE = {Issue.DELIVERIES, Issue.STORE_READ, Issue.STORE_WRITE, Issue.RESOURCES, Issue.OVERLOAD}
-
-
 _TITLES = {
     Issue.CLOCK: "Clock",
     Issue.DELIVERIES: "Notifications",

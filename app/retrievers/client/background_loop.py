@@ -23,15 +23,9 @@ from app.retrievers.domain.probes import peer_of
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 
 POLL_SECONDS = 0.2
-
-
 JOIN_SECONDS = 2.0
 """How long closing waits for the loop; what still hangs then, hangs in a name resolution."""
-
-
 BATCH = 64
-
-
 T = TypeVar("T")
 
 

@@ -190,8 +190,6 @@ def _keep_escapes(value: Value) -> bytes:
 
 _PLACEHOLDER = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.DOTALL)
 _encode = msgspec.json.Encoder().encode
-
-
 CACHE_BYTES = 48_000_000
 """How large the bodies are, together, whose readings are remembered from one run to the next, of all retrievers."""
 

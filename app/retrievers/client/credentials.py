@@ -302,12 +302,8 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 
 
 MASK = "•••"
-
-
 SHORTEST = 4
 """Shorter values are left: masking them would say more than it hides, and shred the text."""
-
-
 _QUOTABLE = 8
 """The least number of base64 characters by which a secret is recognised inside other base64."""
 
@@ -376,8 +372,6 @@ def _base64(secret: bytes, encode: Callable[[bytes], bytes]) -> Iterator[str]:
 
 
 _PERCENT = re.compile("%[0-9A-F]{2}")
-
-
 _SCRIPT_SAFE = {ord(one): f"\\u{ord(one):04x}" for one in "<>&"}  # as many JSON writers do
 
 
@@ -434,9 +428,5 @@ def secret_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 _PUBLIC = frozenset({"accept", "accept-charset", "accept-language", "cache-control", "content-type", "user-agent"})
 """Names, in lower case, of headers whose values everybody sends."""
-
-
 _WORDS = re.compile(r"[A-Za-z]{1,15}(?:[-_./ ][A-Za-z]{1,15})*")
-
-
 _CREDENTIAL = re.compile(r"auth|key|token|secret|cookie|passw|credential|session|signature", re.IGNORECASE)

@@ -24,8 +24,6 @@ from app.retrievers.client.responses import without_surrogates
 from app.retrievers.domain.retrievers import Embedder, Scale, Scorer, ScorerKind, cosine, scale_relevance
 
 MAX_SCORES = 50_000
-
-
 SCORE_SECONDS = 3_600.0
 """Age after which a score is requested again, so that a changed reranker is noticed."""
 MAX_BODY_BYTES = 1_000_000

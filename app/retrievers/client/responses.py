@@ -233,11 +233,7 @@ def message_of_body(body: bytes) -> str | None:
 
 
 MAX_LENGTH = 300
-
-
 _MOST_BYTES = 200_000
-
-
 _MOST_LEVELS = 6
 
 
@@ -296,8 +292,6 @@ _NAMES = (
 
 
 _MORE = ("message", "detail", "error_description", "reason", "msg")
-
-
 _TITLE = re.compile(r"<(title|message|h1)[^>]*>([^<]*)</", re.IGNORECASE)
 
 
@@ -349,14 +343,8 @@ def _problem(name: str | None, charset: str | None) -> str:
 
 
 _CHARSET = re.compile(r";\s*charset\s*=\s*[\"']?([\w.:+-]{1,40})", re.IGNORECASE | re.ASCII)
-
-
 _UTF8 = frozenset({"utf-8", "utf-8-sig", "ascii"})
-
-
 _MARKS = (b"\xff\xfe", b"\xfe\xff")
-
-
 _NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "raw_unicode_escape", "undefined"}) | {
     *("unicode-escape", "unicode_escape", "utf-7", "mbcs", "oem", "palmos")
 }

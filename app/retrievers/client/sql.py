@@ -291,8 +291,6 @@ def _check_text(query: str) -> None:
 _UNREADABLE = (ValueError, ArithmeticError, RecursionError)
 """Errors of hostile values besides psycopg's."""
 _PROTOCOL_BYTES = 65_536
-
-
 PORT = 5432
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _NO_FILE = "/dev/null/nowhere"

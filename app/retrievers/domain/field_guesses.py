@@ -364,12 +364,8 @@ def _within_calendar(seconds: float) -> float | None:
 
 
 _LENGTH = 64
-
-
 _NUMBER = re.compile(r"-?\d{9,14}(\.\d{1,9})?", re.ASCII)
 """Unix time written as text; shorter rows of digits are dates such as 20260131."""
-
-
 _MILLISECONDS = 1e11
 
 

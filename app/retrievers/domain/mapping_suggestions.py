@@ -256,8 +256,6 @@ SELDOM_HITS = frozenset(
     {"message", "detail", "facet", "aggregation", "filter", "suggestion", "query", "prompt", "explanation"}
 )
 """What texts and lists are called that stand beside the hits."""
-
-
 MAX_SUGGESTIONS = 4
 
 

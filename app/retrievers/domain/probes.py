@@ -429,8 +429,6 @@ _HOST = re.compile(r"[\w.:%~-]{1,253}")
 _ANSWERED = re.compile(r"^(?:answered \d{3}[^;:\u201c]*|[^;:\u201c]*$|(?!answered ).*)", re.DOTALL)
 _LONGEST_DETAIL = 400
 _NAMED_CANARIES = 20
-
-
 ENDED_FIRST: Final = "the run ended first"
 """Detail of a probe that was not sent."""
 
