@@ -28,6 +28,7 @@ from app.base.db import keys
 from app.base.db.engine import Store
 from app.base.db.keys import Vault
 from app.base.errors import CoalmineError, ConfigurationError, StoreUnavailableError
+from app.base.web.pages import Compression, install_pages
 from app.catalog.documents.canary_files import Documents, canary_paths, config_hash, read_files
 from app.catalog.service.vault import open_vault
 from app.catalog.store import FILE
@@ -46,7 +47,7 @@ from app.retrievers.client.probe import RetrieverProbe, read_pasted
 from app.retrievers.domain.retrievers import Probe
 from app.runs.service.change_feed import Endings, Streams
 from app.runs.service.execution import share_limits
-from app.site import PAGES, ROUTERS, Compression, install_pages
+from app.site import PAGES, ROUTERS
 from app.wiring import build_answer_tools, build_links, build_ping, build_tracing, expect_secret_key, open_store
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is wanted

@@ -32,7 +32,7 @@ from app.base.texts import LATENCY_NAMES, counted, outcome_word, seconds_text
 from app.base.values import Cause, RuleKind, Severity
 from app.base.views import id_number
 from app.base.web.forms import choice_problem, problems_by_field, read_form
-from app.base.web.rendering import ABSENT, capitalize_first, evidence, render, score, seconds, spoken
+from app.base.web.pages import ABSENT, capitalize_first, evidence, render, score, seconds, spoken
 from app.catalog.service import references
 from app.hooks.domain import DELIVERY_STATES
 

@@ -20,7 +20,7 @@ from app.base.db.keys import Identity, Scope
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.web.forms import Form, FormInput, default_text, follow_form, has_scope, parse_list, parse_number
-from app.base.web.rendering import render
+from app.base.web.pages import render
 from app.catalog.service import references
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)

@@ -22,7 +22,7 @@ from app.base.api.requests import StoreDep, takes_form
 from app.base.db.engine import Store
 from app.base.errors import Problem
 from app.base.web.forms import Form, FormInput, follow_form, parse_number
-from app.base.web.rendering import render
+from app.base.web.pages import render
 from app.records.service import run_views
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)

@@ -14,7 +14,7 @@ from app.base.api.requests import StoreDep, expensive
 from app.base.errors import NotFoundError
 from app.base.values import ROUNDING
 from app.base.web.forms import refuse_other
-from app.base.web.rendering import render
+from app.base.web.pages import render
 from app.comparison.domain.outcomes import Side
 from app.comparison.domain.sentences import A_AND_B, claim_text
 from app.comparison.service import comparisons

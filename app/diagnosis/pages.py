@@ -16,7 +16,7 @@ from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.views import id_number
 from app.base.web.forms import read_form
-from app.base.web.rendering import render
+from app.base.web.pages import render
 from app.diagnosis.api import DIAGNOSES, REPORTS
 from app.diagnosis.rendering import ABOUT, TITLES, TO_KNOW, VERDICTS, number_name
 from app.diagnosis.service import quality as quality_report

@@ -18,7 +18,7 @@ from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import bound_text, change_text, percent_text
 from app.base.web.forms import Form, FormInput, default_text, follow_form, has_scope, parse_number, problems_by_field
-from app.base.web.rendering import render
+from app.base.web.pages import render
 from app.catalog.service import references
 from app.experiments.documents import (
     FEWEST_LETTERS,

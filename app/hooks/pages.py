@@ -31,7 +31,7 @@ from app.base.web.forms import (
     safe_path,
     with_revision,
 )
-from app.base.web.rendering import render, spoken
+from app.base.web.pages import render, spoken
 from app.catalog.documents.secrets import secret_names
 from app.catalog.service import references
 from app.catalog.store import FILE

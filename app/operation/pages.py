@@ -26,7 +26,7 @@ from app.base.db import keys
 from app.base.db.keys import Identity, Scope
 from app.base.errors import ForbiddenError, InvalidInputError, Problem, TooManyRequestsError, UnauthorizedError
 from app.base.web.forms import safe_path
-from app.base.web.rendering import render
+from app.base.web.pages import render
 
 router = APIRouter(include_in_schema=False)
 

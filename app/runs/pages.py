@@ -12,7 +12,7 @@ from app.base.api.requests import StoreDep, takes_form, wake
 from app.base.values import Trigger
 from app.base.views import id_number
 from app.base.web.forms import read_form, refuse_other
-from app.base.web.rendering import render
+from app.base.web.pages import render
 from app.runs.service import due_checks, rescoring
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)

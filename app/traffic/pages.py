@@ -14,7 +14,7 @@ from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.web.forms import Form, FormInput, follow_form, parse_number
-from app.base.web.rendering import render
+from app.base.web.pages import render
 from app.traffic import service as traffic
 from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest
 

@@ -9,7 +9,7 @@ import pytest
 from app.base.db.engine import Store
 from app.base.errors import Problem
 from app.base.web.forms import Form, label_problems, problems_by_field, read_fields
-from app.base.web.rendering import joined
+from app.base.web.pages import joined
 from tests.retrievers.test_pages_wizard import fields_of
 from tests.support.html_pages import Element, Page
 from tests.support.pages_service import Site, page, site

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.base.db.keys import Scope
-from app.base.web import rendering
+from app.base.web import pages as rendering
 from app.experiments.domain.experiments import RateDifference
 from app.experiments.pages import HEIGHT, WIDTH, draw_intervals
 from app.experiments.views import ExperimentLook

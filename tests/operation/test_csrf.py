@@ -10,7 +10,7 @@ from fastapi.routing import iter_route_contexts
 
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
-from app.base.web.rendering import STATIC
+from app.base.web.pages import STATIC
 from tests.support.asgi_client import TestClient
 from tests.support.html_pages import Page
 from tests.support.pages_service import HTML, Site, csrf, page, site

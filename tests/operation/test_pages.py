@@ -8,7 +8,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.values import Outcome, Verdict
-from app.base.web.rendering import ABSENT, score, spark_points, timed
+from app.base.web.pages import ABSENT, score, spark_points, timed
 from app.catalog.service import references
 from app.runs.service import due_checks
 from tests.support.fakes import answered, failed, hits

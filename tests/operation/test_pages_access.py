@@ -18,7 +18,7 @@ from app.base.db import keys
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.web.forms import safe_path
-from app.base.web.rendering import STATIC
+from app.base.web.pages import STATIC
 from tests.support.fakes import FakeClock
 from tests.support.pages_service import HTML, Site, csrf, page, site
 from tests.support.world import RETRIEVER, canary

@@ -15,7 +15,7 @@ from app.base.api import bodies
 from app.base.db import keys
 from app.base.db.keys import Scope as KeyScope
 from app.base.errors import ConfigurationError
-from app.base.web.rendering import STATIC
+from app.base.web.pages import STATIC
 from app.config import Settings, load_settings
 from app.main import create_app
 from tests.support.api_service import BASE, Api, api

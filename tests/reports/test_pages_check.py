@@ -7,7 +7,7 @@ import pytest
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.values import Outcome
-from app.base.web.rendering import ABSENT, brief, plainly
+from app.base.web.pages import ABSENT, brief, plainly
 from app.detection.service import baselines
 from app.reports.service import check_details
 from tests.support.fakes import answered, failed, hits

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from app.base.db.engine import Store, to_us
 from app.base.db.keys import Scope
-from app.base.web.rendering import ABSENT
+from app.base.web.pages import ABSENT
 from app.hooks.domain import Receipt
 from app.records.tables import runs
 from app.reports.service import check_details, overview

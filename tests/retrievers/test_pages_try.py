@@ -10,7 +10,7 @@ import pytest
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.values import Answer, Exchange, Outcome
-from app.base.web.rendering import STATIC
+from app.base.web.pages import STATIC
 from app.catalog.documents.canary_files import read_canary_files, read_secret
 from tests.support.fakes import FakeProbe, answered, failed, hits
 from tests.support.html_pages import Page

@@ -33,7 +33,7 @@ from app.base.web.forms import (
     read_revision,
     with_revision,
 )
-from app.base.web.rendering import render
+from app.base.web.pages import render
 from app.catalog.service import references
 from app.catalog.store import FILE, Definition
 from app.definitions.service import definitions

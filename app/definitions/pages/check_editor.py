@@ -34,7 +34,7 @@ from app.base.web.forms import (
     read_revision,
     with_revision,
 )
-from app.base.web.rendering import render
+from app.base.web.pages import render
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.check_documents import CheckDocument

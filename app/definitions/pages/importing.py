@@ -31,7 +31,7 @@ from app.base.documents.fields import one_line, parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.texts import Source, decode_text, not_utf_8
 from app.base.web.forms import Form, form_texts, label_problems, problems_by_field, refuse_other
-from app.base.web.rendering import render
+from app.base.web.pages import render
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.warnings import find_warnings, text_of

@@ -21,7 +21,7 @@ from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, Problem
 from app.base.values import Category, Verdict
 from app.base.web.forms import Form, FormInput, follow_form, problems_by_field, refuse_other
-from app.base.web.rendering import render
+from app.base.web.pages import render
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents

@@ -37,7 +37,7 @@ from app.base.documents.fields import parse_document
 from app.base.errors import CoalmineError, ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import OWN_MEASURES, Category, Cause, Outcome, Reason, ReportProgress, Verdict
 from app.base.web.forms import Version, parse_choice, parse_number, read_form, read_revision, refuse_other
-from app.base.web.rendering import render
+from app.base.web.pages import render
 from app.catalog.documents.warnings import blind_to_recall_reason
 from app.catalog.domain import Use, self_judged_lines
 from app.catalog.service import suites

@@ -20,7 +20,7 @@ from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
 from app.base.web.forms import refuse_other
-from app.base.web.rendering import fill, render, score, spoken
+from app.base.web.pages import fill, render, score, spoken
 from app.catalog.domain import recall_label
 from app.definitions.pages.suites import list_setup_steps
 from app.operation.service.self_monitor import Issue

@@ -242,7 +242,9 @@ def _version(found: Rescoring) -> Version:
     )
 
 
-def _line(connection: Connection, check: Definition, unresolved: Mapping[tuple[str, str], int], now: datetime) -> CheckLine:
+def _line(
+    connection: Connection, check: Definition, unresolved: Mapping[tuple[str, str], int], now: datetime
+) -> CheckLine:
     recent = tuple([run_line(row) for row in run_rows.ended_runs(connection, check.id, limit=SPARK_RUNS)])
     live = check.archived_at is None and bool(check.body["enabled"])
     return CheckLine(

@@ -27,7 +27,7 @@ from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.texts import shown_json
 from app.base.web.forms import Form, field_labels, label_problems, parse_number, read_form
-from app.base.web.rendering import render
+from app.base.web.pages import render
 from app.catalog.documents.secrets import secret_names, short_name
 from app.catalog.service import references
 from app.definitions.pages.suites import list_setup_steps

@@ -54,7 +54,7 @@ from app.base.web.forms import (
     refuse_other,
     with_revision,
 )
-from app.base.web.rendering import capitalize_first, render
+from app.base.web.pages import capitalize_first, render
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
