@@ -83,7 +83,8 @@ def serve(
                 fields = {"url": settings.url, "database": service.store.place, "open": serving.is_open(service)}
                 logger.info("serving", extra=fields)
                 return
-            for line in serving.welcome(service, version=__version__, demo=beside, command=_program()):
+            program = sys.argv[0] if Path(sys.argv[0]).name == "coalmine" else "coalmine"
+            for line in serving.welcome(service, version=__version__, demo=beside, command=program):
                 terminal.note(line)
 
         if beside is not None and service.worker is not None:
@@ -236,7 +237,3 @@ def _say_stopping(settings: Settings) -> None:
         logger.info("stopping")
     else:
         terminal.note(serving.STOPPING)
-
-
-def _program() -> str:
-    return sys.argv[0] if Path(sys.argv[0]).name == "coalmine" else "coalmine"

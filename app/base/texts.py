@@ -130,6 +130,11 @@ def named_text(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def listed(parts: Sequence[str]) -> str:
+    """Return parts in a row: one, one and two, or one, two and three."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun: `1 canary`, `2 canaries`, `1,200 runs`; the noun is given in the singular."""
     return f"{count:,} {plural(count, noun)}"

@@ -32,7 +32,7 @@ def put_baseline(store: StoreDep, request: Request, slug: str, body: Content) ->
     with the next run: drops are measured against it, and the detector uses the baseline learned up to it.
     """
     choice = parse_document(BaselineRequest, body)
-    by, note, now = request.state.identity.name, choice.note, _now()
+    by, note, now = request.state.identity.name, choice.note, datetime.now(UTC)
     if choice.run is not None:
         baselines.pin(store, slug, choice.run, by=by, note=note, now=now)
     else:
@@ -43,7 +43,7 @@ def put_baseline(store: StoreDep, request: Request, slug: str, body: Content) ->
 @router.delete("/checks/{slug}/baseline", status_code=204)
 def delete_baseline(store: StoreDep, request: Request, slug: str) -> None:
     """Let the baseline follow the runs again; no change where it does already."""
-    baselines.follow(store, slug, by=request.state.identity.name, now=_now())
+    baselines.follow(store, slug, by=request.state.identity.name, now=datetime.now(UTC))
 
 
 @router.post("/checks/{slug}/habits/{habit}/not-normal", openapi_extra=body_schema(NotNormalRequest, required=False))
@@ -53,7 +53,7 @@ def call_not_normal(store: StoreDep, request: Request, slug: str, habit: str, bo
     `habits` of the baseline lists them with their ids.
     """
     note = parse_document(NotNormalRequest, {} if body is None else body).note
-    baselines.refuse(store, slug, habit, by=request.state.identity.name, note=note, now=_now())
+    baselines.refuse(store, slug, habit, by=request.state.identity.name, note=note, now=datetime.now(UTC))
     return baselines.show(store, slug)
 
 
@@ -64,7 +64,3 @@ def get_suggested_rules(store: StoreDep, slug: str) -> SuggestedRules:
     Empty, with a note, until there is a baseline. `watched_by` is the rule that bounds the measure already.
     """
     return explanations.suggest(store, slug)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.base.statistics import CONFIDENCE
-from app.base.texts import counted, percent_text, ratio_text
+from app.base.texts import counted, listed, percent_text, ratio_text
 from app.comparison.domain.estimates import FEWEST_PAIRS, Estimate
 from app.comparison.domain.outcomes import (
     Claim,
@@ -112,9 +112,9 @@ def _no_difference(outcome: ComparisonOutcome, names: SideNames) -> str:
     shaky = [one.estimate for one in outcome.decisions if one.claim is Claim.NOT_AFTER_CORRECTION]
     if shaky:
         stands = "has an interval" if len(shaky) == 1 else "have intervals"
-        listed = _listed([one.measure for one in shaky])
+        measures = listed([one.measure for one in shaky])
         correction = f"not claimed after correction for {counted(outcome.tests, 'test')}"
-        return f"{start}: {listed} {stands} without zero, {correction}"
+        return f"{start}: {measures} {stands} without zero, {correction}"
     largest = max(estimates, key=lambda one: abs(one.difference or 0.0))
     if not largest.difference:
         return f"{start}: canaries differ, but no mean does"
@@ -138,12 +138,7 @@ _HEADLINES: Final[Mapping[ComparisonVerdict, Callable[[ComparisonOutcome, SideNa
 
 def _claims(decisions: Sequence[Decision]) -> str:
     """Return the claimed differences; one interval is enough for a sentence, the table has them all."""
-    return _listed([change(one.estimate, interval=not place) for place, one in enumerate(decisions)])
-
-
-def _listed(parts: Sequence[str]) -> str:
-    """Return parts in a row: one, one and two, or one, two and three."""
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+    return listed([change(one.estimate, interval=not place) for place, one in enumerate(decisions)])
 
 
 def _interval(estimate: Estimate) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.alerts.domain.summaries import CAUSE_WORDS, MOST_NAMED, commonest_first, rest_text
-from app.base.texts import counted, plural, short_name
+from app.base.texts import counted, listed, plural, short_name
 from app.base.values import Cause
 from app.diagnosis.domain.run_causes import RunCause
 from app.diagnosis.domain.run_groups import tail
@@ -181,7 +181,7 @@ def _ranks(cause: Cause, fallen: Sequence[FleetMember]) -> str:
     if not ranks:
         return ""
     if len(ranks) <= _FEW_RANKS:
-        return f" to {plural(len(ranks), 'rank')} {_listed([str(rank) for rank in ranks])}"
+        return f" to {plural(len(ranks), 'rank')} {listed([str(rank) for rank in ranks])}"
     return f" to ranks {ranks[0]} to {ranks[-1]}"
 
 
@@ -227,10 +227,6 @@ def _expected(inside: Sequence[FleetMember]) -> float | None:
 def _number(expected: float) -> str:
     """Return an expectation as text; its rates are rounded up, see `detection.domain.evidence`."""
     return "fewer than 0.1" if expected < _SHOWN else f"at most {expected:.1f}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
 
 
 _FEW = 3

@@ -117,7 +117,8 @@ class Keyring:
     def _fetch(self, auth: OAuth2, token_slot: "_Token") -> tuple[str, float]:
         """Fetch a token (RFC 6749, 4.4); the client is in the header or, as some servers need it, in the form."""
         response = self._request_token(auth, in_form=token_slot.in_form)
-        if _rejects_client(response) and not token_slot.in_form:
+        is_rejected = response.status == HTTPStatus.UNAUTHORIZED or _error_code(response) == "invalid_client"
+        if is_rejected and not token_slot.in_form:
             second = self._request_token(auth, in_form=True)
             if second.status == HTTPStatus.OK:
                 response, token_slot.in_form = second, True
@@ -223,10 +224,6 @@ def _values_after_scheme(values: Iterable[str]) -> Iterator[str]:
     """Yield what follows a scheme, as in `Bearer TOKEN`: a response may quote it alone."""
     for value in values:
         yield from value.split()[1:]
-
-
-def _rejects_client(response: Response) -> bool:
-    return response.status == HTTPStatus.UNAUTHORIZED or _error_code(response) == "invalid_client"
 
 
 def _error_code(response: Response) -> str | None:

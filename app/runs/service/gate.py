@@ -161,7 +161,7 @@ def choose_targets(documents: Documents, *, check: str | None = None, url: str |
     there. Raises InvalidInputError saying what is missing.
     """
     suites = {suite.slug: suite for suite in documents.suites}
-    retrievers = {retriever.slug: _moved(retriever, url) for retriever in documents.retrievers}
+    retrievers = {retriever.slug: retriever if url is None else retriever.at(url) for retriever in documents.retrievers}
     checks = _checks(documents, check)
     if not documents.checks:
         retriever = _lone_retriever(tuple(retrievers.values()), url)
@@ -209,10 +209,6 @@ def _checks(documents: Documents, named: str | None) -> tuple[CheckDocument, ...
         near = did_you_mean(named, [check.slug for check in documents.checks])
         raise InvalidInputError([Problem(path="--check", message=f"the files define no check '{named}'{near}")])
     return checks
-
-
-def _moved(retriever: RetrieverDocument, url: str | None) -> RetrieverDocument:
-    return retriever if url is None else retriever.at(url)
 
 
 def _lone_retriever(retrievers: Sequence[RetrieverDocument], url: str | None) -> RetrieverDocument:
