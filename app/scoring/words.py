@@ -131,6 +131,7 @@ def longest_common_part(passage: str, text: str) -> str | None:
 _MOST_WORDS = 4_000
 _TOKEN = re.compile(r"\S+")
 LIKE = 0.7
+"""Two hits that have more of the shorter one's word 3-grams in common are near copies."""
 TOP = 5
 
 

@@ -26,9 +26,9 @@ from app.diagnosis.domain.quality_texts import (
     chunk_boundaries,
     chunk_quality,
     content_words,
+    folded_words,
     near_copies,
     vocabulary,
-    words_of,
 )
 from app.diagnosis.views import Mark
 from app.retrievers.domain.probes import StoredFinding, StoredPair
@@ -147,7 +147,7 @@ def test_near_copies_are_found_like_by_comparing_all_with_all() -> None:
                 changed[draw.randrange(len(changed))] = "changed"
             texts.append(" ".join(changed))
     draw.shuffle(texts)
-    sets = [set(zip(w, w[1:], w[2:], strict=False)) for w in map(words_of, texts)]
+    sets = [set(zip(w, w[1:], w[2:], strict=False)) for w in map(folded_words, texts)]
     expected = {
         place
         for place, one in enumerate(sets)
