@@ -74,10 +74,6 @@ def _test(world: World) -> None:
     deliveries.send_test(world.store, "ops", now=world.clock())
 
 
-def _states(world: World) -> list[tuple[str, str]]:
-    return [(one["type"], one["state"]) for one in world.deliveries()]
-
-
 def _waits(world: World) -> list[float]:
     """Give the seconds until each of the pending is tried, oldest first."""
     pending = world.deliveries(state="pending")
@@ -103,7 +99,7 @@ def test_a_receiver_that_is_back_hears_at_once_and_in_order_what_it_missed(store
     assert len(heard) == 6
     for alert in world.alerts(state="resolved"):
         assert [kind for kind, about in heard if about == alert["id"]] == ["alert.opened", "alert.resolved"]
-    assert {state for _, state in _states(world)} == {"delivered"}
+    assert {state for _, state in world.told()} == {"delivered"}
 
 
 def test_each_message_taken_lets_one_more_be_tried_and_one_that_fails_ends_that(world: World) -> None:
@@ -175,10 +171,10 @@ def test_a_crash_while_it_is_brought_forward_loses_nothing(world: World) -> None
 
     with statements(world.store, crash), pytest.raises(Crash):
         world.deliver()
-    assert [state for _, state in _states(world)] == ["pending", "pending"]
+    assert [state for _, state in world.told()] == ["pending", "pending"]
     world.clock.advance(60)
     world.deliver_all()
-    assert [state for _, state in _states(world)] == ["delivered", "delivered"]
+    assert [state for _, state in world.told()] == ["delivered", "delivered"]
 
 
 @pytest.mark.systems

@@ -25,13 +25,12 @@ from app.hooks.service.deliveries import SentDelivery
 from app.hooks.tables import deliveries as rows
 from tests.support.blocking import waits_for_a_lock
 from tests.support.fakes import ActingSend, Crash, FakeClock, answered, hits
-from tests.support.http_servers import HANG, SILENCE, Peer, Reply, Seen, peer, reply
+from tests.support.http_servers import Peer, Reply, Seen, peer, reply
 from tests.support.receivers import mail_server
-from tests.support.world import COVERAGE, HOOK, SECRET, World, canary, page
+from tests.support.world import AT_ONCE, HOOK, SECRET, World, canary, page
 
 pytestmark = pytest.mark.databases
 
-AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
 REFUSED = Receipt(ok=False, http_status=500, error="http_5xx", detail="answered 500", latency_seconds=0.1)
 GONE = Receipt(ok=False, http_status=410, error="gone", untaken=True, gone=True)
 
@@ -54,20 +53,6 @@ def _world(store: Store) -> World:
     world = World(store=store)
     world.apply(_page())
     return world
-
-
-def _break(world: World) -> None:
-    world.probe.answers = {key: answered(hits("noise")) for key in ("ant", "bee")}
-    world.run()
-
-
-def _heal(world: World) -> None:
-    world.probe.all_answer()
-    world.run()
-
-
-def _told(world: World) -> list[tuple[str, str]]:
-    return [(item["type"], item["state"]) for item in world.deliveries()]
 
 
 # --- against a real receiver ---------------------------------------------------------------------------------
@@ -98,7 +83,7 @@ def _real_world(store: Store, *peers: Peer, timeout: float = 15.0) -> World:
 def test_a_receiver_that_fails_gets_the_same_signed_message_again(sqlite_store: Store) -> None:
     with peer(_answering(reply(status=500))) as receiver:
         world = _real_world(sqlite_store, receiver)
-        _break(world)
+        world.degrade()
         first = world.deliver(send=real_send)
         assert first is not None
         assert (first.state, first.error) == ("pending", "http_5xx")
@@ -118,8 +103,8 @@ def test_a_receiver_that_fails_gets_the_same_signed_message_again(sqlite_store: 
 def test_the_message_says_what_the_contract_promises(sqlite_store: Store) -> None:
     with peer(reply(status=200)) as receiver:
         world = _real_world(sqlite_store, receiver)
-        _heal(world)
-        _break(world)
+        world.heal()
+        world.degrade()
         world.deliver(send=real_send)
         body = _verified(receiver.seen[0])
     data = body["data"]
@@ -153,70 +138,24 @@ def test_the_message_says_what_the_contract_promises(sqlite_store: Store) -> Non
     assert data["links"]["run"] == f"http://coalmine.test/runs/{data['run_id']}"
 
 
-def test_a_receiver_that_asks_for_patience_is_given_it(sqlite_store: Store) -> None:
-    with peer(_answering(reply(status=429, headers={"retry-after": "120"}))) as receiver:
-        world = _real_world(sqlite_store, receiver)
-        _break(world)
-        assert _state(world.deliver(send=real_send)) == "pending"
-        world.clock.advance(119)
-        assert world.deliver(send=real_send) is None
-        world.clock.advance(1)
-        assert _state(world.deliver(send=real_send)) == "delivered"
-
-
 def test_a_receiver_that_is_gone_disables_its_hook(sqlite_store: Store) -> None:
     with peer(_answering(reply(status=410))) as receiver:
         world = _real_world(sqlite_store, receiver)
-        _break(world)
+        world.degrade()
         assert _state(world.deliver(send=real_send)) == "dead"
         hook = references.load_definition(world.store, "hook", "hook-0")
         assert hook.disabled_reason is not None
         assert "410" in hook.disabled_reason
-        _heal(world)
-        _break(world)
+        world.heal()
+        world.degrade()
         assert world.deliver_all() == []
         assert len(receiver.seen) == 1
         with pytest.raises(ConflictError, match="disabled"):
             deliveries.send_test(world.store, "hook-0", now=world.clock())
         world.apply(_page(f"{receiver.url}/hook"))  # saved again, unchanged
         assert references.load_definition(world.store, "hook", "hook-0").disabled_reason is None
-        _heal(world)
-        _break(world)
-        assert _state(world.deliver(send=real_send)) == "delivered"
-
-
-def test_a_redirect_is_a_failure_and_is_not_followed(sqlite_store: Store) -> None:
-    with peer(reply(status=200)) as other, peer(reply(status=307, headers={"location": other.url})) as receiver:
-        world = _real_world(sqlite_store, receiver)
-        _break(world)
-        sent = world.deliver(send=real_send)
-        assert sent is not None
-        assert (sent.state, sent.error) == ("pending", "redirect")
-        assert other.seen == []
-        for wait in (20, 40, 86_400):
-            world.clock.advance(wait)
-            assert _state(sent) == "pending"
-            sent = world.deliver(send=real_send)
-        assert _state(sent) == "dead"
-
-
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [(HANG, "timeout"), (SILENCE, "unreachable"), (Reply(raw=b"HTTP/1.1 2", close=True), "unreachable")],
-)
-def test_a_receiver_that_breaks_off_is_tried_again(sqlite_store: Store, answer: Reply, error: str) -> None:
-    with peer(answer) as receiver:
-        world = _real_world(sqlite_store, receiver, timeout=0.2)
-        _break(world)
-        sent = world.deliver(send=real_send)
-        assert sent is not None
-        assert (sent.state, sent.error) == ("pending", error)
-
-
-def test_a_receiver_that_closes_amid_the_body_of_a_2xx_has_taken_it(sqlite_store: Store) -> None:
-    with peer(Reply(raw=b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf", close=True)) as receiver:
-        world = _real_world(sqlite_store, receiver)
-        _break(world)
+        world.heal()
+        world.degrade()
         assert _state(world.deliver(send=real_send)) == "delivered"
 
 
@@ -229,37 +168,26 @@ def _state(sent: SentDelivery | None) -> str | None:
 
 def test_a_resolve_never_overtakes_its_trigger(store: Store) -> None:
     world = _world(store)
-    _break(world)
+    world.degrade()
     world.send.receipts = [REFUSED] * 3
     world.deliver()
-    _heal(world)
+    world.heal()
     types = []
     for _ in range(8):
         world.clock.advance(30)
         world.deliver_all()
-        types = [json.loads(message.body)["type"] for _, message in world.send.sent]
+        types = world.received()
     assert types == ["alert.opened"] * 4 + ["alert.resolved"]
-    assert _told(world) == [("alert.opened", "delivered"), ("alert.resolved", "delivered")]
+    assert world.told() == [("alert.opened", "delivered"), ("alert.resolved", "delivered")]
 
 
 def test_a_resolve_before_any_attempt_cancels_both(store: Store) -> None:
     world = _world(store)
-    _break(world)
-    _heal(world)
-    assert _told(world) == [("alert.opened", "cancelled")]
+    world.degrade()
+    world.heal()
+    assert world.told() == [("alert.opened", "cancelled")]
     assert world.deliver_all() == []
     assert world.send.sent == []
-
-
-def test_a_resolve_after_a_failed_attempt_is_sent(world: World) -> None:
-    """The receiver may have taken the trigger although it looked like a failure."""
-    _break(world)
-    world.send.receipts = [GONE.__class__(ok=False, error="timeout")]
-    world.deliver()
-    _heal(world)
-    world.clock.advance(60)
-    world.deliver_all()
-    assert _told(world) == [("alert.opened", "delivered"), ("alert.resolved", "delivered")]
 
 
 def test_a_trigger_that_is_being_claimed_while_its_alert_resolves_is_followed_by_the_resolve(
@@ -268,7 +196,7 @@ def test_a_trigger_that_is_being_claimed_while_its_alert_resolves_is_followed_by
     """The worker has claimed but not committed when the run that resolves looks: it must wait and see."""
     world = World(store=postgresql_store)
     world.apply(_page())
-    _break(world)
+    world.degrade()
     world.probe.all_answer()
     world.clock.advance(60)
     world.wish()
@@ -283,7 +211,7 @@ def test_a_trigger_that_is_being_claimed_while_its_alert_resolves_is_followed_by
             assert run.is_alive(), "the run did not wait for the claim"
     run.join(20)
     assert ended != [None]
-    assert _told(world) == [("alert.opened", "pending"), ("alert.resolved", "pending")]
+    assert world.told() == [("alert.opened", "pending"), ("alert.resolved", "pending")]
 
 
 def _die(_hook: Hook, _message: Message) -> Receipt:
@@ -299,7 +227,7 @@ def test_a_hook_whose_secret_cannot_be_read_does_not_delay_another(sqlite_store:
         hook = references.load_definition(sqlite_store, "hook", "hook-0")
         table = definition_versions
         connection.execute(sa.update(table).where(table.c.id == hook.version_id).values(secrets=token))
-    _break(world)
+    world.degrade()
     sent = {one.hook: one for one in world.deliver_all()}
     assert (sent["hook-0"].state, sent["hook-0"].error) == ("pending", "configuration")
     assert sent["hook-1"].state == "delivered"
@@ -311,7 +239,7 @@ def test_a_hook_whose_secret_cannot_be_read_does_not_delay_another(sqlite_store:
 
 @pytest.mark.parametrize("after_sending", [False, True])
 def test_a_crash_around_the_attempt_leads_to_another_with_the_same_bytes(world: World, *, after_sending: bool) -> None:
-    _break(world)
+    world.degrade()
     seen: list[Message] = []
 
     def die(_hook: Hook, message: Message) -> Receipt:
@@ -329,7 +257,7 @@ def test_a_crash_around_the_attempt_leads_to_another_with_the_same_bytes(world: 
 
 
 def test_a_crash_between_claim_and_body_leads_to_another_attempt(world: World) -> None:
-    _break(world)
+    world.degrade()
     with world.store.write() as connection:
         claim = {"attempts": 1, "claimed_by": "first", "first_attempt_at": 0}
         connection.execute(sa.update(rows).values(**claim))
@@ -338,25 +266,25 @@ def test_a_crash_between_claim_and_body_leads_to_another_attempt(world: World) -
 
 def test_a_resolve_follows_a_trigger_that_crashed_in_flight(world: World) -> None:
     """Nobody knows whether the receiver got it."""
-    _break(world)
+    world.degrade()
 
     with pytest.raises(Crash):
         world.deliver(send=ActingSend(act=_die))
-    _heal(world)
+    world.heal()
     world.deliver_all()
-    assert [json.loads(message.body)["type"] for _, message in world.send.sent] == ["alert.opened", "alert.resolved"]
+    assert world.received() == ["alert.opened", "alert.resolved"]
 
 
 def test_one_who_was_taken_for_dead_does_not_undo_what_the_other_wrote(store: Store) -> None:
     world = _world(store)
-    _break(world)
+    world.degrade()
 
     def slow(_hook: Hook, _message: Message) -> Receipt:
         assert _state(world.deliver("second")) == "delivered"
         return REFUSED
 
     world.deliver("first", send=ActingSend(act=slow))
-    assert _told(world) == [("alert.opened", "delivered")]
+    assert world.told() == [("alert.opened", "delivered")]
 
 
 # --- giving up and starting over -----------------------------------------------------------------------------
@@ -364,12 +292,12 @@ def test_one_who_was_taken_for_dead_does_not_undo_what_the_other_wrote(store: St
 
 def test_after_a_day_a_delivery_is_dead_and_can_be_replayed(store: Store) -> None:
     world = _world(store)
-    _break(world)
+    world.degrade()
     world.send.receipts = [REFUSED] * 100
     for _ in range(40):
         world.clock.advance(3600)
         world.deliver_all()
-    assert _told(world) == [("alert.opened", "dead")]
+    assert world.told() == [("alert.opened", "dead")]
     number = int(world.deliveries()[0]["id"])
     assert 24 < len(world.deliveries()[0]["attempts"]) < 40
     world.send.receipts = []
@@ -383,30 +311,28 @@ def test_after_a_day_a_delivery_is_dead_and_can_be_replayed(store: Store) -> Non
 
 
 def test_a_resolve_is_retried_exactly_like_a_trigger(world: World) -> None:
-    _break(world)
+    world.degrade()
     world.deliver()
-    _heal(world)
+    world.heal()
     world.send.receipts = [REFUSED] * 4
     for _ in range(10):
         world.clock.advance(60)
         world.deliver_all()
-    assert _told(world) == [("alert.opened", "delivered"), ("alert.resolved", "delivered")]
-    assert [json.loads(message.body)["type"] for _, message in world.send.sent] == ["alert.opened"] + [
-        "alert.resolved"
-    ] * 5
+    assert world.told() == [("alert.opened", "delivered"), ("alert.resolved", "delivered")]
+    assert world.received() == ["alert.opened"] + ["alert.resolved"] * 5
 
 
 def test_a_replayed_trigger_was_begun_once_so_its_resolve_is_sent(world: World) -> None:
-    _break(world)
+    world.degrade()
     world.send.receipts = [GONE.__class__(ok=False, http_status=400, error="http_4xx", untaken=True)] * 3
     for _ in range(3):
         world.deliver_all()
         world.clock.advance(43_200)
-    assert _told(world) == [("alert.opened", "dead")]
+    assert world.told() == [("alert.opened", "dead")]
     hook_views.replay(world.store, int(world.deliveries()[0]["id"]), now=world.clock())
-    _heal(world)
+    world.heal()
     world.deliver_all()
-    assert _told(world) == [("alert.opened", "delivered"), ("alert.resolved", "delivered")]
+    assert world.told() == [("alert.opened", "delivered"), ("alert.resolved", "delivered")]
 
 
 def test_what_waits_for_an_archived_hook_is_not_sent_any_more(sqlite_store: Store) -> None:
@@ -435,10 +361,10 @@ def test_a_test_send_takes_the_same_path(sqlite_store: Store) -> None:
 
 def test_the_body_is_what_it_was_at_the_first_attempt(world: World) -> None:
     """However the alert goes on, every attempt says the same under the same id."""
-    _break(world)
+    world.degrade()
     world.send.receipts = [REFUSED]
     world.deliver()
-    world.probe.answers.pop("ant")
+    world.probe.answers["ant"] = answered(hits("doc-ant"))
     world.run()
     world.deliver_all()
     first, second = (message for _, message in world.send.sent[:2])
@@ -461,7 +387,7 @@ def test_a_mail_that_some_took_goes_to_the_others_alone_after_a_restart(store: S
         hook = {"slug": "ops", "kind": "email", "host": "localhost", "port": server.port, "tls": "none"}
         files = page([canary("ant"), canary("bee")], rules=[AT_ONCE])
         world.apply({**files, "hooks": [{**hook, "from": "canary@example.org", "to": ["a@x.test", "b@x.test"]}]})
-        _break(world)
+        world.degrade()
         world.deliver(send=send)
         (waiting,) = world.deliveries()
         assert waiting["attempts"][0]["detail"] == "taken for a@x.test; the mail server answered 450 to b@x.test"

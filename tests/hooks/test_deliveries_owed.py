@@ -8,13 +8,11 @@ from app.catalog import store as catalog
 from app.hooks import store as outbox
 from app.hooks.domain import Receipt
 from app.hooks.service import deliveries, hooks
-from tests.support.fakes import answered, hits
 from tests.support.present import present
-from tests.support.world import COVERAGE, World, canary, page
+from tests.support.world import AT_ONCE, World, canary, page
 
 pytestmark = pytest.mark.databases
 
-AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
 BUSY = Receipt(ok=False, http_status=503, error="http_5xx")
 GONE = Receipt(ok=False, http_status=410, error="gone", untaken=True, gone=True)
 PAGE = page([canary("ant"), canary("bee")], rules=[AT_ONCE])
@@ -32,16 +30,6 @@ def _world(store: Store) -> World:
     return world
 
 
-def _break(world: World) -> None:
-    world.probe.answers = {key: answered(hits("noise")) for key in ("ant", "bee")}
-    world.run()
-
-
-def _heal(world: World) -> None:
-    world.probe.all_answer()
-    world.run()
-
-
 def _disable(world: World) -> None:
     deliveries.send_test(world.store, "ops", now=world.clock.advance(1))
     world.send.receipts = [GONE]
@@ -55,10 +43,10 @@ def _told(world: World) -> list[tuple[str, str]]:
 
 def test_a_hook_that_was_disabled_hears_of_the_end_once_it_is_saved_again(store: Store) -> None:
     world = _world(store)
-    _break(world)
+    world.degrade()
     world.deliver_all()
     _disable(world)
-    _heal(world)
+    world.heal()
     assert _told(world) == [("opened", "delivered"), ("resolved", "dead")]
     world.apply(PAGE)
     world.deliver_all()
@@ -67,12 +55,12 @@ def test_a_hook_that_was_disabled_hears_of_the_end_once_it_is_saved_again(store:
 
 def test_the_end_of_what_it_may_have_heard_is_told_though_its_trigger_died(store: Store) -> None:
     world = _world(store)
-    _break(world)
+    world.degrade()
     world.send.receipts = [BUSY, GONE]
     world.deliver_all()
     world.clock.advance(30)
     world.deliver_all()
-    _heal(world)
+    world.heal()
     world.apply(PAGE)
     assert hooks.replay_all(world.store, "ops", now=world.clock()).replayed == 0  # the end is on its way
     world.deliver_all()
@@ -80,32 +68,32 @@ def test_the_end_of_what_it_may_have_heard_is_told_though_its_trigger_died(store
 
 
 def test_an_end_waits_while_the_fault_is_there_again(world: World) -> None:
-    _break(world)
+    world.degrade()
     world.deliver_all()
     _disable(world)
-    _heal(world)
-    _break(world)  # it does not hear of this one
+    world.heal()
+    world.degrade()  # it does not hear of this one
     world.apply(PAGE)
     assert world.deliver_all() == []
-    _heal(world)
+    world.heal()
     world.deliver_all()
     assert _told(world) == [("opened", "delivered"), ("resolved", "delivered")]
 
 
 def test_a_disabled_hook_that_never_heard_of_an_alert_is_owed_no_end(world: World) -> None:
     _disable(world)
-    _break(world)
-    _heal(world)
+    world.degrade()
+    world.heal()
     world.apply(PAGE)
     assert _told(world) == []
 
 
 def test_what_tells_of_an_alert_whose_end_nobody_will_tell_is_not_replayed(world: World) -> None:
     deliveries.send_test(world.store, "ops", now=world.clock.advance(1))
-    _break(world)
+    world.degrade()
     world.send.receipts = [GONE]
     world.deliver_all()  # the test message; what waited behind it was never tried
-    _heal(world)
+    world.heal()
     world.apply(PAGE)
     (opened,) = (one for one in world.deliveries() if one["alert_id"])
     assert (opened["state"], opened["attempts"]) == ("dead", [])
@@ -122,14 +110,14 @@ def _unended(world: World) -> list[str]:
 
 def test_an_incident_is_unended_at_a_receiver_from_its_first_message_to_its_resolve(world: World) -> None:
     assert _unended(world) == []
-    _break(world)
+    world.degrade()
     assert _unended(world) == []  # nobody was told
     world.send.receipts = [BUSY]
     world.deliver_all()
     assert _unended(world) == ["quality of watch"]  # it may have been taken
     world.clock.advance(30)
     world.deliver_all()
-    _heal(world)
+    world.heal()
     assert _unended(world) == ["quality of watch"]
     world.deliver_all()
     assert _unended(world) == []
@@ -137,19 +125,19 @@ def test_an_incident_is_unended_at_a_receiver_from_its_first_message_to_its_reso
 
 def test_the_resolve_of_a_later_incident_ends_an_earlier_one_at_the_receiver(store: Store) -> None:
     world = _world(store)
-    _break(world)
+    world.degrade()
     world.deliver_all()
-    _heal(world)
+    world.heal()
     for _ in range(2):
         world.send.receipts = [BUSY]
         world.deliver_all()
         world.clock.advance(86_400)
     assert _told(world) == [("opened", "delivered"), ("resolved", "dead")]
     assert _unended(world) == ["quality of watch"]  # a replay could still end it
-    _break(world)
+    world.degrade()
     world.deliver_all()
     assert _unended(world) == ["quality of watch"]
-    _heal(world)
+    world.heal()
     world.deliver_all()
     assert _told(world)[-1] == ("resolved", "delivered")
     assert _unended(world) == []

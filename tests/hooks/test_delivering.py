@@ -15,11 +15,6 @@ SERVER_ERROR = Receipt(ok=False, http_status=500, error="refused")
 JITTER = st.floats(0, 1, exclude_max=True)
 
 
-def test_success_ends_the_delivery() -> None:
-    step = after_attempt(Receipt(ok=True, http_status=204), 1, START, START, 0.5)
-    assert (step.state, step.next_attempt_at, step.disable_hook) == (DeliveryState.DELIVERED, None, False)
-
-
 def test_a_late_success_still_counts() -> None:
     step = after_attempt(Receipt(ok=True), 40, START, START + timedelta(days=2), 0.5)
     assert step.state is DeliveryState.DELIVERED
@@ -101,12 +96,6 @@ def test_whatever_the_receiver_answers_is_tried_again_for_a_day(status: int) -> 
     assert not any(step.disable_hook for step in steps)
     last = after_attempt(receipt, 101, START, START + timedelta(hours=24), 0.0)
     assert (last.state, last.disable_hook) == (DeliveryState.DEAD, False)
-
-
-def test_a_receiver_that_is_gone_ends_the_delivery_and_the_hook() -> None:
-    receipt = Receipt(ok=False, http_status=410, untaken=True, gone=True)
-    step = after_attempt(receipt, 1, START, START, 0.0)
-    assert (step.state, step.next_attempt_at, step.disable_hook) == (DeliveryState.DEAD, None, True)
 
 
 def test_every_failure_has_a_reason_even_without_details() -> None:

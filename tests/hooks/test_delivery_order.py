@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
-from app.alerts.tables import transitions
+from app.alerts.tables import incidents, transitions
 from app.base.db.engine import Store, to_us
 from app.base.errors import ConflictError
 from app.catalog.service import references
@@ -15,12 +16,13 @@ from app.hooks import store as outbox
 from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import deliveries
 from app.hooks.service import hooks as hook_views
+from app.hooks.tables import deliveries as rows
+from tests.support.blocking import overtaken
 from tests.support.fakes import DELIVERED, ActingSend
-from tests.support.world import COVERAGE, HOOK, World, canary, page, statements
+from tests.support.world import AT_ONCE, HOOK, World, canary, page, statements
 
 pytestmark = pytest.mark.databases
 
-AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
 DECLINED = Receipt(ok=False, http_status=404, error="http_4xx", untaken=True)
 BUSY = Receipt(ok=False, http_status=503, error="http_5xx")
 GONE = Receipt(ok=False, http_status=410, error="gone", untaken=True, gone=True)
@@ -53,32 +55,19 @@ def _die(world: World) -> int:
     return int(dead["id"])
 
 
-def _heal(world: World) -> None:
-    world.probe.all_answer()
-    world.run()
-
-
-def _told(world: World) -> list[tuple[str, str]]:
-    return [(item["type"], item["state"]) for item in world.deliveries()]
-
-
-def _received(world: World) -> list[str]:
-    return [json.loads(message.body)["type"] for _, message in world.send.sent]
-
-
 def test_a_resolve_is_never_the_first_thing_a_receiver_hears(world: World) -> None:
     world.send.receipts = [DECLINED] * 3
     for _ in range(3):
         world.deliver()
         world.clock.advance(43_200)
-    _heal(world)
+    world.heal()
     assert world.deliver_all() == []
-    assert _received(world) == ["alert.opened"] * 3
-    assert _told(world) == [("alert.opened", "dead"), ("alert.resolved", "dead")]
+    assert world.received() == ["alert.opened"] * 3
+    assert world.told() == [("alert.opened", "dead"), ("alert.resolved", "dead")]
     opened = next(one for one in world.deliveries() if one["type"] == "alert.opened")
     hook_views.replay(world.store, int(opened["id"]), now=world.clock())
     world.deliver_all()
-    assert _received(world)[3:] == ["alert.opened", "alert.resolved"]
+    assert world.received()[3:] == ["alert.opened", "alert.resolved"]
 
 
 def test_a_receiver_that_is_being_deployed_hears_of_the_alert_before_its_end(world: World) -> None:
@@ -86,22 +75,9 @@ def test_a_receiver_that_is_being_deployed_hears_of_the_alert_before_its_end(wor
     for _ in range(4):
         world.deliver()
         world.clock.advance(60)
-    _heal(world)
+    world.heal()
     world.deliver_all()
-    assert _received(world)[4:] == ["alert.opened", "alert.resolved"]
-
-
-def test_a_test_message_is_no_backlog(store: Store) -> None:
-    world = _world(store)
-    world.deliver_all()
-    world.send.receipts = [BUSY] * 4
-    deliveries.send_test(world.store, "ops", now=world.clock())
-    for _ in range(4):
-        world.deliver()
-        world.clock.advance(60)
-    with world.store.read() as connection:
-        assert outbox.count_pending(connection) == (0, None)
-        assert outbox.retrying_deliveries(connection) == {}
+    assert world.received()[4:] == ["alert.opened", "alert.resolved"]
 
 
 # --- replay --------------------------------------------------------------------------------------------------
@@ -110,19 +86,19 @@ def test_a_test_message_is_no_backlog(store: Store) -> None:
 @pytest.mark.parametrize("delivered", [True, False])
 def test_a_trigger_is_not_replayed_behind_its_resolve(world: World, *, delivered: bool) -> None:
     dead = _die(world)
-    _heal(world)
+    world.heal()
     if delivered:
         world.deliver_all()
     with pytest.raises(ConflictError, match="later"):
         hook_views.replay(world.store, dead, now=world.clock())
     world.deliver_all()
-    assert _received(world) == [*["alert.opened"] * 3, "alert.resolved"]
+    assert world.received() == [*["alert.opened"] * 3, "alert.resolved"]
 
 
 def test_a_trigger_is_replayed_with_its_resolve_behind_it_where_that_is_dead_too(store: Store) -> None:
     world = _world(store)
     dead = _die(world)
-    _heal(world)
+    world.heal()
     world.send.receipts = [BUSY] * 3
     for _ in range(3):
         world.deliver()
@@ -131,7 +107,7 @@ def test_a_trigger_is_replayed_with_its_resolve_behind_it_where_that_is_dead_too
     hook_views.replay(world.store, dead, now=world.clock())
     assert not world.deliveries(state="dead")
     world.deliver_all()
-    assert _received(world)[-2:] == ["alert.opened", "alert.resolved"]
+    assert world.received()[-2:] == ["alert.opened", "alert.resolved"]
 
 
 def test_what_another_hook_heard_is_no_obstacle(sqlite_store: Store) -> None:
@@ -163,6 +139,33 @@ def test_nothing_is_replayed_to_a_hook_that_is_archived_or_disabled(world: World
     assert world.deliver() is None
 
 
+def test_a_replay_waits_for_the_transaction_that_ends_its_incident_and_sees_its_resolve(
+    postgresql_store: Store,
+) -> None:
+    world = _world(postgresql_store)
+    with world.store.write() as connection:
+        connection.execute(sa.update(rows).where(rows.c.state == "pending").values(state="dead", attempts=3))
+    (dead,) = world.deliveries(state="dead")
+
+    def end(connection: Connection) -> None:
+        trigger = outbox.find_delivery(connection, int(dead["id"]))
+        assert trigger is not None
+        connection.execute(sa.select(incidents.c.id).where(incidents.c.id == trigger.incident_id).with_for_update())
+        assert trigger.incident_id is not None
+        outbox.enqueue_deliveries(
+            connection,
+            [trigger.hook_id],
+            message="msg_end",
+            type="alert.resolved",
+            alert_id=trigger.alert_id,
+            incident_id=trigger.incident_id,
+            at=to_us(world.clock()),
+        )
+
+    with pytest.raises(ConflictError, match="a later delivery about this incident"):
+        overtaken(world.store, end, lambda: hook_views.replay(world.store, int(dead["id"]), now=world.clock.advance(1)))
+
+
 # --- hooks that change while something is under way ----------------------------------------------------------
 
 
@@ -186,7 +189,7 @@ def test_a_hook_archived_while_an_attempt_fails_is_not_tried_again(world: World)
 
 def test_what_an_archived_hook_takes_all_the_same_is_delivered(world: World) -> None:
     world.deliver(send=_meanwhile(world, DELIVERED, WITHOUT_HOOK))
-    assert _told(world) == [("alert.opened", "delivered")]
+    assert world.told() == [("alert.opened", "delivered")]
 
 
 def test_what_is_claimed_for_a_hook_archived_before_it_is_sent_is_not_sent(store: Store) -> None:
@@ -197,7 +200,7 @@ def test_what_is_claimed_for_a_hook_archived_before_it_is_sent_is_not_sent(store
     world.apply(WITHOUT_HOOK)  # what is in flight is left to whoever has it, and that one is dead
     world.deliver_all()
     assert world.send.sent == []
-    assert _told(world) == [("alert.opened", "dead")]
+    assert world.told() == [("alert.opened", "dead")]
 
 
 def test_a_late_410_does_not_disable_a_hook_that_was_mended_meanwhile(world: World) -> None:
@@ -207,7 +210,7 @@ def test_a_late_410_does_not_disable_a_hook_that_was_mended_meanwhile(world: Wor
     assert references.load_definition(world.store, "hook", "ops").disabled_reason is None
     world.clock.advance(60)
     world.deliver()
-    assert _told(world) == [("alert.opened", "delivered")]  # where it now leads
+    assert world.told() == [("alert.opened", "delivered")]  # where it now leads
 
 
 def test_one_who_lost_its_claim_before_sending_does_not_send(database_url: str, stores: Any) -> None:
@@ -243,16 +246,16 @@ def test_a_hook_that_goes_together_with_its_check_hears_the_resolve_tried_once(w
     for _ in range(3):
         world.deliver_all()
         world.clock.advance(43_200)
-    assert _received(world) == ["alert.opened", "alert.resolved"]
-    assert _told(world)[1:] == [("alert.resolved", "delivered" if takes_it else "dead")]
+    assert world.received() == ["alert.opened", "alert.resolved"]
+    assert world.told()[1:] == [("alert.resolved", "delivered" if takes_it else "dead")]
 
 
 def test_a_hook_archived_before_hears_nothing_of_an_alert_that_ends(world: World) -> None:
     world.deliver()
     world.apply(WITHOUT_HOOK)
-    _heal(world)
+    world.heal()
     assert [alert["state"] for alert in world.alerts()] == ["resolved"]
-    assert _told(world) == [("alert.opened", "delivered")]
+    assert world.told() == [("alert.opened", "delivered")]
 
 
 def test_a_disabled_check_says_so_and_not_that_it_was_archived(world: World) -> None:
@@ -286,7 +289,7 @@ def test_a_delivery_that_raises_is_a_failed_attempt_and_does_not_starve_its_hook
     for _ in range(30):
         world.clock.advance(3600)
         world.deliver(send=send)
-    assert _told(world) == [("alert.opened", "dead"), ("hook.test", "delivered")]
+    assert world.told() == [("alert.opened", "dead"), ("hook.test", "delivered")]
     assert "no such luck" not in json.dumps(world.deliveries())  # that is for the log
 
 

@@ -1,7 +1,6 @@
 """Hooks with addresses they may not reach: said when they are saved, and by every attempt."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,7 @@ from typer.testing import CliRunner
 from app.base.addresses import hook_policy, hook_warning, parse_allow
 from app.cli import app
 from app.config import Settings
-from app.hooks.client.webhook import Sender, addresses_of
-from app.hooks.domain import Hook, Message
+from app.hooks.client.webhook import addresses_of
 from app.hooks.service.hooks import hook_warnings
 from app.main import open_service
 from tests.support.api_service import api
@@ -149,14 +147,6 @@ def test_applying_a_file_with_such_a_hook_logs_a_warning(tmp_path: Path, caplog:
     (record,) = [one for one in caplog.records if one.message == "hook_not_reachable"]
     assert (record.levelname, record.__dict__["hook"]) == ("WARNING", "ops")
     assert f"{ADVICE}10.0.0.7" in record.__dict__["detail"]
-
-
-def test_a_refused_attempt_names_the_setting() -> None:
-    hook = Hook(slug="ops", kind="webhook", url="http://127.0.0.1:9/", timeout_seconds=2)
-    receipt = Sender(policy=hook_policy())(hook, Message(id="msg_1", body=b"{}"), datetime.now(UTC))
-    assert receipt.error == "blocked"
-    assert "loopback address 127.0.0.1" in str(receipt.detail)
-    assert "set COALMINE_HOOK_ALLOW=127.0.0.1 (a comma between several) and restart the service." in str(receipt.detail)
 
 
 def test_an_open_service_gives_its_metrics_to_a_scraper_with_a_token(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """A receiver that forgets is told again: each minute of a firing alert, five minutes of its end, by one replica."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,9 +14,8 @@ from app.hooks.service import deliveries, hooks
 from app.hooks.service.deliveries import SentDelivery
 from app.hooks.tables import deliveries as rows
 from tests.support.fakes import DELIVERED, ActingSend, Crash, answered, hits
-from tests.support.world import COVERAGE, HOOK, LINKS, World, canary, page
+from tests.support.world import AT_ONCE, HOOK, LINKS, World, canary, page
 
-AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
 BUSY = Receipt(ok=False, http_status=503, error="http_5xx", detail="answered 503")
 DECLINED = Receipt(ok=False, http_status=400, error="http_4xx", untaken=True)
 ALERTMANAGER = {"slug": "ops", "kind": "alertmanager", "url": "http://alertmanager.test:9093"}
@@ -39,20 +37,10 @@ def either(store: Store) -> World:
 def _firing(store: Store) -> World:
     world = World(store=store)
     world.apply(PAGE)
-    _break(world)
+    world.degrade()
     world.clock.advance(31)
     assert _attempt(world) is not None
     return world
-
-
-def _break(world: World) -> None:
-    world.probe.all_miss()
-    world.run()
-
-
-def _heal(world: World) -> None:
-    world.probe.all_answer()
-    world.run()
 
 
 def _attempt(world: World, owner: str = "worker", send: Send | None = None) -> SentDelivery | None:
@@ -103,7 +91,7 @@ def test_a_firing_alert_is_told_again_every_minute_in_the_same_bytes(world: Worl
 
 def test_its_end_is_told_for_five_minutes_and_then_no_more(world: World) -> None:
     _minutes(world, 2)
-    _heal(world)
+    world.heal()
     world.send.sent.clear()
     assert len(_all(world)) == 1
     assert _minutes(world, 8) == [1, 1, 1, 1, 1, 0, 0, 0]
@@ -112,7 +100,7 @@ def test_its_end_is_told_for_five_minutes_and_then_no_more(world: World) -> None
 
 
 def test_a_trigger_is_not_told_again_behind_the_end(world: World) -> None:
-    _heal(world)
+    world.heal()
     world.send.receipts = [BUSY] * 4
     world.send.sent.clear()
     _all(world)
@@ -122,7 +110,7 @@ def test_a_trigger_is_not_told_again_behind_the_end(world: World) -> None:
 
 @pytest.mark.parametrize("resolve", ["dead", "cancelled"])
 def test_a_trigger_stays_untold_where_its_end_never_arrives(world: World, resolve: str) -> None:
-    _heal(world)
+    world.heal()
     if resolve == "dead":
         world.send.receipts = [DECLINED] * 2
         _minutes(world, 1)
@@ -166,7 +154,7 @@ def test_a_bug_is_a_failure_like_others(world: World, caplog: pytest.LogCaptureF
 def test_secrets_under_another_key_are_told_and_nothing_is_sent(sqlite_store: Store) -> None:
     world = World(store=sqlite_store)
     world.apply({**PAGE, "hooks": [{**ALERTMANAGER, "username": "me", "password": "s3cret"}]})
-    _break(world)
+    world.degrade()
     world.clock.advance(31)
     _all(world)
     world.clock.advance(60)
@@ -187,7 +175,7 @@ def test_an_escalation_takes_over(sqlite_store: Store) -> None:
     world.run()
     world.clock.advance(31)
     _all(world)
-    _break(world)
+    world.degrade()
     world.clock.advance(31)
     _all(world)
     world.send.sent.clear()
@@ -198,9 +186,9 @@ def test_an_escalation_takes_over(sqlite_store: Store) -> None:
 
 
 def test_a_new_alert_of_the_same_fault_takes_over_from_the_end_of_the_old_one(either: World) -> None:
-    _heal(either)
+    either.heal()
     _all(either)
-    _break(either)
+    either.degrade()
     either.clock.advance(31)
     _all(either)
     either.send.sent.clear()
@@ -209,10 +197,10 @@ def test_a_new_alert_of_the_same_fault_takes_over_from_the_end_of_the_old_one(ei
 
 
 def test_the_next_opening_does_not_overtake_the_end_before_it(either: World) -> None:
-    _heal(either)
+    either.heal()
     either.send.receipts = [BUSY]
     _attempt(either)
-    _break(either)
+    either.degrade()
     either.clock.advance(3600)
     either.send.sent.clear()
     _all(either)
@@ -220,13 +208,13 @@ def test_the_next_opening_does_not_overtake_the_end_before_it(either: World) -> 
 
 
 def test_a_dead_end_is_not_replayed_behind_the_next_opening(world: World) -> None:
-    _heal(world)
+    world.heal()
     world.send.receipts = [DECLINED] * 2
     _minutes(world, 1)
     world.clock.advance(86_400)
     _minutes(world, 1)
     (dead,) = world.deliveries(state="dead")
-    _break(world)
+    world.degrade()
     world.clock.advance(31)
     _all(world)
     with pytest.raises(ConflictError, match="later"):
@@ -257,14 +245,6 @@ def test_whoever_comes_back_too_late_changes_nothing(world: World) -> None:
     assert _minutes(world, 1) == [1]
 
 
-def _then(world: World, look: Callable[[Hook, Message], Receipt]) -> Callable[[Hook, Message], Receipt]:
-    def act(hook: Hook, message: Message) -> Receipt:
-        deliveries.send_test(world.store, "ops", now=world.clock())
-        return look(hook, message)
-
-    return act
-
-
 @pytest.mark.parametrize("change", ["archived", "another kind"])
 def test_a_hook_that_is_gone_or_another_is_told_nothing_again(world: World, change: str) -> None:
     if change == "archived":
@@ -279,7 +259,7 @@ def test_a_hook_that_is_gone_or_another_is_told_nothing_again(world: World, chan
 def test_a_test_message_and_other_kinds_are_told_once(sqlite_store: Store) -> None:
     world = World(store=sqlite_store)
     world.apply({**PAGE, "hooks": [HOOK]})
-    _break(world)
+    world.degrade()
     world.apply({**PAGE, "hooks": [HOOK, {**ALERTMANAGER, "slug": "am"}]})
     deliveries.send_test(sqlite_store, "am", now=world.clock())
     world.clock.advance(31)
@@ -290,7 +270,7 @@ def test_a_test_message_and_other_kinds_are_told_once(sqlite_store: Store) -> No
 def test_a_hook_saved_as_another_kind_gets_what_was_waiting_in_the_words_of_that_kind(sqlite_store: Store) -> None:
     world = World(store=sqlite_store)
     world.apply({**PAGE, "hooks": [HOOK]})
-    _break(world)
+    world.degrade()
     world.clock.advance(31)
     world.send.receipts = [BUSY]
     _all(world)

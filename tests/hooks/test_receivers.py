@@ -26,13 +26,12 @@ from tests.support.fakes import DELIVERED, ActingSend
 from tests.support.http_servers import HANG, SILENCE, Reply, Seen, closed_port, read_request, reply
 from tests.support.living import until
 from tests.support.receivers import talking
-from tests.support.world import COVERAGE, HOOK, World, canary, page
+from tests.support.world import AT_ONCE, HOOK, World, canary, page
 
 pytestmark = pytest.mark.systems
 
 Talk = Callable[[Any, threading.Event], None]
 send = Sender(policy=hook_policy(parse_allow("127.0.0.1")))
-AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
 
 FINE = reply(status=204)
 MID_BODY = Reply(raw=b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf of", close=True)

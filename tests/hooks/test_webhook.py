@@ -153,14 +153,6 @@ def test_closed_port_is_unreachable() -> None:
     assert (receipt.error, receipt.untaken) == (HookError.UNREACHABLE, True)
 
 
-def test_private_address_is_blocked_but_may_be_allowed_later() -> None:
-    with peer(reply()) as server:
-        receipt = send_webhook(hook(server.url), MESSAGE, NOW, policy=hook_policy())
-        assert server.connections == 0
-    assert (receipt.ok, receipt.error, receipt.untaken) == (False, HookError.BLOCKED, True)
-    assert receipt.detail == "not allowed to connect: loopback address 127.0.0.1"
-
-
 @pytest.mark.parametrize(
     "answer",
     [

@@ -1,5 +1,6 @@
 """A small world for the services: definitions as data, a fake retriever, runs carried out step by step by hand."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -64,6 +65,8 @@ COVERAGE: Mapping[str, Any] = {
     "warning": {"below": 0.9},
     "critical": {"below": 0.5},
 }
+AT_ONCE: Mapping[str, Any] = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
+"""One bad run opens its alert, and one good run resolves it."""
 
 
 def page(canaries: Sequence[Mapping[str, Any]] = (), **check: Any) -> dict[str, Any]:
@@ -127,6 +130,24 @@ class World:
     def apply(self, *pages: Mapping[str, Any]) -> list[Change]:
         """Put these pages in force as canary files."""
         return applying.apply(self.store, self.vault, documents(*pages), managed_by=FILE, now=self.clock.advance(1))
+
+    def degrade(self) -> None:
+        """Carry out a run that finds nothing it should."""
+        self.probe.all_miss()
+        self.run()
+
+    def heal(self) -> None:
+        """Carry out a run that finds everything."""
+        self.probe.all_answer()
+        self.run()
+
+    def told(self) -> list[tuple[str, str]]:
+        """List type and state of every delivery, oldest first."""
+        return [(one["type"], one["state"]) for one in self.deliveries()]
+
+    def received(self) -> list[str]:
+        """List the types of all messages that were sent."""
+        return [str(json.loads(message.body)["type"]) for _, message in self.send.sent]
 
     def wish(self, slug: str = CHECK, **more: Any) -> int:
         """Ask for a run now."""
