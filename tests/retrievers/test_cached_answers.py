@@ -2,18 +2,16 @@
 
 from dataclasses import replace
 
-from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
 from app.base.net.transfer import cache_sign
 from app.base.values import Answer
 from app.catalog.documents.canary_files import read_canary_files
 from app.records.service import run_views
-from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
 from app.runs.service import rescoring
 from app.runs.service.gate import choose_targets, measure
 from tests.support.fakes import FakeClock, FakeProbe, answered, hits
 from tests.support.http_servers import peer, reply
+from tests.support.probed import answers_of, retriever_at
 from tests.support.world import CHECK, World, canary, page
 
 REMARK = "came from a cache before the retriever (age: 300): what the index answers now was not measured"
@@ -47,17 +45,7 @@ def test_a_cache_is_known_by_its_header() -> None:
 def ask(status: int, headers: dict[str, str]) -> Answer:
     """Send one query to a server that answers so."""
     with peer(reply(b'{"results": [{"id": "a"}]}', status, headers)) as server:
-        retriever = Retriever(
-            slug="docs",
-            url=server.url,
-            json={"q": "{{ query }}"},
-            response=ResponseMapping(hits="results", id="id"),
-            scorer=Scorer(kind=ScorerKind.JUDGED),
-            retries=0,
-        )
-        probe = RetrieverProbe(retriever_policy(), "coalmine/1.0")
-        context = ProbeContext(retriever=retriever, k=5, run_id="run-1")
-        return next(answer for batch in probe(context, [ProbeQuery(position=0, query="q")]) for _, answer in batch)
+        return answers_of(retriever_at(server.url), "q")[0]
 
 
 def test_answers_and_errors_of_a_cache_are_told_from_those_of_the_retriever() -> None:

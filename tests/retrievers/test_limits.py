@@ -5,7 +5,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -36,6 +36,7 @@ from tests.support.http_servers import HANG, Reply, Seen, peer, reply
 from tests.support.http_servers import Peer as Server
 from tests.support.living import until
 from tests.support.mcp_peers import Tool
+from tests.support.probed import answers_of, retriever_at
 from tests.support.world import race
 
 HITS = b'{"hits": [{"id": "a"}]}'
@@ -65,23 +66,14 @@ class Busy:
 
 
 def _retriever(server: Server, **changes: Any) -> Retriever:
-    described: dict[str, Any] = {
-        "slug": "docs",
-        "url": f"{server.url}/",
-        "json": {"query": "{{ query }}"},
-        "response": ResponseMapping(hits="hits", id="id"),
-        "scorer": Scorer(kind=ScorerKind.JUDGED),
-    }
-    return Retriever(**(described | changes))
+    return retriever_at(f"{server.url}/", **({"response": ResponseMapping(hits="hits", id="id")} | changes))
 
 
 def _ask(
     probe: RetrieverProbe, retriever: Retriever, count: int, run_id: str = "1", defined_at: datetime | None = None
 ) -> list[Answer]:
-    asks = [ProbeQuery(position=position, query=f"{run_id}-{position}") for position in range(count)]
-    asking = ProbeContext(retriever=retriever, k=5, run_id=run_id, defined_at=defined_at)
-    batches: Iterator[Any] = probe(asking, asks)
-    return [answer for batch in batches for _, answer in batch]
+    queries = (f"{run_id}-{position}" for position in range(count))
+    return answers_of(retriever, *queries, probe=probe, run_id=run_id, defined_at=defined_at)
 
 
 def _probe() -> RetrieverProbe:
@@ -139,15 +131,16 @@ def test_a_small_run_is_not_starved_by_a_large_one() -> None:
     assert busy.most == 1
 
 
-def test_other_retrievers_are_asked_meanwhile() -> None:
+@pytest.mark.parametrize("slug", ["sound", "docs"], ids=["another", "of the same name, only tried"])
+def test_other_retrievers_are_asked_meanwhile(slug: str) -> None:
     with peer(HANG) as hung, peer(reply(HITS)) as sound:
         probe = _probe()
-        waiting = _retriever(hung, slug="hung", concurrency=1, timeout_seconds=60.0, retries=0)
+        waiting = _retriever(hung, concurrency=1, timeout_seconds=60.0, retries=0)
         with closing(
             probe(ProbeContext(retriever=waiting, k=5, run_id="1"), [ProbeQuery(position=0, query="x")])
         ) as batches:  # type: ignore[type-var] # a generator
             assert list(next(batches)) == []
-            assert len(_ask(probe, _retriever(sound, slug="sound", concurrency=1), 3)) == 3
+            assert len(_ask(probe, _retriever(sound, slug=slug, concurrency=1), 3)) == 3
             assert list(next(batches)) == []  # it waits still
 
 
@@ -169,18 +162,6 @@ def test_edited_limits_hold_from_the_next_run_on() -> None:
         assert busy.most == 2
         _ask(probe, _retriever(server, concurrency=4), 12)
         assert busy.most == 4
-
-
-def test_definitions_that_are_only_tried_share_no_limits_for_their_name() -> None:
-    with peer(HANG) as hung, peer(reply(HITS)) as sound:
-        probe = _probe()
-        waiting = _retriever(hung, concurrency=1, timeout_seconds=60.0, retries=0)
-        with closing(
-            probe(ProbeContext(retriever=waiting, k=5, run_id="1"), [ProbeQuery(position=0, query="x")])
-        ) as batches:  # type: ignore[type-var] # a generator
-            assert list(next(batches)) == []
-            assert len(_ask(probe, _retriever(sound, concurrency=1), 3)) == 3
-            assert list(next(batches)) == []  # it waits still
 
 
 # --- beside a retriever --------------------------------------------------------------------------------------
@@ -376,6 +357,14 @@ def test_a_request_that_was_not_sent_takes_no_time_of_the_pace() -> None:
     share.undo()
     assert share.begin() == 0.0
     assert share.begin() == pytest.approx(0.1)
+
+
+def test_time_lost_to_a_slow_answer_is_not_made_up_for_in_a_burst() -> None:
+    clock = Time()
+    share, _ = _share(Limits(clock), rate=10.0)
+    for clock.now in (0.0, 5.0, 5.1):
+        assert share.begin() == 0.0
+        assert share.begin() == pytest.approx(0.1)
 
 
 def test_the_pace_goes_on_where_the_last_run_left_it() -> None:

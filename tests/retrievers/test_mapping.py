@@ -209,9 +209,9 @@ def test_expression_that_does_not_fit_is_malformed() -> None:
 @pytest.mark.parametrize(
     ("scale", "good", "bad"),
     [
-        (Scale.SIMILARITY, [0, 1, 1.0000005, -5e-7], [1.01, -0.01]),
-        (Scale.COSINE, [-1, 1, -1.0000005], [1.01, -1.01]),
-        (Scale.DISTANCE, [0, 1e300, -5e-7], [-0.01]),
+        (Scale.SIMILARITY, [0, 1, 1.0 + 9e-7, -9e-7], [1.01, -0.01, 1.0 + 2e-6]),
+        (Scale.COSINE, [-1, 1, -1.0 - 9e-7], [1.01, -1.01]),
+        (Scale.DISTANCE, [0, 1e300, -9e-7], [-0.01]),
         (Scale.LOGIT, [-1e300, 1e300], []),
         (Scale.UNBOUNDED, [0, 1e300], [-0.01]),
     ],
@@ -379,19 +379,6 @@ def test_both_ways_of_reading_agree_and_never_raise(
         assert len(ranking) <= ranking.returned <= 3
         for text in (*ranking.ids, *ranking.documents, *ranking.texts, found.index_version):
             assert text is None or "\0" not in text.encode().decode()
-
-
-@settings(max_examples=100)
-@given(data=st.data())
-def test_any_expression_survives_any_answer(data: st.DataObject) -> None:
-    """Mappings beyond plain paths end in a reading or a sentence as well."""
-    body = data.draw(bodies(FULL))
-    for mapping in (
-        ResponseMapping(hits="results[].metadata | []", id="to_string(id)", score="max([score, `0`])", text="text"),
-        ResponseMapping(hits="sort_by(results, &score)", id="keys(@)[0]", text="join('-', *)"),
-        ResponseMapping(hits="*", id="@", index_version="length(@)"),
-    ):
-        assert outcome(Reader(mapping, 3), body)
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb"])

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,8 +31,9 @@ from app.retrievers.domain.retrievers import (
     ScorerKind,
 )
 from tests.support.certificates import Authority, serving
-from tests.support.http_servers import HANG, SILENCE, Reply, Seen, closed_port, peer, reply
+from tests.support.http_servers import HANG, SILENCE, Reply, Seen, peer, reply
 from tests.support.mcp_peers import Refusal, Tool, events, refused, result
+from tests.support.probed import answers_of
 
 ABSENT = "; if that means nothing found, set response.absent to empty"
 HITS = [{"id": "a", "text": "one"}, {"id": "b", "text": "two"}]
@@ -59,15 +61,9 @@ def retriever(url: str, **changes: Any) -> Retriever:
     return replace(plain, **changes)
 
 
-def answers(described: Retriever, queries: Sequence[str], probe: McpProbe = PROBE, **more: Any) -> dict[int, Answer]:
+def answers(described: Retriever, queries: Sequence[str], probe: McpProbe = PROBE, **more: Any) -> list[Answer]:
     """Ask everything; each position must come once."""
-    found: dict[int, Answer] = {}
-    asks = [ProbeQuery(position=position, query=query) for position, query in enumerate(queries)]
-    for batch in probe(ProbeContext(retriever=described, k=3, run_id="run-7"), asks, **more):
-        for position, answer in batch:
-            assert position not in found
-            found[position] = answer
-    return found
+    return answers_of(described, *queries, probe=partial(probe, **more), k=3)
 
 
 def answer_to(told: Any, **changes: Any) -> Answer:
@@ -274,14 +270,7 @@ def test_stream_that_breaks_off_again_and_again_is_given_up() -> None:
 def test_server_without_a_session_fails_every_canary(told: Reply, outcome: Outcome, status: int | None) -> None:
     with peer(told) as server:
         found = answers(retriever(server.url), ["one", "two", "three"])
-    assert set(found) == {0, 1, 2}
-    assert {(answer.outcome, answer.http_status) for answer in found.values()} == {(outcome, status)}
-
-
-def test_server_that_is_not_there_is_unreachable() -> None:
-    with closed_port() as port:
-        found = answers(retriever(f"http://127.0.0.1:{port}"), ["why?"])[0]
-    assert (found.outcome, found.detail) == (Outcome.UNREACHABLE, "connection failed: Connection refused")
+    assert {(answer.outcome, answer.http_status) for answer in found} == {(outcome, status)}
 
 
 @pytest.mark.parametrize("policy", [hook_policy(), retriever_policy(parse_allow("10.0.0.0/8, search.example"))])
@@ -293,18 +282,11 @@ def test_address_outside_the_policy_is_blocked(policy: AddressPolicy) -> None:
     assert str(found.detail).startswith("not allowed to connect: ")
 
 
-def test_environment_proxy_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    with closed_port() as port:
-        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
-        monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{port}")
-        assert answer_to(result({"result": HITS})).outcome is Outcome.OK
-
-
 def test_session_is_opened_once_a_run_and_closed() -> None:
     tool = Tool()
     with peer(tool) as server:
         found = answers(retriever(server.url, concurrency=4), [f"query {number}" for number in range(20)])
-    assert {answer.outcome for answer in found.values()} == {Outcome.OK}
+    assert {answer.outcome for answer in found} == {Outcome.OK}
     assert tool.methods[:3] == ["server/discover", "initialize", "notifications/initialized"]
     assert tool.methods.count("initialize") == 1
     assert tool.methods.count("tools/call") == 20

@@ -109,7 +109,7 @@ def test_every_option_of_a_preset_has_its_field_and_a_missing_one_is_named_there
         assert typed(shown) == expected, preset
         form = {**fields_of(shown), "slug": "docs", "url": preset.example_url, "do": "save"}
         if not any(one.required for one in preset.options):
-            return
+            continue
         refused = page(empty.client().post(NEW, data=form), 422)
         for one in (one for one in preset.options if one.required):
             told = f"is missing; preset {preset.name} needs option `{one.name}`, for example {one.example}"
@@ -638,12 +638,6 @@ def test_only_admins_define_and_readers_press_nothing(pages: Site) -> None:
     assert isinstance(pages.probe, FakeProbe)
     assert pages.probe.asked == []
     assert [one.slug for one in references.load_definitions(pages.world.store, "retriever")] == ["docs", "search"]
-
-
-def test_a_session_works_only_with_the_token_of_its_pages(empty: Site) -> None:
-    client = empty.signed_in(empty.key())
-    assert client.post(NEW, data={**MAPPED, "do": "save"}).status_code == 403
-    assert client.post(NEW, data={**MAPPED, "do": "save", "csrf": "guessed"}).status_code == 403
 
 
 def test_a_script_that_asks_for_a_part_is_answered_in_kind(empty: Site) -> None:

@@ -7,26 +7,22 @@ from typing import Any
 import pytest
 
 from app.alerts.domain.summaries import AlertFacts, alert_advice
-from app.base.addresses import Bearer, retriever_policy
+from app.base.addresses import Bearer
 from app.base.documents.fields import parse_document
 from app.base.values import Answer, Outcome, RuleKind
 from app.retrievers.client.compiled_retriever import Reader
-from app.retrievers.client.probe import RetrieverProbe, read_pasted
+from app.retrievers.client.probe import read_pasted
 from app.retrievers.client.responses import MalformedError
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.mapping_suggestions import suggest_signs
 from app.retrievers.domain.probes import summarize_failures
 from app.retrievers.domain.retrievers import (
     Lookup,
-    ProbeContext,
-    ProbeQuery,
     ResponseMapping,
-    Retriever,
-    Scorer,
-    ScorerKind,
 )
 from app.retrievers.service.trials import suggestion_views, try_answer
 from tests.support.http_servers import Reply, peer, reply
+from tests.support.probed import answers_of, retriever_at
 
 MAPPING = ResponseMapping(hits="results", id="id")
 HITS = [{"id": "a"}]
@@ -35,17 +31,7 @@ HITS = [{"id": "a"}]
 def ask(answer: Reply, mapping: ResponseMapping = MAPPING, **changes: Any) -> Answer:
     """Send one query to a server with this answer."""
     with peer(answer) as server:
-        plain = Retriever(
-            slug="docs",
-            url=server.url,
-            json={"q": "{{ query }}"},
-            response=mapping,
-            scorer=Scorer(kind=ScorerKind.JUDGED),
-            retries=0,
-        )
-        asking = ProbeContext(retriever=replace(plain, **changes), k=5, run_id="run-1")
-        probe = RetrieverProbe(retriever_policy(), "coalmine/1.0")
-        return next(answer for batch in probe(asking, [ProbeQuery(position=0, query="q")]) for _, answer in batch)
+        return answers_of(retriever_at(server.url, response=mapping, **changes), "q")[0]
 
 
 def ask_json(document: Any, mapping: ResponseMapping = MAPPING, status: int = 200) -> Answer:
@@ -196,17 +182,8 @@ def test_the_answer_of_a_lookup_is_decoded_as_well() -> None:
     found = reply('{"name": "café"}'.encode("latin-1"), headers=latin)
     with peer(lambda seen: found if seen.target == "/alias" else reply(b'{"results": []}')) as server:
         lookup = Lookup(name="index", url=f"{server.url}/alias", path="name")
-        retriever = Retriever(
-            slug="docs",
-            url=f"{server.url}/{{{{ index }}}}",
-            lookup=lookup,
-            json={},
-            response=MAPPING,
-            scorer=Scorer(kind=ScorerKind.JUDGED),
-        )
-        asking = ProbeContext(retriever=retriever, k=5, run_id="run-1")
-        batches = RetrieverProbe(retriever_policy(), "coalmine/1.0")(asking, [ProbeQuery(position=0, query="q")])
-        assert [answer.outcome for batch in batches for _, answer in batch] == [Outcome.OK]
+        (answer,) = answers_of(retriever_at(f"{server.url}/{{{{ index }}}}", lookup=lookup), "q")
+        assert answer.outcome is Outcome.OK
         assert [seen.target for seen in server.seen] == ["/alias", "/caf%C3%A9"]
 
 

@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from app.base.db.engine import Store
-from app.catalog.documents.canary_files import read_canary_files
 from app.records.service import run_views
 from app.retrievers.domain.retrievers import ResponseMapping
 from app.runs.service import rescoring
 from app.runs.service.gate import choose_targets, measure
 from app.scoring.rankings import missing_fields, present_fields
 from tests.support.fakes import FakeClock, FakeProbe, answered, hits
-from tests.support.world import CHECK, RETRIEVER, World, canary, page
+from tests.support.world import CHECK, RETRIEVER, World, canary, documents, page
 
 MAPPED = {"hits": "hits", "id": "id", "score": "score", "text": "body", "document": "meta.source"}
 TEXTS = {"doc-b0": "Logs are kept for a year."}
@@ -22,22 +21,7 @@ NO_DOCUMENT = "`document: meta.source` was found in none of the hits"
 
 
 def _reasons_of_gate(probe: FakeProbe) -> list[str]:
-    text = """
-suite: s
-canaries: [{key: b0, query: b0, expected_chunks: [doc-b0]}, {key: b1, query: b1, expected_chunks: [doc-b1]}]
-retrievers:
-  - slug: r
-    url: http://127.0.0.1:1/
-    response: {hits: hits, id: id, score: score, text: body, document: meta.source}
-    scorer: {scale: similarity}
-checks:
-  - slug: c
-    suite: s
-    retriever: r
-    schedule: {every: 1h}
-    rules: [{kind: threshold, measure: coverage, critical: {below: 0.9}}]
-"""
-    (target,) = choose_targets(read_canary_files([("a.yaml", text)], {}, None))
+    (target,) = choose_targets(documents(_page(2)))
     report = measure(target, probe, run_id="run-1", clock=FakeClock())
     assert report["run"]["verdict"] == "healthy"
     return list(report["run"]["reasons"])
@@ -62,8 +46,8 @@ def world(store: Store) -> World:
     return world
 
 
-def _page(**more: Any) -> dict[str, Any]:
-    canaries = [canary(f"b{number}", **more) for number in range(120)]
+def _page(count: int = 120, **more: Any) -> dict[str, Any]:
+    canaries = [canary(f"b{number}", **more) for number in range(count)]
     return {**page(canaries, hooks=[]), "retrievers": [{**RETRIEVER, "response": MAPPED}]}
 
 

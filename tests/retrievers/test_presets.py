@@ -92,16 +92,6 @@ def test_every_option_and_lookup_is_used(preset: Preset) -> None:
 
 
 @EACH
-def test_missing_option_is_named(preset: Preset) -> None:
-    needed = [one for one in preset.options if one.required]
-    for missing in needed:
-        rest = {one.name: "mine" for one in needed if one is not missing}
-        said = complaints(shortest(preset, options=rest))
-        assert f"options.{missing.name}: is missing; preset {preset.name} needs option `{missing.name}`" in said
-        assert f"for example {missing.example}" in said
-
-
-@EACH
 def test_options_say_their_label_and_an_example(preset: Preset) -> None:
     for one in preset.options:
         assert re.fullmatch(r"[A-Z][\w ]{1,30}", one.label)

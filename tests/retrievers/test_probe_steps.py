@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 
-from app.base.addresses import ApiKey, Bearer, retriever_policy
+from app.base.addresses import ApiKey, Bearer
 from app.base.net.transfer import RequestAuth
 from app.base.values import Answer, Outcome, Step
 from app.retrievers.client.credentials import Redaction
-from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import (
     Lookup,
-    ProbeContext,
-    ProbeQuery,
     ResponseMapping,
     Retriever,
     Scale,
@@ -22,7 +19,8 @@ from app.retrievers.domain.retrievers import (
     ScorerKind,
 )
 from tests.support.embedders import FakeModel, embedder_at, embedding_server, vector
-from tests.support.http_servers import HANG, Reply, Seen, closed_port, peer, reply
+from tests.support.http_servers import Reply, Seen, closed_port, peer, reply
+from tests.support.probed import answers_of, retriever_at
 
 HITS = json.dumps({"hits": [{"id": "a", "score": 0.5, "text": "about a"}]}).encode()
 MAPPING = ResponseMapping(hits="hits", id="id", score="score", text="text")
@@ -30,16 +28,11 @@ JUDGED = Scorer(kind=ScorerKind.JUDGED)
 
 
 def retriever(url: str, **changes: Any) -> Retriever:
-    plain = Retriever(slug="docs", url=url, json={"query": "{{ query }}"}, response=MAPPING, scorer=JUDGED)
-    return replace(plain, **changes)
+    return retriever_at(url, **{"response": MAPPING, **changes})
 
 
-def asked(one: Retriever, *queries: str, shows: bool = False, patience: float = 90.0) -> list[Answer]:
-    probe = RetrieverProbe(retriever_policy(), "coalmine/1.0")
-    asks = [ProbeQuery(position=position, query=query, key=query) for position, query in enumerate(queries)]
-    context = ProbeContext(retriever=one, k=5, run_id="run-1", shows=shows, patience_seconds=patience)
-    answers = dict(pair for batch in probe(context, asks) for pair in batch)
-    return [answers[position] for position in range(len(queries))]
+def asked(one: Retriever, *queries: str, shows: bool = False) -> list[Answer]:
+    return answers_of(one, *queries, shows=shows)
 
 
 # --- looking up ----------------------------------------------------------------------------------------------
@@ -82,13 +75,6 @@ def test_what_cannot_be_looked_up_is_the_outcome_of_every_probe(
 
 
 # --- patience ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("asked_for", "told"), [("3600", 3600.0), ("1", None)])
-def test_only_what_is_longer_than_a_run_waits_is_told_to_the_run(asked_for: str, told: float | None) -> None:
-    with peer(lambda _: reply(b"", 429, {"retry-after": asked_for})) as server:
-        (answer,) = asked(retriever(server.url), "why?", patience=1.5)
-    assert (answer.outcome, answer.retry_after_seconds) == (Outcome.REFUSED, told)
 
 
 # --- by vector -----------------------------------------------------------------------------------------------
@@ -140,41 +126,7 @@ def test_the_scale_of_a_reranker_is_not_that_of_the_retrievers_own_scores() -> N
 # --- a scorer that hangs -------------------------------------------------------------------------------------
 
 
-@pytest.mark.systems
-def test_a_reranker_that_hangs_is_left_alone_and_does_not_keep_the_run_from_stopping() -> None:
-    with peer(HANG) as reranker, peer(lambda _: reply(HITS)) as server:
-        endpoint = replace(embedder_at(reranker.url).endpoint, timeout_seconds=0.5)
-        scorer = Scorer(kind=ScorerKind.RERANK, scale=Scale.SIMILARITY, reranker=endpoint, model="r")
-        one = retriever(server.url, scorer=scorer)
-        answers = asked(one, *[f"query {number}" for number in range(150)])
-        assert len(reranker.seen) < 20
-        assert all(answer.ranking is not None and answer.ranking.relevance is None for answer in answers)
-        assert all("left alone for the rest of the run" in str(answer.unscored) for answer in answers[-1:])
-        probe = RetrieverProbe(retriever_policy(), "coalmine/1.0")
-        asks = [ProbeQuery(position=place, query=f"query {place}", key="") for place in range(4)]
-        batches = iter(probe(ProbeContext(retriever=one, k=5, run_id="run-1"), asks))
-        assert next(batches) == []  # the caller may stop before any score has come
-
-
 # --- shown ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "auth",
-    [Bearer(token="s3cret-token"), ApiKey(key="s3cret-token", query="key"), ApiKey(key="s3cret-token", header="x-k")],
-)
-def test_the_exchange_is_shown_without_the_secret_even_where_the_answer_repeats_it(auth: Any) -> None:
-    def echo(seen: Seen) -> Reply:
-        said = {"hits": [], "told": [seen.headers.get("authorization"), seen.headers.get("x-k"), seen.target]}
-        return reply(json.dumps(said).encode())
-
-    with peer(echo) as server:
-        (answer,) = asked(retriever(server.url, auth=auth, headers={"x-own": "own-s3cret"}), "why?", shows=True)
-    assert answer.exchange is not None
-    assert answer.exchange.http_status == 200
-    assert answer.exchange.request_body == '{"query":"why?"}'
-    assert '"hits": []' in str(answer.exchange.response_body)
-    assert "s3cret" not in str(answer.exchange) + repr(answer.exchange.request_headers)
 
 
 ECHO = ResponseMapping(hits="[told]", id="authorization", text="reverse(authorization)", index_version="header:x-index")

@@ -15,10 +15,10 @@ from app.config import load_settings
 from app.hooks.client.webhook import Sender
 from app.hooks.domain import Hook, HookError, HookKind, Message, Receipt
 from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
 from app.wiring import build_ping
 from tests.support.certificates import Authority, serving
 from tests.support.http_servers import closed_port, peer, reply
+from tests.support.probed import answers_of, retriever_at
 from tests.support.proxies import forward_proxy
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
@@ -32,21 +32,8 @@ def hook(url: str, **more: Any) -> Hook:
 
 def asked(settings: dict[str, str], url: str, **more: Any) -> Answer:
     """Ask a retriever by the probe of a service with these settings."""
-    retriever = Retriever(
-        slug="docs",
-        url=url,
-        json={"query": "{{ query }}"},
-        response=ResponseMapping(hits="results", id="id"),
-        scorer=Scorer(kind=ScorerKind.JUDGED),
-        retries=0,
-        timeout_seconds=5.0,
-        **more,
-    )
-    context = ProbeContext(retriever=retriever, k=5, run_id="run-7")
-    batches = RetrieverProbe(load_settings(settings).retriever_addresses, USER_AGENT)(
-        context, [ProbeQuery(position=0, query="why?")]
-    )
-    return next(answer for batch in batches for _, answer in batch)
+    probe = RetrieverProbe(load_settings(settings).retriever_addresses, USER_AGENT)
+    return answers_of(retriever_at(url, timeout_seconds=5.0, **more), "why?", probe=probe)[0]
 
 
 def test_what_is_reached_without_the_proxy() -> None:

@@ -197,12 +197,6 @@ def test_a_caller_without_patience_gets_the_refusal_and_makes_nobody_wait() -> N
     assert asked.control.paused_until == -math.inf
 
 
-def test_a_pause_that_is_not_waited_for_is_not_remembered() -> None:
-    asked = Asked()
-    asked.refuse(0.0, 0.0, after=86_400.0)
-    assert asked.control.paused_until == -math.inf
-
-
 def test_a_peer_that_nobody_asked_for_a_minute_is_forgotten_but_not_while_it_pauses(asked: Asked) -> None:
     asked.accept(1, 1.5)
     assert not asked.control.is_stale(60.0)

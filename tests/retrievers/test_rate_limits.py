@@ -33,6 +33,7 @@ from app.retrievers.domain.retrievers import (
 from tests.support.embedders import embeddings_reply, vector
 from tests.support.http_servers import Reply, Seen, peer, reply
 from tests.support.mcp_peers import Tool, result
+from tests.support.probed import answers_of, retriever_at
 from tests.support.rate_limited import Limited
 from tests.support.world import race
 
@@ -40,14 +41,7 @@ HITS = b'{"hits": [{"id": "a"}]}'
 
 
 def _retriever(url: str, **changes: Any) -> Retriever:
-    described: dict[str, Any] = {
-        "slug": "docs",
-        "url": f"{url}/",
-        "json": {"query": "{{ query }}"},
-        "response": ResponseMapping(hits="hits", id="id"),
-        "scorer": Scorer(kind=ScorerKind.JUDGED),
-    }
-    return Retriever(**(described | changes))
+    return retriever_at(f"{url}/", **({"response": ResponseMapping(hits="hits", id="id"), "retries": 1} | changes))
 
 
 def _probe() -> RetrieverProbe:
@@ -57,10 +51,7 @@ def _probe() -> RetrieverProbe:
 def _ask(
     retriever: Retriever, count: int, *, probe: RetrieverProbe | None = None, run: str = "q", **context: Any
 ) -> list[Answer]:
-    asks = [ProbeQuery(position=position, query=f"{run}{position}") for position in range(count)]
-    asking = ProbeContext(retriever=retriever, k=5, run_id=run, **context)
-    answers = {place: answer for batch in (probe or _probe())(asking, asks) for place, answer in batch}
-    return [answers[place] for place in sorted(answers)]
+    return answers_of(retriever, *(f"{run}{number}" for number in range(count)), probe=probe, run_id=run, **context)
 
 
 def _outcomes(answers: list[Answer]) -> set[tuple[Outcome, int | None]]:

@@ -78,21 +78,6 @@ def test_relevance_stays_in_the_unit_interval_and_keeps_the_order(scale: Scale, 
     assert first >= second if scale is Scale.DISTANCE else first <= second
 
 
-@pytest.mark.parametrize(
-    ("scale", "inside", "outside"),
-    [
-        (Scale.SIMILARITY, [0.0, 1.0, 1.0 + 9e-7, -9e-7], [1.01, -0.01, 1.0 + 2e-6]),
-        (Scale.COSINE, [-1.0, 0.0, 1.0, -1.0 - 9e-7], [-1.1, 1.1]),
-        (Scale.DISTANCE, [0.0, 1e9, -9e-7], [-0.1]),
-        (Scale.LOGIT, [-1e9, 0.0, 1e9], []),
-        (Scale.UNBOUNDED, [0.0, 25.0, 1e9], [-0.1]),
-    ],
-)
-def test_a_score_is_inside_its_scale_or_not(scale: Scale, inside: list[float], outside: list[float]) -> None:
-    assert [in_scale(scale, score) for score in inside] == [True] * len(inside)
-    assert [in_scale(scale, score) for score in outside] == [False] * len(outside)
-
-
 @pytest.mark.parametrize("scale", Scale)
 @pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
 def test_nan_and_infinity_are_on_no_scale(scale: Scale, score: float) -> None:

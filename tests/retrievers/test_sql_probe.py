@@ -8,6 +8,7 @@ import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from app.base.addresses import Basic, Bearer, Endpoint, Tls, hook_policy, parse_
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Outcome
 from app.retrievers.client.credentials import MASK
-from app.retrievers.client.sql import SqlProbe, permitted_addresses
+from app.retrievers.client.sql import SqlProbe, compile_statement, permitted_addresses
 from app.retrievers.domain.retrievers import (
     Dialect,
     Embedder,
@@ -34,6 +35,7 @@ from tests.support.databases import PASSWORD, READER, Database, database
 from tests.support.http_servers import HANG, closed_port, peer
 from tests.support.living import until
 from tests.support.postgres_peers import ASKS_IN_CLEAR, FAREWELL, LOCKED_OUT, MUTE, behind_tls, impostor, wide_row
+from tests.support.probed import answers_of
 
 PROBE = SqlProbe(retriever_policy())
 TRUSTED = Authority()
@@ -65,15 +67,9 @@ def retriever(url: str, sql: str = HIT, **changes: Any) -> Retriever:
     return replace(plain, **changes)
 
 
-def answers(described: Retriever, queries: list[str], *, probe: SqlProbe = PROBE, **more: Any) -> dict[int, Answer]:
+def answers(described: Retriever, queries: list[str], *, probe: SqlProbe = PROBE, **more: Any) -> list[Answer]:
     """Ask everything; each position must come once."""
-    found: dict[int, Answer] = {}
-    asks = [ProbeQuery(position=position, query=query) for position, query in enumerate(queries)]
-    for batch in probe(ProbeContext(retriever=described, k=10, run_id="run-7"), asks, **more):
-        for position, answer in batch:
-            assert position not in found
-            found[position] = answer
-    return found
+    return answers_of(described, *queries, probe=partial(probe, **more), k=10)
 
 
 def answer_to(server: Database, sql: str, **changes: Any) -> Answer:
@@ -332,7 +328,7 @@ def test_row_wider_than_an_answer_may_be_is_not_waited_for() -> None:
 def test_many_answers_of_one_connection_are_not_taken_for_a_large_one(server: Database) -> None:
     sql = "SELECT 'a' AS id, 1 AS score, repeat('x', 90000) AS text WHERE '' <> :query"
     found = answers(retriever(server.url, sql, max_body_bytes=100_000, concurrency=1), ["why?"] * 12)
-    assert {answer.outcome for answer in found.values()} == {Outcome.OK}
+    assert {answer.outcome for answer in found} == {Outcome.OK}
 
 
 def test_nothing_of_an_abandoned_statement_is_left_in_the_loop(
@@ -476,3 +472,41 @@ def test_database_that_cannot_be_asked_is_refused_before_asking() -> None:
         assert problem.path == path, changes
         assert message in problem.message, changes
         assert PASSWORD not in str(caught.value), changes
+
+
+NAMES = ("query", "k", "vector")
+
+
+def test_parameters_are_found_where_they_are_meant() -> None:
+    for sql, compiled, used in [
+        ("SELECT :query LIMIT :k", "SELECT %(query)s LIMIT %(k)s", {"query", "k"}),
+        ("SELECT :query, :query", "SELECT %(query)s, %(query)s", {"query"}),
+        ("SELECT :vector::vector", "SELECT %(vector)s::vector", {"vector"}),
+        ("SELECT e<=>:vector", "SELECT e<=>%(vector)s", {"vector"}),
+        ("SELECT ':query', :query", "SELECT ':query', %(query)s", {"query"}),
+        ("SELECT 'it''s :k', :query", "SELECT 'it''s :k', %(query)s", {"query"}),
+        (r"SELECT E'it\'s :k', :query", r"SELECT E'it\'s :k', %(query)s", {"query"}),
+        ('SELECT ":k", :query', 'SELECT ":k", %(query)s', {"query"}),
+        ("SELECT $$:k$$, $a$:k $$ $a$, :query", "SELECT $$:k$$, $a$:k $$ $a$, %(query)s", {"query"}),
+        ("SELECT :query -- :k\n, 1", "SELECT %(query)s -- :k\n, 1", {"query"}),
+        ("SELECT /* :k ; */ :query", "SELECT /* :k ; */ %(query)s", {"query"}),
+        ("SELECT a[1:2], :query", "SELECT a[1:2], %(query)s", {"query"}),
+        ("SELECT 10 % 3, '50%', :query", "SELECT 10 %% 3, '50%%', %(query)s", {"query"}),
+        ("SELECT :query ; -- done\n", "SELECT %(query)s  -- done", {"query"}),
+    ]:
+        assert compile_statement(sql, NAMES) == (compiled, frozenset(used)), sql
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT 1 LIMIT :k", "never uses :query"),
+        ("", "never uses :query"),
+        ("SELECT :quary", ":quary is not a known parameter; there are :query, :k, :vector"),
+        ("SELECT :query; DROP TABLE docs", "must be one statement"),
+        ("SELECT 'never closed :query", "never uses :query"),
+    ],
+)
+def test_statement_that_cannot_be_asked_is_refused(sql: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        compile_statement(sql, NAMES)

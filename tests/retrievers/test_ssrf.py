@@ -15,8 +15,8 @@ from app.base.net.transfer import Failure, Request, Response, Transfer
 from app.base.net.transport import exchange, send_one
 from app.base.values import Answer, Outcome
 from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
 from tests.support.http_servers import Peer, closed_port, peer, reply
+from tests.support.probed import answers_of, retriever_at
 
 SECRET = "crown-jewels"
 BAIT = reply(b'{"results": [{"id": "%s"}]}' % SECRET.encode(), headers={"x-secret": SECRET})
@@ -83,8 +83,15 @@ INSIDE = [
     ("100.127.255.254", "carrier-grade NAT"),
     ("192.0.0.8", "reserved"),
     ("198.18.0.1", "benchmarking"),
+    ("198.51.100.7", "documentation"),
+    ("203.0.113.7", "documentation"),
     ("224.0.0.1", "multicast"),
+    ("239.255.255.255", "multicast"),
+    ("240.0.0.1", "reserved"),
     ("255.255.255.255", "reserved"),
+    ("[2001:db8::1]", "documentation"),
+    ("[100::1]", "reserved"),
+    ("[4000::1]", "reserved"),
     ("[fd12:3456::1]", "private"),
     ("[fc00::1]", "private"),
     ("[fec0::1]", "private"),
@@ -93,6 +100,8 @@ INSIDE = [
     ("[64:ff9b::10.0.0.1]", "private"),
     ("[64:ff9b:1::1]", "reserved"),
     ("[2002:a00:1::]", "private"),
+    ("[2001:0:a00:1::1]", "private"),  # Teredo: a private server
+    ("[2001:0:808:808::f5ff:fffe]", "private"),  # Teredo: a private client, its bits inverted
 ]
 GUARDED = [
     ("169.254.0.1", "link-local"),
@@ -148,19 +157,8 @@ OTHER_LETTERS = [  # that some resolvers take for plain ones
 
 def probe(url: str, policy: AddressPolicy) -> Answer:
     """Ask one canary's question of a retriever at this address."""
-    retriever = Retriever(
-        slug="docs",
-        url=url,
-        json={"query": "{{ query }}"},
-        response=ResponseMapping(hits="results", id="id"),
-        scorer=Scorer(kind=ScorerKind.JUDGED),
-        timeout_seconds=2,
-        retries=0,
-    )
-    asking = ProbeContext(retriever=retriever, k=5, run_id="run-7", shows=True)
-    asked = RetrieverProbe(policy, "coalmine/1.0")(asking, [ProbeQuery(position=0, query="why?")])
-    [(_, answer)] = [one for batch in asked for one in batch]
-    return answer
+    by = RetrieverProbe(policy, "coalmine/1.0")
+    return answers_of(retriever_at(url, timeout_seconds=2), "why?", probe=by, shows=True)[0]
 
 
 def refused(answer: Answer) -> str:

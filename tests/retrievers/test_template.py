@@ -145,10 +145,3 @@ def test_bad_url_is_refused() -> None:
     ]:
         with pytest.raises(ValueError, match="URL"):
             url_template(bad, {}, NAMES)
-
-
-def test_unknown_placeholder_in_a_url_is_refused() -> None:
-    with pytest.raises(ValueError, match="not a known placeholder"):
-        url_template("http://h/{{ q }}", {}, NAMES)
-    with pytest.raises(ValueError, match="not a known placeholder"):
-        url_template("http://h/", {"a": "{{ q }}"}, NAMES)

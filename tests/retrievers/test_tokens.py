@@ -20,13 +20,10 @@ from app.retrievers.domain.retrievers import (
     Lookup,
     ProbeContext,
     ProbeQuery,
-    ResponseMapping,
-    Retriever,
-    Scorer,
-    ScorerKind,
 )
 from tests.support.certificates import Authority, serving
 from tests.support.http_servers import SILENCE, Reply, Seen, closed_port, peer, reply
+from tests.support.probed import retriever_at
 
 ANYWHERE = retriever_policy()
 AUTH = OAuth2(token_url="", client_id="canary:1", client_secret="hunter2 %ü", scope="read search", audience="docs")
@@ -146,15 +143,7 @@ def test_forgotten_token_is_fetched_anew_and_others_stay() -> None:
 
 def asking_with_token(server: str, tokens: str, **more: Any) -> ProbeContext:
     """Describe a run of a retriever that takes a token."""
-    retriever = Retriever(
-        slug="docs",
-        url=server,
-        json={"query": "{{ query }}"},
-        auth=replace(AUTH, token_url=tokens),
-        response=ResponseMapping(hits="results", id="id"),
-        scorer=Scorer(kind=ScorerKind.JUDGED),
-        **more,
-    )
+    retriever = retriever_at(server, auth=replace(AUTH, token_url=tokens), **more)
     return ProbeContext(retriever=retriever, k=5, run_id="run-7")
 
 

@@ -245,13 +245,3 @@ def test_command_says_so_where_no_text_was_recognised(tmp_path: Path) -> None:
     answer.write_text(json.dumps({"results": [{"text": hit["text"], "lang": "en"} for hit in HITS]}))
     _, out, _ = run(str(tmp_path / "c.yaml"), "--answer", str(answer), QUERY)
     assert "# id: no id was recognised; write its path" in out
-
-
-def test_a_list_mapped_as_the_text_gets_the_text_within_it_suggested(tmp_path: Path) -> None:
-    hits = [{"id": hit["id"], "score": hit["score"], "of": {"parts": [{"body": hit["text"]}]}} for hit in HITS]
-    response = "{hits: results, id: id, score: score, text: of.parts}"
-    (tmp_path / "c.yaml").write_text(f'retrievers: [{{slug: r, url: "http://127.0.0.1:1", response: {response}}}]')
-    answer = tmp_path / "answer.json"
-    answer.write_text(json.dumps({"results": hits}))
-    _, out, _ = run(str(tmp_path / "c.yaml"), "--answer", str(answer), QUERY)
-    assert "text: of.parts[0].body" in out

@@ -12,8 +12,7 @@ import pytest
 from app.base.db import keys
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
-from app.base.errors import InvalidInputError
-from app.base.texts import parse_cut
+from app.base.texts import parse_cut, shown_json
 from app.base.values import Answer, Exchange, Outcome
 from app.catalog.documents.canary_files import read_canary_files, read_secret
 from app.config import Settings
@@ -24,11 +23,10 @@ from app.retrievers.domain.probes import TrialView
 from app.retrievers.service import trials
 from tests.support.api_service import BASE, Mailbox, bearer
 from tests.support.asgi_client import TestClient
-from tests.support.fakes import START, FakeProbe, answered, failed, hits
+from tests.support.fakes import START, FakeProbe
 from tests.support.http_servers import HANG, Reply, Seen, peer, reply
 from tests.support.present import present
 
-ABSENT = "; if that means nothing found, set response.absent to empty"
 QUERY = "How long are logs kept?"
 PROSE = "Logs are kept for thirty days in the hot tier and for a year in the archive."
 SECRET = "a-token-that-nobody-may-see"
@@ -115,19 +113,6 @@ def test_judged_answers_have_no_top_score_before_they_are_judged() -> None:
     assert [hit["relevance"] for hit in trial["hits"]] == [None, None]
 
 
-def test_a_mapping_that_does_not_fit_is_told_and_another_suggested() -> None:
-    trial = tried({"data": HITS})
-    assert (trial["outcome"], trial["detail"], trial["hits"]) == (
-        "malformed",
-        f"results: missing, though response.hits is mapped to it{ABSENT}",
-        [],
-    )
-    (suggested,) = trial["suggestions"]
-    assert suggested["response"] == {**RESPONSE, "hits": "data"}
-    assert suggested["scorer"] == {"scale": "similarity"}
-    assert suggested["hits"] == 2
-
-
 def test_what_is_suggested_works_when_it_is_pasted() -> None:
     answer = {"odd $key": [{"${text}": PROSE, "@id": f"c{at}"} for at in range(3)]}
     (suggested,) = tried(answer)["suggestions"]
@@ -198,11 +183,6 @@ def test_ids_that_only_count_the_hits_are_told() -> None:
     assert [tried(answer)["remarks"] for answer in answers] == [[told], [told], []]
 
 
-def test_suggestions_are_made_where_they_are_asked_for() -> None:
-    assert tried(ANSWER)["suggestions"] == []
-    assert tried(ANSWER, suggests=True)["suggestions"][0]["response"] == RESPONSE
-
-
 def test_a_suggestion_takes_out_what_the_preset_would_fill_in() -> None:
     trial = trials.try_answer(
         read_pasted,
@@ -258,23 +238,6 @@ def test_of_cut_json_stays_what_came_whole() -> None:
 
 
 # --- asking --------------------------------------------------------------------------------------------------
-
-
-def test_a_probe_is_asked_once_with_everything_shown() -> None:
-    probe = FakeProbe(otherwise=lambda _: answered(hits("a", "b")))
-    trial = trials.try_retriever(probe, document(retries=3), QUERY, k=7, run_id="try-1")
-    (asking,) = probe.askings
-    assert (asking.shows, asking.k, asking.run_id, asking.retriever.retries) == (True, 7, "try-1", 0)
-    assert probe.asked == [("try-1", QUERY)]
-    assert [hit["id"] for hit in trial["hits"]] == ["a", "b"]
-    assert (trial["request"], trial["response"]) == (None, None)
-
-
-def test_a_failed_probe_is_a_trial_without_hits() -> None:
-    probe = FakeProbe(otherwise=lambda _: failed(Outcome.TIMEOUT, detail="no answer within 10 s"))
-    trial = trials.try_retriever(probe, document(), QUERY, k=5, run_id="try-1")
-    assert (trial["outcome"], trial["detail"], trial["hits"]) == ("timeout", "no answer within 10 s", [])
-    assert (trial["returned"], trial["top_score"], trial["suggestions"]) == (None, None, [])
 
 
 def test_a_probe_that_says_nothing_is_a_trial_too() -> None:
@@ -446,19 +409,34 @@ def test_what_cannot_be_tried_is_refused_naming_the_field(tmp_path: Path) -> Non
             assert path in [error["path"] for error in refused.json()["errors"]], wish
 
 
-def test_an_unknown_retriever_is_not_found(tmp_path: Path) -> None:
-    with service(tmp_path) as (client, _):
-        assert client.post("/v1/retrievers/nobody/try", json={"query": QUERY}).status_code == 404
-        assert "/v1/retrievers/{slug}/try" in client.get("/openapi.json").json()["paths"]
-
-
-def test_a_mapping_that_could_fill_the_memory_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="times larger"):
-        tried(ANSWER, response={"hits": "results", "id": "id", "text": "join(a, b)"})
-
-
 def test_a_scale_on_which_the_first_hit_is_below_the_default_minimum_is_said_to_degrade() -> None:
     low = {"results": [{**hit, "score": score} for hit, score in zip(HITS, (0.41, 0.2), strict=False)]}
     (remark,) = tried(low, scorer={"scale": "similarity"})["remarks"]
     assert remark.startswith("2 of 2 hits, the first among them, have a relevance below 0.5")
     assert tried(low, scorer={"kind": "judged"})["remarks"] == []
+
+
+NUMBERS = [0.123456, -0.031, *[0.5] * 382]
+
+
+def test_a_vector_is_shown_by_its_first_numbers_and_its_length() -> None:
+    shown = shown_json(json.dumps({"query": NUMBERS, "limit": 5}))
+    assert shown == '{\n  "query": [0.123, -0.031, ... 384 numbers],\n  "limit": 5\n}'
+    assert shown_json(json.dumps({"many": [NUMBERS, NUMBERS]})).count("384 numbers") == 2
+
+
+def test_short_lists_and_texts_that_look_like_vectors_stay_as_they_are() -> None:
+    body = {"distances": [0.1, 0.2, 0.3], "text": f'"{NUMBERS}', "ids": ["a"] * 40}
+    assert json.loads(shown_json(json.dumps(body))) == body
+
+
+@pytest.mark.parametrize("end", ["", ",", " ", "0.", "-", "1e"])
+def test_a_vector_that_was_cut_off_has_more_numbers_than_are_counted(end: str) -> None:
+    shown = shown_json(f'{{"query": {json.dumps(NUMBERS)[:-1]}, {end}')
+    assert shown.startswith('{"query": [0.123, -0.031, ... more than 38')
+    assert len(shown) < 70
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[", '{"a": "', "[1, 2,", "[1" * 20, "[" * 100_000])
+def test_whatever_else_comes_is_shown_as_it_came(text: str) -> None:
+    assert shown_json(text) == text
