@@ -110,8 +110,6 @@ def test_a_misspelt_key_is_told_on_its_line(line: int, text: str, wanted: str) -
     ("line", "text", "told"),
     [
         (4, "    query: 42", "canaries[0].query: must be text, not a number; put it in quotes"),
-        (4, "    query:", "canaries[0].query: must be text, not empty"),
-        (6, "    min_relevance_score: high", "canaries[0].min_relevance_score: must be a number, not text"),
         (6, '    min_relevance_score: "0.85"', "canaries[0].min_relevance_score: must be a number, not text"),
         (8, "    tags: [a, 5]", "canaries[0].tags[1]: must be text, not a number; put it in quotes"),
         (8, "    key: again", "the key 'key' is given twice, first on line 3"),
@@ -324,13 +322,6 @@ hooks:
 HEADER = "a.yaml:7: retrievers[0].request.headers_file.Authorization"
 
 
-def test_secrets_are_read_from_the_files_they_are_in() -> None:
-    files = {"/run/secrets/token": "Bearer t\n", "/run/secrets/hook": f"{SECRET}\n"}
-    documents = read(SECRET_FILES, read_secret=files.__getitem__)
-    assert documents.retrievers[0].request.headers == {"X-Plain": "a", "Authorization": "Bearer t"}
-    assert documents.hooks[0].secret == SECRET
-
-
 def unreadable(name: str) -> str:
     raise FileNotFoundError(2, "No such file or directory", name)
 
@@ -423,12 +414,6 @@ def test_a_text_from_the_network_cannot_read_files_of_the_server() -> None:
     assert problems(SECRET_FILES) == [f"{HEADER}: {refused}", f"a.yaml:13: hooks[0].secret_file: {refused}"]
 
 
-def test_a_wrong_secret_from_a_file_is_told_at_the_key_that_names_the_file_and_not_quoted() -> None:
-    found = problems(SECRET_FILES, read_secret=lambda name: f"t0psecret\n{name}")
-    assert [line.partition(": ")[0] for line in found] == ["a.yaml:7", "a.yaml:13"]
-    assert "t0psecret" not in "".join(found)
-
-
 def test_a_secret_given_twice_is_refused() -> None:
     text = SECRET_FILES.replace("X-Plain", "Authorization") + f"    secret: {SECRET}\n"
     assert problems(text, read_secret=str) == [
@@ -443,18 +428,6 @@ def test_headers_files_of_the_wrong_shape_are_told(wrong: str) -> None:
     assert problems(text, read_secret=lambda _: SECRET) == [
         "a.yaml:6: retrievers[0].request.headers_file: must be a mapping of header names to files"
     ]
-
-
-def test_an_export_holds_no_secret_and_reads_back() -> None:
-    documents = read(EXAMPLE.replace("request: {", "request: {headers: {Authorization: Bearer s3cret}, "))
-    text = write_canary_file(documents)
-    assert SECRET not in text
-    assert "s3cret" not in text
-    assert exported_secrets(documents) == {
-        "RETRIEVER_DOCS_SEARCH_AUTHORIZATION": "Bearer s3cret",
-        "HOOK_OPS_SECRET": SECRET,
-    }
-    assert read(text, environment=exported_secrets(documents)) == documents
 
 
 def test_an_export_is_short_and_readable() -> None:
@@ -733,23 +706,6 @@ def test_the_committed_schema_is_the_documents_own() -> None:
     jsonschema.Draft202012Validator.check_schema(canary_file_schema())
 
 
-@pytest.mark.parametrize(
-    ("good", "bad"),
-    [
-        ("    k: 5\n", "    k: 0\n"),
-        ("    k: 5\n", "    k: 101\n"),
-        ("min_relevance_score: 0.85", "min_relevance_score: 1.5"),
-        ("critical: {below: 0.9}", "critical: {below: 0}"),
-    ],
-)
-def test_the_schema_refuses_a_number_out_of_bounds_as_the_reader_does(good: str, bad: str) -> None:
-    assert EXAMPLE.count(good) == 1
-    SCHEMA.validate(yaml.safe_load(EXAMPLE))
-    with pytest.raises(jsonschema.ValidationError):
-        SCHEMA.validate(yaml.safe_load(EXAMPLE.replace(good, bad)))
-    assert problems(EXAMPLE.replace(good, bad))
-
-
 def test_the_schema_names_every_constraint_as_json_schema_does() -> None:
     """Others skip a keyword that they do not know, and check nothing."""
 
@@ -785,6 +741,10 @@ def test_the_example_and_the_shipped_canaries_fit_the_schema_and_are_read() -> N
         {"suite": "s", "canaries": [{"key": "a", "query": "q", "expected_chunks": [5]}]},
         {"hooks": [{"slug": "h", "kind": "irc", "url": "http://x/"}]},
         {"hooks": [{"slug": "h", "kind": "slack", "url": "http://x/", "username": "me"}]},
+        yaml.safe_load(EXAMPLE.replace("    k: 5\n", "    k: 0\n")),
+        yaml.safe_load(EXAMPLE.replace("    k: 5\n", "    k: 101\n")),
+        yaml.safe_load(EXAMPLE.replace("min_relevance_score: 0.85", "min_relevance_score: 1.5")),
+        yaml.safe_load(EXAMPLE.replace("critical: {below: 0.9}", "critical: {below: 0}")),
     ],
 )
 def test_the_schema_refuses_what_the_reader_refuses(page: dict[str, Any]) -> None:

@@ -283,11 +283,6 @@ def test_judgments_by_document_are_said_to_come_back_as_ids(form: str) -> None:
     assert [(chunk.id, chunk.document) for chunk in back.expected_chunks] == [(None, "d")]
 
 
-def test_what_others_call_a_document_can_be_taken_for_one() -> None:
-    chunk = canaries(read("trec", {"t": "1\tx\n", "q": "1 0 a 1\n"}, as_document=True))["1"].expected_chunks[0]
-    assert (chunk.id, chunk.document) == (None, "a")
-
-
 def test_a_column_of_any_name_is_read_as_what_it_is_said_to_be() -> None:
     files = {"s.csv": "Question;Article No;document;note\nx;a;D;old\n"}
     columns = parse_columns(["article no=id", "Document=ignore", "note=tags"], "csv")

@@ -12,7 +12,6 @@ from app.base.errors import (
     ConfigurationError,
     ForbiddenError,
     InvalidInputError,
-    NotFoundError,
     StoreUnavailableError,
     UnauthorizedError,
 )
@@ -42,29 +41,6 @@ def test_the_text_of_a_key_is_not_in_the_database_file(databases: Databases) -> 
     assert b"api_keys" in raw
     assert key.encode() not in raw
     assert key.split("_", 2)[2].encode() not in raw
-
-
-def test_a_wrong_key_with_a_known_prefix_is_refused(sqlite_store: Store) -> None:
-    key = keys.create_key(sqlite_store, name="ci", scope=Scope.READ, now=START)
-    for wrong in (key + "x", key[:-1], key.upper(), "", "\u00e4", "cmk_read_" + "a" * 43):
-        with pytest.raises(UnauthorizedError):
-            keys.identify(sqlite_store, wrong, now=START)
-
-
-def test_a_revoked_key_and_its_sessions_end_at_once(store: Store) -> None:
-    key = keys.create_key(store, name="ci", scope=Scope.READ, now=START)
-    prefix = keys.identify(store, key, now=START).key_prefix
-    assert prefix is not None
-    assert keys.identify_session(store, prefix, "s").name == "ci"
-    keys.revoke_key(store, prefix, now=START)
-    with pytest.raises(UnauthorizedError):
-        keys.identify(store, key, now=START)
-    with pytest.raises(UnauthorizedError):
-        keys.identify_session(store, prefix, "s")
-    with pytest.raises(NotFoundError):
-        keys.revoke_key(store, prefix, now=START)
-    assert keys.any_key_ever(store)  # revoking the last key opens nothing
-    assert [row.revoked_at is not None for row in keys.list_keys(store)] == [True]
 
 
 def test_scopes_include_others_and_that_of_annotators_none() -> None:

@@ -10,7 +10,7 @@ import pytest
 from app.base.db.engine import Connection, Store
 from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
-from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import RunStatus
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
@@ -18,10 +18,9 @@ from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references, suites
 from app.catalog.store import API, FILE
 from app.definitions.service import applying, definitions
-from app.hooks.documents import HookDocument
 from tests.support.blocking import begin, overtaken
 from tests.support.fakes import START
-from tests.support.world import CHECK, HOOK, SECRET, World, canary, documents, page, race
+from tests.support.world import CHECK, World, canary, documents, page, race
 
 pytestmark = pytest.mark.databases
 
@@ -241,19 +240,3 @@ def test_a_secret_brought_fresh_takes_the_place_of_one_stored_under_another_key(
     changes = world.apply(page([canary("ant")]))
     assert [(change.name, change.fields) for change in changes] == [("ops", ("secrets",))]
     assert world.apply(page([canary("ant")])) == []
-
-
-def test_a_secret_put_fresh_takes_the_place_of_one_stored_under_another_key(store: Store) -> None:
-    hook, vault = parse_document(HookDocument, HOOK), World(store=store).vault
-    definitions.put(store, Vault("the key of last year"), hook, now=START)
-    with pytest.raises(ConfigurationError, match="SECRET_KEY"):
-        definitions.stored_secrets(store, vault, "hook", "ops")
-    definitions.put(store, vault, hook, now=START)
-    assert definitions.stored_secrets(store, vault, "hook", "ops") == {"secret": SECRET}
-
-
-def test_an_import_with_its_secrets_takes_the_place_of_one_stored_under_another_key(store: Store) -> None:
-    world, hooks = World(store=store), documents({"hooks": [HOOK]})
-    applying.apply(store, Vault("the key of last year"), hooks, managed_by=API, now=START)
-    applying.apply(store, world.vault, hooks, managed_by=API, now=START)
-    assert definitions.stored_secrets(store, world.vault, "hook", "ops") == {"secret": SECRET}

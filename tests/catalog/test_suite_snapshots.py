@@ -9,14 +9,10 @@ from typing import Any
 import pytest
 
 from app.base.db.engine import ByteCache
-from app.base.documents.fields import parse_document
-from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references, suites
-from app.definitions.service import definitions
 from app.records.service import run_views, suite_views
 from app.records.service.suite_views import CanaryFilter
 from app.reports.service import check_details
-from app.runs.service import rescoring
 from tests.conftest import Databases
 from tests.support.counted_reads import Reads, counted_world
 from tests.support.pages_service import site
@@ -111,22 +107,6 @@ def test_a_reminder_in_a_process_that_read_nothing_parses_outside_of_its_write_t
             world.clock.advance(2 * 3_600)
             assert world.tick() == 1
             assert (reads.parsed, reads.parsed_in_write) == (SMALL, 0)
-
-
-def test_a_check_that_is_put_and_a_rescoring_that_is_asked_for_parse_outside_of_their_write_transactions(
-    sqlite_database: str,
-) -> None:
-    with counted_world(sqlite_database) as (before, _):
-        before.apply(page(suite_of(SMALL)))
-        before.run()
-        described = page(suite_of(SMALL))["checks"][0]
-        with counted_world(sqlite_database) as (world, reads):
-            document = parse_document(CheckDocument, {**described, "slug": "second"})
-            definitions.put(world.store, world.vault, document, now=world.clock())
-            assert (reads.parsed, reads.parsed_in_write) == (SMALL, 0)
-        with counted_world(sqlite_database) as (world, reads):
-            rescoring.ask(world.store, CHECK, since=None, now=world.clock())
-            assert reads.parsed_in_write == 0
 
 
 @pytest.fixture

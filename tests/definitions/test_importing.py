@@ -104,17 +104,6 @@ def test_an_import_that_leaves_out_canaries_of_its_suite_says_that_they_are_arch
         assert any(one.startswith(note) for one in answer.json()["notes"])
 
 
-def test_a_folder_of_mteb_is_read(tmp_path: Path) -> None:
-    folder = tmp_path / "mteb"
-    (folder / "qrels").mkdir(parents=True)
-    (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "who pays"}\n', encoding="utf-8")
-    qrels = '{"query-id": "q1", "corpus-id": "d1", "score": 1}\n'
-    (folder / "qrels" / "test.jsonl").write_text(qrels, encoding="utf-8")
-    result = run("import", "--from", "beir", folder, "--to", "-")
-    assert result.exit_code == 0, result.output
-    assert yaml.safe_load(result.stdout)["canaries"][0]["expected_chunks"] == ["d1"]
-
-
 def test_topics_that_a_run_does_not_have_are_counted_aloud(trec: Path, tmp_path: Path) -> None:
     suite, ranked = tmp_path / "suite.yaml", tmp_path / "run.trec"
     run("import", "--from", "trec", trec, "--to", suite)

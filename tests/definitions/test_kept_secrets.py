@@ -83,17 +83,6 @@ def test_a_change_completed_from_what_is_no_more_is_refused_and_changes_nothing(
         assert stored(store) == (url, {"auth.token": token})
 
 
-def test_a_change_that_nobody_interrupts_keeps_the_secret(store: Store) -> None:
-    vault = Vault(KEY)
-    definitions.put(store, vault, document(OURS, "hunter2"), now=START)
-    for seconds in (2, 3):
-        changed, revision = definitions.complete(
-            store, vault, RetrieverDocument, described(OURS, None, timeout=seconds)
-        )
-        definitions.put(store, vault, changed, now=START, revision=revision)
-    assert stored(store) == (OURS, {"auth.token": "hunter2"})
-
-
 def test_a_change_waits_for_the_one_it_could_be_overtaken_by(postgresql_store: Store) -> None:
     """Without a lock both would be compared with the same revision, and the second saved over the first."""
     store, vault = postgresql_store, Vault(KEY)

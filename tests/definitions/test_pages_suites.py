@@ -322,7 +322,9 @@ def test_what_is_ticked_is_saved_at_once_too_and_never_twice(pages: Site) -> Non
     form = {
         "query": "How long?",
         "expected_chunks[0].id": "c1",
+        "expected_chunks[1].text": "Audit trails stay for a year.",
         "found[0].id": "c1",
+        "found[0].text": "another cut",
         "found[1].id": "c2",
         "found[2].id": "text:0123456789abcdef",
         "found[2].text": PROSE,
@@ -331,7 +333,12 @@ def test_what_is_ticked_is_saved_at_once_too_and_never_twice(pages: Site) -> Non
     answer = pages.client().post(ADD, data={**form, "found": ["0", "1", "2", "77", "x"]})
     assert answer.status_code == 303
     chunks = body_of(pages, "how-long")["expected_chunks"]
-    assert [(chunk["id"], chunk["text"]) for chunk in chunks] == [("c1", None), ("c2", None), (None, PROSE)]
+    assert [(chunk["id"], chunk["text"]) for chunk in chunks] == [
+        ("c1", None),
+        (None, "Audit trails stay for a year."),
+        ("c2", None),
+        (None, PROSE),
+    ]
 
 
 def test_asking_needs_a_question_and_a_retriever(pages: Site) -> None:
