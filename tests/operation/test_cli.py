@@ -28,7 +28,6 @@ from tests.support.processes import free_ports, listens, started, taken_port
 
 ROOT = Path(__file__).parents[2]
 CANARIES = ROOT / "canaries"
-COMMANDS = ("serve", "work", "demo", "check", "validate", "diff", "apply", "export", "migrate")
 
 DEFINITIONS = """
 suite: small
@@ -392,14 +391,6 @@ def test_migrate_says_loudly_that_it_made_a_new_database(tmp_path: Path) -> None
 
 
 # --- help and logs -------------------------------------------------------------------------------------------
-
-
-def test_every_command_teaches_by_example() -> None:
-    for command in [*COMMANDS, "keys create", "keys list", "keys revoke"]:
-        result = run(*command.split(), "--help")
-        assert result.exit_code == 0, command
-        assert f"Examples:\n    {'' if command not in {'work', 'migrate'} else 'COALMINE_'}" in result.stdout, command
-        assert f"coalmine {command}" in result.stdout.partition("Examples:")[2], command
 
 
 def test_the_version_is_told() -> None:

@@ -174,19 +174,21 @@ def test_searches_during_changes_see_one_index_or_the_other(demo: TestClient) ->
 
 
 def test_a_bad_fault_is_refused_by_field_with_the_kinds_and_changes_nothing(demo: TestClient) -> None:
-    for body, field in [
-        (b'{"kind": "flood"}', "kind"),
-        (b'{"kind": 3}', "kind"),
-        (b"{}", "kind"),
-        (b'{"kind": "loss", "size": 2}', "size"),
-        (b'{"kind": "loss", "size": -1}', "size"),
-        (b'{"kind": "loss", "size": "big"}', "size"),
-        (b'{"kind": "loss", "size": true}', "size"),
-        (b'{"kind": "loss", "size": NaN}', "size"),
-        (b'{"kind": "topic", "topic": "gardening"}', "topic"),
-        (b'{"kind": "loss", "sise": 0.1}', "sise"),
-        (b"{oops", "body"),
-        (b"", "body"),
+    for body, field, said in [
+        (b'{"kind": "flood"}', "kind", "loss, topic, duplicates, truncate, rescale, rechunk, latency, errors"),
+        (b'{"kind": 3}', "kind", ""),
+        (b"{}", "kind", ""),
+        (b'{"kind": "loss", "size": 2}', "size", "from 0 to 1"),
+        (b'{"kind": "loss", "size": -1}', "size", "from 0 to 1"),
+        (b'{"kind": "truncate", "size": 1.5}', "size", "a whole number"),
+        (b'{"kind": "latency", "size": 3600}', "size", "from 0 to 60"),
+        (b'{"kind": "loss", "size": "big"}', "size", ""),
+        (b'{"kind": "loss", "size": true}', "size", ""),
+        (b'{"kind": "loss", "size": NaN}', "size", ""),
+        (b'{"kind": "topic", "topic": "gardening"}', "topic", "security"),
+        (b'{"kind": "loss", "sise": 0.1}', "sise", ""),
+        (b"{oops", "body", ""),
+        (b"", "body", ""),
     ]:
         before = wreck(demo, kind="loss", size=0.2)
         refused = demo.post("/fault", content=body)
@@ -195,6 +197,7 @@ def test_a_bad_fault_is_refused_by_field_with_the_kinds_and_changes_nothing(demo
         problem = refused.json()
         assert [error["path"] for error in problem["errors"]] == [field], body
         assert field in problem["detail"], body
+        assert said in problem["detail"], body
         assert problem["kinds"] == [str(kind) for kind in FaultKind], body
         assert demo.get("/fault").json() == before, body
 

@@ -103,13 +103,6 @@ def test_truncation_cuts_answers_and_keeps_their_head() -> None:
     assert distort_hits(hits, make_fault("truncate", 500, None, CORPUS)) == hits
 
 
-def test_rescaling_changes_scores_and_not_the_ranking() -> None:
-    hits = Retriever(CORPUS).search("data retention policy", 10)
-    rescaled = distort_hits(hits, make_fault("rescale", None, None, CORPUS))
-    assert [hit.chunk for hit in rescaled] == [hit.chunk for hit in hits]
-    assert [hit.score for hit in rescaled] == pytest.approx([hit.score / 2 for hit in hits], abs=1e-6)
-
-
 def test_errors_hit_the_share_asked_for_in_a_fixed_sequence_without_rhythm() -> None:
     fault = make_fault("errors", 0.5, None, CORPUS)
     sequence = [fails(fault, number) for number in range(2000)]
@@ -153,25 +146,6 @@ def test_every_fault_breaks_the_same_every_time_and_any_part_of_a_corpus() -> No
 def test_sizes_of_kinds_without_one_are_dropped() -> None:
     assert make_fault("none", 0.5, "billing", CORPUS) == Fault()
     assert make_fault("rechunk", 7, None, CORPUS) == Fault(kind=FaultKind.RECHUNK)
-
-
-@pytest.mark.parametrize(
-    ("kind", "size", "topic", "field", "said"),
-    [
-        ("flood", None, None, "kind", "loss, topic, duplicates, truncate, rescale, rechunk, latency, errors"),
-        ("loss", 1.1, None, "size", "from 0 to 1"),
-        ("loss", -0.1, None, "size", "from 0 to 1"),
-        ("truncate", 1.5, None, "size", "a whole number"),
-        ("latency", 3600, None, "size", "from 0 to 60"),
-        ("topic", None, "gardening", "topic", "security"),
-    ],
-)
-def test_what_is_no_fault_is_refused_by_field(
-    kind: str, size: float | None, topic: str | None, field: str, said: str
-) -> None:
-    with pytest.raises(BadFaultError, match=said) as refused:
-        make_fault(kind, size, topic, CORPUS)
-    assert refused.value.field == field
 
 
 def test_a_corpus_without_topics_cannot_lose_one() -> None:

@@ -260,15 +260,6 @@ def test_a_form_too_large_or_of_unknown_size_is_not_read(pages: Site) -> None:
     assert pages.client().post("/login", content=endless(), headers=form).status_code == 422
 
 
-def test_a_session_runs_a_check_only_with_the_token_of_its_pages(pages: Site) -> None:
-    client = pages.signed_in(pages.key(Scope.WRITE))
-    run = "/v1/checks/watch/runs"
-    assert client.post(run, json={}).status_code == 403
-    assert client.post(run, json={}, headers={"x-csrf-token": "guessed"}).status_code == 403
-    assert client.post(run, json={}, headers={"x-csrf-token": csrf(client)}).status_code == 202
-    assert "disabled" not in page(client.get("/checks/watch")).one("button", id="run-now").attributes
-
-
 def test_a_session_of_a_reading_key_looks_and_touches_nothing(pages: Site) -> None:
     pages.world.run()
     client = pages.signed_in(pages.key(Scope.READ))
@@ -291,21 +282,6 @@ def test_signing_out_ends_the_session_and_needs_the_token(pages: Site, scope: Sc
     assert answer.status_code == 303
     assert answer.headers["location"] == "/login"
     assert client.get(home).headers["location"].startswith("/login")
-
-
-def test_a_revoked_key_ends_its_sessions_at_once(pages: Site) -> None:
-    client = pages.signed_in(pages.key())
-    assert client.get("/").status_code == 200
-    prefix = keys.list_keys(pages.world.store)[0].prefix
-    keys.revoke_key(pages.world.store, prefix, now=datetime.now(UTC))
-    assert client.get("/").headers["location"] == "/login"
-    assert client.get("/v1/checks").status_code == 401
-
-
-def test_a_made_up_cookie_is_no_session(pages: Site) -> None:
-    pages.key()
-    client = pages.client(cookie=f"{SESSION_COOKIE}=gAAAAABmade-up")
-    assert client.get("/").headers["location"] == "/login"
 
 
 def test_the_address_of_an_action_leads_to_the_page_it_belongs_to(seen: Site) -> None:

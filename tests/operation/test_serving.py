@@ -103,14 +103,6 @@ def test_beside_the_worker_of_a_file_others_serve_it_and_commands_and_backups_wo
             assert f"another Coalmine serves {data / 'coalmine.db'}; stop it" in command.said
 
 
-def test_a_killed_service_leaves_its_database_to_the_next(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    for _ in range(2):
-        with started(tmp_path, "serve", "--port", free_ports(), "--data-dir", data) as process:
-            process.wait_for("is serving")
-            process.end(signal.SIGKILL)
-
-
 def test_an_empty_canary_folder_is_served_at_first_and_refused_once_files_manage_checks(tmp_path: Path) -> None:
     folder, port = tmp_path / "canaries", free_ports()
     folder.mkdir()

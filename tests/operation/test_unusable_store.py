@@ -240,12 +240,6 @@ def test_a_release_serves_on_while_a_newer_one_has_migrated(store: Store) -> Non
     assert find_read_error(store) is None
 
 
-def test_missing_tables_are_an_unavailable_database_and_no_bug(store: Store) -> None:
-    _drop_all(store)
-    with pytest.raises(StoreUnavailableError), store.read() as connection:
-        connection.exec_driver_sql("SELECT * FROM api_keys")
-
-
 @pytest.mark.parametrize("code", ["XX001", "XX002"])
 def test_damage_that_postgresql_finds_is_noted(postgresql_store: Store, code: str) -> None:
     with pytest.raises(StoreUnavailableError), postgresql_store.read() as connection:
