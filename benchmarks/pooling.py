@@ -27,19 +27,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
-from app.annotation.domain import (
+from app.annotation.domain.pools import (
     CanaryPool,
     Corpus,
     PoolItem,
     PoolPlan,
-    QueryGrades,
-    SampledStratum,
     Stratum,
     draw_items,
-    estimate_recall,
     merge_rankings,
     text_key,
 )
+from app.annotation.domain.recall import QueryGrades, SampledStratum, estimate_recall
 from app.base.values import Judgment
 from app.demo.corpus import terms
 from app.scoring.measures import scores_at_depth

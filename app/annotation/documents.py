@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from app.annotation.domain import DEFAULT_POOL, PoolPlan, Stratum, grade_limit
+from app.annotation.domain.pools import DEFAULT_POOL, PoolPlan, Stratum, grade_limit
 from app.answers.domain.judges import Question
 from app.base.documents.fields import (
     MOST_PROBLEMS,

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.annotation.documents import TaskDocument
-from app.annotation.domain import LABELS, PREFERENCES, grade_limit
+from app.annotation.domain.pools import LABELS, PREFERENCES, grade_limit
 from app.annotation.service import annotations, results, tasks
 from app.annotation.views import AdoptionView, NextItem, TaskState, TaskView
 from app.base.api.requests import StoreDep, expensive, needs, sub_path, takes_form, wake

@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.annotation.documents import TaskDocument
-from app.annotation.domain import PooledRecall, PoolItem
+from app.annotation.domain.pools import PoolItem
+from app.annotation.domain.recall import PooledRecall
 from app.annotation.tables import (
     adjudications,
     annotations,

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from typing_extensions import TypedDict
 
-from app.annotation.domain import ConsensusState
+from app.annotation.domain.agreement import ConsensusState
 from app.base.values import TimeText
 from app.diagnosis.views import FilePatch
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.annotation.domain import PoolItem, text_key
+from app.annotation.domain.pools import PoolItem, text_key
 from app.annotation.service import annotations, results, tasks
 from app.annotation.service.annotations import GradedItem, adopt_judgments
 from app.base.db.engine import Store

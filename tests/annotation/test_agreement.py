@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
-from app.annotation import domain
-from app.annotation.domain import FEWEST_ITEMS, Level, alpha_interval, kappa_interval, measure_agreement
+from app.annotation.domain import agreement
+from app.annotation.domain.agreement import FEWEST_ITEMS, Level, alpha_interval, kappa_interval, measure_agreement
 
 Floats = NDArray[np.float64]
 NONE = math.nan
@@ -40,14 +40,14 @@ def random_grades(seed: int, items: int, annotators: int, *, missing: float = 0.
 def alpha_of(grades: ArrayLike, level: Level) -> float | None:
     """Return alpha alone, without resamples for its interval."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(domain, "DRAWS", 1)
+        patch.setattr(agreement, "DRAWS", 1)
         return alpha_interval(grades, level).value
 
 
 def kappa_of(a: ArrayLike, b: ArrayLike, *, quadratic: bool = False) -> float | None:
     """Return kappa alone, likewise."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(domain, "DRAWS", 1)
+        patch.setattr(agreement, "DRAWS", 1)
         return kappa_interval(a, b, quadratic=quadratic).value
 
 

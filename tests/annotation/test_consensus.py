@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.annotation.domain import ConsensusState, is_disputed, is_overlap, reach_consensus
+from app.annotation.domain.agreement import ConsensusState, is_disputed, is_overlap, reach_consensus
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.annotation.domain import PooledRecall, QueryGrades, SampledStratum, estimate_recall, recall_frame
+from app.annotation.domain.recall import PooledRecall, QueryGrades, SampledStratum, estimate_recall, recall_frame
 
 
 def stratum(size: int, graded: int, relevant: int) -> SampledStratum:

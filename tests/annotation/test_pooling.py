@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from app.annotation.domain import (
+from app.annotation.domain.pools import (
     CanaryPool,
     Corpus,
     PoolItem,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.annotation import tables
-from app.annotation.domain import ConsensusState
+from app.annotation.domain.agreement import ConsensusState
 from app.annotation.service import annotations, results, tasks
 from app.annotation.views import TaskState
 from app.base.db.engine import Store

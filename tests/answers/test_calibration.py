@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from app.annotation.domain import Coefficient, kappa_interval, measure_agreement
+from app.annotation.domain.agreement import Coefficient, kappa_interval, measure_agreement
 from app.answers.domain.trust import (
     Basis,
     decide_calibration,

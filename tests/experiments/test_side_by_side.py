@@ -7,7 +7,7 @@ import pytest
 
 from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
-from app.annotation.domain import ALIKE, LEFT, RIGHT, ConsensusState, reach_preference
+from app.annotation.domain.agreement import ALIKE, LEFT, RIGHT, ConsensusState, reach_preference
 from app.annotation.service import annotations, results, tasks
 from app.annotation.store import PairItem
 from app.annotation.views import NextItem

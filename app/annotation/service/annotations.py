@@ -12,19 +12,14 @@ from typing import Final
 
 from app.annotation import store as rows
 from app.annotation.documents import SKIPPED, AnnotationLine, read_annotations, write_annotations
-from app.annotation.domain import (
-    LABEL_QUESTIONS,
-    PACE_OF,
+from app.annotation.domain.agreement import (
     Consensus,
-    PoolItem,
     are_sides_disputed,
     is_disputed,
-    next_of,
-    pace,
     reach_consensus,
     reach_preference,
-    text_key,
 )
+from app.annotation.domain.pools import LABEL_QUESTIONS, PACE_OF, PoolItem, next_of, pace, text_key
 from app.annotation.service.tasks import find_task
 from app.annotation.store import AnnotationRow, ItemRow, PairItem, TaskCanary, TaskRow, defer_results
 from app.annotation.views import (

@@ -9,16 +9,9 @@ import numpy as np
 
 from app.annotation import store as rows
 from app.annotation import store as task_rows
-from app.annotation.domain import (
-    PACE_OF,
-    ConsensusState,
-    QueryGrades,
-    SampledStratum,
-    estimate_recall,
-    measure_agreement,
-    pace,
-    recall_frame,
-)
+from app.annotation.domain.agreement import ConsensusState, measure_agreement
+from app.annotation.domain.pools import PACE_OF, pace
+from app.annotation.domain.recall import QueryGrades, SampledStratum, estimate_recall, recall_frame
 from app.annotation.service.annotations import TaskGrades, read_grades
 from app.annotation.service.tasks import find_task
 from app.annotation.store import ItemRow, RecallEstimate, TaskCanary

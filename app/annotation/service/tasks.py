@@ -9,13 +9,13 @@ from typing import Final
 
 from app.annotation import store as rows
 from app.annotation.documents import TaskDocument, read_corpus
-from app.annotation.domain import (
+from app.annotation.domain.agreement import is_overlap
+from app.annotation.domain.pools import (
     CanaryPool,
     Corpus,
     PoolItem,
     canary_random,
     draw_items,
-    is_overlap,
     merge_rankings,
     text_key,
 )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
-from app.annotation.domain import Coefficient, kappa_interval
+from app.annotation.domain.agreement import Coefficient, kappa_interval
 from app.annotation.views import CoefficientView
 from app.answers.domain.generated import split_sentences
 from app.base.statistics import CONFIDENCE, Proportion, clopper_pearson, hash_share, student_quantile

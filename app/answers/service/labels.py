@@ -16,7 +16,7 @@ import numpy as np
 
 from app.annotation import store as task_rows
 from app.annotation.documents import DrawnAnswersDocument
-from app.annotation.domain import PoolItem, text_key
+from app.annotation.domain.pools import PoolItem, text_key
 from app.annotation.service.annotations import TaskGrades, read_grades
 from app.annotation.service.tasks import new_item
 from app.annotation.store import AnswerItem, DrawnAnswer, TaskRow, defer_results

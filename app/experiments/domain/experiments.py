@@ -11,7 +11,7 @@ from enum import StrEnum
 from statistics import NormalDist
 from typing import Final
 
-from app.annotation.domain import LEFT, RIGHT
+from app.annotation.domain.agreement import LEFT, RIGHT
 from app.base.statistics import Proportion, clopper_pearson, hash_share
 from app.base.texts import bound_text, change_text, counted, percent_text, ratio_text
 from app.comparison.domain.outcomes import Side

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final, cast
 
 from app.annotation import store as task_rows
-from app.annotation.domain import PoolItem
+from app.annotation.domain.pools import PoolItem
 from app.annotation.service.annotations import read_grades
 from app.annotation.service.tasks import new_item
 from app.annotation.store import NewItem, PairItem, TaskRow

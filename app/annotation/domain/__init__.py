@@ -1,0 +1,1 @@
+"""What is decided about grades of people, from values alone."""
