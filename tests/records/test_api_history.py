@@ -164,7 +164,7 @@ def test_results_carry_their_evidence(service: Api) -> None:
     assert result["missing"] == [{"id": "c2", "grade": 1}]
 
 
-@pytest.mark.both
+@pytest.mark.databases
 def test_results_are_filtered_and_come_in_pages(either: Api) -> None:
     either.retriever.found[OAUTH] = []
     run = either.run()

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.base.db.engine import Store
-from app.base.errors import ConflictError, NotFoundError
 from app.base.values import Outcome, Ranking, Verdict
 from app.base.views import numbers, rounded_or_none
 from app.catalog.documents.canary_documents import CanaryDocument
@@ -254,17 +253,6 @@ def test_a_run_says_when_the_limits_of_its_retriever_were_read(world: World) -> 
     assert [asking.defined_at for asking in world.probe.askings] == [first, first + timedelta(seconds=60)]
 
 
-def test_a_check_whose_suite_is_empty_fails_with_the_reason(store: Store) -> None:
-    world = World(store=store)
-    world.apply(page())
-    run = world.run()
-    shown = world.shown(run)
-    assert (shown["status"], shown["verdict"]) == ("failed", "unknown")
-    assert shown["reasons"] == ["suite 'suite' has no canaries"]
-    assert world.results(run) == {}
-    assert run_views.health(store, CHECK)["id"] == str(run.id)
-
-
 def test_definitions_changed_during_a_run_do_not_change_it(world: World) -> None:
     def change(_: int) -> None:
         world.apply(page([canary(key, expected_chunks=["other"]) for key in KEYS[:2]], k=1))
@@ -353,41 +341,6 @@ def test_an_older_run_still_names_its_degraded_queries(world: World) -> None:
     assert world.shown(second)["canaries"]["degraded"] == 0
 
 
-@pytest.mark.databases
-def test_results_are_filtered_and_paged_in_the_order_of_the_suite(store: Store) -> None:
-    world = World(store=store)
-    world.apply(
-        page(
-            [
-                canary("c", tags=["red"]),
-                canary("a", category="procedural"),
-                canary("b", category="procedural", tags=["red"]),
-            ]
-        )
-    )
-    world.probe.answers["a"] = answered(hits("noise"))
-    run = str(world.run().id)
-    assert list(world.results(int(run), category="procedural")) == ["a", "b"]
-    assert list(world.results(int(run), tag="red")) == ["c", "b"]
-    assert list(world.results(int(run), verdict=Verdict.DEGRADED)) == ["a"]
-    pages, after = [], -1
-    for _ in range(3):
-        found, following = run_views.results(store, run, after=after, limit=1)
-        pages += [result["key"] for result in found]
-        after = following if following is not None else 99
-    assert pages == ["c", "a", "b"]
-    assert following is None
-
-
-def test_a_report_holds_every_result_with_the_worst_first(world: World) -> None:
-    world.probe.answers["cat"] = answered(hits("noise"))
-    run = world.run()
-    report = run_views.report(world.store, str(run.id))
-    assert report["run"] == world.shown(run)
-    assert {result["key"] for result in report["results"]} == set(KEYS)
-    assert report["worst"][0]["key"] == "cat"
-
-
 def test_a_run_that_keeps_few_rankings_reads_the_others_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = world.shown(world.run())
     monkeypatch.setattr(plans, "MOST_RANKINGS", 1)
@@ -402,22 +355,6 @@ def test_a_run_that_keeps_few_rankings_reads_the_others_back(world: World, monke
     assert [one["ranking"][1]["id"] for one in results] == [f"doc-{key}" for key in KEYS]
     assert {one["since_run"] for one in results} == {str(read_back.id)}
     assert kept["measures"]["MRR"] == 1
-
-
-def test_a_run_that_goes_on_has_no_report_yet(world: World) -> None:
-    queued = world.wish()
-    with pytest.raises(ConflictError):
-        run_views.report(world.store, str(queued))
-    assert world.shown(queued)["status"] == "queued"
-    assert world.results(queued) == {}
-
-
-def test_what_was_never_run_is_not_found(world: World) -> None:
-    with pytest.raises(NotFoundError):
-        run_views.health(world.store, CHECK)
-    for strange in ("0", "99", "x", "-1", "9" * 40, "\u0663"):
-        with pytest.raises(NotFoundError):
-            run_views.run(world.store, strange)
 
 
 def _timeline(world: World, key: str) -> Sequence[CanaryState]:

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.base.db.engine import Store
-from app.base.errors import ConflictError, NotFoundError
 from app.base.jobs import open_queue
 from app.base.jobs.values import JobKind, Room
 from app.base.schedules import parse_schedule, spread
@@ -95,17 +94,6 @@ def test_wishing_and_claiming_at_once_never_runs_a_check_twice_at_a_time(world: 
     assert Counter(status for _, _, status in _runs(world)) == {RunStatus.RUNNING: 1, RunStatus.QUEUED: 1}
 
 
-def test_a_repeated_idempotency_key_gives_the_run_of_the_first_time(world: World) -> None:
-    first = world.wish(idempotency_key="k", index_version="v1")
-    assert world.wish(idempotency_key="k", index_version="v1") == first
-    _finish(world)
-    assert world.wish(idempotency_key="k", index_version="v1") == first
-    assert world.claim() is None
-    with pytest.raises(ConflictError):
-        world.wish(idempotency_key="k", index_version="v2")
-    assert world.wish(idempotency_key="other") != first
-
-
 @pytest.mark.databases
 def test_an_idempotency_key_makes_one_run_even_while_runs_are_claimed(world: World) -> None:
     """Between two wishes with one key the run may start, and the second must not make a follow-up."""
@@ -117,14 +105,6 @@ def test_an_idempotency_key_makes_one_run_even_while_runs_are_claimed(world: Wor
 
     assert len(set(race(8, act))) == 1
     assert len(_runs(world)) == 1
-
-
-def test_a_check_that_is_not_there_cannot_be_run(world: World) -> None:
-    with pytest.raises(NotFoundError):
-        world.wish("nothing")
-    world.apply(page([canary("ant")], slug="another"))  # absent from the files: archived
-    with pytest.raises(NotFoundError):
-        world.wish(CHECK)
 
 
 def test_a_queued_run_of_an_archived_check_ends_failed_with_the_reason(world: World) -> None:
