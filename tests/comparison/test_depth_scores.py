@@ -1,7 +1,6 @@
 """Scores cut at a depth: those that the run itself would have had, had it asked for so few hits."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,11 +38,3 @@ def test_cut_scores_are_those_of_a_shorter_ranking(
     assert set(found) == set(expected)
     for name, column in expected.items():
         np.testing.assert_allclose(found[name], column, rtol=0, atol=1e-12, err_msg=name)
-
-
-def test_average_precision_of_a_cut_ranking_by_hand() -> None:
-    """Of three expected chunks the first and the third hit are two: (1/1 + 2/3) / 3, and at 2 hits 1/3."""
-    prepared = prepare([Judgment(id=key) for key in ("x", "y", "z")])
-    stored = match(prepared, hits("x", "noise", "y"))
-    assert scores_at_depth([stored], [prepared], cutoffs=[1], depth=3)["AP@3"][0] == pytest.approx((1 + 2 / 3) / 3)
-    assert scores_at_depth([stored], [prepared], cutoffs=[1], depth=2)["AP@2"][0] == pytest.approx(1 / 3)

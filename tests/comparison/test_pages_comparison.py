@@ -1,22 +1,14 @@
 """The pages of a comparison: what is chosen, one sentence, both sides, and the list that leads to both rankings."""
 
-import json
 from collections.abc import Callable
-from html import unescape
-from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from app.base.db.engine import Store
 from app.base.values import Outcome
-from app.cli import app as command_line
 from app.comparison.pages import SIZE, draw_scatter
 from app.comparison.rendering import comparison_notes
 from app.comparison.service import comparisons
-from tests.support.api_service import CHECK as API_CHECK
-from tests.support.api_service import api
 from tests.support.fakes import answered, failed, hits
 from tests.support.pages_service import HOSTILE, Site, site
 from tests.support.world import CHECK, RETRIEVER, canary, page
@@ -207,26 +199,3 @@ def test_hostile_texts_are_only_text(sqlite_store: Store) -> None:
         assert all(script.get("src").startswith("/static/") for script in shown.all("script"))
         assert not shown.all("img", src="x")
         assert HOSTILE in shown.text
-
-
-def test_page_api_and_command_give_the_same_verdict(tmp_path: Path) -> None:
-    with api(tmp_path) as service:
-        keys = [f"q{number:02}" for number in range(24)]
-        service.docs(canaries=[{"key": key, "query": f"ask {key}", "expected_chunks": ["c1"]} for key in keys])
-        service.put("/v1/checks/candidate", {**API_CHECK, "hooks": []})
-        service.run()
-        verdicts = set()
-        for lost, found in ((0, ["c1"]), (1, ["c9"]), (9, ["c9"])):
-            service.retriever.found = {f"ask {key}": found for key in keys[:lost]}
-            service.run("candidate")
-            of_api = service.get("/v1/compare", a="check:docs", b="check:candidate")
-            arguments = ["compare", "check:docs", "check:candidate", "--format", "json"]
-            told = CliRunner().invoke(command_line, [*arguments, "--data-dir", str(service.service.settings.data_dir)])
-            of_command: dict[str, Any] = json.loads(told.stdout)
-            shown = unescape(service.client.get("/compare?a=check:docs&b=check:candidate").text)
-            sentence: str = of_api["sentence"]
-            assert of_command["sentence"] == sentence
-            assert f"{sentence[:1].upper()}{sentence[1:]}." in shown
-            assert told.exit_code == (of_api["verdict"] in {"worse", "trade"})
-            verdicts.add(of_api["verdict"])
-        assert verdicts == {"no_difference_shown", "worse"}
