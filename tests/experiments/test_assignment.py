@@ -69,15 +69,6 @@ def test_the_vectors_follow_from_the_hash_alone() -> None:
         assert (one["u"] < one["shares"][0]) == (one["arm"] == 0)
 
 
-def test_units_spread_over_arms_by_their_shares_and_anew_in_each_epoch() -> None:
-    units = [f"user-{number}" for number in range(20_000)]
-    first = [assign_arm("spread", 1, unit, (0.95, 0.05)) for unit in units]
-    second = [assign_arm("spread", 2, unit, (0.95, 0.05)) for unit in units]
-    assert sum(first) == pytest.approx(1_000, abs=100)
-    both = sum(one and other for one, other in zip(first, second, strict=True))
-    assert both == pytest.approx(50, abs=25)  # as independent draws have it: .05^2
-
-
 def test_a_ranking_that_names_a_chunk_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="twice"):
         interleave("search", 1, "u", ["x", "x"], ["y"])
