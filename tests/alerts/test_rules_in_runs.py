@@ -8,7 +8,7 @@ import pytest
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError
-from app.base.values import Outcome
+from app.base.values import Answer, Outcome
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references, suites
@@ -60,6 +60,14 @@ def test_a_slow_retriever_opens_an_alert_and_a_quick_one_closes_it(sqlite_store:
     assert _verdict(world, world.run()) == ("healthy", [])
     world.run()
     assert world.alerts()[0]["state"] == "resolved"
+
+
+def test_the_latency_of_a_probe_that_failed_is_no_latency(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    _define(world, {**LATENCY, "warning": {"above": "300ms"}})
+    world.probe.otherwise = lambda ask: answered(hits(f"doc-{ask.query}"), seconds=0.2)
+    world.probe.answers = {"c05": Answer(outcome=Outcome.TIMEOUT, latency_seconds=30.0)}
+    assert _verdict(world, world.run()) == ("healthy", ["retriever does not answer in time (1 of 20 probes)"])
 
 
 def test_a_named_canary_opens_its_alert_and_no_other_does(sqlite_store: Store) -> None:

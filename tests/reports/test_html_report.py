@@ -133,11 +133,6 @@ def test_what_is_undefined_is_a_dash(sqlite_store: Store) -> None:
     assert "Measures" not in [one.text for one in shown.all("h2")]
 
 
-def test_a_run_under_way_has_no_report(pages: Site) -> None:
-    pages.world.wish()
-    assert pages.client().get("/v1/runs/2/report?format=html").status_code == 409
-
-
 def test_the_gate_writes_the_same_page_for_all_it_measured(tmp_path: Path) -> None:
     file = tmp_path / "canaries.yaml"
     file.write_text(

@@ -139,12 +139,6 @@ def test_what_was_chosen_stands_in_the_form_and_in_the_address_it_follows(seen: 
     assert "No matching checks" in shown.text
 
 
-def test_a_form_without_scripts_filters_as_well(seen: Site) -> None:
-    form = seen.page("/").one("form", id="filters")
-    assert (form.get("method"), form.get("action")) == ("get", "/")
-    assert _shown(seen, verdict="", q="", suite="invoices", retriever="", category="", tag="") == ["billing"]
-
-
 def test_hostile_filters_stay_texts(seen: Site) -> None:
     shown = seen.page("/?" + urlencode({"q": HOSTILE, "tag": HOSTILE, "suite": HOSTILE}))
     assert shown.one("input", name="q").get("value") == HOSTILE
@@ -343,22 +337,6 @@ def test_whatever_fails_comes_before_what_is_quiet(pages: Site) -> None:
 
 
 # --- running now ---------------------------------------------------------------------------------------------
-
-
-def test_a_run_is_started_without_scripts_and_its_page_says_how_far_it_is(pages: Site) -> None:
-    client = pages.client()
-    answer = client.post("/checks/leave/runs")
-    assert answer.status_code == 303
-    shown = page(client.get(answer.headers["location"]))
-    assert "This run is queued" in shown.text
-    (progress,) = shown.all("div", class_="progress")
-    assert progress.get("data-follows") == f"/v1{answer.headers['location']}/events"
-    assert shown.all("noscript")
-    pages.world.clock.now = datetime.now(UTC)
-    assert pages.world.claim() is not None
-    shown = page(client.get(answer.headers["location"]))
-    assert shown.one("p", class_="progress-text").text == "Running"
-    assert "value" not in shown.one("progress").attributes
 
 
 def test_the_page_of_a_run_says_how_many_canaries_it_has_asked(pages: Site) -> None:
