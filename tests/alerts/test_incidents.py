@@ -128,10 +128,6 @@ def test_the_longest_dedupe_key_fits_into_pagerduty_s_field() -> None:
 # --- opening -------------------------------------------------------------------------------------------------
 
 
-def test_the_first_alert_opens_an_incident_at_every_hook_of_the_check() -> None:
-    assert planned(alert(10, WARNING, OPENED)) == ["new warning opened 10 to 1 to 2 +10"]
-
-
 def test_three_critical_rules_that_trip_by_one_fault_are_one_page() -> None:
     members = [
         alert(10, CRITICAL, OPENED),
@@ -152,10 +148,6 @@ def test_alerts_of_two_classes_are_two_incidents() -> None:
     assert planned(*members) == ["new critical opened 11 to 1 to 2 +11", "new critical opened 10 to 1 to 2 +10"]
 
 
-def test_what_is_pending_opens_nothing() -> None:
-    assert planned(replace(alert(10), state=AlertState.PENDING)) == []
-
-
 def test_a_check_without_hooks_opens_an_incident_and_says_why_nobody_is_told() -> None:
     (step,) = plan_notifications([alert(10, CRITICAL, OPENED)], [], Recipients(hooks=()), now=NOW)
     assert (step.send, step.reason) == ((), "Not sent: the check has no hook that is enabled.")
@@ -168,29 +160,14 @@ def test_a_disabled_hook_gets_nothing() -> None:
 # --- an open incident ----------------------------------------------------------------------------------------
 
 
-def test_nothing_is_sent_of_what_stands_as_it_did() -> None:
-    members = [alert(10, entered=True), alert(11, WARNING, entered=True)]
-    assert planned(*members, of=[incident(trigger())]) == []
-
-
 def test_a_warning_beside_a_critical_alert_enters_without_a_message() -> None:
     members = [alert(10, entered=True), alert(11, WARNING, OPENED)]
     assert planned(*members, of=[incident(trigger())]) == ["5 critical +11 (11 incident_open)"]
 
 
-def test_a_warning_beside_a_warning_enters_without_a_message() -> None:
-    members = [alert(10, WARNING, entered=True), alert(11, WARNING, OPENED)]
-    assert planned(*members, of=[incident(trigger(), severity=WARNING)]) == ["5 warning +11 (11 incident_open)"]
-
-
 def test_a_graver_alert_that_enters_escalates() -> None:
     members = [alert(10, WARNING, entered=True), alert(11, CRITICAL, OPENED)]
     assert planned(*members, of=[incident(trigger(), severity=WARNING)]) == ["5 critical escalated 11 to 1 to 2 +11"]
-
-
-def test_an_alert_that_gets_worse_escalates_its_incident() -> None:
-    members = [alert(10, CRITICAL, ESCALATED, entered=True)]
-    assert planned(*members, of=[incident(trigger(), severity=WARNING)]) == ["5 critical escalated 10 to 1 to 2"]
 
 
 def test_severity_never_falls_while_milder_alerts_are_left() -> None:
@@ -206,11 +183,6 @@ def test_a_critical_alert_that_joins_after_the_opening_run_is_an_update() -> Non
 def test_a_warning_that_turns_critical_beside_a_critical_one_is_an_update() -> None:
     members = [alert(10, entered=True), alert(11, CRITICAL, ESCALATED, entered=True)]
     assert planned(*members, of=[incident(trigger())]) == ["5 critical updated 11 to 1 to 2"]
-
-
-def test_newly_named_culprits_are_an_update() -> None:
-    members = [alert(10, CRITICAL, UPDATED, entered=True, kind=RuleKind.REGRESSION)]
-    assert planned(*members, of=[incident(trigger())]) == ["5 critical updated 10 to 1 to 2"]
 
 
 @pytest.mark.parametrize(
@@ -248,19 +220,6 @@ def test_an_escalation_carries_the_update_that_waited() -> None:
 
 
 # --- silences ------------------------------------------------------------------------------------------------
-
-
-def test_a_silenced_alert_opens_nothing() -> None:
-    assert planned(alert(10, CRITICAL, OPENED, silence="night")) == []
-
-
-def test_a_silenced_alert_enters_no_incident() -> None:
-    members = [alert(10, WARNING, entered=True), alert(11, CRITICAL, OPENED, silence="night")]
-    assert planned(*members, of=[incident(trigger(), severity=WARNING)]) == []
-
-
-def test_what_still_fires_when_its_silence_ends_opens_an_incident() -> None:
-    assert planned(alert(10, suppression=Suppression.SILENCED)) == ["new critical opened 10 to 1 to 2 +10"]
 
 
 def test_what_still_fires_when_its_silence_ends_enters_the_open_incident() -> None:
@@ -395,11 +354,6 @@ def test_an_acknowledged_or_silenced_incident_reminds_nobody() -> None:
     of = [incident(trigger(ago=HOUR))]
     assert planned(alert(10, entered=True, acknowledged=True), of=of, every=HOUR) == []
     assert planned(alert(10, entered=True, silence="night"), of=of, every=HOUR) == []
-
-
-def test_a_hook_that_has_not_taken_the_last_message_is_not_reminded() -> None:
-    of = [incident(trigger(ago=HOUR), trigger(CHAT, state="pending", ago=HOUR))]
-    assert planned(alert(10, entered=True), of=of, every=HOUR) == ["5 critical reminded 10 to 1"]
 
 
 def test_news_take_the_place_of_a_reminder() -> None:
