@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
 from app.annotation.domain.agreement import Coefficient, kappa_interval, measure_agreement
@@ -95,19 +93,6 @@ def test_where_every_answer_is_labelled_people_stand_alone() -> None:
     found = estimate_rate(labels(80, 40), labels(80, 40), [])
     assert found.basis is Basis.PEOPLE
     assert found.reason == "people alone: every answer is labelled"
-
-
-@given(st.integers(0, 2**32 - 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
-def test_every_estimate_lies_within_its_interval_and_within_0_and_1(
-    seed: int, rate: float, sensitivity: float, specificity: float
-) -> None:
-    random = np.random.default_rng(seed)
-    truth = random.random(400) < rate
-    judged = np.where(truth, random.random(400) < sensitivity, random.random(400) > specificity).astype(float)
-    found = estimate_rate(truth[:150].tolist(), judged[:150].tolist(), judged[150:].tolist())
-    assert found.value is not None
-    assert 0 <= found.low <= found.value <= found.high <= 1
-    assert 0 <= found.weight <= 1
 
 
 def test_verdicts_that_are_no_shares_are_refused() -> None:

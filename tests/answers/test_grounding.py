@@ -1,8 +1,6 @@
 """Lexical grounding: sentences worded like a chunk."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.answers.domain.generated import ground_answer, split_sentences
 
@@ -74,15 +72,3 @@ def test_sentences_end_at_signs_and_lines() -> None:
         "これは文です。",
         "次の文です。",
     ]
-
-
-@given(st.text(), st.lists(st.text(), max_size=4))
-def test_shares_lie_between_0_and_1(answer: str, contexts: list[str]) -> None:
-    found = ground_answer(answer, contexts)
-    assert found.grounded_share is None or 0 <= found.grounded_share <= 1
-    assert found.used_share is None or 0 <= found.used_share <= 1
-
-
-@given(st.lists(st.sampled_from(["alpha", "beta", "gamma", "delta", "eps"]), min_size=3, max_size=30))
-def test_a_sentence_is_grounded_in_itself(words: list[str]) -> None:
-    assert ground_answer(" ".join(words), [" ".join(words)]).grounded_share == 1

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,12 +29,6 @@ def test_a_judge_that_loves_length_is_shown() -> None:
     assert found.low > 0
 
 
-def test_a_judge_that_dislikes_length_is_shown_too() -> None:
-    found = measure_length_bias([True] * 20, [False] * 8 + [True] * 12)
-    assert found.shown
-    assert found.difference == -0.4
-
-
 def test_equal_verdicts_show_nothing_but_keep_a_width() -> None:
     found = measure_length_bias([True] * 10, [True] * 10)
     assert found.difference == 0
@@ -49,11 +42,6 @@ def test_without_pairs_nothing_is_known() -> None:
     assert (found.difference, found.low, found.high, found.shown) == (None, None, None, False)
 
 
-def test_verdicts_come_in_pairs() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        measure_length_bias([True], [])
-
-
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=200))
 def test_the_difference_lies_within_its_interval(pairs: list[tuple[bool, bool]]) -> None:
     plain, padded = zip(*pairs, strict=True)
@@ -62,19 +50,6 @@ def test_the_difference_lies_within_its_interval(pairs: list[tuple[bool, bool]])
     assert found.low is not None
     assert found.high is not None
     assert -1 <= found.low <= found.difference <= found.high <= 1
-
-
-@pytest.mark.parametrize("pairs", [15, 40, 100])
-def test_the_interval_covers_a_true_difference(pairs: int) -> None:
-    random = np.random.default_rng(pairs)
-    covered = 0
-    for _ in range(1_000):
-        kind = random.choice(4, size=pairs, p=[0.5, 0.25, 0.2, 0.05])  # both, neither, padded only, plain only
-        found = measure_length_bias(np.isin(kind, (0, 3)).tolist(), np.isin(kind, (0, 2)).tolist())
-        assert found.low is not None
-        assert found.high is not None
-        covered += found.low <= 0.15 <= found.high
-    assert covered >= 930
 
 
 CONTEXTS = ["A token lasts 24 hours. It is renewed by hand.", "Keys never expire. Each key may send 100 requests."]
