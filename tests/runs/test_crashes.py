@@ -23,8 +23,6 @@ from app.definitions.service import definitions
 from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import hooks
 from app.hooks.tables import attempts, deliveries
-from app.records.store.open_runs import ClaimedRun
-from app.runs.service.finalising import EndedRun
 from tests.support.fakes import DELIVERED, Crash
 from tests.support.world import CHECK, COVERAGE, World, canary, page, statements
 
@@ -147,39 +145,6 @@ def test_a_hook_whose_receiver_is_gone_is_disabled_whenever_we_die(world: World)
         hooks.replay_all(world.store, "ops", now=world.clock())
     assert number >= 9  # with the hook's own row, and what else was to be sent to it
     assert len({message.body for message in mailbox.taken}) == 1
-
-
-# --- what a run means for alerts -----------------------------------------------------------------------------
-
-
-def test_a_run_opens_and_resolves_its_alert_once_before_whichever_write_we_die(world: World) -> None:
-    for number in count():
-        fail(world, bad=number % 2 == 0)
-        told = [rows(world, table) for table in (alerts, transitions, deliveries)]
-        world.clock.advance(60)
-        wished = world.wish()
-        claimed = world.claim()
-        assert claimed is not None
-        died = dies(world, number, _execution(world, claimed), since="alerts")
-        if died:
-            assert [rows(world, table) for table in (alerts, transitions, deliveries)] == told  # nothing half
-            assert world.shown(wished)["status"] == "running"
-            following = reborn(world)
-            resumed = following.claim()
-            assert resumed is not None
-            assert (resumed.id, resumed.resumed) == (wished, True)
-            assert following.execute(resumed) is not None
-        assert [row.type for row in rows(world, transitions)] == (["opened", "resolved"] * (number + 1))[: number + 1]
-        assert len(rows(world, deliveries)) == number + 1
-        world.deliver_all()
-        if not died:
-            break
-    assert number >= 4  # the alert, its transition, the delivery and COMMIT, at the least
-    assert {row.state for row in rows(world, deliveries)} == {"delivered"}
-
-
-def _execution(world: World, claimed: ClaimedRun) -> Callable[[], EndedRun | None]:
-    return lambda: world.execute(claimed)
 
 
 # --- ticks and acknowledgement -------------------------------------------------------------------------------
