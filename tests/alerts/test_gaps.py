@@ -1,7 +1,5 @@
 """Where nothing is known there is a gap: runs that measured nothing, and runs that never came."""
 
-import pytest
-
 from app.base.schedules import Schedule
 from app.records.domain import Gap, GapReason, Span, find_gaps
 
@@ -19,16 +17,6 @@ def _found(
     moments = [(at * MINUTE, run) for at, run in silent]
     found: list[Gap] = find_gaps(points, moments, schedule, start=start * MINUTE, end=end * MINUTE)
     return [(gap.start // MINUTE, gap.end // MINUTE, str(gap.why), gap.runs) for gap in found]
-
-
-def test_a_series_in_which_every_run_measured_has_no_gap() -> None:
-    assert _found(_spans(*range(1, 61, 5))) == []
-
-
-def test_a_run_that_measured_nothing_lies_in_a_gap_between_its_neighbours() -> None:
-    assert _found(_spans(*range(1, 21, 5), *range(36, 61, 5)), (21, 7), (26, 8), (31, 9)) == [
-        (16, 36, GapReason.NOT_MEASURED, (7, 8, 9))
-    ]
 
 
 def test_runs_that_measured_nothing_before_the_first_point_and_after_the_last_are_gaps() -> None:
@@ -66,14 +54,3 @@ def test_nights_without_a_scheduled_run_are_no_gap() -> None:
 def test_points_of_a_time_with_another_schedule_are_no_gaps() -> None:
     hourly, often = [hour * 60 for hour in range(10)], [600 + five * 5 for five in range(20)]
     assert _found(_spans(*hourly, *often), end=700) == []
-
-
-@pytest.mark.parametrize(
-    ("missing", "expected"), [((3,), [(180, 240)]), ((3, 4, 7), [(180, 300), (420, 480)]), ((), [])]
-)
-def test_hours_without_a_sum_are_gaps_from_the_end_of_the_one_before(
-    missing: tuple[int, ...], expected: list[tuple[int, int]]
-) -> None:
-    hours = [hour * 60 for hour in range(10) if hour not in missing]
-    found = _found(_spans(*hours, lasting=60), end=601)
-    assert [gap[:2] for gap in found] == expected
