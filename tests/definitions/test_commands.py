@@ -86,26 +86,16 @@ def test_help_says_what_exit_codes_follow() -> None:
 
 def test_a_reader_who_goes_away_is_neither_a_verdict_nor_a_bug(canaries: Path) -> None:
     with peer(reply(b'{"results": [{"id": "doc-alpha"}]}')) as retriever:
-        process = subprocess.Popen(  # noqa: S603 - our own command
-            [sys.executable, "-m", "app.cli", "check", canaries, "--url", retriever.url],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=ROOT,
-            text=True,
-        )
-        assert process.stdout is not None
-        process.stdout.close()
-        process.stdout = None
-        _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (141, "")
-
-
-def test_help_into_a_closed_pipe_is_no_verdict_either() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "app.cli", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
-    )
-    assert process.stdout is not None
-    process.stdout.close()
-    process.stdout = None
-    _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (141, b"")
+        for arguments in (("check", canaries, "--url", retriever.url), ("--help",)):
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                [sys.executable, "-m", "app.cli", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=ROOT,
+                text=True,
+            )
+            assert process.stdout is not None
+            process.stdout.close()
+            process.stdout = None
+            _, errors = process.communicate(timeout=60)
+            assert (process.returncode, errors) == (141, ""), arguments

@@ -5,8 +5,6 @@ forgets after a few seconds.
 """
 
 import json
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -15,7 +13,6 @@ from typing import Any
 
 import httpx2
 import pytest
-import yaml
 
 from app.base.addresses import hook_policy, parse_allow
 from app.base.db.engine import Store
@@ -24,22 +21,18 @@ from app.hooks.service import deliveries
 from tests.support.fakes import FakeClock, answered, hits
 from tests.support.http_servers import Peer, peer, reply
 from tests.support.living import until
-from tests.support.processes import free_ports
+from tests.support.monitoring import alertmanager
 from tests.support.world import COVERAGE, LINKS, World, canary, page
 
 pytestmark = pytest.mark.systems
 
-PROGRAM = "prometheus-alertmanager"
 RULE = {**COVERAGE, "warning": {"below": 0.9}, "critical": {"below": 0.4}, "open": {"bad": 1, "of": 1}, "close": 1}
 send = Sender(policy=hook_policy(parse_allow("127.0.0.1")))
 
 
 @contextmanager
-def alertmanager(folder: Path, receiver: Peer, *, forgets_after: str) -> Iterator[str]:
+def alertmanager_for(receiver: Peer, folder: Path, *, forgets_after: str) -> Iterator[str]:
     """Run Alertmanager, alone, with this receiver; gives its address."""
-    program = shutil.which(PROGRAM)
-    if program is None:
-        pytest.skip(f"needs {PROGRAM}, which make test-systems installs where it may (root and apt-get)")
     route = {"receiver": "seen", "group_by": ["..."], "group_wait": "1ms", "group_interval": "50ms"}
     hook = {"url": f"{receiver.url}/", "send_resolved": True}
     config = {
@@ -47,34 +40,8 @@ def alertmanager(folder: Path, receiver: Peer, *, forgets_after: str) -> Iterato
         "route": {**route, "repeat_interval": "1h"},
         "receivers": [{"name": "seen", "webhook_configs": [hook]}],
     }
-    folder.mkdir()
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    port = free_ports()
-    arguments = {"config.file": folder / "config.yaml", "storage.path": folder / "data", "cluster.listen-address": ""}
-    arguments["web.listen-address"] = f"127.0.0.1:{port}"
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(  # noqa: S603 - a program we installed
-            [program, *(f"--{name}={value}" for name, value in arguments.items())],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-        )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        until(lambda: process.poll() is not None or _is_ready(url), seconds=60)
-        assert process.poll() is None, (folder / "log").read_text()
+    with alertmanager(folder, config) as url:
         yield url
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        return httpx2.get(f"{url}/-/ready", timeout=5).status_code == 200
-    except httpx2.HTTPError:
-        return False
 
 
 def world_with(store: Store, url: str) -> World:
@@ -127,7 +94,7 @@ def heard(receiver: Peer) -> list[tuple[str, str]]:
 
 def test_an_alert_is_one_alert_until_it_ends_and_is_told_once_each_way(sqlite_store: Store, tmp_path: Path) -> None:
     with peer(reply()) as receiver:
-        with alertmanager(tmp_path / "am", receiver, forgets_after="5m") as url:
+        with alertmanager_for(receiver, tmp_path, forgets_after="5m") as url:
             world = world_with(sqlite_store, url)
             degrade(world, "ant")
             (alert,) = listed(url)
@@ -160,7 +127,7 @@ def test_an_alert_is_one_alert_until_it_ends_and_is_told_once_each_way(sqlite_st
 
 def test_a_firing_alert_outlives_what_alertmanager_remembers(sqlite_store: Store, tmp_path: Path) -> None:
     with peer(reply()) as receiver:
-        with alertmanager(tmp_path / "am", receiver, forgets_after="8s") as url:
+        with alertmanager_for(receiver, tmp_path, forgets_after="8s") as url:
             world = world_with(sqlite_store, url)
             degrade(world, "ant")
             (first,) = listed(url)
@@ -185,7 +152,7 @@ def test_a_firing_alert_outlives_what_alertmanager_remembers(sqlite_store: Store
 
 
 def test_a_test_message_reaches_it(sqlite_store: Store, tmp_path: Path) -> None:
-    with peer(reply()) as receiver, alertmanager(tmp_path / "am", receiver, forgets_after="5m") as url:
+    with peer(reply()) as receiver, alertmanager_for(receiver, tmp_path, forgets_after="5m") as url:
         world = world_with(sqlite_store, url)
         deliveries.send_test(sqlite_store, "am", now=world.clock())
         assert tell(world) == 1

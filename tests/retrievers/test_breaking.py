@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -54,7 +55,8 @@ def test_the_breaker_opens_at_so_many_failures_in_a_row_however_they_come_in(
 
 
 def test_a_breaker_without_a_limit_never_opens() -> None:
-    assert not CircuitBreaker(limit=None).after([failed(Outcome.TIMEOUT)] * 1000).is_open
+    patience = replace(failed(Outcome.REFUSED, http_status=429), retry_after_seconds=3600.0)
+    assert not CircuitBreaker(limit=None).after([*[failed(Outcome.TIMEOUT)] * 1000, patience]).is_open
 
 
 def test_the_reason_tells_how_probes_failed_and_at_whom() -> None:

@@ -30,6 +30,12 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+def served_trial() -> dict[str, Any]:
+    """Give what a service says of a retriever whose hits its mapping does not find."""
+    document = parse_document(RetrieverDocument, {"slug": "search", "url": "http://127.0.0.1:1"})
+    return {**trials.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)}
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> Iterator[Path]:
     """Write canary files with two retrievers, one of which answers."""
@@ -101,23 +107,17 @@ def test_command_says_what_is_missing(files: Path, arguments: tuple[str, ...], s
 
 
 def test_command_tries_a_retriever_of_a_service() -> None:
-    document = parse_document(RetrieverDocument, {"slug": "search", "url": "http://127.0.0.1:1"})
-    trial: dict[str, Any] = {**trials.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)}
+    trial = served_trial()
     with peer(reply(json.dumps(trial).encode())) as server:
         code, out, _ = run("--server", server.url, "--retriever", "search", "--k", "3", QUERY)
         assert server.seen[0].target == "/v1/retrievers/search/try"
         assert json.loads(server.seen[0].body) == {"query": QUERY, "k": 3, "suggest": False}
     assert code == 3
     assert "hits: data" in out
-    with peer(reply(b"{}")) as server:
-        code, _, err = run("--server", server.url, "--retriever", "search", QUERY)
-    assert code == 2
-    assert "did not answer as Coalmine does" in err
 
 
 def test_a_hostile_service_moves_no_cursor_and_paints_nothing() -> None:
-    document = parse_document(RetrieverDocument, {"slug": "search", "url": "http://127.0.0.1:1"})
-    trial: dict[str, Any] = {**trials.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)}
+    trial = served_trial()
     evil = "\x1b[2J\x9b31m\u202e\x7fevil"
     trial |= {"retriever": evil, "outcome": evil, "detail": evil, "unscored": evil, "index_version": evil}
     trial["remarks"] = [evil]
@@ -157,8 +157,7 @@ def test_a_hostile_service_moves_no_cursor_and_paints_nothing() -> None:
     ],
 )
 def test_a_service_that_answers_otherwise_than_coalmine_does_is_told_so(wrong: Any) -> None:
-    document = parse_document(RetrieverDocument, {"slug": "search", "url": "http://127.0.0.1:1"})
-    trial = trials.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)
+    trial = served_trial()
     with peer(reply(json.dumps({**trial, **wrong} if wrong else wrong).encode())) as server:
         code, out, err = run("--server", server.url, "--retriever", "search", QUERY)
     assert (code, out) == (2, "")
@@ -166,8 +165,7 @@ def test_a_service_that_answers_otherwise_than_coalmine_does_is_told_so(wrong: A
 
 
 def test_a_service_of_a_release_before_is_understood() -> None:
-    document = parse_document(RetrieverDocument, {"slug": "search", "url": "http://127.0.0.1:1"})
-    trial: dict[str, Any] = {**trials.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)}
+    trial = served_trial()
     del trial["remarks"]
     with peer(reply(json.dumps(trial).encode())) as server:
         code, out, _ = run("--server", server.url, "--retriever", "search", QUERY)
