@@ -95,10 +95,9 @@ def taking_json(service: Api) -> list[tuple[str, str]]:
 
 
 def test_no_route_takes_a_body_beyond_the_limit(service: Api) -> None:
-    names, walked = names_of(service), 0
+    names, walked, content = names_of(service), 0, b"x" * (MAX_BODY_BYTES + 1)
     for method, path in routes_of(service):
         for headers in (JSON, FORM):
-            content = b"x" * (MAX_BODY_BYTES + 1)
             answer = service.client.request(method, names.address(path), content=content, headers=headers)
             assert (answer.status_code, answer.headers["content-type"]) == (413, PROBLEM), (method, path)
             walked += 1
