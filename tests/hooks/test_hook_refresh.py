@@ -9,12 +9,12 @@ import sqlalchemy as sa
 from app.base.db.engine import Store
 from app.base.db.keys import Vault
 from app.base.errors import ConflictError
-from app.hooks.domain import Hook, Message, Receipt, Send
+from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import deliveries, hooks
 from app.hooks.service.deliveries import SentDelivery
 from app.hooks.tables import deliveries as rows
 from tests.support.fakes import DELIVERED, ActingSend, Crash, answered, hits
-from tests.support.world import AT_ONCE, HOOK, LINKS, World, canary, page
+from tests.support.world import AT_ONCE, HOOK, World, canary, page
 
 BUSY = Receipt(ok=False, http_status=503, error="http_5xx", detail="answered 503")
 DECLINED = Receipt(ok=False, http_status=400, error="http_4xx", untaken=True)
@@ -39,22 +39,12 @@ def _firing(store: Store) -> World:
     world.apply(PAGE)
     world.degrade()
     world.clock.advance(31)
-    assert _attempt(world) is not None
+    assert world.attempt() is not None
     return world
 
 
-def _attempt(world: World, owner: str = "worker", send: Send | None = None) -> SentDelivery | None:
-    attempted = (
-        deliveries.attempt_next(
-            world.store, world.vault, send or world.send, hook_id, owner=owner, links=LINKS, clock=world.clock
-        )
-        for hook_id in world.due_hooks()
-    )
-    return next(filter(None, attempted), None)
-
-
 def _all(world: World) -> list[SentDelivery]:
-    return list(iter(lambda: _attempt(world), None))
+    return list(iter(world.attempt, None))
 
 
 def _minutes(world: World, count: int) -> list[int]:
@@ -78,7 +68,7 @@ def _waiting(world: World) -> int:
 
 
 def test_a_firing_alert_is_told_again_every_minute_in_the_same_bytes(world: World) -> None:
-    assert _attempt(world) is None
+    assert world.attempt() is None
     assert _minutes(world, 6) == [1] * 6
     assert len({message for _, message in world.send.sent}) == 1
     assert _ends(world) == [False] * 7
@@ -135,7 +125,7 @@ def test_a_failure_is_written_down_and_the_next_minute_tries_again(world: World)
 
 def test_what_is_told_again_says_so(world: World) -> None:
     world.clock.advance(60)
-    sent = _attempt(world)
+    sent = world.attempt()
     assert sent is not None
     assert (sent.is_resend, sent.error, sent.state) == (True, None, "delivered")
 
@@ -145,7 +135,7 @@ def test_a_bug_is_a_failure_like_others(world: World, caplog: pytest.LogCaptureF
         raise RuntimeError("no such luck")
 
     world.clock.advance(60)
-    sent = _attempt(world, send=ActingSend(act=fail))
+    sent = world.attempt(send=ActingSend(act=fail))
     assert sent is not None
     assert (sent.error, "no such luck" in caplog.text) == (deliveries.BUG, True)
     assert _minutes(world, 1) == [1]
@@ -199,7 +189,7 @@ def test_a_new_alert_of_the_same_fault_takes_over_from_the_end_of_the_old_one(ei
 def test_the_next_opening_does_not_overtake_the_end_before_it(either: World) -> None:
     either.heal()
     either.send.receipts = [BUSY]
-    _attempt(either)
+    either.attempt()
     either.degrade()
     either.clock.advance(3600)
     either.send.sent.clear()
@@ -228,19 +218,19 @@ def test_a_replica_that_dies_is_followed_by_another(either: World) -> None:
 
     either.clock.advance(60)
     with pytest.raises(Crash):
-        _attempt(either, send=ActingSend(act=die))
-    assert _attempt(either, "another") is not None
+        either.attempt(send=ActingSend(act=die))
+    assert either.attempt("another") is not None
     assert len(either.send.sent) == 2
 
 
 def test_whoever_comes_back_too_late_changes_nothing(world: World) -> None:
     def be_slow(_hook: Hook, _message: Message) -> Receipt:
         world.clock.advance(91)
-        assert _attempt(world, "another") is not None
+        assert world.attempt("another") is not None
         return DELIVERED
 
     world.clock.advance(60)
-    _attempt(world, "slow", send=ActingSend(act=be_slow))
+    world.attempt("slow", send=ActingSend(act=be_slow))
     assert _waiting(world) == 1
     assert _minutes(world, 1) == [1]
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tests.support.fakes import FakeClock, answered, hits
 from tests.support.http_servers import Peer, peer, reply
 from tests.support.living import until
 from tests.support.monitoring import alertmanager
-from tests.support.world import COVERAGE, LINKS, World, canary, page
+from tests.support.world import COVERAGE, World, canary, page
 
 pytestmark = pytest.mark.systems
 
@@ -56,17 +57,7 @@ def world_with(store: Store, url: str) -> World:
 
 def tell(world: World) -> int:
     """Attempt all that is due, and count it."""
-
-    def attempt() -> Any:
-        attempted = (
-            deliveries.attempt_next(
-                world.store, world.vault, send, hook_id, owner="worker", links=LINKS, clock=world.clock
-            )
-            for hook_id in world.due_hooks()
-        )
-        return next(filter(None, attempted), None)
-
-    sent = list(iter(attempt, None))
+    sent = list(iter(partial(world.attempt, send=send), None))
     assert [one.reason for one in sent if one.error is not None] == []
     return len(sent)
 

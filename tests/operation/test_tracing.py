@@ -32,8 +32,6 @@ from app.retrievers.domain.retrievers import (
     ProbeQuery,
     ResponseMapping,
     Retriever,
-    Scorer,
-    ScorerKind,
 )
 from app.runs.service.finalising import EndedRun
 from app.tracing import Tracing
@@ -42,6 +40,7 @@ from tests.support.fakes import failed as failed_answer
 from tests.support.http_servers import HANG, Peer, Reply, Seen, closed_port, peer, reply
 from tests.support.living import until
 from tests.support.mcp_peers import Tool, result
+from tests.support.probed import retriever_at
 from tests.support.processes import ROOT, free_ports, started
 
 pytestmark = pytest.mark.systems
@@ -180,15 +179,8 @@ class Running:
 
 
 def docs(url: str, **changes: Any) -> Retriever:
-    plain = Retriever(
-        slug="docs",
-        url=url,
-        json={"q": "{{ query }}"},
-        response=ResponseMapping(hits="results", id="id", text="text"),
-        scorer=Scorer(kind=ScorerKind.JUDGED),
-        retries=0,
-    )
-    return replace(plain, **changes)
+    response = ResponseMapping(hits="results", id="id", text="text")
+    return retriever_at(url, **{"json": {"q": "{{ query }}"}, "response": response, **changes})
 
 
 # --- the whole of it -----------------------------------------------------------------------------------------

@@ -203,13 +203,20 @@ class World:
 
     def deliver(self, owner: str = "worker", send: Send | None = None) -> SentDelivery | None:
         """Attempt the next delivery that is due, of whatever hook."""
-        for hook_id in self.due_hooks():
-            sent = deliveries.deliver_next(
-                self.store, self.vault, send or self.send, hook_id, owner=owner, links=LINKS, clock=self.clock
-            )
-            if sent is not None:
-                return sent
-        return None
+        return self._first_sent(deliveries.deliver_next, owner, send)
+
+    def attempt(self, owner: str = "worker", send: Send | None = None) -> SentDelivery | None:
+        """Attempt the next delivery that is due or tell one that stands again, whichever comes first."""
+        return self._first_sent(deliveries.attempt_next, owner, send)
+
+    def _first_sent(
+        self, attempt: Callable[..., SentDelivery | None], owner: str, send: Send | None
+    ) -> SentDelivery | None:
+        attempts = (
+            attempt(self.store, self.vault, send or self.send, hook_id, owner=owner, links=LINKS, clock=self.clock)
+            for hook_id in self.due_hooks()
+        )
+        return next((sent for sent in attempts if sent is not None), None)
 
     def due_hooks(self) -> list[int]:
         """Give the hooks to which something is due, the one to which it is for longest first."""
