@@ -2,6 +2,7 @@
 
     python -m benchmarks.pooling [FOLDER ...]
     python -m benchmarks.pooling --recall [REPETITIONS [FOLDER ...]]
+    python -m benchmarks.pooling --errors [REPETITIONS [FOLDER ...]]
 
 Both on collections whose relevant texts are all known: each FOLDER, cranfield and chunkeval of ../shared/data unless
 said. Six retrievers search it. Judged is what three of them have in their first 10, as a task without strata does.
@@ -13,12 +14,18 @@ grade. Nothing is drawn at random.
 With `--recall`, REPETITIONS (default 1,000) tasks of each design are drawn, pooled to depth 10 over BM25 and LSI,
 strata to 30, to 100 and the rest of the corpus: how often the interval of pooled recall covers the truth. Grades are
 the collection's own, so that only the sampling is measured. Each repetition resamples nothing else: the queries stay.
+
+With `--errors` simulated people grade the tasks of samples of 10, REPETITIONS (default 200) of each kind: two of them,
+a fifth of the items by both, and a third who decides where they disagree. Each grade, decisions included, is wrong
+(relevant or not, either way) with the same probability on every item, or mostly on a fifth of the items, which are
+difficult. Printed is what pooled recall says with every grade taken as right, and corrected.
 """
 
 import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Final
@@ -37,7 +44,7 @@ from app.annotation.domain.pools import (
     merge_rankings,
     text_key,
 )
-from app.annotation.domain.recall import QueryGrades, SampledStratum, estimate_recall
+from app.annotation.domain.recall import GradedTask, QueryGrades, Said, SaidOfQuery, SampledStratum, estimate_recall
 from app.base.values import Judgment
 from app.demo.corpus import terms
 from app.scoring.measures import scores_at_depth
@@ -54,6 +61,8 @@ MOST_SWAPPED: Final = 0.02
 """Two retrievers whose order is another differ by at most so much; these are held of all measures."""
 K = 10
 LEAST_COVERAGE = 0.93
+DIFFICULT = 0.2
+"""Share of items that are difficult."""
 DESIGNS = {"5, 5, 5": (5, 5), "10, 10, 10": (10, 10), "20, 20, 20": (20, 20), "10, 10, no rest": (10, 0)}
 Rankings = Mapping[str, Sequence[Sequence[int]]]
 Relevant = Sequence[frozenset[int]]
@@ -175,6 +184,56 @@ def print_recall(repetitions: int = 1_000, *, folders: list[str]) -> None:
             print(f"{time.perf_counter() - started:.0f} s", file=sys.stderr)
 
 
+def print_errors(repetitions: int = 200, *, folders: list[str]) -> None:
+    """Print what wrong grades do to pooled recall, and hold the corrected intervals against the promise."""
+    plan = PoolPlan(pool=10, strata=(Stratum(to=30, sample=10), Stratum(to=100, sample=10)), rest=10)
+    print("| collection | wrong grades | on | true | taken as right | covers | corrected | mean width | covers |")
+    for folder in folders or (str(DATA / "cranfield"), str(DATA / "chunkeval")):
+        task = Task(read_collection(Path(folder)))
+        for people in (People(share=share, difficult=one) for one in (False, True) for share in (0, 0.02, 0.05, 0.1)):
+            started = time.perf_counter()
+            plain, corrected = [], []
+            for number in range(repetitions):
+                random = np.random.default_rng([11, number])
+                graded = [
+                    task.say(row, *one, task.retrievers[0], people, random)
+                    for row, one in enumerate(task.draw(plan, random))
+                ]
+                said, found, grades = (list(one) for one in zip(*graded, strict=True))
+                plain.append(estimate_recall(grades, has_rest=True, seed=number))
+                corrected.append(GradedTask(said, has_rest=True, seed=number).recall(found))
+            truth = task.truth(task.retrievers[0])
+            a, b = (np.array([(one.value, one.low, one.high) for one in ends], float) for ends in (plain, corrected))
+            share_a, share_b = (float(((one[:, 1] <= truth) & (truth <= one[:, 2])).mean()) for one in (a, b))
+            where = "a fifth of the items" if people.difficult else "any item"
+            print(
+                f"| {task.name} | {people.share:.0%} | {where} | {truth:.3f} | {a[:, 0].mean():.3f} | {share_a:.3f} | "
+                f"{b[:, 0].mean():.3f} | {(b[:, 2] - b[:, 1]).mean():.2f} | {share_b:.3f} |",
+                flush=True,
+            )
+            assert share_b >= LEAST_COVERAGE, (task.name, people)
+            print(f"{time.perf_counter() - started:.0f} s", file=sys.stderr)
+
+
+@dataclass(frozen=True, kw_only=True)
+class People:
+    """Two people who grade, and a third who decides: how often a grade is wrong, and whether mostly on some items."""
+
+    share: float
+    difficult: bool
+    overlap: float = 0.2
+
+    def grade(self, random: np.random.Generator, *, relevant: bool) -> Said:
+        """Return what people say of an item: one of them, or both, and a decision where they disagree."""
+        wrong = self.share
+        if self.difficult:
+            wrong = min(4 * wrong, 0.5) if random.random() < DIFFICULT else wrong / 4
+        yes = 1 - wrong if relevant else wrong
+        people = 2 if random.random() < self.overlap else 1
+        said = int((random.random(people) < yes).sum())
+        return (people, said) if said in {0, people} else (people + 1, said + int(random.random() < yes))
+
+
 class Task:
     """A collection as a task: what both retrievers return, merged once, and the relevant texts."""
 
@@ -208,10 +267,7 @@ class Task:
         self, drawn: list[list[tuple[CanaryPool, list[int]]]], retriever: str
     ) -> tuple[float, float, float, float]:
         """Return mean estimate, true recall, mean width and the share of intervals that cover it."""
-        found = sum(
-            self.found(items, relevant, retriever) for items, relevant in zip(self.items, self.relevant, strict=True)
-        )
-        truth = found / sum(map(len, self.relevant))
+        truth = self.truth(retriever)
         estimates = [
             estimate_recall([self.grade(row, *one, retriever) for row, one in enumerate(task)], seed=number)
             for number, task in enumerate(drawn)
@@ -219,6 +275,39 @@ class Task:
         ends = np.array([(one.value, one.low, one.high) for one in estimates], dtype=np.float64)
         covers = (ends[:, 1] <= truth) & (truth <= ends[:, 2])
         return float(ends[:, 0].mean()), truth, float((ends[:, 2] - ends[:, 1]).mean()), float(covers.mean())
+
+    def truth(self, retriever: str) -> float:
+        """Return the recall of a retriever by all judgments, a ratio over queries."""
+        pairs = zip(self.items, self.relevant, strict=True)
+        return sum(self.found(items, relevant, retriever) for items, relevant in pairs) / sum(map(len, self.relevant))
+
+    def say(
+        self,
+        row: int,
+        pool: CanaryPool,
+        rest: list[int],
+        retriever: str,
+        people: People,
+        random: np.random.Generator,
+    ) -> tuple[SaidOfQuery, list[bool], QueryGrades]:
+        """Let people grade the items of one query: what they say, which items the retriever found, what is agreed."""
+        relevant = self.relevant[row]
+        said = [people.grade(random, relevant=item.key in relevant) for item in pool.items]
+        strata = [
+            [one for one, item in zip(said, pool.items, strict=True) if item.stratum == number]
+            for number in range(len(pool.sizes))
+        ]
+        strata.append([people.grade(random, relevant=self.keys[place] in relevant) for place in rest[1:]])
+        sizes = (*pool.sizes, rest[0])
+        sampled = [
+            SampledStratum(size=size, graded=len(one), relevant=sum(map(_is_yes, one)))
+            for size, one in zip(sizes[1:], strata[1:], strict=True)
+        ]
+        flags = [item.ranks.get(retriever, K + 1) <= K for item in pool.items if item.stratum == 0]
+        found = sum(_is_yes(one) for one, here in zip(strata[0], flags, strict=True) if here)
+        grades = QueryGrades(pool_relevant=sum(map(_is_yes, strata[0])), found=found, strata=tuple(sampled))
+        below = tuple((size, tuple(one)) for size, one in zip(sizes[1:], strata[1:], strict=True))
+        return SaidOfQuery(pool=tuple(strata[0]), strata=below), flags, grades
 
     def grade(self, row: int, pool: CanaryPool, rest: list[int], retriever: str) -> QueryGrades:
         """Grade the items of one query by the collection's own judgments."""
@@ -242,8 +331,14 @@ class Task:
         return sum(item.key in relevant and item.ranks.get(retriever, K + 1) <= K for item in items)
 
 
+def _is_yes(said: Said) -> bool:
+    people, yes = said
+    return 2 * yes > people
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--recall"]:
-        print_recall(*map(int, sys.argv[2:3]), folders=sys.argv[3:])
+    if sys.argv[1:2] in (["--recall"], ["--errors"]):
+        tables = {"--recall": print_recall, "--errors": print_errors}
+        tables[sys.argv[1]](*map(int, sys.argv[2:3]), folders=sys.argv[3:])
     else:
         main(*sys.argv[1:])

@@ -19,6 +19,7 @@ from app.annotation.views import (
     BudgetView,
     CorpusView,
     DisagreementView,
+    GradedAgain,
     ImportedAnnotations,
     ItemView,
     NextItem,
@@ -122,6 +123,16 @@ def get_pooled_recall(store: StoreDep, slug: str) -> RecallView:
     verdict.
     """
     return results.load_recall(store, slug)
+
+
+@router.post("/tasks/{slug}/regrade", responses=refusals(409))
+@expensive
+def post_regrade(store: StoreDep, slug: str) -> GradedAgain:
+    """Have everybody grade the texts that no retriever ranked and one person alone called relevant.
+
+    One wrong grade among them stands for many texts: `to_grade_again` of pooled recall says where that matters.
+    """
+    return {"items": results.have_graded_again(store, slug)}
 
 
 @router.get("/tasks/{slug}/disagreements")

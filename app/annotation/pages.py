@@ -164,6 +164,13 @@ def _task(request: Request, store: Store, slug: str, *, adopted: AdoptionView | 
     )
 
 
+@router.post("/tasks/{slug}/regrade")
+def have_graded_again(store: StoreDep, slug: str) -> Response:
+    """Have everybody grade the texts that no retriever ranked and one person alone called relevant."""
+    results.have_graded_again(store, slug)
+    return RedirectResponse(f"/tasks/{quote(slug)}#recall", status_code=303)
+
+
 GRADES = ("Not relevant", "Relevant", "Highly relevant", "Perfect")
 """Names of the grades."""
 _COOKIE = "coalmine_annotator"

@@ -436,6 +436,10 @@ class RecallEstimate(PooledRecall):
     retriever: str
     k: int
     frame: str
+    uncorrected: float | None = None
+    """With every grade taken as right; None = as `value`."""
+    assumes: str = ""
+    """What it takes for granted of the grades, or how it corrects them, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -559,6 +563,11 @@ def withdraw_last(connection: Connection, *, task_id: int, annotator: str, at: i
     newest = sa.select(sa.func.max(annotations.c.id)).where(mine).scalar_subquery()
     withdrawn = sa.update(annotations).where(annotations.c.id == newest, _IN_FORCE).values(withdrawn_at=at)
     return connection.execute(withdrawn.returning(annotations.c.item_id)).scalar_one_or_none()
+
+
+def have_graded_again(connection: Connection, item_ids: Sequence[int]) -> None:
+    """Have items graded by every annotator, also where one has graded them."""
+    connection.execute(sa.update(task_items).where(task_items.c.id.in_(item_ids)).values(overlap=1))
 
 
 def list_annotations(connection: Connection, task_id: int) -> list[AnnotationRow]:

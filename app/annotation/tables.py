@@ -117,6 +117,9 @@ pooled_recalls = Table(
     Column("low", Float(53)),
     Column("high", Float(53)),
     Column("frame", Text, nullable=False),  # what it is a share of
+    Column("rest_share", Float(53)),  # of `relevant`, by texts that no retriever ranked; NULL = an older release
+    Column("uncorrected", Float(53)),  # with every grade taken as right; NULL = as `value`
+    Column("assumes", Text, nullable=False, server_default=text("''")),  # of the grades, in words
     Column("at", BigInteger, nullable=False),
 )
 

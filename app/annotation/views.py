@@ -26,6 +26,12 @@ class PooledRecallView(TypedDict):
     queries: int
     frame: str
     """What it is a share of."""
+    rest_share: float | None
+    """Share of `relevant` that texts which no retriever ranked stand for."""
+    uncorrected: float | None
+    """With every grade taken as right; null where `value` is that."""
+    assumes: str
+    """What it takes for granted of the grades, or how it corrects them."""
     task: str
 
 
@@ -263,6 +269,15 @@ class RecallView(TypedDict):
     undecided: int
     """Canaries with open or disputed chunks."""
     estimates: list[PooledRecallView]
+    to_grade_again: int
+    """Texts that no retriever ranked and one person alone called relevant, where they carry more than a third of the
+    estimate: one wrong grade among them weighs much."""
+
+
+class GradedAgain(TypedDict):
+    """Number of items that everybody is to grade, which one person graded before."""
+
+    items: int
 
 
 class ImportedAnnotations(TypedDict):

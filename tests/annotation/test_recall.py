@@ -14,6 +14,7 @@ from app.base.jobs.values import JobKind
 from app.reports.rendering.report_measures import pooled_recall_lines
 from tests.support.annotation_tasks import Desk
 from tests.support.api_service import Api, api
+from tests.support.html_pages import Page
 from tests.support.present import present
 
 
@@ -115,7 +116,24 @@ def test_a_line_says_what_it_is_a_share_of(sqlite_store: Store) -> None:
     lines = pooled_recall_lines(load_suite_recalls(sqlite_store, "suite"))
     assert len(lines) == 2
     assert lines[0].startswith("pooled recall@3 of bm25 0.")
-    assert lines[0].endswith("of the relevant texts among the top 30 of bm25, dense, by 4 queries of task truth")
+    frame = "of the relevant texts among the top 30 of bm25, dense, by 4 queries of task truth"
+    assert lines[0].endswith(f"{frame}; every grade is taken as right: no chunk was graded by two people")
+
+
+def test_grades_of_several_people_correct_the_estimate_which_keeps_what_it_was(sqlite_store: Store) -> None:
+    desk = pooled(sqlite_store, overlap=1.0)
+    desk.grade_all("Ann")
+    plain = results.load_recall(sqlite_store, "truth")["estimates"]
+    assert [(one["uncorrected"], one["assumes"][:30]) for one in plain] == [
+        (None, "every grade is taken as right:")
+    ] * 4
+    desk.grade_all("Bob")
+    for before, one in zip(plain, results.load_recall(sqlite_store, "truth")["estimates"], strict=True):
+        assert one["uncorrected"] == before["value"]
+        assert one["value"] == pytest.approx(before["value"], abs=0.1), "both said the same of all"
+        assert one["assumes"].startswith("corrected for wrong grades, of which ")
+    again = results.load_recall(sqlite_store, "truth")["estimates"]
+    assert again == results.load_recall(sqlite_store, "truth")["estimates"]
 
 
 @pytest.fixture
@@ -148,3 +166,37 @@ def test_it_stands_on_pages_in_reports_and_in_metrics(service: Api) -> None:
         assert service.client.delete(path).status_code == 204
     service.refresh()
     assert 'retriever="search"' not in service.client.get("/metrics").text
+
+
+def test_random_texts_that_carry_much_are_warned_of_and_graded_again_by_everybody(service: Api) -> None:
+    lines = "\n".join(f'{{"_id": "d{number}", "text": "Text {number} of no use"}}' for number in range(50))
+    assert service.client.post("/v1/corpora/handbook", json={"files": {"corpus.jsonl": lines}}).is_success
+    task = {"suite": "docs", "retrievers": ["search"], "overlap": 0, "corpus": "handbook", "strata": [{"rest": 2}]}
+    service.put("/v1/tasks/wide", task)
+    assert service.client.post("/v1/tasks/wide/pool").status_code == 202
+    service.make_pool("wide")
+
+    def grade_everything(annotator: str, grade: int) -> int:
+        number, found = 0, service.get("/v1/tasks/wide/next", annotator=annotator)
+        while found["item"] is not None:
+            path = f"/v1/tasks/wide/items/{found['item']['id']}/annotation"
+            found, number = service.put(path, {"grade": grade, "annotator": annotator}), number + 1
+        return number
+
+    grade_everything("Ann", 1)
+    found = service.get("/v1/tasks/wide/recall")
+    assert found["estimates"][-1]["rest_share"] > 0.9
+    assert found["to_grade_again"] == 6, "two of each canary"
+    warning = "carry more than a third of this estimate, and 6 texts among them are called relevant by one person"
+    assert warning in Page(service.client.get("/tasks/wide").text).text
+    assert service.client.post("/tasks/wide/regrade", follow_redirects=False).status_code == 303
+    assert service.client.post("/v1/tasks/wide/regrade").json() == {"items": 0}, "they are to be graded again already"
+    assert service.get("/v1/tasks/wide/recall")["to_grade_again"] == 0
+    assert grade_everything("Bob", 0) == 6, "what one person called relevant, and nothing else"
+    disputed = service.get("/v1/tasks/wide/disagreements")["items"]
+    assert len(disputed) == 6
+    for one in disputed:
+        assert service.client.put(f"/v1/tasks/wide/items/{one['id']}/adjudication", json={"grade": 0}).is_success
+    corrected = service.get("/v1/tasks/wide/recall")["estimates"][-1]
+    assert corrected["value"] > 2 * found["estimates"][-1]["value"]
+    assert service.client.post("/v1/tasks/truth/regrade").json() == {"items": 0}, "it has no random texts"

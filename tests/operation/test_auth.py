@@ -277,6 +277,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("POST", "/tasks/{slug}/pool"): (WRITE, "/tasks/truth/pool", None),
     ("POST", "/tasks/{slug}/adjudicate"): (WRITE, "/tasks/truth/adjudicate", Form({"item": ITEM, "grade": "1"})),
     ("POST", "/tasks/{slug}/adopt"): (WRITE, "/tasks/truth/adopt", None),
+    ("POST", "/tasks/{slug}/regrade"): (WRITE, "/tasks/truth/regrade", None),
     ("POST", "/tasks/{slug}/archive"): (WRITE, "/tasks/spare/archive", None),
     ("GET", "/tasks/{slug}/annotations.csv"): (READ, "/tasks/truth/annotations.csv", None),
     ("GET", "/annotate"): (ANNOTATE, "/annotate", None),
@@ -305,6 +306,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
         {"grade": 1},
     ),
     ("POST", "/v1/tasks/{slug}/adopt"): (WRITE, "/v1/tasks/truth/adopt", None),
+    ("POST", "/v1/tasks/{slug}/regrade"): (WRITE, "/v1/tasks/truth/regrade", None),
     ("GET", "/v1/tasks/{slug}/annotations"): (READ, "/v1/tasks/truth/annotations", None),
     ("POST", "/v1/tasks/{slug}/annotations"): (
         WRITE,

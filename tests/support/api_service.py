@@ -170,6 +170,10 @@ class Api:
         """Define a task over whatever the suite `docs` holds, and make its pool."""
         self.put(f"/v1/tasks/{slug}", {"suite": "docs", "retrievers": ["search"], "overlap": 1})
         assert self.client.post(f"/v1/tasks/{slug}/pool").status_code == 202
+        self.make_pool(slug)
+
+    def make_pool(self, slug: str) -> None:
+        """Make the pool of a task that was asked for, as a worker does."""
         store, task = self.service.store, self._task(slug)
         assert tasks.make_pool(store, self.service.vault, self.retriever, task.id, clock=_now)
 

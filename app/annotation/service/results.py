@@ -1,8 +1,10 @@
 """Figures on the grades of a task: agreement of its annotators, budget, and pooled recall."""
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -11,10 +13,18 @@ from app.annotation import store as rows
 from app.annotation import store as task_rows
 from app.annotation.domain.agreement import ConsensusState, measure_agreement
 from app.annotation.domain.pools import PACE_OF, pace
-from app.annotation.domain.recall import QueryGrades, SampledStratum, estimate_recall, recall_frame
+from app.annotation.domain.recall import (
+    GradedTask,
+    QueryGrades,
+    Said,
+    SaidOfQuery,
+    SampledStratum,
+    estimate_recall,
+    recall_frame,
+)
 from app.annotation.service.annotations import TaskGrades, read_grades
 from app.annotation.service.tasks import find_task
-from app.annotation.store import ItemRow, RecallEstimate, TaskCanary
+from app.annotation.store import ItemRow, RecallEstimate, TaskCanary, TaskRow
 from app.annotation.views import (
     AgreementView,
     AnnotatorView,
@@ -25,6 +35,7 @@ from app.annotation.views import (
 )
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError
+from app.base.texts import counted, percent_text
 from app.base.views import rounded_or_none, view_of
 from app.catalog.documents.canary_documents import CanaryDocument
 
@@ -102,17 +113,66 @@ def load_recall(store: Store, slug: str) -> RecallView:
     Raises NotFoundError, and ConflictError for a task of answers.
     """
     with store.read() as connection:
-        task = find_task(connection, slug)
-        if task.of_answers or task.of_pairs:
-            raise ConflictError(f"task '{slug}' is not of chunks, so it has no recall")
+        task = _find_task_of_chunks(connection, slug)
         found = read_grades(connection, task)
         canaries = rows.list_task_canaries(connection, task.id)
     decided = _decided_queries(found, canaries)
+    estimates = _estimate(found, decided)
     return {
         "queries": len(decided),
         "undecided": sum(_expects(one) for one in canaries) - len(decided),
-        "estimates": [view_of(PooledRecallView, one, rounding=True, task=slug) for one in _estimate(found, decided)],
+        "estimates": [view_of(PooledRecallView, one, rounding=True, task=slug) for one in estimates],
+        "to_grade_again": len(_heavy_items(found)) if _rests_on_few(estimates) else 0,
     }
+
+
+MOST_OF_REST: Final = 1 / 3
+"""Share of an estimate that texts which no retriever ranked may carry without a warning."""
+
+
+def have_graded_again(store: Store, slug: str) -> int:
+    """Have everybody grade the texts that no retriever ranked and one person alone called relevant; how many.
+
+    Which items get a second grade depends on the first one, and the correction for wrong grades allows for it. Raises
+    NotFoundError, and ConflictError for a task of answers or pairs.
+    """
+    with store.write() as connection:
+        task = _find_task_of_chunks(connection, slug)
+        items = _heavy_items(read_grades(connection, task))
+        rows.have_graded_again(connection, [item.id for item in items])
+    return len(items)
+
+
+def _find_task_of_chunks(connection: Connection, slug: str) -> TaskRow:
+    task = find_task(connection, slug)
+    if task.of_answers or task.of_pairs:
+        raise ConflictError(f"task '{slug}' is not of chunks, so it has no recall")
+    return task
+
+
+def _rests_on_few(estimates: Sequence[RecallEstimate]) -> bool:
+    """Whether texts that no retriever ranked carry more of an estimate than they should."""
+    return any((one.rest_share or 0) > MOST_OF_REST for one in estimates)
+
+
+def _heavy_items(found: TaskGrades) -> list[ItemRow]:
+    """Return the items that no retriever ranked, called relevant by the only person who graded them."""
+    rest = _rest_stratum(found)
+    return [
+        item
+        for item in found.items
+        if item.stratum == rest
+        and not item.overlap
+        and len(grades := found.grades_of(item.id)) == 1
+        and grades[0]
+        and item.id not in found.adjudicated
+    ]
+
+
+def _rest_stratum(found: TaskGrades) -> int | None:
+    """Return the number of the stratum of texts that no retriever ranked; None = there is none."""
+    plan = found.task.document.plan
+    return len(plan.strata) + 1 if plan.rest else None
 
 
 def compute_recall(store: Store, task_id: int, *, now: datetime) -> None:
@@ -154,13 +214,79 @@ def _estimate(found: TaskGrades, decided: list[tuple[TaskCanary, list[ItemRow]]]
     corpus = document.corpus if plan.rest else None
     frame = recall_frame(document.retrievers, plan.depth, corpus, sampled=bool(plan.strata))
     depths = sorted({*(k for k in DEPTHS if k < plan.pool), plan.pool})
-    estimates = []
+    said = tuple(_said_of(canary, items, found) for canary, items in decided)
+    has_rest, model, estimates = bool(plan.rest), None, []
     for retriever in document.retrievers:
         for k in depths:
             grades = [_query_grades(canary, items, found, retriever, k) for canary, items in decided]
-            one = estimate_recall(grades, seed=document.seed)
-            estimates.append(RecallEstimate(retriever=retriever, k=k, frame=frame, **asdict(one)))
+            plain = one = estimate_recall(grades, has_rest=has_rest, seed=document.seed)
+            if plain.value is not None and _are_checked(said):
+                model = model or _graded_task(said, has_rest=has_rest, seed=document.seed)
+                one = model.recall([_is_found(items, found, retriever, k) for _, items in decided])
+            estimates.append(
+                RecallEstimate(
+                    retriever=retriever,
+                    k=k,
+                    frame=frame,
+                    uncorrected=None if model is None else plain.value,
+                    assumes=_assumption(said, model),
+                    **asdict(one),
+                )
+            )
     return estimates
+
+
+@lru_cache(maxsize=8)
+def _graded_task(said: tuple[SaidOfQuery, ...], *, has_rest: bool, seed: int) -> GradedTask:
+    """Return what some grades say, computed once as long as they stay."""
+    return GradedTask(said, has_rest=has_rest, seed=seed)
+
+
+def _are_checked(said: Sequence[SaidOfQuery]) -> bool:
+    """Whether anything tells how often annotators err: items of several grades."""
+    return any(people > 1 for query in said for people, _ in _all_said(query))
+
+
+def _all_said(query: SaidOfQuery) -> list[Said]:
+    return [*query.pool, *(one for _, sample in query.strata for one in sample)]
+
+
+def _assumption(said: Sequence[SaidOfQuery], model: GradedTask | None) -> str:
+    if model is None:
+        return "every grade is taken as right: no chunk was graded by two people"
+    several = sum(people > 1 for query in said for people, _ in _all_said(query))
+    irrelevant, relevant = model.wrong_shares()
+    return (
+        f"corrected for wrong grades, of which {counted(several, 'chunk')} with several grades tell: about "
+        f"{percent_text(irrelevant)} of what is irrelevant and {percent_text(relevant)} of what is relevant is graded "
+        "wrongly"
+    )
+
+
+def _said_of(canary: TaskCanary, items: list[ItemRow], found: TaskGrades) -> SaidOfQuery:
+    said: dict[int, list[Said]] = defaultdict(list)
+    for item in items:
+        if (one := _said(item, found)) is not None:
+            said[item.stratum].append(one)
+    sizes = canary.sizes or ()
+    return SaidOfQuery(
+        pool=tuple(said[0]), strata=tuple((size, tuple(said[place])) for place, size in enumerate(sizes[1:], 1))
+    )
+
+
+def _said(item: ItemRow, found: TaskGrades) -> Said | None:
+    """Return what people said of an item, a decision included; None = nobody graded it."""
+    grades = found.grades_of(item.id)
+    decision = found.adjudicated.get(item.id)
+    grades += [] if decision is None else [decision]
+    return (len(grades), sum(grade >= 1 for grade in grades)) if grades else None
+
+
+def _is_found(items: list[ItemRow], found: TaskGrades, retriever: str, k: int) -> list[bool]:
+    """Return of the graded items of the pool, in their order, which are among the first k of a retriever."""
+    return [
+        item.ranks.get(retriever, k + 1) <= k for item in items if item.stratum == 0 and _said(item, found) is not None
+    ]
 
 
 def _query_grades(canary: TaskCanary, items: list[ItemRow], found: TaskGrades, retriever: str, k: int) -> QueryGrades:

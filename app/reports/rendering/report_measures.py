@@ -101,6 +101,7 @@ def pooled_recall_lines(recalls: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         f"pooled recall@{one['k']} of {one['retriever']} {one['value']:.2f} ({one['low']:.2f} to {one['high']:.2f}) "
         f"{one['frame']}, by {counted(one['queries'], 'query')} of task {one['task']}"
+        + (f"; {one['assumes']}" if one.get("assumes") else "")
         for one in deepest.values()
     ]
 

@@ -1,0 +1,103 @@
+"""Pooled recall where annotators err: a few wrong grades among random texts, corrected by items that two graded."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from app.annotation.domain.recall import (
+    GradedTask,
+    PooledRecall,
+    QueryGrades,
+    Said,
+    SaidOfQuery,
+    SampledStratum,
+    estimate_recall,
+)
+
+QUERIES, POOL, REST, SAMPLE = 80, 12, 400, 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A task of which all is known: of each query what is said, what was found, and how all grades count as right."""
+
+    said: list[SaidOfQuery]
+    found: list[list[bool]]
+    grades: list[QueryGrades]
+    truth: float
+
+    @classmethod
+    def of(cls, wrong: float, *, overlap: float, seed: int) -> "World":
+        """Have a share of the grades wrong, and a share of the items graded by two."""
+        random = np.random.default_rng(seed)
+
+        def say(relevant: bool) -> Said:  # noqa: FBT001 - the one thing that is known of an item
+            people = 2 if random.random() < overlap else 1
+            yes = int((random.random(people) < (1 - wrong if relevant else wrong)).sum())
+            if yes in {0, people}:
+                return people, yes
+            return people + 1, yes + int(random.random() < (1 - wrong if relevant else wrong))
+
+        said, flags, grades, hits, relevant = [], [], [], 0, 0
+        for _ in range(QUERIES):
+            pool, found = random.random(POOL) < 0.4, random.random(POOL) < 0.6
+            rest = random.random(REST) < 0.004
+            hits, relevant = hits + int((pool & found).sum()), relevant + int(pool.sum() + rest.sum())
+            of_pool, of_rest = [say(one) for one in pool], [say(one) for one in rest[:SAMPLE]]
+            said.append(SaidOfQuery(pool=tuple(of_pool), strata=((REST, tuple(of_rest)),)))
+            flags.append(found.tolist())
+            yes = [2 * one > people for people, one in of_pool]
+            sample = SampledStratum(size=REST, graded=SAMPLE, relevant=sum(2 * one > people for people, one in of_rest))
+            in_both = sum(one and here for one, here in zip(yes, found, strict=True))
+            grades.append(QueryGrades(pool_relevant=sum(yes), found=in_both, strata=(sample,)))
+        return cls(said=said, found=flags, grades=grades, truth=hits / relevant)
+
+    def plain(self) -> PooledRecall:
+        """Take every grade as right."""
+        return estimate_recall(self.grades, has_rest=True)
+
+    def corrected(self) -> PooledRecall:
+        """Correct for wrong grades."""
+        return GradedTask(self.said, has_rest=True, seed=1).recall(self.found)
+
+
+def covers(found: PooledRecall, truth: float) -> bool:
+    assert found.low is not None
+    assert found.high is not None
+    return found.low <= truth <= found.high
+
+
+@pytest.mark.parametrize("wrong", [0.03, 0.1])
+def test_a_few_wrong_grades_of_random_texts_ruin_recall_and_the_correction_covers_it(wrong: float) -> None:
+    worlds = [World.of(wrong, overlap=0.3, seed=seed) for seed in range(2)]
+    plain, corrected = [one.plain() for one in worlds], [one.corrected() for one in worlds]
+    assert not any(covers(one, world.truth) for one, world in zip(plain, worlds, strict=True))
+    assert all(covers(one, world.truth) for one, world in zip(corrected, worlds, strict=True))
+    for before, after, world in zip(plain, corrected, worlds, strict=True):
+        assert before.value is not None
+        assert after.value is not None
+        assert abs(after.value - world.truth) < abs(before.value - world.truth) / 2
+        assert (before.rest_share or 0) > 1 / 3, "which is warned of"
+
+
+def test_people_who_never_err_change_little() -> None:
+    world = World.of(0.0, overlap=0.3, seed=1)
+    plain, corrected = world.plain(), world.corrected()
+    assert covers(corrected, world.truth)
+    assert corrected.value == pytest.approx(plain.value, abs=0.05)
+
+
+def test_the_shares_of_wrong_grades_are_learned() -> None:
+    task = GradedTask(World.of(0.1, overlap=0.5, seed=2).said, has_rest=True, seed=1)
+    irrelevant, relevant = task.wrong_shares()
+    assert irrelevant == pytest.approx(0.1, abs=0.04)
+    assert relevant == pytest.approx(0.1, abs=0.05)
+
+
+def test_the_same_grades_give_the_same_whatever_was_asked_before() -> None:
+    world = World.of(0.05, overlap=0.3, seed=3)
+    task = GradedTask(world.said, has_rest=True, seed=1)
+    first = task.recall(world.found)
+    task.recall([[not one for one in flags] for flags in world.found])
+    assert task.recall(world.found) == first == world.corrected()
