@@ -245,32 +245,6 @@ def test_canaries_are_not_listed_for_relevance_that_was_not_measured(world: Worl
     assert [[worst["key"] for worst in one] for one in named] == [["ant"], []]
 
 
-def test_the_gate_says_the_same_of_a_dead_scorer(world: World) -> None:
-    _dead(world)
-    run = world.shown(world.run())
-    (target,) = choose_targets(documents(_page()))
-    report = measure(target, world.probe, run_id="r", clock=FakeClock())
-    assert (report["run"]["verdict"], report["run"]["reasons"]) == (run["verdict"], run["reasons"])
-    assert run["verdict"] == "unknown"
-
-
-def test_the_gate_says_the_same(world: World) -> None:
-    world.probe.answers["ant"] = _unscored("ant")
-    world.probe.answers["bee"] = replace(failed(Outcome.TIMEOUT), step=Step.EMBEDDER)
-    run = world.shown(world.run())
-    (target,) = choose_targets(documents(_page()))
-    report = measure(target, world.probe, run_id="r", clock=FakeClock())
-    same = ("reasons", "verdict", "health_score", "probes", "probes_by_step")
-    told = {name: value for name, value in report["run"].items() if name in same}
-    assert told == {name: run[name] for name in same}
-    assert [(result["top_score"], result["step"]) for result in report["results"]] == [
-        (None, "retriever"),
-        (None, "embedder"),
-        (0.8, "retriever"),
-        (0.8, "retriever"),
-    ]
-
-
 # --- who is asked for ----------------------------------------------------------------------------------------
 
 
