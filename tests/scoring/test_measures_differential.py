@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.scoring.measures import CUTOFFS, Floats, Measure, measures_for
 from tests.support.plain_measures import plain_measure
-from tests.support.random_rankings import Topic, graded_topics, judgment_lists, rankings
+from tests.support.random_rankings import Topic, judgment_lists, rankings
 from tests.support.scored_topics import scored
 
 
@@ -22,11 +21,4 @@ def plain(topics: Sequence[Topic], measures: Sequence[Measure]) -> Floats:
 @given(st.lists(st.tuples(judgment_lists(), rankings()), min_size=1, max_size=4))
 def test_equal_to_the_plain_implementation_with_duplicates_and_chunks_that_meet_several(topics: list[Topic]) -> None:
     measures = measures_for(CUTOFFS)
-    np.testing.assert_allclose(scored(topics, measures), plain(topics, measures), rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("depth", [10, 40])
-def test_equal_to_the_plain_implementation_on_graded_topics(depth: int) -> None:
-    topics = graded_topics(seed=depth, count=40, depth=depth)
-    measures = measures_for([1, 2, 3, 5, 10, 20, 100])
     np.testing.assert_allclose(scored(topics, measures), plain(topics, measures), rtol=0, atol=1e-9)
