@@ -52,16 +52,6 @@ def test_a_small_rest_is_asked_whole() -> None:
     assert (found.low, found.high) == (found.value, found.value)
 
 
-def test_queries_are_drawn_in_proportion_to_their_traffic() -> None:
-    counts, drawn = zipf(2_000), np.zeros(2_000)
-    for seed in range(200):
-        for place, times in sample_of(counts, seed).rest:
-            drawn[place] += times
-    rest = np.array(counts[MOST_HEAD:]) / sum(counts[MOST_HEAD:])
-    expected = 200 * DRAWN * rest[:200]
-    assert drawn[MOST_HEAD : MOST_HEAD + 200] == pytest.approx(expected, abs=5 * float(np.sqrt(expected.max())))
-
-
 def test_reach_is_the_head_counted_and_the_rest_estimated() -> None:
     sample = TrafficSample(head=(0, 1), rest=((5, 30), (9, 70)), head_traffic=800, rest_traffic=200, whole=False)
     found = estimate_reach([500, 300, *[10] * 20], sample, {0: True, 1: False, 5: True, 9: False})

@@ -31,14 +31,6 @@ def test_words_of_a_query_suggest_its_segment(query: str, segment: Segment) -> N
     assert segment in guess_segments(query)
 
 
-def test_an_ordinary_query_suggests_nothing() -> None:
-    assert guess_segments(ORDINARY) == ()
-
-
-def test_queries_of_the_head_are_frequent() -> None:
-    assert guess_segments(ORDINARY, in_head=True) == (Segment.FREQUENT,)
-
-
 def test_a_first_hit_of_low_relevance_is_an_edge_case() -> None:
     assert guess_segments(ORDINARY, top_score=0.49) == (Segment.EDGE,)
     assert guess_segments(ORDINARY, top_score=0.5) == ()
