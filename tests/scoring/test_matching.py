@@ -57,40 +57,6 @@ def test_each_level_is_tried_in_order_and_the_first_that_agrees_is_kept() -> Non
     assert result.levels == (Level.PASSAGE, Level.TEXT, Level.DOCUMENT, Level.ID)
 
 
-def test_a_judgment_is_first_found_at_its_best_rank_whatever_the_level() -> None:
-    judgment = Judgment(id="a", text="kept for thirty days")
-    ranking = hits(("copy", None, "kept for thirty days"), ("b", None, None), ("a", None, "kept for thirty days"))
-    result = match(prepare([judgment]), ranking)
-    assert result.first == (1,)
-    assert result.first_level == bytes([3])
-    assert result.relevant == bytes([1, 0, 1])
-    assert result.found == bytes([1, 0, 0])
-
-
-def test_one_hit_that_satisfies_two_judgments_finds_both_and_credits_the_better() -> None:
-    judgments = [Judgment(document="doc", grade=1), Judgment(id="a", grade=3)]
-    result = match(prepare(judgments), hits(("a", "doc", None)))
-    assert (result.judgment, result.found, result.gain) == ((1,), bytes([2]), bytes([3]))
-    assert result.first == (1, 1)
-
-
-def test_a_second_chunk_for_a_found_judgment_is_relevant_but_gains_nothing() -> None:
-    result = match(prepare([Judgment(document="doc", grade=2)]), hits(("a", "doc", None), ("b", "doc", None)))
-    assert result.relevant == bytes([1, 1])
-    assert result.found == bytes([1, 0])
-    assert result.gain == bytes([2, 0])
-    assert result.grade == bytes([2, 2])
-
-
-def test_a_new_judgment_of_grade_zero_does_not_hide_a_relevant_one_found_before() -> None:
-    judgments = [Judgment(document="doc", grade=2), Judgment(id="b", grade=0)]
-    result = match(prepare(judgments), hits(("a", "doc", None), ("b", "doc", None)))
-    assert result.judgment == (0, 0)
-    assert result.relevant == bytes([1, 1])
-    assert result.gain == bytes([2, 0])
-    assert result.first == (1, 2)
-
-
 def test_a_known_irrelevant_chunk_is_judged_and_not_relevant() -> None:
     result = match(prepare([Judgment(id="a", grade=0)]), ranking_of("ab"))
     assert (result.judged, result.relevant, result.found) == (bytes([1, 0]), bytes(2), bytes(2))
@@ -145,10 +111,6 @@ def test_nothing_expected_or_nothing_returned_matches_nothing() -> None:
 )
 def test_reformatting_does_not_change_a_text(returned: str) -> None:
     assert one_hit(Judgment(text="The retention period is thirty days"), returned) is Level.TEXT
-
-
-def test_a_passage_is_found_in_a_longer_chunk() -> None:
-    assert one_hit(Judgment(text="for thirty days"), "Logs are kept for thirty days, then deleted.") is Level.PASSAGE
 
 
 @pytest.mark.parametrize("text", ["after 130 days", "30 daystars", "after 30, days"])
