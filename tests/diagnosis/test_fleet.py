@@ -52,12 +52,6 @@ def test_a_few_here_and_there_are_told_by_the_whole() -> None:
     assert told.group is None
 
 
-def test_a_third_is_not_called_a_few() -> None:
-    third = fleet(suite(dict.fromkeys(range(0, 96, 3), (Cause.MISSING, None)), size=97))
-    assert (third.shape, third.headline.partition(":")[0]) == (Shape.FEW, "32 of 97")
-    assert third.sentence == "32 of 97 fell, which points at a part of the index or a topic, not at the whole index"
-
-
 @pytest.mark.parametrize(
     ("fallen", "size", "few"), [(3, 8, True), (4, 10, False), (9, 97, True), (10, 97, False), (20, 200, True)]
 )
@@ -107,12 +101,6 @@ def test_of_groups_with_the_same_canaries_the_category_is_named() -> None:
     ]
     told = fleet(members)
     assert told.group == twice[1]
-
-
-def test_without_a_baseline_nothing_is_said_of_chance() -> None:
-    told = fleet(suite({1: (Cause.MISSING, None), 2: (Cause.MISSING, None)}))
-    assert told.expected is None
-    assert "chance" not in told.sentence
 
 
 def test_the_headline_says_how_many_would_have_fallen_by_chance() -> None:
@@ -171,12 +159,6 @@ def test_a_name_of_many_lines_stays_on_one() -> None:
 
 def test_every_cause_has_words() -> None:
     assert set(CAUSE_WORDS) == set(Cause)
-
-
-def test_ten_thousand_canaries_are_told_like_two_hundred() -> None:
-    told = fleet(suite(dict.fromkeys(range(0, 9_000, 2), (Cause.OUTRANKED, 9)), size=10_000))
-    assert told.shape is Shape.FEW
-    assert told.headline == "4,500 of 10,000: 4,500 outranked to rank 9"
 
 
 members = st.lists(
