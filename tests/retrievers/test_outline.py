@@ -68,7 +68,6 @@ def test_odd_names_are_quoted_and_half_characters_escaped() -> None:
 @pytest.mark.parametrize(
     ("field", "parts", "said"),
     [
-        ("id", ("index",), "this is not in a hit: the list of hits is results"),
         ("id", ("nothing",), "is no place in the answer"),
         ("id", ("results", 7), "is no place in the answer"),
         ("id", ("results", -1), "is no place in the answer"),

@@ -134,12 +134,6 @@ def test_every_failure_has_its_outcome_and_quotes_nothing(
     assert "hunter2" not in str(found)
 
 
-def test_retriever_that_is_not_there_is_unreachable() -> None:
-    with closed_port() as port:
-        found = answers(retriever(f"http://user:hunter2@127.0.0.1:{port}/"), ["why?"])[0]
-    assert (found.outcome, found.detail) == (Outcome.UNREACHABLE, "connection failed: Connection refused")
-
-
 def test_transport_failure_is_asked_again_and_a_bad_answer_is_not() -> None:
     first = threading.Lock()
 

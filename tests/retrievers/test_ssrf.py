@@ -405,7 +405,7 @@ def test_connections_made_under_one_policy_serve_no_other() -> None:
 
 def test_blocked_is_told_from_unreachable() -> None:
     with closed_port() as port:
-        url = f"http://127.0.0.1:{port}/"
+        url = f"http://user:hunter2@127.0.0.1:{port}/"
         assert probe(url, PUBLIC).outcome is Outcome.BLOCKED
         down = probe(url, OPEN)
     assert (down.outcome, down.detail) == (Outcome.UNREACHABLE, "connection failed: Connection refused")
