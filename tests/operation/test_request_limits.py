@@ -44,7 +44,7 @@ NO_FORM = {
     "/checks/{slug}/runs", "/hooks/{slug}/archive", "/hooks/{slug}/replay", "/hooks/{slug}/test", "/logout",
     "/rescorings/{rescoring_id}/retry", "/retrievers/{slug}/archive", "/shadows/{slug}/delete", "/silences/{slug}/end",
     "/suites/{suite}/archive", "/suites/{suite}/canaries/{key}/archive", "/tasks/{slug}/adopt",
-    "/tasks/{slug}/archive", "/tasks/{slug}/pool",
+    "/tasks/{slug}/archive", "/tasks/{slug}/pool", "/tasks/{slug}/regrade",
 }  # fmt: skip
 """Pages that read nothing of what is posted to them, but the token of a session."""
 SIGNING_IN = "/login"
@@ -55,7 +55,8 @@ EXPENSIVE = {
     "POST /v1/retrievers/{slug}/try", "POST /v1/corpora/{corpus}", "POST /v1/suites/{suite}/traffic",
     "POST /v1/shadows/{slug}/pairs",
     "GET /v1/tasks/{slug}/agreement", "GET /v1/tasks/{slug}/budget", "GET /v1/tasks/{slug}/recall",
-    "GET /v1/tasks/{slug}/disagreements", "POST /v1/tasks/{slug}/adopt", "GET /v1/tasks/{slug}/annotations",
+    "GET /v1/tasks/{slug}/disagreements", "POST /v1/tasks/{slug}/regrade", "POST /v1/tasks/{slug}/adopt",
+    "GET /v1/tasks/{slug}/annotations",
     "POST /v1/tasks/{slug}/annotations", "GET /compare", "GET /compare/canary", "GET /checks/{slug}/quality",
     "GET /suites/{suite}/export", "POST /import", "POST /checks/{slug}/canaries/{key}/try",
     "POST /checks/{slug}/canaries/{key}/diagnosis", "POST /alerts/{alert_id}/diagnosis",
