@@ -8,7 +8,8 @@ same; guesses of segments, and views, stand at the end.
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,6 +21,7 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from app.base.statistics import CONFIDENCE
+from app.base.texts import counted
 from app.base.values import Segment, TimeText
 
 HEAD_SHARE: Final = 0.8
@@ -141,6 +143,22 @@ def estimate_reach(
     )
 
 
+def reach_reason(failures: Sequence[str], *, answered: int) -> str | None:
+    """Say why there is no reach, or which queries of the sample it does not rest on; None = all were answered.
+
+    `failures` are why queries got no answer, one each.
+    """
+    if not failures:
+        return None if answered else "no query of the sample was asked yet"
+    why, times = Counter(failures).most_common(1)[0]
+    commonest = why if times == len(failures) else f"{times} of them: {why}"
+    number = counted(len(failures), "query")
+    if not answered:
+        return f"unknown: none of {number} of the sample was answered ({commonest})"
+    has, them = ("has", "it") if len(failures) == 1 else ("have", "them")
+    return f"{number} of the sample {has} no answer ({commonest}); the others stand for {them}"
+
+
 def _mean(weighted: Sequence[tuple[int, bool]]) -> float:
     weight = sum(count for count, _ in weighted)
     return sum(count for count, is_covered in weighted if is_covered) / weight if weight else 0.0
@@ -188,13 +206,14 @@ def suggest_queries(
     )
 
 
-def are_groups_fine(first_hits: Sequence[tuple[str, str | None]]) -> bool:
+def are_groups_fine(hits: Iterable[tuple[str, str | None]]) -> bool:
     """Whether documents are as fine as chunks, so that a canary covers little more than its own chunk.
 
-    `first_hits` are chunk and document of the queries' first hits.
+    `hits` are chunk and document of what answers hold. First hits alone cannot tell: a document may always come by the
+    same chunk.
     """
-    chunks = {chunk for chunk, _ in first_hits}
-    documents = {document or chunk for chunk, document in first_hits}
+    chunks = {chunk for chunk, _ in hits}
+    documents = {document or chunk for chunk, document in hits}
     return bool(chunks) and len(documents) >= FINE_GROUPS * len(chunks)
 
 
@@ -312,6 +331,8 @@ class TrafficReachView(TypedDict):
     value: float | None
     low: float | None
     high: float | None
+    reason: str | None
+    """Why there is no value, or which queries had no answer; null = all were answered."""
     covered_groups: int
     all_groups: int
     groups: list[GroupView]

@@ -83,7 +83,7 @@ class SuiteTraffic:
 def load_reach(store: Store, suite: str, retriever: str) -> TrafficReachView:
     """Return the reach of a suite over the traffic of a retriever, as far as it is asked. Raises NotFoundError."""
     sample = _require_sample(store, suite, retriever)
-    return _view(sample, _covered_groups(store, sample))
+    return _view(store, sample, _covered_groups(store, sample))
 
 
 def suggest(store: Store, suite: str, retriever: str, *, limit: int) -> list[SuggestionView]:
@@ -104,15 +104,19 @@ def load_reaches(store: Store, suite: str, *, suggestions: int = 0) -> list[Suit
         found.append(
             SuiteTraffic(
                 traffic=one,
-                reach=None if sample is None else _view(sample, covered),
+                reach=None if sample is None else _view(store, sample, covered),
                 suggestions=() if sample is None else _suggestions(store, sample, covered, suggestions),
             )
         )
     return found
 
 
-def _view(sample: "_Sample", covered: AbstractSet[str]) -> TrafficReachView:
+def _view(store: Store, sample: "_Sample", covered: AbstractSet[str]) -> TrafficReachView:
     reach = sample.reach
+    with store.read() as connection:
+        seen = [
+            one for run in _newest_runs(connection, reach) for one in found_documents(connection, run).by_chunk.items()
+        ]
     found = estimates.estimate_reach(
         sample.counts, sample.drawn, {place: group in covered for place, group in sample.groups.items()}
     )
@@ -134,7 +138,8 @@ def _view(sample: "_Sample", covered: AbstractSet[str]) -> TrafficReachView:
         covered_groups=sum(one["covered"] for one in groups),
         all_groups=len(groups),
         groups=groups[:_SHOWN_GROUPS],
-        too_fine=estimates.are_groups_fine(sample.first_hits) and sample.grouping is None,
+        reason=estimates.reach_reason(sample.failures, answered=len(sample.groups)),
+        too_fine=sample.grouping is None and estimates.are_groups_fine([*sample.first_hits, *seen]),
     )
 
 
@@ -226,6 +231,18 @@ class _Sample:
             grouping=grouping,
             asked=len(asked),
         )
+
+    @property
+    def failures(self) -> list[str]:
+        """Why queries got no answer since the sample was drawn."""
+        return [
+            one.failure
+            for one in self.queries
+            if one is not None
+            and one.failure is not None
+            and one.asked_at is not None
+            and one.asked_at >= self.reach.requested_at
+        ]
 
     @property
     def first_hits(self) -> list[tuple[str, str | None]]:
@@ -610,7 +627,9 @@ def _read_results(connection: Connection, run: RunRow) -> FoundDocuments:
                 continue
             ranking, relevant = rankings[state.ranking_id], Match.from_bytes(state.matched).relevant
             hits = [(ranking.ids[rank], ranking.documents[rank]) for rank, is_one in enumerate(relevant) if is_one]
-            by_chunk.update((chunk, document or chunk) for chunk, document in hits)
+            by_chunk.update(
+                (chunk, document or chunk) for chunk, document in zip(ranking.ids, ranking.documents, strict=True)
+            )
             reasons = state.reasons & ~RELEVANCE if place in unscored else state.reasons
             if hits and not reasons:
                 watched.add(hits[0][1] or hits[0][0])

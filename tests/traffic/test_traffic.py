@@ -398,6 +398,7 @@ def test_what_no_answer_came_for_is_stood_for_by_the_others(world: World) -> Non
     found = traffic.load_reach(world.store, "suite", "search")
     assert (found["asked"], found["answered"]) == (5, 4)
     assert found["value"] == 0
+    assert found["reason"] == "1 query of the sample has no answer (is ill); the others stand for it"
 
 
 def test_a_sample_goes_on_where_it_stood_and_asks_nobody_twice(
@@ -425,6 +426,26 @@ def test_a_retriever_that_is_gone_answers_nothing(world: World) -> None:
     assert ask(world)
     found = traffic.load_reach(world.store, "suite", "search")
     assert (found["asked"], found["answered"], found["value"]) == (5, 0, None)
+    assert found["reason"] == "unknown: none of 5 queries of the sample was answered (there is no retriever 'search')"
+
+
+def test_a_document_that_always_comes_by_the_same_chunk_first_is_not_as_fine_as_chunks(world: World) -> None:
+    send(world, {"fees monthly": 5, "refunds late": 4, "returns by post": 3})
+    parts = [f"shop/fees/page.md#{number}" for number in range(5)]
+    world.probe.answers["refunds"] = Answer(
+        outcome=Outcome.OK,
+        latency_seconds=0.1,
+        ranking=Ranking(
+            ids=("doc-refunds", *parts),
+            documents=("doc-refunds", *["shop/fees/page.md"] * 5),
+            texts=("t",) * 6,
+            scores=(0.9,) * 6,
+            returned=6,
+        ),
+    )
+    world.run()
+    ask(world)
+    assert traffic.load_reach(world.store, "suite", "search")["too_fine"] is False
 
 
 def test_documents_as_fine_as_chunks_are_told_and_can_be_grouped(world: World) -> None:
