@@ -138,11 +138,24 @@ def post_regrade(store: StoreDep, slug: str) -> GradedAgain:
 @router.get("/tasks/{slug}/disagreements")
 @expensive
 def list_disagreements(
-    store: StoreDep, request: Request, slug: str, after: After = "", limit: Limit = 50
+    *,
+    store: StoreDep,
+    request: Request,
+    slug: str,
+    decided: bool = False,
+    after: After = "",
+    limit: Limit = 50,
 ) -> Page[DisagreementView]:
-    """List the items that annotators grade on both sides of relevant, or two apart; the decided ones last."""
+    """List the items that annotators grade on both sides of relevant, or two apart, and that wait for a decision.
+
+    With `decided` those too that have one, last.
+    """
     may_write = request.state.identity.scope.includes(Scope.WRITE)
-    found = annotations.list_disagreements(store, slug, may_write=may_write)
+    found = [
+        one
+        for one in annotations.list_disagreements(store, slug, may_write=may_write)
+        if decided or one["adjudicated"] is None
+    ]
     start = next((place + 1 for place, one in enumerate(found) if one["id"] == after), 0)
     shown = found[start : start + limit]
     return Page(items=shown, next=shown[-1]["id"] if start + limit < len(found) else None)

@@ -15,7 +15,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.annotation.tables import tasks
+from app.annotation.tables import annotations, tasks
 from app.answers.documents import FeedbackEvent
 from app.answers.domain.generated import AnswerBody, RunAnswers
 from app.answers.domain.judges import VERSIONS, Question, RatingBody
@@ -383,6 +383,20 @@ def calibrations_in_force(connection: Connection, judge: Definition) -> dict[str
             one = row_value(CalibrationRow, row, calibrated=bool(row.calibrated), body=json.loads(row.body))
             found.setdefault(row.measure, one)
     return found
+
+
+def count_labels(connection: Connection, judge_id: int, question: str, *, since: int) -> int:
+    """Count the labels that people gave after a time to answers which a judge rated by a question."""
+    mine = (answer_draws.c.judge_id == judge_id, answer_draws.c.question == question, tasks.c.archived_at.is_(None))
+    by_people = (annotations.c.by_judge == 0, annotations.c.grade.is_not(None), annotations.c.withdrawn_at.is_(None))
+    statement = (
+        sa.select(sa.func.count())
+        .select_from(annotations)
+        .join(answer_draws, answer_draws.c.task_id == annotations.c.task_id)
+        .join(tasks, tasks.c.id == annotations.c.task_id)
+        .where(*mine, *by_people, annotations.c.at > since)
+    )
+    return connection.execute(statement).scalar_one()
 
 
 def confirmed_measures(connection: Connection, judge: str | None) -> frozenset[str]:

@@ -77,7 +77,10 @@ def test_disputed_items_are_listed_page_by_page_and_decided(service: Api) -> Non
     assert len(set(ids)) == len(ids) > 5
     decided = service.client.put(f"/v1/tasks/truth/items/{ids[0]}/adjudication", json={"grade": 1})
     assert decided.status_code == 204
-    assert service.get("/v1/tasks/truth/disagreements")["items"][-1]["adjudicated"] == 1
+    open_ones = service.get("/v1/tasks/truth/disagreements")["items"]
+    assert [one["id"] for one in open_ones] == ids[1:]
+    every = service.get("/v1/tasks/truth/disagreements", decided=True)["items"]
+    assert (every[-1]["id"], every[-1]["adjudicated"]) == (ids[0], 1)
 
 
 def test_annotations_leave_and_come_as_csv(service: Api) -> None:

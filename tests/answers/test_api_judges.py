@@ -1,5 +1,7 @@
 """Judges, tasks of answers and feedback over REST, as docs/answers.md shows them."""
 
+from datetime import UTC, datetime
+
 from app.base.db.engine import Store
 from tests.support.labelled_answers import Labelled
 from tests.support.pages_service import Site
@@ -18,8 +20,13 @@ def test_from_a_task_of_answers_to_the_report_of_the_judge(sqlite_store: Store) 
     body = {"grade": 1, "annotator": "Ann"}
     said = client.put(f"/v1/tasks/labels/items/{found['item']['id']}/annotation", json=body)
     assert said.json()["progress"]["graded"] == 1
+    [trust] = client.get("/v1/judges/reader/report").json()["measures"]
+    assert trust["sentences"] == ["1 new label is counted within a minute."], "no 'people have labelled no answers'"
+    clock = labelled.it.world.clock
+    clock.advance((datetime.now(UTC) - clock()).total_seconds() + 1)  # the route took the time of this machine
     labelled.label()
     [trust] = client.get("/v1/judges/reader/report").json()["measures"]
+    assert not any("new label" in sentence for sentence in trust["sentences"])
     assert (trust["measure"], trust["calibration"]["labels"]) == ("faithful", 20)
     assert client.post("/v1/tasks/labels/adopt").status_code == 409
     assert client.get("/v1/tasks/labels/recall").status_code == 409

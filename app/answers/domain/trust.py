@@ -20,7 +20,7 @@ from app.annotation.domain.agreement import Coefficient, kappa_interval
 from app.annotation.views import CoefficientView
 from app.answers.domain.generated import split_sentences
 from app.base.statistics import CONFIDENCE, Proportion, clopper_pearson, hash_share, student_quantile
-from app.base.texts import percent_text
+from app.base.texts import counted, percent_text
 
 Floats = NDArray[np.float64]
 
@@ -266,10 +266,14 @@ _UNKNOWN: Final = (
 )
 
 
-def trust_sentences(found: CalibrationBody | None) -> list[str]:
-    """Return what is known of a measure: whether it is confirmed, the true rate, the errors, and length."""
+def trust_sentences(found: CalibrationBody | None, *, waiting: int = 0) -> list[str]:
+    """Return what is known of a measure: whether it is confirmed, the true rate, the errors, and length.
+
+    `waiting` labels came since, and are counted soon.
+    """
+    soon = [f"{counted(waiting, 'new label')} {'is' if waiting == 1 else 'are'} counted within a minute."]
     if found is None or not found["labels"]:
-        return [_UNKNOWN]
+        return soon if waiting else [_UNKNOWN]
     if found["calibrated"]:
         state = f"Calibrated: people and judge agree well beyond chance ({found['reason']})."
     else:
@@ -279,6 +283,7 @@ def trust_sentences(found: CalibrationBody | None) -> list[str]:
         _rate(found),
         *_errors(found["sensitivity"], found["specificity"]),
         *([] if found["length_bias"] is None else [_length(found["length_bias"])]),
+        *(soon if waiting else []),
     ]
 
 

@@ -264,11 +264,12 @@ def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeRe
     for question in judge.body["questions"]:
         row = counting.get(question)
         body = None if row is None else row.body
+        waiting = rows.count_labels(connection, judge.id, question, since=0 if row is None else row.at)
         measures.append(
             {
                 "measure": str(Question(question)),
                 "calibrated": row is not None and row.calibrated,
-                "sentences": trust_sentences(body),
+                "sentences": trust_sentences(body, waiting=waiting),
                 "next": next_step(body),
                 "calibration": None
                 if row is None
