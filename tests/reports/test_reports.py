@@ -14,14 +14,12 @@ from markdown_it.token import Token
 from app.base.texts import UNDEFINED, plain
 from app.reports.rendering.report_measures import category_table, cutoff_table, whole_table
 from app.reports.rendering.reports import (
-    counts_line,
     failure_lines,
     headline,
     note_lines,
     report_json,
     report_junit,
     report_markdown,
-    report_tables,
     worst_table,
 )
 
@@ -167,17 +165,6 @@ def test_failures_are_told_by_what_they_ran_into_the_most_frequent_first() -> No
     assert "- 1 x error response: said 503 (slow)" in report_markdown(report(FAILED))
 
 
-def test_a_report_of_nothing_measured_has_no_tables_of_measures() -> None:
-    counts = {"total": 1, "measured": 0, "failed": 1, "undefined": 0, "degraded": 0}
-    assert [table.title for table in report_tables(report(FAILED, canaries=counts))] == ["Worst canaries"]
-    assert next(table.title for table in report_tables(report(FAILED))) == "Measures"
-
-
-def test_measures_stand_in_a_fixed_order_and_strangers_last() -> None:
-    table = cutoff_table(report()["run"])
-    assert [row[0] for row in table.rows] == ["Hit", "R", "NDCG", "Odd"]
-
-
 def test_recall_by_id_and_by_passage_have_rows_only_where_they_are_defined() -> None:
     undefined = {"R@5": 0.5, "R_id@5": None, "R_passage@5": None}
     assert [row[0] for row in cutoff_table(report(measures=undefined)["run"]).rows] == ["R"]
@@ -241,14 +228,6 @@ def test_a_minimum_above_all_scores_is_told_as_what_may_be_wrong() -> None:
 def test_other_faults_are_not_blamed_on_the_minimum(results: list[dict[str, Any]], measured: int) -> None:
     bad = sum(one["verdict"] == "degraded" for one in results)
     assert note_lines(report(*results, canaries=counts(measured=measured, degraded=bad))) == []
-
-
-def test_one_canary_is_not_called_canaries() -> None:
-    assert counts_line(report(canaries=counts(measured=1, degraded=0))["run"]).startswith("1 canary: 1 measured, ")
-
-
-def test_a_run_without_problems_has_no_worst_canaries() -> None:
-    assert "Worst" not in report_markdown(report(result(), verdict="healthy", reasons=[]))
 
 
 HOSTILE = [
