@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.demo.corpus import CorpusError, cut, near_copy, read_corpus, terms
+from app.demo.corpus import CorpusError, cut, near_copy, read_corpus, stem, terms
 from tests.support.demo_suite import canaries, document, satisfies
 
 CORPUS = read_corpus()
@@ -139,6 +139,27 @@ def test_cutting_loses_no_word_and_keeps_the_limit(text: str, characters: int) -
     pieces = cut(text, characters)
     assert " ".join(pieces).split() == text.split()
     assert all(len(piece) <= characters or len(piece.split()) == 1 for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        ("configure", "configures", "configured", "configuring", "configuration"),
+        ("authenticate", "authenticated", "authentication"),
+        ("schedule", "schedules", "scheduled", "scheduling"),
+        ("policy", "policies"),
+        ("ship", "shipped", "shipping"),
+        ("rotate", "rotated", "rotation"),
+        ("month", "monthly"),
+    ],
+)
+def test_forms_of_a_word_share_a_stem(family: tuple[str, ...]) -> None:
+    assert len({stem(word) for word in family}) == 1
+
+
+def test_unrelated_words_keep_apart() -> None:
+    words = ["status", "state", "custom", "customer", "string", "need", "data", "oauth2", "access", "process"]
+    assert len({stem(word) for word in words}) == len(words)
 
 
 def test_terms_leave_out_how_a_question_is_asked() -> None:

@@ -1,10 +1,12 @@
 """The demo's index: the healthy demo satisfies every shipped canary, and its score keeps what it promises."""
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.demo.corpus import Chunk, read_corpus
-from app.demo.retriever import Retriever
+from app.demo.retriever import Retriever, relevance
 from tests.support.demo_suite import canaries, found, satisfies
 
 CORPUS = read_corpus()
@@ -88,3 +90,9 @@ def test_the_version_follows_the_content() -> None:
     assert Retriever(CORPUS).version == RETRIEVER.version
     assert Retriever(CORPUS[1:]).version != RETRIEVER.version
     assert Retriever(CORPUS[::-1]).version != RETRIEVER.version
+
+
+def test_relevance_is_a_fixed_increasing_curve_from_zero_to_one() -> None:
+    curve = relevance(np.array([0.0, 0.2, 0.42, 0.6, 0.9, 1.0, 1.0000001]))
+    assert curve[[0, 2, 5, 6]] == pytest.approx([0.0, 0.5, 1.0, 1.0])
+    assert np.all(np.diff(curve) >= 0)
