@@ -90,13 +90,14 @@ def test_every_kind_has_its_way_into_the_domain() -> None:
     secrets = {kind: document(kind).to_domain().secret for kind in HOOKS}
     assert secrets == {**SECRETS, "slack": None, "apprise": None}
     assert document("pagerduty").to_domain().url == PAGERDUTY_URL
-    assert document("alertmanager").to_domain() == Hook(
+    assert document("alertmanager", timeout="5s").to_domain() == Hook(
         slug="ops",
         kind=HookKind.ALERTMANAGER,
         url="https://alerts.example.org/am",
         username="coalmine",
         secret=SECRETS["alertmanager"],
         labels={"team": "search"},
+        timeout_seconds=5.0,
     )
     assert document("email").to_domain().mail == Mail(
         host="mail.example.org",
