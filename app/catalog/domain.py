@@ -4,7 +4,7 @@ Recall is self-judged where all judgments come from the retriever's own first hi
 its measures comes first.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -29,18 +29,21 @@ def retriever_source(slug: str) -> str:
     return f"retriever:{slug}"
 
 
-def are_self_judged(sources: Sequence[str] | None, own: Collection[str]) -> bool:
-    """Whether all sources are among a retriever's `own`: its first hits, and tasks that pooled nothing else."""
-    return bool(sources) and all(one in own for one in sources or ())
+MOST_OWN: Final = 0.2
+"""Share of what is expected that a retriever may have brought up itself before its recall is called self-judged."""
 
 
-def is_own_pool(task: Any, retriever: str, *, depth: int) -> bool:
-    """Whether a task, as JSON, pooled only hits that this retriever is asked for: no other, none beyond `depth`.
+def are_self_judged(shares: Mapping[str, float], own: Collection[str]) -> bool:
+    """Whether much of what is expected comes from a retriever's `own` sources: its hits, and tasks that asked it alone.
 
-    One that graded deeper hits has judged some of what recall down to `depth` can miss.
+    `shares`: which share of what is expected comes from which source.
     """
-    alone = list(task.get("retrievers") or ()) == [retriever] and not task.get("strata")
-    return alone and int(task["pool"]) <= depth
+    return sum(share for source, share in shares.items() if source in own) > MOST_OWN
+
+
+def is_own_pool(task: Mapping[str, Any], retriever: str) -> bool:
+    """Whether a task, as JSON, pooled this retriever alone: however deep, what only others find was never judged."""
+    return list(task.get("retrievers") or ()) == [retriever]
 
 
 def recall_label(measure: str, *, self_judged: bool | None) -> str:
@@ -57,8 +60,8 @@ def labelled(measure: str, *, self_judged: bool | None) -> str:
 def self_judged_lines(retriever: str, *, self_judged: bool | None) -> list[str]:
     """Return the sentence that says what the label means; none where recall is not self-judged."""
     line = (
-        f"R@k is {SELF_JUDGED}: all judgments are of the first hits of {retriever} itself, so that recall is near 1 "
-        "whatever it misses; have a pool of several retrievers judged, or a sample of deeper ranks"
+        f"R@k is {SELF_JUDGED}: much of what is expected was brought up by {retriever} itself, so that recall is too "
+        "high by whatever it misses; have a pool of several retrievers judged, and read pooled recall beside it"
     )
     return [line] if self_judged else []
 

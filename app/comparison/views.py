@@ -90,7 +90,7 @@ class RunOutline(TypedDict):
     config_hash: str | None
     measures_version: str | None
     self_judged: bool
-    """Whether all judgments are of its retriever's own first hits, so that R@k is near 1 whatever it misses."""
+    """Whether more than a fifth of what is expected was brought up by its retriever itself: R@k is too high."""
 
 
 class Sides(TypedDict):

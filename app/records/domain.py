@@ -51,8 +51,10 @@ class RunDetails(TypedDict, total=False):
     unmeasured: list[UnmeasuredView]
     latency_seconds: LatencyView
     degraded: list[DegradedName]
+    judgment_shares: dict[str, float]
+    """Which share of what is expected comes from which source, "" = from none."""
     judgment_sources: list[str]
-    """Absent where not every judgment has one."""
+    """What earlier releases stored in their place, where every judgment had a source."""
 
 
 def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) -> RunDetails:
@@ -78,10 +80,14 @@ def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) ->
         "latency_seconds": summary["latency_seconds"],
         "degraded": degraded,
     }
-    sources = inputs.suite.judgment_sources
-    if sources is not None:
-        body["judgment_sources"] = sources
+    body["judgment_shares"] = dict(inputs.suite.judgment_shares)
     return body
+
+
+def stored_shares(body: RunDetails) -> Mapping[str, float]:
+    """Return the shares of the sources of judgments; of what earlier releases stored all have the same."""
+    sources = body.get("judgment_sources", [])
+    return body.get("judgment_shares") or {source: 1 / len(sources) for source in sources}
 
 
 def probe_summary(

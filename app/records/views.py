@@ -83,7 +83,8 @@ class RunDocument(TypedDict):
     latency_seconds: LatencyView
     embedder: StoredFinding | None
     self_judged: bool | None
-    """Whether all judgments are of this retriever's own first hits, so that R@k is near 1 whatever it misses; null
+    """Whether more than a fifth of what is expected was brought up by this retriever itself, so that R@k is too high by
+    whatever it misses; null
     where runs are listed."""
 
 

@@ -5,6 +5,7 @@ suites, `suites` says what one can notice; `evaluation` judges answers by these,
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -234,9 +235,9 @@ class SuiteSnapshot:
         return SuiteFloors.of(self.by_key.keys(), floors)
 
     @cached_property
-    def judgment_sources(self) -> list[str] | None:
-        """The sources of its judgments; None = not all have one."""
-        return collect_sources(self.canaries)
+    def judgment_shares(self) -> Mapping[str, float]:
+        """Which share of what is expected comes from which source."""
+        return judgment_shares(self.canaries)
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -366,19 +367,17 @@ def vector_names(yardstick: Yardstick, panel: Panel) -> tuple[str, ...]:
 _MOST_SOURCES: Final = 50
 
 
-def collect_sources(canaries: Iterable[Canary]) -> list[str] | None:
-    """Return the sources of all judgments of the canaries that expect something, sorted.
+def judgment_shares(canaries: Iterable[Canary]) -> dict[str, float]:
+    """Return which share of what is expected comes from which source, as a mean over the canaries that expect a chunk.
 
-    None where any has no source, where there is no such canary, and for more than 50 sources.
+    "" = judgments without a source. Empty where no canary expects anything; of many sources the largest 50.
     """
-    found: set[str] = set()
+    shares = defaultdict[str, float](float)
+    expecting = 0
     for canary in canaries:
-        if not canary.expects:
-            continue
-        for judgment in canary.judgments:
-            if judgment.source is None:
-                return None
-            found.add(judgment.source)
-        if len(found) > _MOST_SOURCES:
-            return None
-    return sorted(found) or None
+        relevant = [one for one in canary.judgments if one.grade] if canary.expects else []
+        expecting += bool(relevant)
+        for judgment in relevant:
+            shares[judgment.source or ""] += 1 / len(relevant)
+    largest = sorted(shares.items(), key=lambda one: (-one[1], one[0]))[:_MOST_SOURCES]
+    return {source: round(share / expecting, 4) for source, share in largest}

@@ -729,8 +729,8 @@ class TransitionEvidence:
         run = run_rows.find_runs(self._connection, {self._run_id}).get(self._run_id) if self._run_id else None
         if run is None or run.suite_version_id is None:
             return False
-        sources, body = load_suite(self._connection, run.suite_version_id).judgment_sources, self._check.body
-        return is_self_judged(self._connection, sources, body["retriever"], depth=body["fetch_k"])
+        shares = load_suite(self._connection, run.suite_version_id).judgment_shares
+        return is_self_judged(self._connection, shares, self._check.body["retriever"])
 
     def _slow_retriever(self) -> str:
         """Name of the retriever, with its address where it is known."""

@@ -434,22 +434,15 @@ def _taken_error(kind: str, name: str, longest: int, taken: Callable[[list[str]]
     return ConflictError(f"there is a {kind} '{name}' already; choose {other} or change that one")
 
 
-def is_self_judged(connection: Connection, sources: Sequence[str] | None, retriever: str, *, depth: int) -> bool:
-    """Whether judgments of these sources are all of the first hits of a retriever; None = not all have a source.
+def is_self_judged(connection: Connection, shares: Mapping[str, float], retriever: str) -> bool:
+    """Whether much of what is expected was brought up by a retriever itself, by the shares of the sources.
 
-    `depth`: how many hits it is asked for. A task counts where it pooled this retriever alone, and nothing deeper; one
-    that is not there does not count.
+    A task counts where it pooled this retriever alone; one that is not there does not count.
     """
-    if not sources:
-        return False
-    slugs = [one.partition(":")[2] for one in sources if one.startswith("task:")]
+    slugs = [one.partition(":")[2] for one in shares if one.startswith("task:")]
     pools = task_rows.documents_of(connection, slugs)
-    own = {
-        task_source(slug)
-        for slug, bodies in pools.items()
-        if all(is_own_pool(one, retriever, depth=depth) for one in bodies)
-    }
-    return are_self_judged(sources, {retriever_source(retriever), *own})
+    own = {task_source(slug) for slug, bodies in pools.items() if all(is_own_pool(one, retriever) for one in bodies)}
+    return are_self_judged(shares, {retriever_source(retriever), *own})
 
 
 _JUDGMENTS: Final = [Judgment(grade=grade) for grade in range(MAX_GRADE + 1)]

@@ -155,9 +155,7 @@ def read_run(connection: Connection, run_id: str, version: str | None = None) ->
             id=str(row.id),
             verdict=None if row.verdict is None else Verdict(row.verdict),
             suite_hash=inputs.suite.hash,
-            self_judged=is_self_judged(
-                connection, inputs.suite.judgment_sources, check["retriever"], depth=inputs.yardstick.fetch_k
-            ),
+            self_judged=is_self_judged(connection, inputs.suite.judgment_shares, check["retriever"]),
         ),
         retriever=check["retriever"],
         retriever_version=row.retriever_version_id,

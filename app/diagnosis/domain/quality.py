@@ -160,8 +160,8 @@ def recall(answered: Sequence[Answered], *, k: int, fetch_k: int, self_judged: b
     """Count at which depth the first expected chunk of each canary is found, by category too.
 
     Good where nine in ten canaries find it in the top k. Depths beyond `fetch_k` are not asked for, so unknown; what
-    is not found up to there may still be in the index. `self_judged`: expected is only what this retriever returned
-    first, so that it finds it.
+    is not found up to there may still be in the index. `self_judged`: this retriever itself brought up much of what is
+    expected, so that it finds it.
     """
     expecting = [one for one in answered if one.canary.expects]
     if not expecting:
@@ -182,7 +182,7 @@ def recall(answered: Sequence[Answered], *, k: int, fetch_k: int, self_judged: b
     if lost:
         sentences.append(f"{percent_text(len(lost) / len(expecting))} not in the top {fetch_k}")
     if self_judged:
-        sentences.append(f"{SELF_JUDGED}: expected is only what this retriever returned among its first hits")
+        sentences.append(f"{SELF_JUDGED}: this retriever itself brought up much of what is expected")
     good = coverage >= LEAST_FOUND
     advice = _MISSING if len(lost) >= len(deep) else _DEEP
     return point(

@@ -133,9 +133,7 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, 
         measured=len(measured),
         series=_series(connection, check.id, inputs.yardstick, start, to_us(now)),
         changed=_changed(connection, row, start),
-        self_judged=is_self_judged(
-            connection, inputs.suite.judgment_sources, inputs.retriever.slug, depth=inputs.yardstick.fetch_k
-        ),
+        self_judged=is_self_judged(connection, inputs.suite.judgment_shares, inputs.retriever.slug),
     )
 
 

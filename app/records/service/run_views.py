@@ -24,7 +24,7 @@ from app.catalog.service.suites import is_self_judged
 from app.catalog.service.versions import load_suites
 from app.detection import store as detectors
 from app.detection.service import baselines
-from app.records.domain import RescoringSide, RunDetails, SliceView, run_body
+from app.records.domain import RescoringSide, RunDetails, SliceView, run_body, stored_shares
 from app.records.service import past_runs
 from app.records.service.past_runs import stored_aggregates, stored_probes
 from app.records.service.plans import asked_in
@@ -101,8 +101,7 @@ def _full(connection: Connection, row: RunRow, body: RunDetails) -> RunDocument:
     run = _run(row, check, body)
     if not body:
         return {**run, "self_judged": None}
-    depth = int(check["fetch_k"])
-    self_judged = is_self_judged(connection, body.get("judgment_sources"), run["retriever"], depth=depth)
+    self_judged = is_self_judged(connection, stored_shares(body), run["retriever"])
     return {**run, "self_judged": self_judged}
 
 

@@ -19,6 +19,7 @@ from app.catalog.service.references import schedule_of
 from app.catalog.service.suites import is_self_judged
 from app.detection.store import DetectionRow
 from app.hooks import store as outbox
+from app.records.domain import stored_shares
 from app.records.store import open_runs, run_rows, state_rows
 from app.reports import store as report_rows
 from app.reports.store import CheckRows, NumbersVersion
@@ -252,9 +253,7 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
             name: {"coverage": part["coverage"], "health_score": part["health_score"], **part["measures"]}
             for name, part in body.get("categories", {}).items()
         },
-        self_judged=is_self_judged(
-            connection, body.get("judgment_sources"), check.body["retriever"], depth=check.body["fetch_k"]
-        ),
+        self_judged=is_self_judged(connection, stored_shares(body), check.body["retriever"]),
         index_version=run.index_version,
         latencies=cast("Mapping[str, float | None]", body.get("latency_seconds", {})),
         last_run=run.finished_at / 1e6 if run.finished_at else None,

@@ -121,7 +121,7 @@ def measure(
         config_hash=inputs.config_hash,
         measures_version=MEASURES_VERSION,
         # There are no tasks here to look up: what comes from one counts as judged by more than this retriever.
-        self_judged=are_self_judged(inputs.suite.judgment_sources, [retriever_source(inputs.retriever.slug)]),
+        self_judged=are_self_judged(inputs.suite.judgment_shares, [retriever_source(inputs.retriever.slug)]),
     )
     shaped = [_result(inputs, responses, outcome, position, answer) for position, answer in enumerate(answers)]
     return {
