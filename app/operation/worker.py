@@ -22,8 +22,7 @@ from app.base.jobs import open_queue
 from app.base.net.transfer import return_free_pages
 from app.hooks.service.deliveries import Ping, ping_if_working
 from app.operation.job_threads import JobThreads
-from app.operation.service.self_monitor import Issue
-from app.operation.service.worker_clock import WorkerClock
+from app.operation.service.self_monitor import Issue, WorkerClock
 from app.operation.worker_tasks import Engine as Engine  # noqa: PLC0414 - what a worker is made of
 from app.operation.worker_tasks import WorkerTasks
 from app.operation.worker_tasks import untraced as untraced  # noqa: PLC0414 - as above

@@ -27,8 +27,7 @@ from app.hooks.service import deliveries
 from app.hooks.service.deliveries import Ping
 from app.operation.job_threads import Do, Places
 from app.operation.service import retention
-from app.operation.service.self_monitor import Issue
-from app.operation.service.worker_clock import WorkerClock
+from app.operation.service.self_monitor import Issue, WorkerClock
 from app.records.service.plans import Planner
 from app.records.store.open_runs import ClaimedRun
 from app.reports import metrics

@@ -18,7 +18,7 @@ from app.alerts.domain.summaries import (
 )
 from app.alerts.domain.views import Degradation, TransitionType
 from app.base.values import Cause, Judgment, Outcome, Reason, RuleKind, Step
-from app.diagnosis.domain.run_cause_kinds import RunCauseKind
+from app.diagnosis.domain.cases import RunCauseKind
 from app.diagnosis.domain.run_causes import RunCause
 from app.retrievers.domain.probes import FailureSummary
 

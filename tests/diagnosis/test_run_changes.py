@@ -11,7 +11,7 @@ import pytest
 from app.base.db.engine import Store
 from app.base.values import Ranking
 from app.detection.store import detections_of
-from app.diagnosis.domain.run_cause_kinds import RunCauseKind
+from app.diagnosis.domain.cases import RunCauseKind
 from app.diagnosis.domain.run_changes import AnswerChange, Answers, explain
 from app.diagnosis.store import causes_of
 from app.runs.service.finalising import EndedRun

@@ -12,8 +12,7 @@ from app.base.db.engine import Store
 from app.base.schedules import credible_until, parse_schedule
 from app.catalog.service import references
 from app.operation import worker as worker_module
-from app.operation.service.self_monitor import Issue, SelfMonitor
-from app.operation.service.worker_clock import ClockSteps, WorkerClock
+from app.operation.service.self_monitor import ClockSteps, Issue, SelfMonitor, WorkerClock
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
 from app.records.service import run_views

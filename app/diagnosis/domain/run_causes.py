@@ -16,11 +16,10 @@ from typing import Any, cast
 from app.alerts.domain.views import RunCauseView
 from app.base.texts import counted, percent_text
 from app.base.values import Canary, Cause, Ranking
-from app.diagnosis.domain.cases import Case
+from app.diagnosis.domain.cases import CAUSES, OTHER_ANALYZER, PHRASES, SAME_IDS, Case, RunCauseKind, advice_on
 from app.diagnosis.domain.chunk_causes import by_content, change_of, limit_of
 from app.diagnosis.domain.evidence import Search, SearchedChunk, search_for
 from app.diagnosis.domain.reanchors import reanchor
-from app.diagnosis.domain.run_cause_kinds import CAUSES, OTHER_ANALYZER, PHRASES, SAME_IDS, RunCauseKind, advice_on
 from app.diagnosis.domain.run_changes import AnswerChange, Answers, explain
 from app.diagnosis.domain.run_groups import FEWEST, HALF, common_group
 from app.retrievers.domain.retrievers import Scale

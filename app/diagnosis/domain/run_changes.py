@@ -5,7 +5,7 @@ cause predicts what is lost and gained, and where. A deletion takes its chunks o
 closes up in its order; new chunks push others down and take nothing away; another model does both alike; replicas that
 differ leave some answers as they were. `weigh` counts, `explain` tells the causes that fit, the one that explains most
 first. Chunks that are re-cut or renamed are told by their texts, in `run_causes`; the kinds of causes and their words
-are in `run_cause_kinds`.
+are in `cases`.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from app.base.texts import counted, percent_text
 from app.base.values import Ranking
-from app.diagnosis.domain.run_cause_kinds import PHRASES, RunCauseKind
+from app.diagnosis.domain.cases import PHRASES, RunCauseKind
 from app.diagnosis.domain.run_groups import FEWEST, HALF, Chunk, name_chunks
 from app.scoring.words import LIKE, containment
 

@@ -17,7 +17,7 @@ from app.detection.domain import Change
 from app.detection.service.detector_step import DetectorStep
 from app.detection.store import DetectionRow
 from app.diagnosis import store as diagnoses
-from app.diagnosis.domain.run_cause_kinds import RunCauseKind
+from app.diagnosis.domain.cases import RunCauseKind
 from app.diagnosis.domain.run_causes import (
     SHARE,
     Basis,
