@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -133,6 +134,26 @@ def told(decisions: Sequence[Decision]) -> str:
 )
 def test_two_of_three_open_and_two_good_in_a_row_resolve(story: str, transitions: str) -> None:
     assert told(play(threshold(), story)) == transitions
+
+
+@pytest.mark.parametrize(
+    ("rule", "story", "transitions"),
+    [
+        (threshold(bad=1, of=1, close=1), "CgC", "opened@0:critical resolved@1:critical opened@2:critical"),
+        (threshold(bad=3, of=5), "CgCgC", "opened@4:critical"),
+        (threshold(bad=3, of=5), "CgCggC", ""),
+        (threshold(bad=2, of=3, close=4), "CCgggCgggg", "opened@1:critical resolved@9:critical"),
+        # After a resolve the window still holds bad runs, but only another bad run can open on them.
+        (threshold(bad=2, of=9, close=2), "CCgggggC", "opened@1:critical resolved@3:critical opened@7:critical"),
+    ],
+)
+def test_n_m_and_k_are_the_rules_own(rule: Rule, story: str, transitions: str) -> None:
+    assert told(play(rule, story)) == transitions
+
+
+def test_good_runs_count_only_since_the_alert_opened() -> None:
+    assert told(play(threshold(bad=2, of=5, close=3), "CgggC")) == "opened@4:critical"
+    assert told(play(threshold(bad=2, of=5, close=3), "CggCggg")) == "opened@3:critical resolved@6:critical"
 
 
 @pytest.mark.parametrize(
@@ -313,6 +334,50 @@ def test_rows_decide_as_memory_would_and_survive_a_restart_at_every_run(
     remembered = [memory.hear(letter) for letter in story]
     assert [list(decision.transitions) for decision in play(rule, story)] == remembered
     assert [list(decision.transitions) for decision in play(rule, story, all_rows=True)] == remembered
+
+
+@settings(deadline=None, max_examples=200)
+@given(numbers=NUMBERS, story=STORIES)
+def test_transitions_alternate_and_the_severity_only_rises(numbers: tuple[int, int, int], story: str) -> None:
+    bad, of, close = numbers
+    decisions = play(threshold(bad=bad, of=of, close=close), story)
+    flow = [type_ for decision in decisions for type_ in decision.transitions]
+    ends = [type_ for type_ in flow if type_ is not ESCALATED]
+    assert ends[:1] in ([], [OPENED])
+    assert all(one is not other for one, other in pairwise(ends))
+    for one, other in pairwise(flow):
+        assert other is not ESCALATED or one is OPENED
+    for before, now in pairwise(decisions):
+        if before.severity is Severity.CRITICAL and before.state in {AlertState.FIRING, AlertState.RECOVERING}:
+            assert now.severity is Severity.CRITICAL
+
+
+@settings(deadline=None, max_examples=200)
+@given(numbers=NUMBERS, story=STORIES, data=st.data())
+def test_unknown_runs_never_change_a_threshold_alert(
+    numbers: tuple[int, int, int], story: str, data: st.DataObject
+) -> None:
+    bad, of, close = numbers
+    rule = threshold(bad=bad, of=of, close=close)
+    known = story.replace("?", "")
+    mixed = "".join(letter + "?" * data.draw(st.integers(0, 3)) for letter in known)
+    without = [decision.transitions for decision in play(rule, known)]
+    within = play(rule, mixed)
+    assert [decision.transitions for decision, letter in zip(within, mixed, strict=True) if letter != "?"] == without
+    unknown = [place for place, letter in enumerate(mixed) if letter == "?"]
+    assert all(within[place].transitions == () for place in unknown)
+    resting = {AlertState.RESOLVED: AlertState.OK}
+    assert all(
+        within[place].state is resting.get(within[place - 1].state, within[place - 1].state) for place in unknown
+    )
+
+
+@settings(deadline=None, max_examples=100)
+@given(numbers=NUMBERS, story=STORIES)
+def test_after_a_lasting_recovery_nothing_is_open(numbers: tuple[int, int, int], story: str) -> None:
+    bad, of, close = numbers
+    decisions = play(threshold(bad=bad, of=of, close=close), story + "g" * close)
+    assert decisions[-1].state in {AlertState.OK, AlertState.RESOLVED}
 
 
 EVERY_5M = parse_schedule(every="5m")

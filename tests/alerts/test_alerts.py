@@ -12,7 +12,7 @@ from app.base.values import Outcome, RunStatus
 from app.catalog.service import references
 from app.runs.service import due_checks
 from app.runs.service.finalising import EndedRun
-from tests.support.fakes import START, answered, hits
+from tests.support.fakes import START, answered, failed, hits
 from tests.support.world import CHECK, COVERAGE, World, canary, page
 
 KEYS = tuple(f"q{number}" for number in range(10))
@@ -148,6 +148,15 @@ def test_a_worse_severity_is_an_escalation_and_is_told(anywhere: World) -> None:
     assert [kind for kind, _ in _told(anywhere)] == ["alert.opened", "alert.escalated"]
 
 
+def test_unknown_runs_neither_open_nor_close_a_threshold(world: World) -> None:
+    for missing in (0, 2, 2):
+        _run(world, missing)
+    world.probe.all_fail()
+    world.run()
+    coverage = next(alert for alert in world.alerts() if alert["kind"] == "threshold")
+    assert (coverage["state"], _types(coverage)) == ("firing", ["opened"])
+
+
 # --- one fault, one page -------------------------------------------------------------------------------------
 
 NAMES = ("incident_id", "alert_id", "dedupe_key", "check")
@@ -191,6 +200,25 @@ def test_one_fault_makes_one_page(world: World) -> None:
     assert resolved["severity"] == "critical"
     states = {one["rule"]: (one["severity"], one["state"]) for one in resolved["alerts"]}
     assert states == {"mild": ("warning", "resolved"), "harsh": ("critical", "resolved")}
+
+
+def test_a_resolve_is_never_sent_for_what_was_never_announced(world: World) -> None:
+    _define(world, rules=TWO_RULES)
+    world.probe.otherwise = lambda ask: answered(
+        hits("noise" if ask.query < "q3" else f"doc-{ask.query}", scores=[0.8])
+    )
+    world.run()
+    world.run()
+    world.deliver_all()
+    world.probe.all_answer()
+    world.run()
+    world.run()
+    assert {alert["state"] for alert in world.alerts()} == {"resolved"}
+    harsh = next(alert["id"] for alert in world.alerts() if alert["rule"] == "harsh")
+    assert [(item["alert_id"], item["type"]) for item in world.deliveries()] == [
+        (harsh, "alert.opened"),
+        (harsh, "alert.resolved"),
+    ]
 
 
 # --- definitions change --------------------------------------------------------------------------------------
@@ -345,3 +373,18 @@ def test_a_category_has_an_alert_of_its_own(world: World) -> None:
     alert = world.alerts()[0]
     assert (alert["scope"], alert["severity"]) == ("procedural", "warning")
     assert alert["transitions"][0]["evidence"]["window"][-1]["value"] == 0.5
+
+
+def test_a_single_failing_probe_is_no_reason_to_alert(world: World) -> None:
+    world.probe.answers["q0"] = failed(Outcome.TIMEOUT)
+    for _ in range(2):
+        world.run()
+    assert world.alerts() == []
+
+
+def test_alerts_are_listed_by_check_and_state(anywhere: World) -> None:
+    _firing(anywhere)
+    assert len(anywhere.alerts(check=CHECK)) == 1
+    assert len(anywhere.alerts(state="firing")) == 1
+    assert anywhere.alerts(state="resolved") == []
+    assert references.load_definition(anywhere.store, "check", CHECK).slug == CHECK

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.alerts.documents import rules_in_force
 from app.alerts.domain.rules import NO_FACTS, Alarm, RunFacts, condition, silent_rules
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
@@ -86,6 +87,10 @@ def test_a_drop_whose_interval_holds_zero_is_neither_bad_nor_good() -> None:
 def test_a_drop_that_is_certain_but_smaller_than_its_least_effect_wakes_nobody() -> None:
     found = condition(DROP, RUN, unknown=False, facts=fell(0.01, low=-0.011, high=-0.009))
     assert (found.severity, found.good_beyond_margin) == (None, True)
+
+
+def test_a_rise_that_is_certain_is_no_drop() -> None:
+    assert condition(DROP, RUN, unknown=False, facts=fell(-0.3)).severity is None
 
 
 def test_a_drop_tells_what_it_compared() -> None:
@@ -315,6 +320,11 @@ def test_rules_of_every_kind_are_read_with_their_defaults() -> None:
 def test_the_close_of_a_regression_is_for_its_detector_and_the_alert_follows_at_once() -> None:
     rule = check({"kind": "regression", "close": 5}).rules[0].to_domain()
     assert (rule.open_bad, rule.open_of, rule.close, rule.detector_close) == (1, 1, 1, 5)
+
+
+def test_a_rule_of_its_own_of_any_kind_takes_the_place_of_the_implied_one() -> None:
+    for rule in ({"kind": "regression"}, {"kind": "canary", "canary": "billing"}):
+        assert "threshold-coverage" not in {one.key for one in rules_in_force(check(rule).rules)}
 
 
 MEASURED = {"kind": "drop", "measure": "NDCG@10"}

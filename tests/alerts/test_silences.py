@@ -179,6 +179,11 @@ def test_every_list_that_is_not_empty_has_to_name_the_alert(matchers: Mapping[st
     assert matched is expected
 
 
+def test_of_several_silences_the_one_that_lasts_longest_is_named() -> None:
+    short, long = (once(slug=name, ends=f"2026-03-{day}") for name, day in (("short", "05"), ("long", "06")))
+    assert silenced([long, short], WARNING) == {1: "long"}
+
+
 def test_of_several_alerts_each_has_the_longest_silence_that_names_it() -> None:
     silences = [
         once(slug="all", ends="2026-03-05"),
@@ -249,6 +254,13 @@ silences:
     exported = yaml.safe_load(definitions.write_all(world.store))["silences"]
     again = read_canary_files([("e.yaml", yaml.safe_dump({"silences": exported}))], {}, None)
     assert again.silences == read.silences
+
+
+def test_what_is_wrong_with_a_silence_in_a_file_is_said_with_its_line() -> None:
+    text = "silences:\n  - slug: night\n    checks: [docs]\n    window:\n      cron: 0 2 * * *\n      duration: soon\n"
+    with pytest.raises(InvalidInputError) as caught:
+        read_canary_files([("s.yaml", text)], {}, None)
+    assert "s.yaml:6: silences[0].window.duration" in str(caught.value)
 
 
 def test_a_silence_of_a_file_is_changed_there_alone_and_archived_when_it_is_absent(world: World) -> None:
@@ -772,6 +784,12 @@ def test_why_no_data_does_not_alert_yet(world: World) -> None:
     assert explanations.explain_rules(world.store, CHECK, now=world.clock())["hooks"] == [
         {"slug": "ops", "disabled_reason": None}
     ]
+
+
+def test_documents_of_silences_carry_their_place() -> None:
+    night = {"slug": "night", "all": True, "window": {"cron": "0 2 * * 6", "duration": "2h"}}
+    read = documents({**PAGE, "silences": [night]})
+    assert read.sources["silence", "night"].line == 1
 
 
 # --- over the API --------------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from app.base.db.engine import Store, to_us
+from app.base.errors import InvalidInputError, NotFoundError
 from app.base.values import Outcome
 from app.reports.service import charts
-from app.reports.views import SeriesPoint
+from app.reports.views import IndexMark, SeriesPoint
 from tests.conftest import DIALECTS, Databases
 from tests.support.fakes import START, answered, failed, hits
 from tests.support.present import present
@@ -136,6 +137,20 @@ def test_fewer_points_join_neighbours_and_lose_nothing(lived: Life) -> None:
     assert total / len(values) == pytest.approx(mean(values), abs=1e-5)
 
 
+def test_marks_stand_where_the_index_version_changed(lived: Life) -> None:
+    world, shown = lived
+    start, end = to_us(START), to_us(START + timedelta(days=4))
+    chart = charts.series(world.store, CHECK, measure="coverage", category=None, start=start, end=end, points=10)
+    assert chart["marks"] == [
+        IndexMark(at=shown[number]["finished_at"], index_version=f"v{number // 20}") for number in (0, 20, 40)
+    ]
+
+
+def test_a_measure_that_is_not_kept_is_refused(lived: Life) -> None:
+    with pytest.raises(InvalidInputError):
+        _series(lived[0], points=10, measure="R@4")
+
+
 def test_a_period_without_runs_is_empty(lived: Life) -> None:
     world, _ = lived
     start, end = to_us(START - timedelta(days=9)), to_us(START - timedelta(days=8))
@@ -164,3 +179,11 @@ def test_a_timeline_tells_how_long_each_state_held(lived: Life) -> None:
     times = {run["id"]: run["finished_at"] for run in shown}
     assert all(item["from"] == times[item["first_run"]] for item in items)
     assert all(item["until"] == times[item["last_run"]] for item in items[:-1])
+
+
+def test_a_canary_that_never_was_has_no_timeline(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    world.apply(page([canary("ant")]))
+    with pytest.raises(NotFoundError):
+        charts.canary_history(sqlite_store, CHECK, "nobody")
+    assert charts.canary_history(sqlite_store, CHECK, "ant").items == []

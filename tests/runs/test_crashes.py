@@ -200,3 +200,32 @@ def test_an_acknowledgement_is_there_whole_or_not_at_all(world: World) -> None:
     assert number >= 3
     assert rows(world, alerts)[0].acknowledged_by == "ada"
     assert [row.type for row in rows(world, transitions)] == ["opened", "acknowledged"]
+
+
+# --- a fault that stays --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("bad", "of", "close"), [(1, 1, 1), (2, 3, 2), (3, 5, 4)])
+def test_a_fault_that_stays_is_one_alert_and_ends_within_its_closing_runs(
+    sqlite_store: Store, bad: int, of: int, close: int
+) -> None:
+    world = World(store=sqlite_store)
+    world.apply(page([canary("ant")], rules=[{**COVERAGE, "open": {"bad": bad, "of": of}, "close": close}]))
+    for number in range(12):
+        fail(world)
+        if number % 4 == 3:
+            world.probe.all_fail()  # a run that measured nothing is neither bad nor good
+        world.run()
+    world.deliver_all()
+    fail(world, bad=False)
+    for _ in range(close):
+        assert [row.state for row in _of_coverage(world)] != ["resolved"]
+        world.run()
+    assert [row.state for row in _of_coverage(world)] == ["resolved"]
+    (alert,) = _of_coverage(world)
+    changes = [row.type for row in rows(world, transitions) if row.alert_id == alert.id]
+    assert changes == ["opened", "resolved"]
+
+
+def _of_coverage(world: World) -> list[Any]:
+    return [row for row in rows(world, alerts) if row.rule_key == "threshold-coverage"]

@@ -7,6 +7,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
+from app.base.errors import InvalidInputError
 from app.records.service import run_views
 from app.runs.service import rescoring
 from tests.support.fakes import FakeClock, answered, hits
@@ -91,6 +92,11 @@ def test_a_long_list_of_a_rescoring_takes_no_more_statements_for_a_run_than_one_
         return len(seen)
 
     assert asked(3, version) - asked(1, version) == asked(3, None) - asked(1, None)
+
+
+def test_the_list_names_the_versions_there_are(seen: Site) -> None:
+    with pytest.raises(InvalidInputError, match=r"there is no version '9\.r9'; there are: "):
+        run_views.list_runs(seen.world.store, CHECK, before=None, limit=1, version="9.r9")
 
 
 def test_no_page_speaks_of_rescoring_where_there_is_none(seen: Site) -> None:
