@@ -96,7 +96,11 @@ def test_a_gate_is_waived_by_form_with_a_name_and_withdrawn(service: Api) -> Non
     text = text_of(service, "/promotions/hybrid")
     assert "inconclusive waived" in text
     assert f": “no budget {HOSTILE}”" in text
+    assert "By then it had found" not in text, "it finds the same now"
+    service.run()
+    text = text_of(service, "/promotions/hybrid")
     assert "By then it had found (inconclusive): check 'docs' has no run with results among its newest" in text
+    assert "No answers of check 'docs' are judged." in text
     service.client.post(waive, data={"gate": "judge", "reason": ""})
     gates = service.get("/v1/promotions/hybrid")["gates"]
     assert [gate["waiver"] for gate in gates] == [None, None, None]

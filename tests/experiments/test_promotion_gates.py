@@ -159,8 +159,8 @@ def test_a_promotion_by_waivers_says_of_each_what_it_had_found_who_waived_it_and
     decided, judged, exposed = decision.reason.split("; judge ")[0], *decision.reason.split("; exposure ")
     assert decided == "a person promotes it against what exposure showed"
     assert "judge failed (a loss of more than 0.05 is shown" in judged
-    assert judged.endswith("waived by bo: an internal tool with ten users")
-    assert exposed == "failed (users say so), waived by ana: an internal tool with ten users"
+    assert judged.endswith("waived by bo: “an internal tool with ten users”")
+    assert exposed == "failed (users say so), waived by ana: “an internal tool with ten users”"
     assert "not asked" not in decision.reason
 
 
@@ -229,6 +229,7 @@ def test_a_broken_guard_rail_is_waived_like_harm_and_stays_named() -> None:
     waivers = {GateName.EXPOSURE: waiver(GateResult.FAIL)}
     decision = decide_promotion(offline(), judge(), BETTER, waivers, guards=broken)
     assert decision.state is PromotionState.PROMOTE
+    assert decision.reason.startswith("users are served better, and a person promotes it although a guard rail is")
     assert "but a loss of more than 0.05 is shown: faithfulness -0.200 to -0.060" in decision.reason
 
 

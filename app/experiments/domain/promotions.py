@@ -238,7 +238,9 @@ def _without_users(gates: tuple[Gate, ...], users: ExposureEvidence | None) -> t
     if waiting is not None:
         return PromotionState.OPEN, f"{waiting.gate} is inconclusive: {waiting.reason}"
     decided = "a person promotes it before users showed a difference"
-    if gates[-1].evidence is GateResult.FAIL:
+    if users is not None and users.is_better:
+        decided = "users are served better, and a person promotes it although a guard rail is not shown to hold"
+    elif gates[-1].evidence is GateResult.FAIL:
         decided = "a person promotes it against what exposure showed"
     elif users is None:
         decided = "a person promotes it without asking users"
@@ -248,7 +250,7 @@ def _without_users(gates: tuple[Gate, ...], users: ExposureEvidence | None) -> t
 def _with_waivers(decided: str, gates: tuple[Gate, ...]) -> str:
     """Return a conclusion with what each waived gate had found, who waived it and why."""
     waived = [
-        f"{gate.gate} {_FOUND[gate.evidence]} ({gate.reason}), waived by {gate.waiver.by}: {gate.waiver.reason}"
+        f"{gate.gate} {_FOUND[gate.evidence]} ({gate.reason}), waived by {gate.waiver.by}: “{gate.waiver.reason}”"
         for gate in gates
         if gate.waiver is not None and gate.result is GateResult.WAIVED
     ]
