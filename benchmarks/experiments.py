@@ -1,13 +1,18 @@
 """How often experiments err, and how many units they need: simulated units with known rates.
 
     python -m benchmarks.experiments [REPETITIONS]
+    python -m benchmarks.experiments --promotions [WORLDS]
 
 Each row is REPETITIONS (default 2,000) experiments of up to 20,000 units with fixed seeds, looked at after every 50
 units. It fails unless winners without a difference, false equivalences and false alarms about shares stay within .05.
+With `--promotions` each row is WORLDS (default 200) candidates of one true nature: 600 canaries, 140 judged answers
+with a guard rail for faithfulness of .05, and users until the experiment ends. It fails if more than .05 of the harmful
+ones are promoted.
 Interleaving is in `python -m benchmarks.interleaving`, the rate of intake in `python -m benchmarks.experiment_intake`.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -15,13 +20,29 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from app.comparison.domain.estimates import estimate
+from app.comparison.domain.outcomes import ComparisonVerdict
 from app.experiments.domain.experiments import (
     ALPHA,
     FEWEST_OF_A_KIND,
     RHO_SQUARED,
     ArmCounts,
+    ExperimentPlan,
+    ExperimentState,
+    Look,
+    decide_experiment,
     estimate_difference,
     is_mismatch,
+    say_power,
+)
+from app.experiments.domain.promotions import (
+    ExposureEvidence,
+    GuardEvidence,
+    JudgeEvidence,
+    Margin,
+    OfflineEvidence,
+    PromotionState,
+    decide_promotion,
 )
 
 Floats = NDArray[np.float64]
@@ -106,6 +127,93 @@ def _print_mismatch(repetitions: int) -> Iterator[str]:
         print(row, flush=True)
         if agreed == true and share > MOST_FALSE:
             yield f"false alarms: {row}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nature:
+    """What a candidate truly does: to the scores of canaries, to faithfulness, and to the rate of satisfied users."""
+
+    name: str
+    canaries: float
+    faithfulness: float
+    users: float
+    harmful: bool
+
+
+NATURES: Final = (
+    Nature(name="wins offline, users .05 worse", canaries=0.03, faithfulness=0.0, users=-0.05, harmful=True),
+    Nature(name="wins offline, users .02 worse", canaries=0.03, faithfulness=0.0, users=-0.02, harmful=True),
+    Nature(name="users .05 better, faithfulness .12 worse", canaries=0.0, faithfulness=-0.12, users=0.05, harmful=True),
+    Nature(name="as what is current", canaries=0.0, faithfulness=0.0, users=0.0, harmful=False),
+    Nature(name="users .05 better", canaries=0.0, faithfulness=0.0, users=0.05, harmful=False),
+)
+RATE: Final = 0.6
+FAITHFUL: Final = 0.85
+
+
+def print_promotions(worlds: int = 200) -> None:
+    """Print what becomes of candidates whose truth is known, nobody waiving anything."""
+    states = list(PromotionState)
+    print(f"| candidate | share of B | {' | '.join(states)} |\n|---|---|{'---|' * len(states)}")
+    failures = []
+    for nature in NATURES:
+        random = np.random.default_rng(23)
+        evidence = [_evidence(nature, random) for _ in range(worlds)]
+        for share in (0.5, 0.05):
+            looks = draw(Design(a=RATE, b=RATE + nature.users, share=share), worlds, random)
+            found = Counter(
+                decide_promotion(offline, judge, _exposure(looks, world, share), {}, guards=[guard]).state
+                for world, (offline, judge, guard) in enumerate(evidence)
+            )
+            numbers = " | ".join(f"{found[state] / worlds:.3f}" for state in states)
+            row = f"| {nature.name} | {share} | {numbers} |"
+            print(row, flush=True)
+            if nature.harmful and found[PromotionState.PROMOTE] > MOST_FALSE * worlds:
+                failures.append(row)
+    assert not failures, failures
+
+
+def _evidence(nature: Nature, random: np.random.Generator) -> tuple[OfflineEvidence, JudgeEvidence, GuardEvidence]:
+    """Draw what canaries and judged answers say of a candidate."""
+    old = random.choice([0.0, 1 / 3, 0.5, 1.0], size=600, p=[0.15, 0.1, 0.15, 0.6])
+    new = np.where(random.random(600) < 0.3, random.permutation(old), old)
+    new = np.clip(new + np.where(random.random(600) < 0.2, 5 * nature.canaries, 0.0), 0.0, 1.0)
+    ranked = estimate("MRR@10", old, new)
+    verdict = ComparisonVerdict.BETTER if (ranked.lower or 0) > 0 else ComparisonVerdict.NO_DIFFERENCE_SHOWN
+    margin = Margin(low=ranked.lower, high=ranked.upper)
+    offline = OfflineEvidence(canaries=600, verdict=verdict, measures={"MRR@10": margin, "NDCG@10": margin})
+    judged = {}
+    for name, change in (("faithfulness", nature.faithfulness), ("answer_relevance", 0.0)):
+        same, before = random.random(140) < 0.8, random.random(140) < FAITHFUL
+        # Answers that stay the same are rated the same; the others carry all of the change.
+        after = np.where(same, before, random.random(140) < FAITHFUL + change / 0.2)
+        one = estimate(name, before.astype(float), after.astype(float))
+        judged[name] = Margin(low=one.lower, high=one.upper)
+    judge = JudgeEvidence(answers=140, calibrated=True, measures=judged)
+    return offline, judge, GuardEvidence(name="faithfulness", allowed_loss=0.05, found=judged["faithfulness"])
+
+
+def _exposure(looks: Looks, world: int, share: float) -> ExposureEvidence:
+    """Return what an experiment decides, at the first look at which it ends."""
+    plan = ExperimentPlan(names=("vector", "hybrid"), share=1 - share, delta=DELTA, max_units=UNITS)
+    made = [
+        Look(
+            at=place,
+            counts=(
+                ArmCounts(units=int(looks.units[0][world, place]), successes=int(looks.successes[0][world, place])),
+                ArmCounts(units=int(looks.units[1][world, place]), successes=int(looks.successes[1][world, place])),
+            ),
+        )
+        for place in range(looks.units[0].shape[1])
+    ]
+    exposed = made[-1].counts[0].units, made[-1].counts[1].units
+    decision = decide_experiment(made, exposed, plan)
+    return ExposureEvidence(
+        difference=decision.difference,
+        mismatch=decision.state is ExperimentState.MISMATCH,
+        reason=decision.reason,
+        power=say_power(plan, None),
+    )
 
 
 def simulate(design: Design, repetitions: int, *, seed: int = 17) -> Endings:
@@ -210,4 +318,7 @@ def _at_looks(happened: NDArray[np.bool_]) -> Counts:
 _NEVER: Final = UNITS // STEP
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    if sys.argv[1:2] == ["--promotions"]:
+        print_promotions(*map(int, sys.argv[2:3]))
+    else:
+        main(*map(int, sys.argv[1:]))

@@ -68,7 +68,7 @@ def test_no_winner_is_named_where_the_arms_do_not_get_their_shares() -> None:
     decision = decide(look((3_000, 1_800), (3_000, 1_980)), exposed=(10_400, 9_600))
     assert (decision.state, decision.winner) == (ExperimentState.MISMATCH, None)
     assert decide(exposed=(10_400, 9_600)).state is ExperimentState.MISMATCH
-    assert decision.reason.startswith("of 20,000 units vector got 0.520, not 0.500")
+    assert decision.reason.startswith("of 20,000 units 52 % went to vector, and 50 % should have: units of")
 
 
 @pytest.mark.parametrize("share", [0.05, 0.95])

@@ -96,10 +96,10 @@ def test_a_gate_is_waived_by_form_with_a_name_and_withdrawn(service: Api) -> Non
     text = text_of(service, "/promotions/hybrid")
     assert "inconclusive waived" in text
     assert f": “no budget {HOSTILE}”" in text
-    assert "By then it had found" not in text, "it finds the same now"
+    assert "It had found the same when it was waived." in text
     service.run()
     text = text_of(service, "/promotions/hybrid")
-    assert "By then it had found (inconclusive): check 'docs' has no run with results among its newest" in text
+    assert "When it was waived it had found (inconclusive): check 'docs' has no run with results" in text
     assert "No answers of check 'docs' are judged." in text
     service.client.post(waive, data={"gate": "judge", "reason": ""})
     gates = service.get("/v1/promotions/hybrid")["gates"]
@@ -128,7 +128,7 @@ def test_harm_that_exposure_has_shown_is_waived_by_an_admin_alone_and_stays_on_t
     waive, sent = "/promotions/hybrid/waive", {"gate": "exposure", "reason": WHY}
     writer = bearer(service.key(Scope.WRITE))
     page = service.client.get("/promotions/hybrid", headers=writer).text
-    assert "Only a key of scope admin may go on without it; yours may not." in Page(page).text
+    assert "only a key of scope admin may waive it, and yours is none." in Page(page).text
     for answer in (
         service.client.post(waive, data=sent, headers=writer),
         service.client.put("/v1/promotions/hybrid/waivers/exposure", json={"reason": WHY}, headers=writer),
@@ -144,7 +144,8 @@ def test_harm_that_exposure_has_shown_is_waived_by_an_admin_alone_and_stays_on_t
     for gate in ("offline", "judge"):
         service.client.post(waive, data={"gate": gate, "reason": WHY}, headers=writer)
     text = Page(service.client.get("/promotions/hybrid", headers=admin).text).text
-    assert "A person promotes it against what exposure showed; offline is inconclusive (" in text
+    assert "It may go to all users: a person decided so, against what exposure showed; offline decided" in text
+    assert "promote, by waiver" in text
     assert f"exposure failed ({exposure['reason']}), waived by" in text
     assert "not asked" not in text
 

@@ -25,4 +25,5 @@ def test_hybrid_wins_offline_loses_live_and_its_promotion_is_stopped(story: Stor
     reason = story.promotion["reason"]
     assert reason.startswith("stopped by exposure, though offline passed: after ")
     assert "vector beats hybrid by 0." in reason
-    assert reason.endswith("what users do overrules the rest")
+    assert "; what users do overrules the rest; judge decided nothing (" in reason
+    assert "waived by ana: “over 100 answers the judge sees little difference" in reason

@@ -191,8 +191,9 @@ def _interval(one: RateDifference) -> str:
 
 def _mismatch(look: Look | None, exposed: tuple[int, int], plan: ExperimentPlan) -> ExperimentDecision:
     reason = (
-        f"of {counted(sum(exposed), 'unit')} {plan.names[0]} got {ratio_text(exposed[0] / sum(exposed))}, not "
-        f"{ratio_text(plan.share)}: units of one arm are lost, so its rate says nothing; no winner is named"
+        f"of {counted(sum(exposed), 'unit')} {percent_text(exposed[0] / sum(exposed))} went to {plan.names[0]}, and "
+        f"{percent_text(plan.share)} should have: units of one arm are lost, so its rate says nothing and no winner is "
+        "named; more units do not mend that, but a new epoch once none is lost"
     )
     found = estimate_difference(*look.counts) if look is not None else None
     return ExperimentDecision(state=ExperimentState.MISMATCH, reason=reason, look=look, difference=found)
@@ -338,10 +339,13 @@ def say_power(plan: ExperimentPlan, counts: ArmCounts | None) -> str:
     needed = units_needed(SEEN_DIFFERENCE, rate=rate, share=share)
     least = detectable_difference(rate=rate, share=share, units=plan.max_units)
     about = f"rate of {plan.names[0]} {'is' if known else 'taken as'} {ratio_text(rate)}"
-    wish = f"a difference of {bound_text(SEEN_DIFFERENCE)} with probability {USUAL_POWER} ({about})"
+    seen = f"a difference of {bound_text(SEEN_DIFFERENCE)}"
+    enough = f"{needed:,} units, with probability {USUAL_POWER} ({about})"
+    if needed <= plan.max_units:
+        return f"with {percent_text(share)} of the units in {plan.names[1]} it shows {seen} by about {enough}"
     return (
-        f"with {percent_text(share)} of the units in {plan.names[1]} about {needed:,} are needed to see {wish}; "
-        f"at most {plan.max_units:,} come, which show one of {ratio_text(least)}"
+        f"with {percent_text(share)} of the units in {plan.names[1]} it cannot be expected to show {seen}: that takes "
+        f"about {enough}, and at most {plan.max_units:,} come, which are enough for one of {ratio_text(least)}"
     )
 
 

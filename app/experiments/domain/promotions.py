@@ -206,62 +206,77 @@ def _is_waived(evidence: GateResult, waiver: Waiver | None) -> bool:
 def _together(
     gates: tuple[Gate, ...], users: ExposureEvidence | None, stopping: Sequence[str]
 ) -> tuple[PromotionState, str]:
-    """Return the state and why; users overrule offline, and a person overrules the rest by a waiver."""
+    """Return the state and why: users overrule offline, a person the rest by a waiver, and no finding is left out."""
+    state, reason, told = _conclude(gates, users, stopping)
+    others = [_found_beside(gate) for gate in gates if gate.gate not in told and gate.evidence is not GateResult.PASS]
+    uncovered = [
+        f"the waiver of {gate.gate} by {gate.waiver.by} does not cover that: it was given before that was found"
+        for gate in gates
+        if gate.waiver is not None and gate.result is GateResult.FAIL
+    ]
+    return state, "; ".join([reason, *others, *uncovered])
+
+
+def _conclude(
+    gates: tuple[Gate, ...], users: ExposureEvidence | None, stopping: Sequence[str]
+) -> tuple[PromotionState, str, set[GateName]]:
+    """Return the state, why, and the gates whose finding is told by that."""
     offline, judge, exposure = gates
     is_better = users is not None and users.is_better
+    alerts = f"{' and '.join(stopping)}: what was measured meanwhile may be caused by that fault"
     if exposure.result is GateResult.FAIL and not is_better:
         passed = [str(gate.gate) for gate in (offline, judge) if gate.result is GateResult.PASS]
         before = f", though {' and '.join(passed)} passed" if passed else ""
         last = "; what users do overrules the rest" if users is not None and users.is_worse else ""
-        return PromotionState.STOPPED, f"stopped by exposure{before}: {exposure.reason}{last}"
+        also = f"; and {alerts}" if stopping else ""
+        return PromotionState.STOPPED, f"stopped by exposure{before}: {exposure.reason}{last}{also}", {exposure.gate}
     if stopping:
-        alerts = " and ".join(stopping)
-        return PromotionState.STOPPED, f"stopped while {alerts}: what was measured meanwhile may be of that fault"
+        return PromotionState.STOPPED, f"stopped while {alerts}", set()
     if is_better and GateResult.FAIL in {exposure.result, judge.result}:
+        failed = [gate for gate in (judge, exposure) if gate.result is GateResult.FAIL]
         against = exposure.reason
         if exposure.result is not GateResult.FAIL:
             against = f"users are served better ({exposure.reason}), but the judge failed: {judge.reason}"
-        waive = " and ".join(str(gate.gate) for gate in (judge, exposure) if gate.result is GateResult.FAIL)
-        return PromotionState.NEEDS_DECISION, f"{against}; a person decides: keep what is current, or waive {waive}"
+        waive = " and ".join(str(gate.gate) for gate in failed)
+        who = "an admin" if exposure in failed else "a person"
+        decides = f"{against}; {who} decides: keep what is current, or waive {waive}"
+        return PromotionState.NEEDS_DECISION, decides, {exposure.gate, *(gate.gate for gate in failed)}
     if exposure.result is GateResult.PASS:
-        before = ", though offline failed" if offline.result is GateResult.FAIL else ""
-        return PromotionState.PROMOTE, _with_waivers(f"users are served better{before}: {exposure.reason}", gates)
-    return _without_users(gates, users)
+        better = f"it may go to all users: they are served better, {exposure.reason}"
+        return PromotionState.PROMOTE, better, {exposure.gate}
+    return _conclude_without_users(gates, users)
 
 
-def _without_users(gates: tuple[Gate, ...], users: ExposureEvidence | None) -> tuple[PromotionState, str]:
-    """Return the state and why where exposure does not decide, or is waived."""
+def _conclude_without_users(
+    gates: tuple[Gate, ...], users: ExposureEvidence | None
+) -> tuple[PromotionState, str, set[GateName]]:
+    """Return the same where exposure does not decide, or is waived."""
+    exposure = gates[-1]
     stopped = next((gate for gate in gates if gate.result is GateResult.FAIL), None)
     if stopped is not None:
-        return PromotionState.STOPPED, f"stopped by {stopped.gate}: {stopped.reason}"
+        return PromotionState.STOPPED, f"stopped by {stopped.gate}: {stopped.reason}", {stopped.gate}
     waiting = next((gate for gate in gates if gate.result is GateResult.INCONCLUSIVE), None)
     if waiting is not None:
-        return PromotionState.OPEN, f"{waiting.gate} is inconclusive: {waiting.reason}"
-    decided = "a person promotes it before users showed a difference"
-    if users is not None and users.is_better:
-        decided = "users are served better, and a person promotes it although a guard rail is not shown to hold"
-    elif gates[-1].evidence is GateResult.FAIL:
-        decided = "a person promotes it against what exposure showed"
-    elif users is None:
-        decided = "a person promotes it without asking users"
-    return PromotionState.PROMOTE, _with_waivers(decided, gates)
+        return PromotionState.OPEN, f"{waiting.gate} has decided nothing yet: {waiting.reason}", {waiting.gate}
+    decided = "before users showed a difference"
+    if users is None:
+        decided = "without asking users"
+    elif users.mismatch:
+        decided = "although what users showed cannot be believed"
+    elif users.is_better:
+        broken = any(guard.result is GateResult.FAIL for guard in exposure.guards)
+        decided = f"with users who are served better, although a guard rail is {'broken' if broken else 'not known'}"
+    elif exposure.evidence is GateResult.FAIL:
+        decided = "against what exposure showed"
+    return PromotionState.PROMOTE, f"it may go to all users: a person decided so, {decided}", set()
 
 
-def _with_waivers(decided: str, gates: tuple[Gate, ...]) -> str:
-    """Return a conclusion with what each waived gate had found, who waived it and why."""
-    waived = [
-        f"{gate.gate} {_FOUND[gate.evidence]} ({gate.reason}), waived by {gate.waiver.by}: “{gate.waiver.reason}”"
-        for gate in gates
-        if gate.waiver is not None and gate.result is GateResult.WAIVED
-    ]
-    return "; ".join([decided, *waived])
-
-
-_FOUND: Final = {
-    GateResult.PASS: "passed",
-    GateResult.FAIL: "failed",
-    GateResult.INCONCLUSIVE: "is inconclusive",
-}
+def _found_beside(gate: Gate) -> str:
+    """Tell what a gate found that does not make the conclusion, and who waived it and why."""
+    found = "failed" if gate.evidence is GateResult.FAIL else "decided nothing"
+    if gate.waiver is None or gate.result is not GateResult.WAIVED:
+        return f"{gate.gate} {found}: {gate.reason}"
+    return f"{gate.gate} {found} ({gate.reason}), waived by {gate.waiver.by}: “{gate.waiver.reason}”"
 
 
 def _decide_offline(found: OfflineEvidence | str) -> tuple[GateResult, str]:
@@ -312,15 +327,27 @@ def _decide_guard(one: GuardEvidence) -> GuardFinding:
 
 def _within_margin(measures: Mapping[str, Margin], margin: float, over: str = "") -> tuple[GateResult, str]:
     """Pass where every difference is above -margin for sure, fail where one is below it for sure."""
-    texts = "; ".join(
+    over = f" {over}" if over else ""
+    lost = {name: one for name, one in measures.items() if one.high is not None and one.high <= -margin}
+    kept = {name: one for name, one in measures.items() if one.low is not None and one.low > -margin}
+    unknown = {name: one for name, one in measures.items() if name not in lost and name not in kept}
+    parts = [
+        f"{words} {_intervals(some)}"
+        for some, words in (
+            (lost, f"a loss of more than {bound_text(margin)} is shown{over}:"),
+            (unknown, f"a loss of more than {bound_text(margin)} is not ruled out{over}:"),
+            (kept, f"no loss of more than {bound_text(margin)}{over}:"),
+        )
+        if some
+    ]
+    result = GateResult.FAIL if lost else GateResult.INCONCLUSIVE if unknown or not kept else GateResult.PASS
+    return result, "; ".join(parts) or f"nothing was measured{over}"
+
+
+def _intervals(measures: Mapping[str, Margin]) -> str:
+    return ", ".join(
         f"{name} without an interval"
         if one.low is None or one.high is None
         else f"{name} {change_text(one.low)} to {change_text(one.high)}"
         for name, one in measures.items()
     )
-    over = f" {over}" if over else ""
-    if any(one.high is not None and one.high <= -margin for one in measures.values()):
-        return GateResult.FAIL, f"a loss of more than {bound_text(margin)} is shown{over}: {texts}"
-    if measures and all(one.low is not None and one.low > -margin for one in measures.values()):
-        return GateResult.PASS, f"no loss of more than {bound_text(margin)}{over}: {texts}"
-    return GateResult.INCONCLUSIVE, f"a loss of more than {bound_text(margin)} is not ruled out{over}: {texts}"
