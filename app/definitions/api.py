@@ -53,7 +53,7 @@ from app.catalog.views import (
     SuiteDetail,
     SuiteView,
 )
-from app.definitions.service import definitions
+from app.definitions.service import applying, definitions
 from app.hooks.documents import HOOK_SECRETS, HookDocument
 from app.hooks.service import hooks as hook_views
 from app.hooks.service.hooks import hook_warnings, notes_on_hooks
@@ -271,7 +271,7 @@ def put_check(
     if inline & {"retriever", "hook"}:
         keys.require(request.state.identity, Scope.ADMIN)
     if inline:
-        saved, created = definitions.put_inline_check(store, vault, document, now=_now(), force=force)
+        saved, created = applying.put_inline_check(store, vault, document, now=_now(), force=force)
     else:
         saved, created = definitions.save(store, vault, CheckDocument, document, now=_now())
     response.status_code = 201 if created else 200

@@ -112,7 +112,7 @@ def test_a_secret_that_is_replaced_while_a_check_keeps_it_stays_replaced(store: 
 
     check = {"slug": "watch", "suite": "suite", "retriever": RETRIEVER, "schedule": {"every": "5m"}}
     with pytest.raises(ConflictError, match="hook 'pager' was changed"), overtaken(store, replace):
-        definitions.put_inline_check(
+        applying.put_inline_check(
             store, world.vault, {**check, "hooks": [{**HOOK, "slug": "pager", "secret": None}]}, now=START
         )
     assert definitions.stored_secrets(store, world.vault, "hook", "pager") == {"secret": after["secret"]}

@@ -13,7 +13,7 @@ from app.catalog import store as catalog
 from app.catalog.service import references
 from app.catalog.store import API
 from app.definitions.service import definitions
-from app.definitions.service.applying import stored_content
+from app.definitions.service.definitions import stored_content
 from app.retrievers.documents.retrievers import RetrieverDocument
 from tests.support.blocking import overtaken
 from tests.support.fakes import START

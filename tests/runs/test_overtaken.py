@@ -16,7 +16,7 @@ from app.catalog.service import references, suites
 from app.catalog.service.suites import plan_suite, suite_content, suite_definition, write_suite_plan
 from app.catalog.store import API
 from app.definitions.service import definitions
-from app.definitions.service.applying import stored_content
+from app.definitions.service.definitions import stored_content
 from app.hooks.documents import HookDocument
 from tests.retrievers.test_pages_wizard import ANSWER, fields_of
 from tests.support.blocking import overtaken

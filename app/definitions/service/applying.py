@@ -1,8 +1,7 @@
 """Applies a set of documents, from canary files or an import: the changes it would make, and making them.
 
 The documents are valid, and the canaries planned before the transaction, which writes all of them or none. How one
-definition is saved stands at the end: the content that is stored, the change it makes, the row; `definitions` saves
-single ones by the same steps.
+definition is saved is said in `definitions`. A check with its inline suite and retriever is applied as a set, too.
 """
 
 from collections import defaultdict
@@ -19,18 +18,22 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
 from app.base.db.rows import StagedRows
 from app.base.documents.fields import Document
-from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, Problem, UnendedIncidentsError
-from app.base.texts import counted
+from app.base.errors import (
+    ConflictError,
+    InvalidInputError,
+    Problem,
+)
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.check_documents import CheckDocument
-from app.catalog.documents.secrets import WITH_SECRETS, hash_apart, join_secrets, secret_names, split_secrets
+from app.catalog.documents.warnings import read_inline_check
 from app.catalog.service.references import (
     answer_problems,
     checks_in_force,
     gives_answers,
     hook_kinds,
+    load_definition,
     missing_references,
     references_of,
 )
@@ -41,6 +44,7 @@ from app.catalog.service.suites import (
     SuiteOvertakenError,
     SuitePlan,
     archived_change,
+    assign_suite_keys,
     floors_in_force,
     hold_suite,
     plan_and_write,
@@ -48,12 +52,28 @@ from app.catalog.service.suites import (
     plan_suite,
     refused_change,
     suite_content,
-    suite_definition,
     write_suite_plan,
 )
-from app.catalog.store import API, FILE, Content, Definition, DefinitionDocument, fields_changed, refuse_file_managed
-from app.hooks import store as outbox
-from app.hooks.documents import receivers
+from app.catalog.store import (
+    API,
+    FILE,
+    KINDS,
+    Content,
+    Definition,
+    DefinitionDocument,
+    refuse_file_managed,
+)
+from app.definitions.service.definitions import (
+    complete,
+    planned_change,
+    refuse_unended,
+    stored_content,
+    unended_incidents,
+    write_archive,
+    write_content,
+)
+from app.hooks.documents import HookDocument
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.scoring.suites import SuiteFloors
 
 
@@ -375,110 +395,28 @@ class _Application:
         return problem if place is None else replace(problem, file=place.file, line=place.line)
 
 
-def planned_change(
-    vault: Vault, kind: str, slug: str, before: Definition | None, content: Content, *, managed_by: str
-) -> Change | None:
-    """Return the change that saving a content makes; None = no change."""
-    if before is None:
-        return Change(kind=kind, name=slug, action="create")
-    if before.archived_at is not None:
-        return Change(kind=kind, name=slug, action="create", note="was archived")
-    note = before.ownership_note(managed_by)
-    if note is None and before.disabled_reason is not None:
-        note = "was disabled"
-    # With equal hashes only the order of tags and hooks can differ.
-    fields = () if before.hash == content.hash else fields_changed(before.body, content.body)
-    if _secrets_differ(vault, before, content):
-        fields = (*fields, "secrets")
-    if fields or note:
-        return Change(kind=kind, name=slug, action="update", fields=fields, note=note)
-    return None
+def put_inline_check(
+    store: Store, vault: Vault, body: Mapping[str, Any], *, now: datetime, force: bool = False
+) -> tuple[Definition, bool]:
+    """Create or change a check and its inline parts, all or nothing; return it and whether it is new.
 
+    The canaries of the suite replace its API-managed ones. A null secret keeps the stored one, see `complete`.
 
-def _secrets_differ(vault: Vault, before: Definition, content: Content) -> bool:
-    try:
-        return vault.decrypt(before.secrets) != vault.decrypt(content.secrets)
-    except ConfigurationError:  # encrypted under another key, thus unusable: the new ones replace them
-        return True
-
-
-def stored_content(vault: Vault, document: Document, *, previous: Definition | None = None) -> Content:
-    """Return a document ready to be stored; null secrets are taken from `previous`, where given."""
-    if isinstance(document, SuiteDocument):
-        return suite_definition(document.slug)
-    if not isinstance(document, WITH_SECRETS):
-        return Content(hash=document.content_hash(), document=document)
-    public, secrets = split_secrets(document)
-    digest = hash_apart(document, public, secrets)
-    open_names = [name for name in secret_names(public) if name not in secrets]
-    if open_names and previous is not None and previous.secrets is not None:
-        stored = vault.decrypt(previous.secrets)
-        secrets |= {name: stored[name] for name in open_names if name in stored}
-    return Content(hash=digest, public=public, secrets=vault.encrypt(secrets))
-
-
-def write_content(
-    connection: Connection,
-    kind: str,
-    slug: str,
-    before: Definition | None,
-    content: Content,
-    *,
-    managed_by: str,
-    source: str | None,
-    now: int,
-) -> None:
-    """Write a definition that differs from `before`; a hook that was disabled is sent the ends it has not heard of."""
-    saved = catalog.save_definition(connection, kind, slug, content, managed_by=managed_by, source=source, now=now)
-    if before is not None and before.disabled_reason is not None:
-        outbox.replay_unsent_resolves(connection, now, hook_id=saved)
-
-
-def write_archive(connection: Connection, definition: Definition, *, now: int) -> None:
-    """Archive a definition: a suite with its canaries; pending deliveries of a hook are abandoned."""
-    catalog.archive_definition(connection, definition.id, now)
-    if definition.kind == "hook":
-        outbox.abandon_deliveries(connection, definition.id, "The hook was archived.")
-
-
-def unended_incidents(
-    connection: Connection,
-    vault: Vault,
-    before: Definition | None,
-    after: Content | None,
-    *,
-    ended: Collection[str] = (),
-) -> str | None:
-    """Return the rest of a sentence: which incidents a change of a hook leaves open at its receiver; None = none.
-
-    `after` is the hook's content afterwards, None = it is archived. `ended`: checks that end with the same change, so
-    that the receiver hears of it.
+    Raises InvalidInputError with paths in the whole document (`retriever.response.id`), FileManagedError where a file
+    owns a part that differs, ConflictError where a part whose secrets it keeps was changed meanwhile and,
+    unless `force`, where an inline hook leaves incidents open at its present receiver.
     """
-    if before is None or before.archived_at is not None or before.kind != "hook":
-        return None
-    left = _receivers(vault, before.body, before.secrets)
-    if left is not None and after is not None:
-        kept = _receivers(vault, after.body, after.secrets) or {}
-        left = {identity: name for identity, name in left.items() if identity not in kept}
-    if left is not None and not left:
-        return None
-    found = [one for one in outbox.unended_incidents(connection, before.id) if one[0] not in ended]
-    if not found:
-        return None
-    names = ", ".join(left.values()) if left else "its receiver"
-    classes = ", ".join(f"{incident_class} of check '{check}'" for check, incident_class in found)
-    return f"leaves {counted(len(found), 'incident')} open at {names}, which will not hear of the end: {classes}"
+    revisions: dict[tuple[str, str], int] = {}
 
+    def read(model: type[RetrieverDocument | HookDocument], part: Mapping[str, Any]) -> Document:
+        document, revision = complete(store, vault, model, part)
+        if revision is not None:
+            revisions[KINDS[model], str(part["slug"])] = revision
+        return document
 
-def refuse_unended(sentence: str | None, hook: str, *, force: bool) -> None:
-    """Raise UnendedIncidentsError where `unended_incidents` says something of a change that is not forced."""
-    if sentence is not None and not force:
-        raise UnendedIncidentsError(f"this change of hook '{hook}' {sentence}")
-
-
-def _receivers(vault: Vault, body: Mapping[str, Any], secrets: bytes | None) -> dict[tuple[str, ...], str] | None:
-    """Return the receivers of a stored hook; None where its secrets cannot be read."""
-    try:
-        return receivers(join_secrets(body, vault.decrypt(secrets)))
-    except ConfigurationError:
-        return None
+    documents = read_inline_check(body, read, partial(assign_suite_keys, store))
+    # The revisions prevent an outdated secret from being restored, or sent to a changed address.
+    changes = apply(store, vault, documents, managed_by=API, now=now, revisions=revisions, force=force)
+    slug = documents.checks[0].slug
+    created = any(change.kind == "check" and change.action == "create" for change in changes)
+    return load_definition(store, "check", slug), created

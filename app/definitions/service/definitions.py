@@ -1,11 +1,11 @@
 """Definitions one at a time, such as a retriever, a check or a silence: put, archived, completed, exported.
 
-One transaction a function, by the steps of `applying`: the content that is stored, the change it makes, the row. A
-check with its inline suite and retriever is applied as a set. `catalog.service.suites` saves suites and their canaries.
-A suggested rule is added to its check here.
+One transaction a function, in steps that `applying` takes for sets of documents, too: the content that is stored, the
+change it makes, the row. `catalog.service.suites` saves suites and their canaries. A suggested rule is added to its
+check here.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -19,43 +19,58 @@ from app.answers.documents import JudgeDocument
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
 from app.base.documents.fields import Document, parse_document
-from app.base.errors import InvalidInputError, NotFoundError, Problem
+from app.base.errors import (
+    ConfigurationError,
+    InvalidInputError,
+    NotFoundError,
+    Problem,
+    UnendedIncidentsError,
+)
+from app.base.texts import counted
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.check_documents import CheckDocument
-from app.catalog.documents.secrets import parse_with_stored, secret_names, with_placeholders
-from app.catalog.documents.warnings import read_inline_check
+from app.catalog.documents.secrets import (
+    WITH_SECRETS,
+    hash_apart,
+    join_secrets,
+    parse_with_stored,
+    secret_names,
+    split_secrets,
+    with_placeholders,
+)
 from app.catalog.service.references import (
     answer_problems,
     find_check,
     gives_answers,
     hook_kinds,
-    load_definition,
     missing_references,
     references_of,
     refuse_used,
 )
 from app.catalog.service.suites import (
+    Change,
     SuiteOvertakenError,
-    assign_suite_keys,
     overtaken,
     plan_and_write,
     slug_taken_error,
+    suite_definition,
 )
 from app.catalog.service.versions import load_suite_in_force
-from app.catalog.store import API, KINDS, Definition, DefinitionDocument, refuse_file_managed, require
-from app.definitions.service.applying import (
-    apply,
-    planned_change,
-    refuse_unended,
-    stored_content,
-    unended_incidents,
-    write_archive,
-    write_content,
+from app.catalog.store import (
+    API,
+    KINDS,
+    Content,
+    Definition,
+    DefinitionDocument,
+    fields_changed,
+    refuse_file_managed,
+    require,
 )
-from app.hooks.documents import HookDocument
+from app.hooks import store as outbox
+from app.hooks.documents import HookDocument, receivers
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.scoring.run_inputs import UnusableSuiteError
 
@@ -105,6 +120,115 @@ def put(
     if isinstance(document, CheckDocument):
         return plan_and_write(store, partial(load_suite_of, check=document), write)
     return write(None)
+
+
+def planned_change(
+    vault: Vault, kind: str, slug: str, before: Definition | None, content: Content, *, managed_by: str
+) -> Change | None:
+    """Return the change that saving a content makes; None = no change."""
+    if before is None:
+        return Change(kind=kind, name=slug, action="create")
+    if before.archived_at is not None:
+        return Change(kind=kind, name=slug, action="create", note="was archived")
+    note = before.ownership_note(managed_by)
+    if note is None and before.disabled_reason is not None:
+        note = "was disabled"
+    # With equal hashes only the order of tags and hooks can differ.
+    fields = () if before.hash == content.hash else fields_changed(before.body, content.body)
+    if _secrets_differ(vault, before, content):
+        fields = (*fields, "secrets")
+    if fields or note:
+        return Change(kind=kind, name=slug, action="update", fields=fields, note=note)
+    return None
+
+
+def _secrets_differ(vault: Vault, before: Definition, content: Content) -> bool:
+    try:
+        return vault.decrypt(before.secrets) != vault.decrypt(content.secrets)
+    except ConfigurationError:  # encrypted under another key, thus unusable: the new ones replace them
+        return True
+
+
+def stored_content(vault: Vault, document: Document, *, previous: Definition | None = None) -> Content:
+    """Return a document ready to be stored; null secrets are taken from `previous`, where given."""
+    if isinstance(document, SuiteDocument):
+        return suite_definition(document.slug)
+    if not isinstance(document, WITH_SECRETS):
+        return Content(hash=document.content_hash(), document=document)
+    public, secrets = split_secrets(document)
+    digest = hash_apart(document, public, secrets)
+    open_names = [name for name in secret_names(public) if name not in secrets]
+    if open_names and previous is not None and previous.secrets is not None:
+        stored = vault.decrypt(previous.secrets)
+        secrets |= {name: stored[name] for name in open_names if name in stored}
+    return Content(hash=digest, public=public, secrets=vault.encrypt(secrets))
+
+
+def write_content(
+    connection: Connection,
+    kind: str,
+    slug: str,
+    before: Definition | None,
+    content: Content,
+    *,
+    managed_by: str,
+    source: str | None,
+    now: int,
+) -> None:
+    """Write a definition that differs from `before`; a hook that was disabled is sent the ends it has not heard of."""
+    saved = catalog.save_definition(connection, kind, slug, content, managed_by=managed_by, source=source, now=now)
+    if before is not None and before.disabled_reason is not None:
+        outbox.replay_unsent_resolves(connection, now, hook_id=saved)
+
+
+def write_archive(connection: Connection, definition: Definition, *, now: int) -> None:
+    """Archive a definition: a suite with its canaries; pending deliveries of a hook are abandoned."""
+    catalog.archive_definition(connection, definition.id, now)
+    if definition.kind == "hook":
+        outbox.abandon_deliveries(connection, definition.id, "The hook was archived.")
+
+
+def unended_incidents(
+    connection: Connection,
+    vault: Vault,
+    before: Definition | None,
+    after: Content | None,
+    *,
+    ended: Collection[str] = (),
+) -> str | None:
+    """Return the rest of a sentence: which incidents a change of a hook leaves open at its receiver; None = none.
+
+    `after` is the hook's content afterwards, None = it is archived. `ended`: checks that end with the same change, so
+    that the receiver hears of it.
+    """
+    if before is None or before.archived_at is not None or before.kind != "hook":
+        return None
+    left = _receivers(vault, before.body, before.secrets)
+    if left is not None and after is not None:
+        kept = _receivers(vault, after.body, after.secrets) or {}
+        left = {identity: name for identity, name in left.items() if identity not in kept}
+    if left is not None and not left:
+        return None
+    found = [one for one in outbox.unended_incidents(connection, before.id) if one[0] not in ended]
+    if not found:
+        return None
+    names = ", ".join(left.values()) if left else "its receiver"
+    classes = ", ".join(f"{incident_class} of check '{check}'" for check, incident_class in found)
+    return f"leaves {counted(len(found), 'incident')} open at {names}, which will not hear of the end: {classes}"
+
+
+def refuse_unended(sentence: str | None, hook: str, *, force: bool) -> None:
+    """Raise UnendedIncidentsError where `unended_incidents` says something of a change that is not forced."""
+    if sentence is not None and not force:
+        raise UnendedIncidentsError(f"this change of hook '{hook}' {sentence}")
+
+
+def _receivers(vault: Vault, body: Mapping[str, Any], secrets: bytes | None) -> dict[tuple[str, ...], str] | None:
+    """Return the receivers of a stored hook; None where its secrets cannot be read."""
+    try:
+        return receivers(join_secrets(body, vault.decrypt(secrets)))
+    except ConfigurationError:
+        return None
 
 
 def _hold_changeable(
@@ -244,33 +368,6 @@ def _find(store: Store, kind: str, slug: str) -> Definition | None:
 
 def _decrypt(vault: Vault, before: Definition | None) -> dict[str, str]:
     return vault.decrypt(before.secrets) if before is not None and before.managed_by == API else {}
-
-
-def put_inline_check(
-    store: Store, vault: Vault, body: Mapping[str, Any], *, now: datetime, force: bool = False
-) -> tuple[Definition, bool]:
-    """Create or change a check and its inline parts, all or nothing; return it and whether it is new.
-
-    The canaries of the suite replace its API-managed ones. A null secret keeps the stored one, see `complete`.
-
-    Raises InvalidInputError with paths in the whole document (`retriever.response.id`), FileManagedError where a file
-    owns a part that differs, ConflictError where a part whose secrets it keeps was changed meanwhile and,
-    unless `force`, where an inline hook leaves incidents open at its present receiver.
-    """
-    revisions: dict[tuple[str, str], int] = {}
-
-    def read(model: type[RetrieverDocument | HookDocument], part: Mapping[str, Any]) -> Document:
-        document, revision = complete(store, vault, model, part)
-        if revision is not None:
-            revisions[KINDS[model], str(part["slug"])] = revision
-        return document
-
-    documents = read_inline_check(body, read, partial(assign_suite_keys, store))
-    # The revisions prevent an outdated secret from being restored, or sent to a changed address.
-    changes = apply(store, vault, documents, managed_by=API, now=now, revisions=revisions, force=force)
-    slug = documents.checks[0].slug
-    created = any(change.kind == "check" and change.action == "create" for change in changes)
-    return load_definition(store, "check", slug), created
 
 
 _PAGE: Final = 1_000
