@@ -95,7 +95,7 @@ add_words(
         "rank": first_expected,
         "absent": not_returned,
         "starter": starter,
-        "recall_label": lambda measure, own: recall_label(measure, self_judged=own),
+        "recall_label": lambda measure, own, pooled=(): recall_label(measure, self_judged=own, pooled=pooled),
     },
     constants={"err_scale": ERR_SCALE},
     values={"issues": grave_issues},

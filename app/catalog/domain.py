@@ -1,16 +1,18 @@
 """Sources of judgments, and recall that is self-judged by them; the measures to read first.
 
-Recall is self-judged where all judgments come from the retriever's own first hits. The use of a check decides which of
-its measures comes first.
+Recall is self-judged where the retriever itself brought up much of what is expected; pooled recall stands beside it.
+The use of a check decides which of its measures comes first.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
 from typing_extensions import TypedDict
+
+from app.base.texts import ratio_text
 
 JUDGMENT_SOURCE: Final = r"^(task|retriever):[a-z0-9-]{1,64}$"
 """Form of a source: the annotation task that graded a chunk, or the retriever among whose hits it was ticked."""
@@ -46,14 +48,35 @@ def is_own_pool(task: Mapping[str, Any], retriever: str) -> bool:
     return list(task.get("retrievers") or ()) == [retriever]
 
 
-def recall_label(measure: str, *, self_judged: bool | None) -> str:
-    """Return the label beside a measure, `self-judged` beside recall where it is; "" = none."""
-    return SELF_JUDGED if self_judged and measure.partition("@")[0] in _RECALL else ""
+class PooledNote(TypedDict):
+    """Pooled recall that stands beside R@k: by the task of its suite that asked the retriever last."""
+
+    k: int
+    value: float
+    low: float | None
+    high: float | None
+    task: str
 
 
-def labelled(measure: str, *, self_judged: bool | None) -> str:
-    """Return a measure with its label, `R@5 (self-judged)`."""
-    label = recall_label(measure, self_judged=self_judged)
+def recall_label(measure: str, *, self_judged: bool | None, pooled: Sequence[PooledNote] = ()) -> str:
+    """Return the label beside recall: `self-judged` where it is, and pooled recall at the same k; "" = none."""
+    name, _, k = measure.partition("@")
+    if name not in _RECALL:
+        return ""
+    parts = [SELF_JUDGED] if self_judged else []
+    return "; ".join([*parts, *(f"pooled {pooled_text(one)}" for one in pooled if str(one["k"]) == k)])
+
+
+def pooled_text(one: PooledNote) -> str:
+    """Return pooled recall with its 95 % interval, `0.907 (0.851 to 0.952)`."""
+    if one["low"] is None or one["high"] is None:
+        return ratio_text(one["value"])
+    return f"{ratio_text(one['value'])} ({ratio_text(one['low'])} to {ratio_text(one['high'])})"
+
+
+def labelled(measure: str, *, self_judged: bool | None, pooled: Sequence[PooledNote] = ()) -> str:
+    """Return a measure with its label, `R@5 (self-judged; pooled 0.907 (0.851 to 0.952))`."""
+    label = recall_label(measure, self_judged=self_judged, pooled=pooled)
     return f"{measure} ({label})" if label else measure
 
 
@@ -64,6 +87,15 @@ def self_judged_lines(retriever: str, *, self_judged: bool | None) -> list[str]:
         "high by whatever it misses; have a pool of several retrievers judged, and read pooled recall beside it"
     )
     return [line] if self_judged else []
+
+
+def pooled_lines(retriever: str, k: int, pooled: Sequence[PooledNote]) -> list[str]:
+    """Return the sentence on the pooled recall of a retriever at this k; none where it is not known."""
+    return [
+        f"pooled recall@{k} of {retriever} is {pooled_text(one)}, by task {one['task']}"
+        for one in pooled
+        if one["k"] == k
+    ]
 
 
 _DEEP: Final = 10

@@ -3,6 +3,7 @@
 from typing_extensions import TypedDict
 
 from app.base.values import Category, Outcome, Reason, TimeText, Verdict
+from app.catalog.domain import PooledNote
 from app.comparison.domain.outcomes import Change, Claim, ComparisonVerdict, Exclusion, Side
 
 
@@ -91,6 +92,8 @@ class RunOutline(TypedDict):
     measures_version: str | None
     self_judged: bool
     """Whether more than a fifth of what is expected was brought up by its retriever itself: R@k is too high."""
+    pooled_recall: list[PooledNote]
+    """Pooled recall of its retriever over its suite, by k."""
 
 
 class Sides(TypedDict):

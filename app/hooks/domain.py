@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from app.alerts.domain.views import ChangedCanary, FleetView, SinceView
 from app.base.values import EMPTY, DeliveryState, TimeText
+from app.catalog.domain import PooledNote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +180,9 @@ class NoticeData(NoticeClass, total=False):
     measure: str | None
     value: float | None
     self_judged: bool
-    """Whether the measure is recall over judgments of the retriever's own first hits alone."""
+    """Whether the measure is recall of which the retriever itself brought up more than a fifth of what is expected."""
+    pooled_recall: list[PooledNote]
+    """Pooled recall at the k of the measure, or of a report at every k; empty where no task estimates it."""
     threshold: float | None
     baseline: float | None
     degraded_queries: list[str]

@@ -229,7 +229,8 @@ class NoticeText:
         if measure is not None and value is not None:
             bound_shown = bound_text(threshold) if isinstance(threshold, float) else clean(threshold, 40)
             bound = "" if threshold is None else f" (bound {bound_shown})"
-            label = labelled(clean(measure, _LONGEST_FACT), self_judged=data.get("self_judged"))
+            own, pooled = data.get("self_judged"), data.get("pooled_recall", [])
+            label = labelled(clean(measure, _LONGEST_FACT), self_judged=own, pooled=pooled)
             yield label[:1].upper() + label[1:], f"{_number(value)}{bound}"
         for name, label in (("health_score", "Health score"), ("coverage", "Coverage")):
             if data.get(name) is not None and name != measure:

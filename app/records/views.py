@@ -29,6 +29,7 @@ from app.base.values import (
     Verdict,
 )
 from app.base.views import numbers, rounded_or_none, time_text, view_of
+from app.catalog.domain import PooledNote
 from app.comparison.views import ComparisonDecision, Sides
 from app.records.domain import RescoringSide, RunDetails, SliceView
 from app.retrievers.domain.probes import StoredFinding, UnmeasuredView
@@ -84,8 +85,9 @@ class RunDocument(TypedDict):
     embedder: StoredFinding | None
     self_judged: bool | None
     """Whether more than a fifth of what is expected was brought up by this retriever itself, so that R@k is too high by
-    whatever it misses; null
-    where runs are listed."""
+    whatever it misses; null where runs are listed."""
+    pooled_recall: list[PooledNote]
+    """Pooled recall of its retriever over its suite, by k: it stands beside R@k; empty where no task estimates it."""
 
 
 class RunProgress(TypedDict):
@@ -253,9 +255,10 @@ def run_shape(
     """Return the view of a run; a field that is not given is of the first source that has it, as in `view_of`.
 
     `means`: numbers by name, those of categories are ignored. `body` is the JSON stored beside the row, `embedder` the
-    finding on one; `self_judged`: see `catalog.domain`.
+    finding on one; `self_judged` and `pooled_recall`: see `catalog.domain`.
     """
     means = {name: value for name, value in means.items() if "/" not in name}
+    given.setdefault("pooled_recall", [])
     return view_of(
         RunDocument,
         *sources,

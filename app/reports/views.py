@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from app.alerts.domain.views import BoundLine, NormalRange
 from app.annotation.views import PooledRecallView
 from app.base.values import Outcome, Reason, Severity, TimeText, Verdict
-from app.catalog.domain import MeasureGuideView
+from app.catalog.domain import MeasureGuideView, PooledNote
 from app.catalog.views import CompositionView
 from app.comparison.domain.outcomes import Change
 from app.comparison.views import ComparisonDecision, RunOutline
@@ -154,6 +154,7 @@ MeasureSeries = TypedDict(
         "category": str | None,
         "measures_version": str | None,
         "self_judged": bool | None,
+        "pooled_recall": list[PooledNote],
         "from": TimeText,
         "to": TimeText,
         "seconds": int | None,
@@ -168,6 +169,7 @@ MeasureSeries = TypedDict(
 """A measure of a check over time; `seconds` is what a point covers, None where it is a single run.
 
 `self_judged`: whether it is recall that is self-judged by the newest run; None = that was not carried out.
+`pooled_recall`: what stands beside recall at the same k; empty for other measures, and where no task estimates it.
 """
 
 

@@ -1,5 +1,6 @@
 """Pooled recall of a task: by hand, only over what is decided, and shown wherever recall is, never in its place."""
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -13,7 +14,7 @@ from app.base.jobs.local import at_hand
 from app.base.jobs.values import JobKind
 from app.reports.rendering.report_measures import pooled_recall_lines
 from tests.support.annotation_tasks import Desk
-from tests.support.api_service import Api, api
+from tests.support.api_service import CHECK, Api, api
 from tests.support.html_pages import Page
 from tests.support.present import present
 
@@ -200,3 +201,30 @@ def test_random_texts_that_carry_much_are_warned_of_and_graded_again_by_everybod
     corrected = service.get("/v1/tasks/wide/recall")["estimates"][-1]
     assert corrected["value"] > 2 * found["estimates"][-1]["value"]
     assert service.client.post("/v1/tasks/truth/regrade").json() == {"items": 0}, "it has no random texts"
+
+
+def test_it_stands_beside_recall_wherever_a_task_estimates_it(service: Api) -> None:
+    estimate = service.get("/v1/tasks/truth/recall")["estimates"]
+    at_3 = next(one for one in estimate if one["k"] == 3)
+    text = f"pooled {at_3['value']:.3f} ({at_3['low']:.3f} to {at_3['high']:.3f})"
+    service.put("/v1/checks/docs", {**CHECK, "hooks": ["ops"], "use": "completeness"})
+    run = service.run()
+    assert [one["k"] for one in run["pooled_recall"]] == [10, 5, 3, 1]
+    (at_k,) = service.get("/v1/checks/docs/series", measure="R@3")["pooled_recall"]
+    assert (at_k["k"], at_k["value"], at_k["task"]) == (3, at_3["value"], "truth")
+    assert service.get("/v1/checks/docs/series", measure="NDCG@3")["pooled_recall"] == []
+    assert text in Page(service.client.get("/checks/docs").text).text
+    assert text in service.client.get("/badge/docs.svg?measure=R@3").text
+    report = service.client.get(f"/v1/runs/{run['id']}/report?format=markdown").text
+    assert text in report
+    assert "| pooled recall | " in report
+    compared = service.get("/v1/compare", a="check:docs", b=f"run:{run['id']}")
+    assert any(line.startswith("pooled recall@") for line in compared["differences"])
+    rule = {"kind": "threshold", "measure": "R@3", "critical": {"below": 0.99}, "open": {"bad": 1, "of": 1}}
+    service.put("/v1/checks/docs", {**CHECK, "hooks": ["ops"], "rules": [rule]})
+    service.retriever.found = {"How long is data kept?": ["c9"]}
+    service.run()
+    service.deliver()
+    notice = json.loads(service.mailbox.messages[-1][1].body)["data"]
+    assert [one["k"] for one in notice["pooled_recall"]] == [3]
+    assert f"R@3 (self-judged; {text})" in notice["summary"] or f"R@3 ({text})" in notice["summary"]

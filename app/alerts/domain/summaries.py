@@ -25,7 +25,7 @@ from app.base.texts import (
     short_name,
 )
 from app.base.values import Cause, Judgment, Outcome, Percentile, Reason, Rule, RuleKind, Severity, Verdict
-from app.catalog.domain import labelled
+from app.catalog.domain import PooledNote, labelled
 from app.retrievers.domain.probes import FailureSummary
 from app.retrievers.domain.retrievers import EMBEDDER_AT
 
@@ -75,7 +75,9 @@ class AlertFacts:
     """The rule's own sentence, used where no numbers are known; may end with a full stop."""
     measure: str | None = None
     self_judged: bool = False
-    """Whether the measure is recall over judgments of the retriever's own first hits alone."""
+    """Whether the measure is recall of which the retriever itself brought up much of what is expected."""
+    pooled_recall: Sequence[PooledNote] = ()
+    """Pooled recall at the k of the measure."""
     category: str | None = None
     canary: str | None = None
     percentile: Percentile = Percentile.P95
@@ -128,14 +130,21 @@ def alert_summary(facts: AlertFacts) -> str:
     return f"{facts.check}: {claim}"
 
 
-def measure_text(measure: str | None, category: str | None, *, self_judged: bool = False) -> str:
+def _measure_of(facts: AlertFacts) -> str:
+    own, pooled = facts.self_judged, facts.pooled_recall
+    return measure_text(facts.measure, facts.category, self_judged=own, pooled=pooled)
+
+
+def measure_text(
+    measure: str | None, category: str | None, *, self_judged: bool = False, pooled: Sequence[PooledNote] = ()
+) -> str:
     """Name of what a rule watches: `coverage`, `health score`, `R@5 (self-judged) of complex factual`."""
-    name = labelled(measure or "value", self_judged=self_judged).replace("_", " ")
+    name = labelled(measure or "value", self_judged=self_judged, pooled=pooled).replace("_", " ")
     return f"{name} of {category.replace('_', ' ')}" if category else name
 
 
 def _threshold(facts: AlertFacts) -> str:
-    name = measure_text(facts.measure, facts.category, self_judged=facts.self_judged)
+    name = _measure_of(facts)
     if facts.value is None:
         return _reason_text(facts)
     level = f"{name} {ratio_text(facts.value, facts.threshold)}"
@@ -145,7 +154,7 @@ def _threshold(facts: AlertFacts) -> str:
 def _drop(facts: AlertFacts) -> str:
     if facts.value is None or facts.baseline is None:
         return _reason_text(facts)
-    name = measure_text(facts.measure, facts.category, self_judged=facts.self_judged)
+    name = _measure_of(facts)
     fell = f"{name} fell from {ratio_text(facts.baseline)} to {ratio_text(facts.value, facts.baseline)}"
     return f"{fell}{_since(facts)}{_with_canaries(facts)}"
 
@@ -251,7 +260,7 @@ def _recovered(facts: AlertFacts) -> str:
 
 def _recovered_canaries(facts: AlertFacts) -> str:
     watched = facts.kind in {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD} and facts.value is not None
-    name = measure_text(facts.measure, facts.category, self_judged=facts.self_judged) if watched else "coverage"
+    name = _measure_of(facts) if watched else "coverage"
     value = facts.value if watched else facts.coverage
     level = f"{name} {ratio_text(value)}, " if value is not None else ""
     unmeasured = (facts.total or 0) - (facts.measured or 0)

@@ -11,6 +11,7 @@ from typing import Literal, NotRequired
 from typing_extensions import TypedDict
 
 from app.base.values import Cause, Percentile, Reason, RuleKind, Severity, TimeText
+from app.catalog.domain import PooledNote
 from app.retrievers.domain.probes import FailureView
 
 
@@ -99,7 +100,9 @@ class EvidenceFields(ListedCanaries, total=False):
 
     measure: str | None
     self_judged: bool
-    """Whether that is recall, and only the retriever's own first hits were judged; absent where not."""
+    """Whether that is recall of which the retriever itself brought up much of what is expected; absent where not."""
+    pooled_recall: list[PooledNote]
+    """Pooled recall at the k of the measure; absent where no task estimates it."""
     category: str | None
     warning: BoundSides | None
     critical: BoundSides | None

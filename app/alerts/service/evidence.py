@@ -32,8 +32,8 @@ from app.base.texts import counted
 from app.base.values import Cause, Percentile, Ranking, Rule, RuleKind, Verdict
 from app.base.views import view_of
 from app.catalog import store as catalog
-from app.catalog.domain import labelled, recall_label
-from app.catalog.service.suites import is_self_judged
+from app.catalog.domain import PooledNote, labelled, recall_label
+from app.catalog.service.suites import is_self_judged, pooled_notes
 from app.catalog.service.versions import load_suite, load_suites
 from app.catalog.store import Definition
 from app.detection import store as detectors
@@ -650,8 +650,12 @@ class TransitionEvidence:
     def build(self, kind: RuleKind, scope: str, first_run: int | None, evaluated: StoredEvidence) -> StoredEvidence:
         """Evidence of a transition: what the rule evaluated, the changed canaries, and the retriever at fault."""
         evidence: StoredEvidence = {**evaluated, **self._canaries(kind, scope, first_run, evaluated)}
-        if recall_label(evaluated.get("measure") or "", self_judged=True) and self._is_self_judged():
-            evidence["self_judged"] = True
+        measure = evaluated.get("measure") or ""
+        if recall_label(measure, self_judged=True):
+            if self._is_self_judged():
+                evidence["self_judged"] = True
+            if pooled := self._pooled(measure):
+                evidence["pooled_recall"] = pooled
         if kind is RuleKind.LATENCY:
             percentile = Percentile(evaluated.get("percentile") or Percentile.P95)
             evidence["usual"] = (
@@ -732,6 +736,11 @@ class TransitionEvidence:
         shares = load_suite(self._connection, run.suite_version_id).judgment_shares
         return is_self_judged(self._connection, shares, self._check.body["retriever"])
 
+    def _pooled(self, measure: str) -> list[PooledNote]:
+        """Return the pooled recall at the k of a measure."""
+        notes = pooled_notes(self._connection, self._check.body["suite"], self._check.body["retriever"])
+        return [one for one in notes if measure.endswith(f"@{one['k']}")]
+
     def _slow_retriever(self) -> str:
         """Name of the retriever, with its address where it is known."""
         slug = self._check.body["retriever"]
@@ -741,8 +750,8 @@ class TransitionEvidence:
 
 
 def with_label(reason: str, evidence: StoredEvidence) -> str:
-    """Return the sentence of a rule with the label beside recall that is self-judged."""
-    measure = evidence.get("measure")
-    if not measure or not evidence.get("self_judged"):
+    """Return the sentence of a rule with the label beside recall."""
+    measure, own = evidence.get("measure"), evidence.get("self_judged")
+    if not measure:
         return reason
-    return reason.replace(measure, labelled(measure, self_judged=True), 1)
+    return reason.replace(measure, labelled(measure, self_judged=own, pooled=evidence.get("pooled_recall", ())), 1)

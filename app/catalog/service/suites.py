@@ -19,6 +19,7 @@ from app.annotation import store as task_rows
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError
 from app.base.values import MAX_GRADE, Canary, Category, Judgment, Segment
+from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import (
     CanaryDocument,
@@ -29,7 +30,7 @@ from app.catalog.documents.canary_documents import (
     possible_keys,
 )
 from app.catalog.documents.canary_files import Documents
-from app.catalog.domain import are_self_judged, is_own_pool, retriever_source, task_source
+from app.catalog.domain import PooledNote, are_self_judged, is_own_pool, retriever_source, task_source
 from app.catalog.service.references import refuse_named, require_canary, require_floors, require_suite
 from app.catalog.service.versions import load_suite_in_force
 from app.catalog.store import (
@@ -432,6 +433,12 @@ def _taken_error(kind: str, name: str, longest: int, taken: Callable[[list[str]]
     free = next((one for one in names if one not in used), "")
     other = f"another name, such as '{free}'," if free else "another name,"
     return ConflictError(f"there is a {kind} '{name}' already; choose {other} or change that one")
+
+
+def pooled_notes(connection: Connection, suite: str, retriever: str) -> list[PooledNote]:
+    """Return the pooled recall of a retriever over a suite, the deepest k first; none where no task estimates it."""
+    rows = task_rows.list_recalls(connection, suite=suite, retriever=retriever)
+    return [view_of(PooledNote, row, rounding=True) for row in rows]
 
 
 def is_self_judged(connection: Connection, shares: Mapping[str, float], retriever: str) -> bool:

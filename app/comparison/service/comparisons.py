@@ -19,9 +19,9 @@ from app.base.statistics import CONFIDENCE
 from app.base.values import COVERAGE, DEGRADED_SHARE, ROUNDING, Canary, Outcome, Verdict
 from app.base.views import id_or_none, rounded_or_none, view_of
 from app.catalog import store as catalog
-from app.catalog.domain import Use, self_judged_lines
+from app.catalog.domain import Use, pooled_lines, self_judged_lines
 from app.catalog.service.references import find_check, find_run
-from app.catalog.service.suites import is_self_judged
+from app.catalog.service.suites import is_self_judged, pooled_notes
 from app.comparison.domain.estimates import Floats
 from app.comparison.domain.outcomes import (
     Change,
@@ -156,6 +156,7 @@ def read_run(connection: Connection, run_id: str, version: str | None = None) ->
             verdict=None if row.verdict is None else Verdict(row.verdict),
             suite_hash=inputs.suite.hash,
             self_judged=is_self_judged(connection, inputs.suite.judgment_shares, check["retriever"]),
+            pooled_recall=pooled_notes(connection, check["suite"], check["retriever"]),
         ),
         retriever=check["retriever"],
         retriever_version=row.retriever_version_id,
@@ -261,7 +262,10 @@ def compare_references(
     notes = [
         line
         for run in (comparison.a, comparison.b)
-        for line in self_judged_lines(run.retriever, self_judged=run.outline["self_judged"])
+        for line in (
+            *self_judged_lines(run.retriever, self_judged=run.outline["self_judged"]),
+            *pooled_lines(run.retriever, comparison.depth.k, run.outline["pooled_recall"]),
+        )
     ]
     page: ComparisonPage = {
         **decision_shape(comparison.outcome, comparison.pairing, comparison.depth, A_AND_B),

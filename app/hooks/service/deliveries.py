@@ -356,7 +356,8 @@ def _report_data(connection: Connection, report_id: int, links: Links) -> Notice
     since = f"&since={content['since_run_id']}" if content["since_run_id"] else ""
     return {
         **content,
-        "self_judged": content.get("self_judged", False),  # absent from what earlier releases rendered
+        "self_judged": content.get("self_judged", False),  # absent from what earlier releases rendered, as the next
+        "pooled_recall": content.get("pooled_recall", []),
         "links": {
             "alert": None,
             "check": f"{links.public_url}/checks/{content['check']}",

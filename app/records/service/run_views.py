@@ -20,7 +20,7 @@ from app.base.values import Answer, Canary, Outcome, Ranking, Reason, RunStatus,
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check, find_run
-from app.catalog.service.suites import is_self_judged
+from app.catalog.service.suites import is_self_judged, pooled_notes
 from app.catalog.service.versions import load_suites
 from app.detection import store as detectors
 from app.detection.service import baselines
@@ -102,7 +102,8 @@ def _full(connection: Connection, row: RunRow, body: RunDetails) -> RunDocument:
     if not body:
         return {**run, "self_judged": None}
     self_judged = is_self_judged(connection, stored_shares(body), run["retriever"])
-    return {**run, "self_judged": self_judged}
+    pooled = pooled_notes(connection, run["suite"], run["retriever"])
+    return {**run, "self_judged": self_judged, "pooled_recall": pooled}
 
 
 def list_runs(

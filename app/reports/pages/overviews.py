@@ -25,6 +25,7 @@ from app.catalog.domain import recall_label
 from app.definitions.pages.suites import list_setup_steps
 from app.operation.service.self_monitor import Issue
 from app.records.service import run_views
+from app.records.views import RunView
 from app.reports.service import check_details, overview
 from app.reports.service.check_details import CheckLine
 from app.reports.service.overview import VERDICTS, CheckFilter
@@ -224,9 +225,9 @@ def make_badge(store: Store, line: CheckLine, *, label: str | None = None, measu
     """Return the badge of a check. Raises InvalidInputError for a measure that the newest run does not have."""
     value, kind = _state(line)
     if measure is not None and line.newest is not None:
-        number, self_judged = _number(store, line.slug, measure)
+        number, run = _number(store, line.slug, measure)
         if kind in {"healthy", "degraded", "recovering"}:
-            value = " ".join(filter(None, (score(number), recall_label(measure, self_judged=self_judged))))
+            value = " ".join(filter(None, (score(number), _label(measure, run))))
     named = f"{line.slug} {spoken(measure)}" if measure is not None else line.slug
     return Badge(label=_plain(named if label is None else label), value=_plain(value), kind=kind)
 
@@ -252,8 +253,12 @@ def _state(line: CheckLine) -> tuple[str, str]:
     return verdict, verdict
 
 
-def _number(store: Store, slug: str, measure: str) -> tuple[float | None, bool | None]:
-    """Return a measure of the newest run, and whether its recall is self-judged."""
+def _label(measure: str, run: RunView) -> str:
+    return recall_label(measure, self_judged=run["self_judged"], pooled=run["pooled_recall"])
+
+
+def _number(store: Store, slug: str, measure: str) -> tuple[float | None, RunView]:
+    """Return a measure of the newest run, and the run."""
     run = run_views.health(store, slug)
     values = {
         "health_score": run["health_score"],
@@ -265,7 +270,7 @@ def _number(store: Store, slug: str, measure: str) -> tuple[float | None, bool |
         message = f"'{one_line(measure)}' is not kept for this check; there are: {', '.join(values)}"
         raise InvalidInputError([Problem(path="measure", message=message)])
     found: float | None = values.get(measure)
-    return found, run["self_judged"]
+    return found, run
 
 
 def _plain(text: str) -> str:

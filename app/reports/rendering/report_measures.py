@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from app.base.texts import Table, counted, number, plain
 from app.base.values import ROUNDING, marked_name
-from app.catalog.domain import labelled, self_judged_lines
+from app.catalog.domain import labelled, pooled_text, self_judged_lines
 from app.scoring.measures import RECALL_BY
 
 CUT_MEASURES = ("Hit", "P", "R", "R_id", "R_passage", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")
@@ -36,9 +36,9 @@ def lead_numbers(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     run, guide = report["run"], report.get("guide")
     if guide is None or not run["canaries"]["measured"]:
         return []
-    own = run.get("self_judged")
+    own, pooled = run.get("self_judged"), run.get("pooled_recall", ())
     return [
-        (labelled(name, self_judged=own), *_estimate(run, name, _intervals(report)).partition("\n")[::2])
+        (labelled(name, self_judged=own, pooled=pooled), *_estimate(run, name, _intervals(report)).partition("\n")[::2])
         for name in dict.fromkeys((guide["measure"], guide["recall"]))
     ]
 
@@ -115,8 +115,8 @@ def cutoff_table(
 ) -> Table:
     """Return the means of the measures with a cut-off, one row per measure and one column per k.
 
-    `guide`: its measure comes first, then recall, which is labelled where it is `self_judged`. Those of `RECALL_BY`
-    have a row only where they are defined.
+    `guide`: its measure comes first, then recall, which is labelled where it is `self_judged`; pooled recall stands
+    below R where it is known. Those of `RECALL_BY` have a row only where they are defined.
     """
     cells: dict[str, dict[int, Any]] = {}
     for name, value in run["measures"].items():
@@ -131,12 +131,15 @@ def cutoff_table(
     ks = [k for k in ks if any(row.get(k) is not None for row in cells.values())] or ks
     lead = () if guide is None else (guide["measure"].partition("@")[0], guide["recall"].partition("@")[0])
     order = [name for name in dict.fromkeys((*lead, *CUT_MEASURES, *cells)) if name in cells]
-    rows = tuple(
+    rows = [
         (labelled(name, self_judged=self_judged), *(_estimate(run, f"{name}@{k}", intervals) for k in ks))
         for name in order
-    )
+    ]
+    pooled = {one["k"]: pooled_text(one) for one in run.get("pooled_recall", ())}
+    if "R" in order and pooled:
+        rows.insert(order.index("R") + 1, ("pooled recall", *(pooled.get(k, "") for k in ks)))
     notes = [INTERVAL_NOTE] * bool(intervals) + [ERR_SCALE] * ("ERR" in cells)
-    return Table(title="Measures", columns=("measure", *(f"@{k}" for k in ks)), rows=rows, note="; ".join(notes))
+    return Table(title="Measures", columns=("measure", *(f"@{k}" for k in ks)), rows=tuple(rows), note="; ".join(notes))
 
 
 def whole_table(

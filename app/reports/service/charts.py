@@ -11,7 +11,7 @@ from app.base.errors import InvalidInputError, NotFoundError, Problem
 from app.base.values import Verdict
 from app.base.views import numbers, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
-from app.catalog.domain import recall_label
+from app.catalog.domain import PooledNote, recall_label
 from app.catalog.service.references import find_check, schedule_of
 from app.records.domain import Gap, GapReason, Span, find_gaps
 from app.records.service import run_views
@@ -75,12 +75,14 @@ def series(
         ]
     if not stored_series.points:
         _require_stored(store, check.id, name, category)
+    self_judged, pooled = _beside_recall(store, slug, measure, version)
     return {
         "check": slug,
         "measure": measure,
         "category": category,
         "measures_version": None if rescoring is None else rescoring.name,
-        "self_judged": _is_self_judged(store, slug, measure, version),
+        "self_judged": self_judged,
+        "pooled_recall": pooled,
         "from": time_text(start),
         "to": time_text(end),
         "seconds": stored_series.seconds or None,
@@ -93,17 +95,18 @@ def series(
     }
 
 
-def _is_self_judged(store: Store, slug: str, measure: str, version: str | None) -> bool | None:
-    """Whether a measure is recall that is self-judged by the newest run, which only then is read; None = there is none.
+def _beside_recall(store: Store, slug: str, measure: str, version: str | None) -> tuple[bool | None, list[PooledNote]]:
+    """Return whether recall is self-judged by the newest run, which only then is read, and the pooled recall at its k.
 
-    As pages say it of the same check.
+    None = there is no newest run. As pages say it of the same check.
     """
     if not recall_label(measure, self_judged=True):
-        return False
+        return False, []
     try:
-        return run_views.health(store, slug, version=version)["self_judged"]
+        run = run_views.health(store, slug, version=version)
     except NotFoundError:
-        return None
+        return None, []
+    return run["self_judged"], [one for one in run["pooled_recall"] if measure.endswith(f"@{one['k']}")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

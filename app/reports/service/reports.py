@@ -209,6 +209,7 @@ def _content(report: FullReport, *, has_news: bool) -> NoticeData:
         "measure": measure,
         "value": None if measure is None else run["measures"].get(measure),
         "self_judged": bool(run["self_judged"]),
+        "pooled_recall": run["pooled_recall"],
         "degraded_total": run["canaries"]["degraded"],
     }
 
@@ -219,7 +220,8 @@ def _summary(report: FullReport) -> str:
     value = None if guide is None else run["measures"].get(guide["measure"])
     number = ""
     if guide is not None and value is not None:
-        number = f", {labelled(guide['measure'], self_judged=run['self_judged'])} {value:.3f}"
+        name = labelled(guide["measure"], self_judged=run["self_judged"], pooled=run["pooled_recall"])
+        number = f", {name} {value:.3f}"
     return f"{run['check']}: report, {run['verdict'] or run['status']}{number}"
 
 
