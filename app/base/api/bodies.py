@@ -213,6 +213,13 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         "price_per_million": 0.5,
         "budget_per_day": 2,
     },
+    "PromotionDocument": {
+        "slug": "hybrid",
+        "current": "docs",
+        "candidate": "docs",
+        "experiment": None,
+        "guards": [{"measure": "faithfulness", "allowed_loss": 0.05}],
+    },
     "SilenceDocument": {
         "slug": "reindex",
         "reason": "new index every Saturday",
