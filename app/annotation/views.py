@@ -31,7 +31,7 @@ class PooledRecallView(TypedDict):
     uncorrected: float | None
     """With every grade taken as right; null where `value` is that."""
     assumes: str
-    """What it takes for granted of the grades, or how it corrects them."""
+    """What it takes for granted of the grades, or how it corrects them; empty where `value` is null."""
     task: str
 
 

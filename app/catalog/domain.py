@@ -60,11 +60,15 @@ class PooledNote(TypedDict):
 
 def recall_label(measure: str, *, self_judged: bool | None, pooled: Sequence[PooledNote] = ()) -> str:
     """Return the label beside recall: `self-judged` where it is, and pooled recall at the same k; "" = none."""
-    name, _, k = measure.partition("@")
-    if name not in _RECALL:
+    if measure.partition("@")[0] not in _RECALL:
         return ""
     parts = [SELF_JUDGED] if self_judged else []
-    return "; ".join([*parts, *(f"pooled {pooled_text(one)}" for one in pooled if str(one["k"]) == k)])
+    return "; ".join([*parts, *(f"pooled {pooled_text(one)}" for one in pooled_at(measure, pooled))])
+
+
+def pooled_at(measure: str, pooled: Sequence[PooledNote]) -> list[PooledNote]:
+    """Return the pooled recall at the k of a measure such as `R@5`; none where it is not known."""
+    return [one for one in pooled if measure.endswith(f"@{one['k']}")]
 
 
 def pooled_text(one: PooledNote) -> str:
@@ -91,11 +95,8 @@ def self_judged_lines(retriever: str, *, self_judged: bool | None) -> list[str]:
 
 def pooled_lines(retriever: str, k: int, pooled: Sequence[PooledNote]) -> list[str]:
     """Return the sentence on the pooled recall of a retriever at this k; none where it is not known."""
-    return [
-        f"pooled recall@{k} of {retriever} is {pooled_text(one)}, by task {one['task']}"
-        for one in pooled
-        if one["k"] == k
-    ]
+    name = f"pooled recall@{k}"
+    return [f"{name} of {retriever} is {pooled_text(one)}, by task {one['task']}" for one in pooled_at(name, pooled)]
 
 
 _DEEP: Final = 10

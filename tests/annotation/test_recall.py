@@ -86,6 +86,7 @@ def test_a_sample_that_was_skipped_leaves_recall_unknown(sqlite_store: Store) ->
     estimates = results.load_recall(sqlite_store, "truth")["estimates"]
     assert {one["value"] for one in estimates} == {None}
     assert {one["low"] for one in estimates} == {None}
+    assert {one["assumes"] for one in estimates} == {""}, "nothing is claimed of the grades of what is unknown"
 
 
 def test_an_annotation_has_it_computed_once_a_while(sqlite_store: Store) -> None:

@@ -32,7 +32,7 @@ from app.base.texts import counted
 from app.base.values import Cause, Percentile, Ranking, Rule, RuleKind, Verdict
 from app.base.views import view_of
 from app.catalog import store as catalog
-from app.catalog.domain import PooledNote, labelled, recall_label
+from app.catalog.domain import PooledNote, labelled, pooled_at, recall_label
 from app.catalog.service.suites import is_self_judged, pooled_notes
 from app.catalog.service.versions import load_suite, load_suites
 from app.catalog.store import Definition
@@ -738,8 +738,8 @@ class TransitionEvidence:
 
     def _pooled(self, measure: str) -> list[PooledNote]:
         """Return the pooled recall at the k of a measure."""
-        notes = pooled_notes(self._connection, self._check.body["suite"], self._check.body["retriever"])
-        return [one for one in notes if measure.endswith(f"@{one['k']}")]
+        check = self._check.body
+        return pooled_at(measure, pooled_notes(self._connection, check["suite"], check["retriever"]))
 
     def _slow_retriever(self) -> str:
         """Name of the retriever, with its address where it is known."""

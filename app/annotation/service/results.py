@@ -229,7 +229,7 @@ def _estimate(found: TaskGrades, decided: list[tuple[TaskCanary, list[ItemRow]]]
                     k=k,
                     frame=frame,
                     uncorrected=None if model is None else plain.value,
-                    assumes=_assumption(said, model),
+                    assumes="" if one.value is None else _assumption(said, model),
                     **asdict(one),
                 )
             )

@@ -223,14 +223,14 @@ def _conclude(
     """Return the state, why, and the gates whose finding is told by that."""
     offline, judge, exposure = gates
     is_better = users is not None and users.is_better
-    alerts = f"{' and '.join(stopping)}: what was measured meanwhile may be caused by that fault"
+    alerts = f"{' and '.join(stopping)}: what was measured meanwhile may be caused by that fault" if stopping else ""
     if exposure.result is GateResult.FAIL and not is_better:
         passed = [str(gate.gate) for gate in (offline, judge) if gate.result is GateResult.PASS]
         before = f", though {' and '.join(passed)} passed" if passed else ""
         last = "; what users do overrules the rest" if users is not None and users.is_worse else ""
-        also = f"; and {alerts}" if stopping else ""
+        also = f"; and {alerts}" if alerts else ""
         return PromotionState.STOPPED, f"stopped by exposure{before}: {exposure.reason}{last}{also}", {exposure.gate}
-    if stopping:
+    if alerts:
         return PromotionState.STOPPED, f"stopped while {alerts}", set()
     if is_better and GateResult.FAIL in {exposure.result, judge.result}:
         failed = [gate for gate in (judge, exposure) if gate.result is GateResult.FAIL]

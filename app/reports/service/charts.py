@@ -11,7 +11,7 @@ from app.base.errors import InvalidInputError, NotFoundError, Problem
 from app.base.values import Verdict
 from app.base.views import numbers, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
-from app.catalog.domain import PooledNote, recall_label
+from app.catalog.domain import PooledNote, pooled_at, recall_label
 from app.catalog.service.references import find_check, schedule_of
 from app.records.domain import Gap, GapReason, Span, find_gaps
 from app.records.service import run_views
@@ -106,7 +106,7 @@ def _beside_recall(store: Store, slug: str, measure: str, version: str | None) -
         run = run_views.health(store, slug, version=version)
     except NotFoundError:
         return None, []
-    return run["self_judged"], [one for one in run["pooled_recall"] if measure.endswith(f"@{one['k']}")]
+    return run["self_judged"], pooled_at(measure, run["pooled_recall"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
