@@ -136,6 +136,10 @@ def test_harm_that_exposure_has_shown_is_waived_by_an_admin_alone_and_stays_on_t
         assert answer.status_code == 403
     admin = bearer(service.key(Scope.ADMIN))
     assert service.client.get("/v1/promotions/hybrid", headers=admin).json()["state"] == "stopped"
+    unasked = {"current": "docs", "candidate": "docs"}
+    refused = service.client.put("/v1/promotions/hybrid", json=unasked, headers=writer)
+    assert refused.status_code == 403, "leaving the experiment out is no way around it"
+    assert "only a key of scope admin may set another experiment" in refused.json()["detail"]
     assert service.client.post(waive, data=sent, headers=admin, follow_redirects=True).is_success
     found = service.client.get("/v1/promotions/hybrid", headers=admin).json()
     exposure = found["gates"][2]

@@ -43,11 +43,23 @@ from app.experiments.store import PromotionRow
 from app.experiments.views import CriticalAlert, GuardView, PromotionView
 
 
-def put_promotion(store: Store, document: PromotionDocument, *, by: str, now: datetime, only_new: bool = False) -> bool:
+def put_promotion(
+    store: Store,
+    document: PromotionDocument,
+    *,
+    by: str,
+    now: datetime,
+    only_new: bool = False,
+    may_waive_harm: bool = False,
+) -> bool:
     """Create a promotion or change it, which forgets its waivers; whether it is new.
 
-    Raises InvalidInputError where it names what does not exist; with `only_new` ConflictError wherever there is one.
+    Raises InvalidInputError where it names what does not exist; with `only_new` ConflictError wherever there is one;
+    ForbiddenError where the same candidate is to be held to other users or rails although exposure has shown a loss,
+    and the caller may not waive that.
     """
+    if not (only_new or may_waive_harm):
+        _refuse_hiding_harm(store, document, now=now)
     with store.write() as connection:
         _require_references(connection, document)
         body = document.data()
@@ -59,6 +71,23 @@ def put_promotion(store: Store, document: PromotionDocument, *, by: str, now: da
         if promotion.document != document:
             rows.change_promotion(connection, promotion.id, body)
         return False
+
+
+def _refuse_hiding_harm(store: Store, document: PromotionDocument, *, now: datetime) -> None:
+    """Raise ForbiddenError where a change would leave out a loss that exposure has shown, without a waiver."""
+    with store.read() as connection:
+        before = rows.find_promotion(connection, document.slug)
+    if before is None:
+        return
+    old = before.document
+    if (old.current, old.candidate) != (document.current, document.candidate):
+        return  # another candidate begins anew
+    if (old.experiment, old.guards) == (document.experiment, document.guards):
+        return
+    exposure = next(gate for gate in _decide(store, before, now=now)[0].gates if gate.gate is GateName.EXPOSURE)
+    if exposure.evidence is GateResult.FAIL:
+        shown = f"exposure has shown a loss ({exposure.reason})"
+        raise ForbiddenError(f"{shown}: only a key of scope admin may set another experiment or other guard rails")
 
 
 def load_promotion(store: Store, slug: str, *, now: datetime) -> PromotionView:
