@@ -261,6 +261,14 @@ def test_runs_after_the_opening_one_count_whatever_the_clocks_said() -> None:
     assert decide(threshold(), good, alert).state is AlertState.RESOLVED
 
 
+def test_nothing_resolves_while_a_canary_degraded_when_it_opened_is_awaited() -> None:
+    alert = open_alert(AlertState.FIRING, Severity.CRITICAL, opened_at=START, opened_run_id=0)
+    good = [observation(threshold(), number, "g") for number in range(1, 3)]
+    held = decide(threshold(), good, alert, awaited=["ant", "bee"])
+    assert (held.state, held.severity, held.transitions) == (AlertState.RECOVERING, Severity.CRITICAL, ())
+    assert held.reason.endswith("; not resolved: ant, bee, degraded when it opened, not measured in this run.")
+
+
 def test_deciding_twice_about_the_same_run_changes_nothing_more() -> None:
     runs = [observation(threshold(), number, "C") for number in range(2)]
     first = decide(threshold(), runs, None)

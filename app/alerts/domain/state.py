@@ -26,7 +26,7 @@ from typing import Final, cast
 from app.alerts.domain.rules import Condition, SlowerLimits
 from app.alerts.domain.views import AlertState, BoundSides, StoredEvidence, TransitionType
 from app.base.schedules import Schedule, next_due
-from app.base.texts import counted, plural
+from app.base.texts import counted, named_text, plural
 from app.base.values import Bound, DeliveryState, Percentile, Rule, RuleKind, RunStatus, Severity
 
 OPEN: Final = frozenset({AlertState.FIRING, AlertState.RECOVERING})
@@ -129,18 +129,19 @@ class Decision:
     """The runs and bounds that were evaluated."""
 
 
-def decide(rule: Rule, window: Sequence[Observation], alert: Member | None) -> Decision:
+def decide(rule: Rule, window: Sequence[Observation], alert: Member | None, *, awaited: Sequence[str] = ()) -> Decision:
     """Return the new state of a rule's alert after a run has ended.
 
     `window`: ended runs of the check, oldest first, all judged by the rule as it is now, the run that just ended
     last: at least its last `window_length(rule)` measured ones. `alert`: the unresolved alert, if there is one.
+    `awaited`: the keys of the canaries, degraded when it opened, that the run that just ended did not measure.
 
     A run that measured nothing for the rule changes nothing. Otherwise an alert opens on a bad run that makes at
     least N of the last M measured runs bad. Its severity is the worst that reaches N by itself (warning counts
     critical runs too); while open it can rise, an `escalated`, but never falls. It resolves on the Kth good run in a
     row since it opened; a run that is neither bad nor beyond the margin ends such a row without putting a recovering
     alert back to firing, a bad one does both. Where the detector counts the good runs, one makes the alert recovering
-    and the detector resolves it.
+    and the detector resolves it. None resolves while canaries are awaited: it is recovering then.
     """
     if rule.kind is RuleKind.NO_DATA:
         raise ValueError("no_data is decided by decide_no_data: it is about runs that never came.")
@@ -153,7 +154,7 @@ def decide(rule: Rule, window: Sequence[Observation], alert: Member | None) -> D
     else:
         since = [one.condition for one in _runs_after_opening(alert, window) if one.condition.measured]
         good = good_runs(alert, window)
-        step = _decide_open(rule, alert, current if since else None, worst, good)
+        step = _decide_open(rule, alert, current if since else None, worst, good, awaited)
     state, severity, transitions, why = step
     newest_reason = window[-1].condition.reason if window else "no run has ended yet"
     return Decision(
@@ -288,7 +289,9 @@ def _decide_unopened(
     return AlertState.FIRING, worst, (TransitionType.OPENED,), why
 
 
-def _decide_open(rule: Rule, alert: Member, current: Condition | None, worst: Severity | None, good: int) -> _Change:
+def _decide_open(
+    rule: Rule, alert: Member, current: Condition | None, worst: Severity | None, good: int, awaited: Sequence[str]
+) -> _Change:
     if current is None:
         return alert.state, alert.severity, (), f"this run changes nothing, the alert is {alert.state}"
     if current.severity is not None:
@@ -297,13 +300,21 @@ def _decide_open(rule: Rule, alert: Member, current: Condition | None, worst: Se
             return AlertState.FIRING, worst, (TransitionType.ESCALATED,), why
         return AlertState.FIRING, alert.severity, (), "the alert is firing"
     if good >= rule.close:
-        counts = rule.kind is not RuleKind.REGRESSION  # there the detector counts
-        why = f"{good} good {plural(good, 'run')} in a row, enough to resolve" if counts else "the alert is resolved"
-        return AlertState.RESOLVED, alert.severity, (TransitionType.RESOLVED,), why
+        return _resolve_alert(rule, alert, good, awaited)
     if good or current.recovering:
         counted = f"{good} good {plural(good, 'run')} in a row, {rule.close} resolve"
         return AlertState.RECOVERING, alert.severity, (), counted if good else "the alert is recovering"
     return alert.state, alert.severity, (), f"neither bad nor good enough to count, the alert is {alert.state}"
+
+
+def _resolve_alert(rule: Rule, alert: Member, good: int, awaited: Sequence[str]) -> _Change:
+    """Return resolved, or recovering while canaries are awaited."""
+    if awaited:
+        why = f"not resolved: {named_text(awaited)}, degraded when it opened, not measured in this run"
+        return AlertState.RECOVERING, alert.severity, (), why
+    counts = rule.kind is not RuleKind.REGRESSION  # there the detector counts
+    why = f"{good} good {plural(good, 'run')} in a row, enough to resolve" if counts else "the alert is resolved"
+    return AlertState.RESOLVED, alert.severity, (TransitionType.RESOLVED,), why
 
 
 def _worst_reached(rule: Rule, recent: Sequence[Condition]) -> Severity | None:

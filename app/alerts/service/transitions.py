@@ -144,7 +144,9 @@ def after_run(
             continue
         if rule.kind is not RuleKind.NO_DATA:
             decision = decide(rule, facts.of(rule), evaluation.alert_of(rule.key))
-            evaluation.apply(rule, evaluation.without_unmeasured(rule, decision, facts.newest))
+            if decision.state is AlertState.RESOLVED and (awaited := evaluation.awaited(rule, facts.newest)):
+                decision = decide(rule, facts.of(rule), evaluation.alert_of(rule.key), awaited=awaited)
+            evaluation.apply(rule, decision)
         elif completed:
             evaluation.apply(rule, decide_no_data(None, evaluation.alert_of(rule.key)))
     evaluation.retire_others(rules, Retirement.RULE_REMOVED)
@@ -273,17 +275,10 @@ class _Evaluation:
         """Return the unresolved alert of the rule with this key."""
         return self._in_progress.get(self.rows[key].id) if key in self.rows else None
 
-    def without_unmeasured(self, rule: Rule, decision: Decision, run: RunRow | None) -> Decision:
-        """Return a decision that resolves nothing while a canary, degraded when the alert opened, is not measured."""
+    def awaited(self, rule: Rule, run: RunRow | None) -> Sequence[str]:
+        """Keys of the canaries, degraded when the alert of the rule opened, that a run did not measure."""
         row = self.rows.get(rule.key)
-        if row is None or run is None or decision.state is not AlertState.RESOLVED:
-            return decision
-        keys = self._evidence.awaited(rule, self._opening_runs.get(row.id), run)
-        if not keys:
-            return decision
-        why = f"not resolved: {named_text(keys)}, degraded when it opened, not measured in this run"
-        reason = f"{decision.reason.rpartition('; ')[0]}; {why}."
-        return replace(decision, state=AlertState.RECOVERING, transitions=(), reason=reason)
+        return () if row is None else self._evidence.awaited(rule, self._opening_runs.get(row.id), run)
 
     def of_other_suites(self, run: RunRow | None) -> set[str]:
         """Keys of the rules whose alert is about canaries of another suite than that of a run."""
