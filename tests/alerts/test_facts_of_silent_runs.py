@@ -81,7 +81,7 @@ def test_canaries_at_two_hundred_runs_are_read_by_as_few_statements_as_at_ten(wo
     assert {tuple(one.canaries.values()) for one in read.run_facts.values()} == {(None,)}
 
 
-def _gathered(world: World) -> tuple[transitions.Facts, list[str]]:
+def _gathered(world: World) -> tuple[transitions.CheckFacts, list[str]]:
     """Read what the rule of the ant looks at, and the statements that took."""
     asked: list[str] = []
     with world.store.read() as connection, statements(world.store, asked.append):

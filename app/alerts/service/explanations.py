@@ -183,7 +183,7 @@ class _Situation:
     """Unresolved alerts by the key of their rule."""
     members: Mapping[int, Member]
     """The same as decisions see them, by id."""
-    facts: alert_transitions.Facts
+    facts: alert_transitions.CheckFacts
     evidence: TransitionEvidence
     context: Context
     silences: Sequence[SilenceDocument]

@@ -1,8 +1,9 @@
 """Alerts of a check opened, updated and resolved: after a run, at a tick, and when definitions or the baseline change.
 
 It runs inside the transaction that ends a run (or changes a definition), so that a verdict, its alert and its
-deliveries are written together or not at all. The domain decides, from rows: the facts that rules judge, the newest
-ended runs of a check with what was measured of each, are read at the end of this module.
+deliveries are written together or not at all. `domain.state` decides, from rows. The first half applies the decisions;
+the second, from `load_facts` on, only reads: the facts that rules judge, which are the newest ended runs of a check
+(`CheckFacts`) with what was measured of each (`RunFacts` of `domain.rules`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -72,8 +73,8 @@ from app.scoring.verdicts import NOT_CARRIED_OUT, drop_from_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """The newest ended runs of a check, oldest first: as many as every rule needs."""
+class CheckFacts:
+    """The newest ended runs of a check with the facts of each, oldest first: as many as every rule needs."""
 
     runs: Sequence[RunRow]
     run_facts: Mapping[int, RunFacts]
@@ -289,7 +290,7 @@ class _Evaluation:
         suites = run_rows.suites_of(self._connection, {run.id, *(run_id for _, run_id in opened)})
         return {key for key, run_id in opened if suites.get(run_id, suites[run.id]) != suites[run.id]}
 
-    def without_canaries(self, rules: Sequence[Rule], facts: Facts) -> set[str]:
+    def without_canaries(self, rules: Sequence[Rule], facts: CheckFacts) -> set[str]:
         """Keys of the rules of which the suite of the newest run has no canary any more, or none that an alert names.
 
         The canaries that an alert of the detector names may all be gone while the rest of the suite goes on.
@@ -462,7 +463,7 @@ _OTHER_BASELINE = "the run was compared with a baseline that is no longer in for
 
 def load_facts(
     connection: Connection, check_id: int, rules: Sequence[Rule], *, unresolved: Collection[str] = ()
-) -> Facts:
+) -> CheckFacts:
     """Newest ended runs of a check, as many as every rule needs for `window_length` measured ones.
 
     `unresolved`: the keys of the rules with an alert, pending ones included. A rule may not be measured on runs with a
@@ -472,7 +473,7 @@ def load_facts(
     run_rules = [rule for rule in rules if rule.kind is not RuleKind.NO_DATA]
     rows = _newest_runs(connection, check_id, with_verdict=max((window_length(rule) for rule in run_rules), default=1))
     compared_since = _compared_since(connection, check_id, run_rules)
-    facts = Facts(runs=rows, run_facts=_read_facts(connection, run_rules, rows, compared_since))
+    facts = CheckFacts(runs=rows, run_facts=_read_facts(connection, run_rules, rows, compared_since))
     facts = _with_failure(connection, facts)
     # A rule without an alert that is unmeasured on the newest run opens none, whatever older runs were.
     depending = [
@@ -496,8 +497,8 @@ def _newest_runs(connection: Connection, check_id: int, *, with_verdict: int) ->
 
 
 def _with_older_runs(
-    connection: Connection, check_id: int, facts: Facts, rules: Sequence[Rule], compared_since: int
-) -> Facts:
+    connection: Connection, check_id: int, facts: CheckFacts, rules: Sequence[Rule], compared_since: int
+) -> CheckFacts:
     """Add older runs until each of the rules was measured on enough of them, `_MAX_UNMEASURED_RUNS` at most."""
     while lacking := [rule for rule in rules if not _is_enough(facts, rule, compared_since)]:
         limit = min(4 * len(facts.runs), _MAX_UNMEASURED_RUNS)
@@ -505,7 +506,7 @@ def _with_older_runs(
         if len(rows) <= len(facts.runs):
             break
         older = _read_facts(connection, lacking, rows[: -len(facts.runs)], compared_since)
-        facts = Facts(runs=rows, run_facts={**older, **facts.run_facts})
+        facts = CheckFacts(runs=rows, run_facts={**older, **facts.run_facts})
     return facts
 
 
@@ -547,7 +548,7 @@ def _keys_of(connection: Connection, row: RunRow) -> Sequence[str]:
     return ()
 
 
-def _with_repeated(connection: Connection, check_id: int, facts: Facts, rules: Sequence[Rule]) -> Facts:
+def _with_repeated(connection: Connection, check_id: int, facts: CheckFacts, rules: Sequence[Rule]) -> CheckFacts:
     """Add the canaries that were not measured in several runs in a row, where a rule is about them."""
     window = max((window_length(rule) for rule in rules if rule.kind is RuleKind.PROBE_ERRORS), default=0)
     found = dict(facts.run_facts)
@@ -558,7 +559,7 @@ def _with_repeated(connection: Connection, check_id: int, facts: Facts, rules: S
         repeated = repeated_failures(connection, check_id, row.id, _keys_of(connection, row), failures)
         if repeated is not None:
             found[row.id] = replace(found.get(row.id, NO_FACTS), repeated=repeated)
-    return Facts(runs=facts.runs, run_facts=found)
+    return CheckFacts(runs=facts.runs, run_facts=found)
 
 
 def first_bad_run(connection: Connection, check_id: int, rule: Rule, run_id: int) -> int:
@@ -570,14 +571,14 @@ def first_bad_run(connection: Connection, check_id: int, rule: Rule, run_id: int
     limit = _FIRST_LIMIT
     while True:
         rows = run_rows.ended_runs(connection, check_id, before=run_id, limit=limit)
-        earlier = Facts(runs=rows, run_facts=_read_facts(connection, [rule], rows, compared_since))
+        earlier = CheckFacts(runs=rows, run_facts=_read_facts(connection, [rule], rows, compared_since))
         first, is_start = first_of_bad_runs(earlier.of(rule), run_id)
         if is_start or len(rows) < limit or limit >= _MAX_RUNS:
             return first
         limit = min(4 * limit, _MAX_RUNS)
 
 
-def _with_failure(connection: Connection, facts: Facts) -> Facts:
+def _with_failure(connection: Connection, facts: CheckFacts) -> CheckFacts:
     """Add why most probes of the newest run failed, the only run whose failures are reported."""
     newest = facts.newest
     if newest is None or not newest.failed:
@@ -585,7 +586,7 @@ def _with_failure(connection: Connection, facts: Facts) -> Facts:
     _, failures = run_rows.probes_of(connection, newest.id)
     failure = summarize_failures(failures.values(), newest.total or len(failures))
     found = replace(facts.run_facts.get(newest.id, NO_FACTS), failure=failure)
-    return Facts(runs=facts.runs, run_facts={**facts.run_facts, newest.id: found})
+    return CheckFacts(runs=facts.runs, run_facts={**facts.run_facts, newest.id: found})
 
 
 def _is_void(row: RunRow) -> bool:
@@ -593,7 +594,7 @@ def _is_void(row: RunRow) -> bool:
     return row.status == RunStatus.FAILED and any(reason.endswith(NOT_CARRIED_OUT) for reason in row.reasons)
 
 
-def _is_enough(facts: Facts, rule: Rule, compared_since: int) -> bool:
+def _is_enough(facts: CheckFacts, rule: Rule, compared_since: int) -> bool:
     """Whether a rule was measured on enough of these runs, or cannot have been on older ones."""
     if rule.kind is RuleKind.DROP and facts.runs[0].id <= compared_since:
         return True
