@@ -16,7 +16,7 @@ from app.base.jobs.values import JobKind, NewJob
 from app.catalog import store as catalog
 from app.catalog.store import Definition
 from app.catalog.tables import definitions
-from app.detection import store as detection
+from app.detection import store as detector_rows
 from app.detection.store import DetectionRow
 from app.detection.tables import detectors
 from app.hooks.domain import NoticeData
@@ -176,7 +176,7 @@ def read_checks(connection: Connection, versions: Mapping[int, NumbersVersion]) 
     for block in blocks(list(versions), BLOCK):
         runs = run_rows.find_runs(connection, [run for one in block if (run := versions[one].run_id) is not None])
         bodies = run_rows.latest_bodies(connection, block)
-        detections = detection.newest_detections(connection, block)
+        detections = detector_rows.newest_detections(connection, block)
         for check in catalog.definitions_by_id(connection, block):
             run_id, body = bodies.get(check.id, (0, {}))
             yield CheckRows(check, runs.get(run_id), body, detections.get(check.id))

@@ -12,7 +12,7 @@ from app.alerts.service import evidence, notifications, shown_alerts
 from app.alerts.tables import incidents as incident_table
 from app.base.db.engine import Store
 from app.base.db.files import migrate
-from app.detection import store as detectors
+from app.detection import store as detector_rows
 from tests.conftest import Databases
 from tests.retrievers.test_embedding_canaries import Watch, adapter
 from tests.support.embedders import FakeModel
@@ -120,8 +120,8 @@ def test_a_culprit_first_named_while_an_alert_recovers_is_told_once_it_fires_aga
     learned: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     until_open(learned, KEYS[:3])
-    named_by_detector = detectors.culprits_of
-    monkeypatch.setattr(detectors, "culprits_of", lambda *asked: [*named_by_detector(*asked), KEYS[15]])
+    named_by_detector = detector_rows.culprits_of
+    monkeypatch.setattr(detector_rows, "culprits_of", lambda *asked: [*named_by_detector(*asked), KEYS[15]])
     carry_out(learned, 1)
     assert [alert["state"] for alert in learned.alerts()] == ["recovering"]
     assert _types(learned) == ["opened"]
@@ -136,7 +136,7 @@ def test_culprits_beyond_those_that_are_kept_are_no_news_in_every_run(
     until_open(learned, KEYS[:5])
     monkeypatch.setattr(evidence, "CULPRITS", 5)
     for first in (1, 2, 3):
-        monkeypatch.setattr(detectors, "culprits_of", lambda *_, first=first: KEYS[first : first + 5])
+        monkeypatch.setattr(detector_rows, "culprits_of", lambda *_, first=first: KEYS[first : first + 5])
         carry_out(learned, 1, KEYS[:8])
     (alert,) = learned.alerts()
     assert [change["type"] for change in alert["transitions"]] == ["opened", "updated"]  # the first that named so many
@@ -146,7 +146,7 @@ def test_of_many_further_canaries_the_first_five_are_named_and_the_others_counte
     learned: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     until_open(learned, KEYS[:5])
-    monkeypatch.setattr(detectors, "culprits_of", lambda *_: KEYS[:15])
+    monkeypatch.setattr(detector_rows, "culprits_of", lambda *_: KEYS[:15])
     carry_out(learned, 1, KEYS[:8])
     (alert,) = learned.alerts()
     updated = alert["transitions"][-1]

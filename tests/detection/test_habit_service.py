@@ -10,7 +10,7 @@ from app.alerts.service import transitions
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
 from app.catalog import store as catalog
-from app.detection import store as detectors
+from app.detection import store as detector_rows
 from app.detection.service import baselines
 from app.detection.service.detectors import Detector
 from app.runs.service.finalising import EndedRun
@@ -178,12 +178,12 @@ def test_the_row_of_a_release_without_habits_is_read_and_begins_with_none(world:
     """An earlier release reads a row as far as it knows it, and writes it without the rest."""
     with world.store.write() as connection:
         check = present(catalog.find_definition(connection, "check", CHECK))
-        row = present(detectors.find_detector(connection, check.id))
+        row = present(detector_rows.find_detector(connection, check.id))
         fields = msgspec.msgpack.decode(row.body)
         assert len(fields) == 6
         assert msgspec.msgpack.decode(row.body, type=_Earlier).first_run == fields[1]
         older = msgspec.msgpack.encode(fields[:5])
-        detectors.save_detector(connection, check.id, run_id=row.run_id, baseline_id=row.baseline_id, body=older)
+        detector_rows.save_detector(connection, check.id, run_id=row.run_id, baseline_id=row.baseline_id, body=older)
     assert Detector.habits_of(older).known == ()
     assert baselines.show(world.store, CHECK).habits == []
     _episode(world)

@@ -7,7 +7,7 @@ import pytest
 from app.alerts.service import evidence
 from app.alerts.service.evidence import list_changed
 from app.base.db.engine import Store
-from app.detection import store as detectors
+from app.detection import store as detector_rows
 from app.detection.domain import Baseline
 from app.detection.domain.tracker import unpack_baseline
 from app.records.service import run_views
@@ -101,6 +101,6 @@ def test_nothing_fell_on_the_first_run_that_measured_and_an_outage_in_between_ma
 
 def _baseline_of(store: Store, run_id: int) -> Baseline:
     with store.read() as connection:
-        baseline_id = detectors.detections_of(connection, [run_id])[run_id].baseline_id
+        baseline_id = detector_rows.detections_of(connection, [run_id])[run_id].baseline_id
         assert baseline_id is not None
-        return unpack_baseline(*detectors.body_of_baseline(connection, baseline_id, failures=False))
+        return unpack_baseline(*detector_rows.body_of_baseline(connection, baseline_id, failures=False))

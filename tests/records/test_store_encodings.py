@@ -14,7 +14,7 @@ from app.alerts.service import transitions
 from app.base.db.engine import Connection, Store, to_us
 from app.base.values import Answer, Outcome
 from app.catalog.service.references import find_check
-from app.detection import store as detectors
+from app.detection import store as detector_rows
 from app.detection.tables import detections
 from app.records.domain import probe_summary
 from app.records.store import ranking_rows, run_endings, run_rows, series
@@ -238,7 +238,7 @@ def _shown(world: World) -> dict[str, Any]:
         check = find_check(connection, CHECK)
         ids = list(connection.execute(sa.select(runs.c.id).order_by(runs.c.id)).scalars())
         recent = run_rows.recent_runs(connection, [check.id], limit=9)
-        said = detectors.all_detections(connection, check.id)
+        said = detector_rows.all_detections(connection, check.id)
         hours = {name: _hours(connection, check.id, name) for name in ("coverage", "procedural/coverage")}
     return {
         "runs": [world.shown(run_id) for run_id in ids],

@@ -5,7 +5,7 @@ from typing import Final
 
 from app.base.db.engine import Store
 from app.catalog import store as catalog
-from app.detection import store as detectors
+from app.detection import store as detector_rows
 from app.detection.domain import Habit, Habits, Members
 from app.detection.domain.tracker import follow
 from app.detection.service.detectors import Detector, DetectorMeasures
@@ -21,7 +21,7 @@ def remember_habit(store: Store, slug: str) -> None:
     habit = Habit(id=HABIT, answers={1: (17,)}, times=3, longest=5, total=15, beside=(0, 0))
     with store.write() as connection:
         check = present(catalog.find_definition(connection, "check", slug))
-        row = detectors.find_detector(connection, check.id)
+        row = detector_rows.find_detector(connection, check.id)
         if row is None:
             begun = Detector(
                 follower=follow(Members(keys=())),
@@ -33,4 +33,6 @@ def remember_habit(store: Store, slug: str) -> None:
         else:
             begun, run_id, baseline_id = Detector.unpacked(row.body, lambda _: None), row.run_id, row.baseline_id
         remembers = replace(begun, follower=replace(begun.follower, habits=Habits(known=(habit,))))
-        detectors.save_detector(connection, check.id, run_id=run_id, baseline_id=baseline_id, body=remembers.packed())
+        detector_rows.save_detector(
+            connection, check.id, run_id=run_id, baseline_id=baseline_id, body=remembers.packed()
+        )

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.base.db.engine import Store
 from app.catalog import store as catalog
-from app.detection import store as detectors
+from app.detection import store as detector_rows
 from app.detection.service import detectors as detector_service
 from app.detection.store import DetectionRow
 from app.runs.service.finalising import EndedRun
@@ -48,7 +48,7 @@ def seen(world: World) -> dict[int, DetectionRow]:
     with world.store.read() as connection:
         check = catalog.find_definition(connection, "check", CHECK)
         assert check is not None
-        return {row.run_id: row for row in detectors.all_detections(connection, check.id)}
+        return {row.run_id: row for row in detector_rows.all_detections(connection, check.id)}
 
 
 def regressed(world: World, run: EndedRun) -> set[str]:

@@ -36,7 +36,7 @@ from app.catalog.domain import PooledNote, labelled, pooled_at, recall_label
 from app.catalog.service.suites import is_self_judged, pooled_notes
 from app.catalog.service.versions import load_suite, load_suites
 from app.catalog.store import Definition
-from app.detection import store as detectors
+from app.detection import store as detector_rows
 from app.detection.domain import SIGNALS, Signal
 from app.detection.domain.tracker import unpack_baseline
 from app.detection.service.baselines import CULPRITS
@@ -337,7 +337,7 @@ def _read_changes(
         if first in earlier:
             canaries_before[earlier[first]] |= measured[run_id].degraded.keys()
     before = state_rows.degraded_at(connection, canaries_before)
-    detections = detectors.detections_of(connection, list(measured))
+    detections = detector_rows.detections_of(connection, list(measured))
     rates = _failure_rates(connection, detections)
     return [
         None
@@ -452,7 +452,7 @@ _NO_RATES = _FailureRates(chances={}, chronic=frozenset())
 def _failure_rates(connection: Connection, detections: Mapping[int, DetectionRow]) -> dict[int, _FailureRates]:
     """Failure rates by run id, of the baseline the run was compared with; without those that had no baseline yet."""
     baseline_ids = {run_id: one.baseline_id for run_id, one in detections.items() if one.baseline_id is not None}
-    bodies = detectors.bodies_of_baselines(connection, set(baseline_ids.values()))
+    bodies = detector_rows.bodies_of_baselines(connection, set(baseline_ids.values()))
     found: dict[int, _FailureRates] = {}
     for number, body in bodies.items():
         baseline = unpack_baseline(body, None)
@@ -599,7 +599,7 @@ def last_healthy_state(connection: Connection, now: StateRow | None, past: Seque
     healthy = [state for state in past if not state.reasons & relevant_reasons]
     if now is None or not now.reasons & REGRESSED:
         return next(iter(healthy), None)
-    detection = detectors.detections_of(connection, [now.first_run]).get(now.first_run)
+    detection = detector_rows.detections_of(connection, [now.first_run]).get(now.first_run)
     since = now.first_run if detection is None or detection.since_run is None else detection.since_run
     not_regressed = [state for state in past if not state.reasons & REGRESSED]
     return next(
@@ -689,7 +689,7 @@ class TransitionEvidence:
 
     def culprits(self) -> list[str]:
         """Keys of the canaries the detector names on this run."""
-        return detectors.culprits_of(self._connection, self._run_id) if self._run_id is not None else []
+        return detector_rows.culprits_of(self._connection, self._run_id) if self._run_id is not None else []
 
     def named_so_far(self, alert: AlertRow | None) -> set[str]:
         """Keys of all canaries that the transitions of an open alert name as culprits; empty where none does."""

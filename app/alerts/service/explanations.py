@@ -63,7 +63,7 @@ from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.domain import Use
 from app.catalog.service.references import find_check, last_completed, schedule_of
 from app.catalog.store import Definition, require
-from app.detection import store as detectors
+from app.detection import store as detector_rows
 from app.detection.service import baselines
 from app.detection.service.detectors import run_latencies
 from app.records.store import run_rows, series
@@ -350,9 +350,9 @@ def usual_range(connection: Connection, source: series.Source, name: str) -> Nor
 
     None where nothing has been learned yet, and where too few of these runs are still kept.
     """
-    detector = detectors.find_detector(connection, source.check_id)
+    detector = detector_rows.find_detector(connection, source.check_id)
     baseline_id = None if detector is None else detector.baseline_id
-    baseline = None if baseline_id is None else detectors.find_baseline(connection, baseline_id)
+    baseline = None if baseline_id is None else detector_rows.find_baseline(connection, baseline_id)
     if baseline is None:
         return None
     values = series.values_learned(

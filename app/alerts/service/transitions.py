@@ -58,7 +58,7 @@ from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service.versions import load_suite
 from app.catalog.store import Definition
-from app.detection import store as detectors
+from app.detection import store as detector_rows
 from app.detection.domain import Change
 from app.detection.service import baselines
 from app.detection.service.detectors import run_latencies
@@ -604,7 +604,7 @@ def _is_enough(facts: CheckFacts, rule: Rule, compared_since: int) -> bool:
 def _compared_since(connection: Connection, check_id: int, rules: Sequence[Rule]) -> int:
     """Id of the newest run before the baseline was last chosen; runs up to it were compared with another one."""
     is_used = has_kind(rules, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER)
-    choice = detectors.newest_choice(connection, check_id) if is_used else None
+    choice = detector_rows.newest_choice(connection, check_id) if is_used else None
     return 0 if choice is None else choice.after_run
 
 
@@ -637,7 +637,7 @@ def _read_facts(
     runs = [row for row in rows if row.verdict != Verdict.UNKNOWN]
     detections: dict[int, DetectionRow] = {}
     if has_kind(rules, RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER):
-        detections = detectors.detections_of(connection, [run.id for run in runs])
+        detections = detector_rows.detections_of(connection, [run.id for run in runs])
     canaries = _canaries(connection, named_canaries(rules), runs)
     latencies = run_latencies(connection, runs) if watches_latency(rules) else {}
     return {

@@ -21,7 +21,7 @@ from app.alerts.domain.rules import alarm_close
 from app.base.db.engine import Connection, Store
 from app.catalog.service.references import find_check
 from app.catalog.service.versions import load_inputs
-from app.detection import store as detectors
+from app.detection import store as detector_rows
 from app.detection.domain import Baseline, Habits, Members, Observation, Reading, Settings, answer_fingerprint
 from app.detection.domain.decision import OVERLAP_DEPTH, score_drift, top_overlap
 from app.detection.domain.evidence import realign
@@ -316,7 +316,7 @@ def lost_of(hits: Floats) -> Fails:
 
 def answer_fingerprints(connection: Connection, ranking_ids: Sequence[int | None], depth: int) -> list[int | None]:
     """Return identities of stored answers, of their first `depth` chunks; None = there is none."""
-    heads = detectors.heads(connection, [one for one in ranking_ids if one is not None], depth)
+    heads = detector_rows.heads(connection, [one for one in ranking_ids if one is not None], depth)
     return [None if one is None else answer_fingerprint(heads[one].ids) for one in ranking_ids]
 
 
@@ -325,7 +325,7 @@ def stored_learnable(connection: Connection) -> Learnable:
 
     def learnable(measured_run: MeasuredRun, since: int, until: int | None, count: int) -> Sequence[int]:
         before = measured_run.run_id - 1 if until is None else until
-        return detectors.learnable(connection, measured_run.check_id, since=since, until=before, limit=count)
+        return detector_rows.learnable(connection, measured_run.check_id, since=since, until=before, limit=count)
 
     return learnable
 
@@ -365,13 +365,13 @@ def replay_check(
     replayed: list[ReplayedRun] = []
     with store.read() as connection:
         check = find_check(connection, slug)
-        stored = {row.run_id: row for row in detectors.all_detections(connection, check.id)}
-        runs = detectors.frozen_runs(connection, check.id, since=min(stored, default=0))
+        stored = {row.run_id: row for row in detector_rows.all_detections(connection, check.id)}
+        runs = detector_rows.frozen_runs(connection, check.id, since=min(stored, default=0))
         runs = [run for run in runs if run.run_id in stored or not stored]
         trail = _Trail(
             stored=stored,
-            choices=detectors.list_choices(connection, check.id)[::-1],
-            refusals=detectors.list_refusals(connection, check.id),
+            choices=detector_rows.list_choices(connection, check.id)[::-1],
+            refusals=detector_rows.list_refusals(connection, check.id),
         )
         for block in _blocks(runs):
             for inputs, observed in _measured_runs(connection, check.id, block):
@@ -395,7 +395,7 @@ def _measured_runs(
     inputs = load_inputs(connection, runs[0].versions)
     measures = DetectorMeasures.of(inputs.yardstick)
     canary_ids = [inputs.canary_ids[place] for place in inputs.panel.watched.tolist()]
-    marks = detectors.marks_since(connection, check_id, runs[0].run_id)
+    marks = detector_rows.marks_since(connection, check_id, runs[0].run_id)
     run_ids = [run.run_id for run in runs]
     lost, quality = lost_and_quality(
         read_state_spans(connection, check_id, run_ids, measures.span_query(inputs.watched))
@@ -425,7 +425,7 @@ def _fingerprints(
 ) -> Sequence[int | None]:
     """Identities of what the watched canaries at these positions answered in a stored run."""
     wanted = [canary_ids[position] for position in positions]
-    spans = detectors.spans(connection, check_id, wanted, run_id, run_id)
+    spans = detector_rows.spans(connection, check_id, wanted, run_id, run_id)
     rankings = {span.canary_id: span.ranking_id for span in spans}
     return answer_fingerprints(connection, [rankings.get(canary) for canary in wanted], depth)
 
@@ -510,19 +510,19 @@ def drift_of(
         for place in places
         if (ranking_id := rankings[place]) is not None
     }
-    ended = detectors.spans(connection, check_id, sorted(now), last_run, last_run)
+    ended = detector_rows.spans(connection, check_id, sorted(now), last_run, last_run)
     ended = [span for span in ended if span.canary_version_id == now[span.canary_id][0]]
     last = {span.canary_id: span.ranking_id for span in ended}
     same = sum(now[canary][1] == ranking_id for canary, ranking_id in last.items())
     if not last or 2 * same > len(last):
         return None
-    runs = detectors.measured_runs(connection, check_id, first_run, last_run, limit=_RUNS)
+    runs = detector_rows.measured_runs(connection, check_id, first_run, last_run, limit=_RUNS)
     if not runs:
         return None
-    held = detectors.spans(connection, check_id, sorted(last), runs[0], runs[-1])
+    held = detector_rows.spans(connection, check_id, sorted(last), runs[0], runs[-1])
     held = [span for span in held if span.canary_version_id == now[span.canary_id][0]]
     ranking_ids = {*last.values(), *(span.ranking_id for span in held), *(now[canary][1] for canary in last)}
-    heads = detectors.heads(connection, sorted(ranking_ids), OVERLAP_DEPTH)
+    heads = detector_rows.heads(connection, sorted(ranking_ids), OVERLAP_DEPTH)
     before = _before(held, runs, heads)
     canaries_in_both = [canary for canary in last if canary in before]
     drift = score_drift(

@@ -12,7 +12,7 @@ from app.base.values import Canary
 from app.base.views import time_text, view_of
 from app.catalog.service import references
 from app.catalog.service.suites import is_self_judged
-from app.detection import store as detectors
+from app.detection import store as detector_rows
 from app.diagnosis.domain.quality import (
     DAYS,
     Answered,
@@ -184,7 +184,7 @@ def _series(
 
 
 def _changed(connection: Connection, row: RunRow, start: int) -> str | None:
-    first = detectors.first_suite(connection, row.check_id, start)
+    first = detector_rows.first_suite(connection, row.check_id, start)
     if first is None or first == row.suite_version_id:
         return None
     return "the suite has changed since, so part of it may be another question"

@@ -12,7 +12,7 @@ import numpy as np
 
 from app.base.db.engine import Connection
 from app.base.values import EmbedderChange, Ranking
-from app.detection import store as detectors
+from app.detection import store as detector_rows
 from app.detection.domain import Change
 from app.detection.service.detector_step import DetectorStep
 from app.detection.store import DetectionRow
@@ -115,7 +115,7 @@ def _standing(connection: Connection, plan: Plan, before_run: int) -> RunCause |
     if body is None:
         return None
     cause = read_run_cause(body)
-    choice = detectors.newest_choice(connection, plan.run.check_id)
+    choice = detector_rows.newest_choice(connection, plan.run.check_id)
     return None if choice is not None and choice.after_run >= cause.since_run else cause
 
 

@@ -22,7 +22,7 @@ from app.catalog import store as catalog
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.suites import is_self_judged, pooled_notes
 from app.catalog.service.versions import load_suites
-from app.detection import store as detectors
+from app.detection import store as detector_rows
 from app.detection.service import baselines
 from app.records.domain import RescoringSide, RunDetails, SliceView, run_body, stored_shares
 from app.records.service import past_runs
@@ -489,10 +489,10 @@ def likeness(
     `rankings` has those of the states, by id. Left out are canaries that had none then, or asked something else; of a
     run that was compared with no baseline, all.
     """
-    detection = detectors.detections_of(connection, [row.id]).get(row.id)
+    detection = detector_rows.detections_of(connection, [row.id]).get(row.id)
     if detection is None or detection.baseline_id is None:
         return {}
-    baseline = detectors.find_baseline(connection, detection.baseline_id)
+    baseline = detector_rows.find_baseline(connection, detection.baseline_id)
     if baseline is None:
         return {}
     rankings_before = state_rows.rankings_at(

@@ -20,7 +20,7 @@ from app.base.values import Outcome, Ranking, RunStatus, Verdict
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check
 from app.catalog.service.versions import UnusableDefinitionError, freeze_suite, load_inputs
-from app.detection import store as detectors
+from app.detection import store as detector_rows
 from app.records.service.past_runs import embedder_finding
 from app.records.service.plans import save_layouts
 from app.records.service.run_views import rescoring_shape
@@ -132,7 +132,7 @@ class Sweep:
     def _baseline_latencies(self, run_ids: Sequence[int]) -> dict[int, float | str]:
         """Return the latencies that runs were compared with: no judgment changes these."""
         with self._store.read() as connection:
-            found = detectors.detections_of(connection, run_ids)
+            found = detector_rows.detections_of(connection, run_ids)
             return {run_id: baseline_latency(row) for run_id, row in found.items()}
 
     def _judged_run(self, table: _ScoreTable, run: PendingRun, usual: float | str | None) -> RescoredRun:
