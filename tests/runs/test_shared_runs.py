@@ -16,8 +16,7 @@ from app.records.service.plans import SHARD, Planner
 from app.records.tables import runs as rows
 from app.retrievers import store as retriever_rows
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.domain.probes import fan_out, lane_count
-from app.retrievers.domain.retrievers import ProbeContext
+from app.retrievers.domain.retrievers import ProbeContext, fan_out, lane_count
 from app.runs.service import execution
 from app.runs.service.execution import ShardEnd
 from app.runs.service.finalising import EndedRun

@@ -1,8 +1,9 @@
-"""What people see of the probes of a retriever: views of trials, mappings and embedders, and why a run's probes failed.
+"""The probes of a retriever: what people see of them, why those of a run failed, and when a run asks no more.
 
-A sentence on a failure names step, address and error as people know it: `embedder at 127.0.0.1:8220 answers HTTP 500`.
-Beside it how a run asks: the circuit breaker that ends it early, the requests at a time in each lane, and as which
-peer the limits know a retriever.
+In this order: views of failures, trials, mappings and embedders; the failures of a run, each summarized in a sentence
+that names step, address and error as people know it: `embedder at 127.0.0.1:8220 answers HTTP 500`; percentiles of
+latencies; the texts of errors; the address of a URL, and as which peer the limits know a retriever. Last the circuit
+breaker that ends a run early, and `ask_in_turn`, which asks until it opens.
 """
 
 import re
@@ -19,7 +20,7 @@ from typing_extensions import TypedDict
 from app.base.limits import Limits, Peer
 from app.base.texts import counted, plural
 from app.base.values import EMPTY, Answer, EmbedderChange, Level, Outcome, Step, TimeText
-from app.retrievers.domain.retrievers import PLACEHOLDER, Probe, ProbeContext, ProbeQuery, Retriever, Scale, ScorerKind
+from app.retrievers.domain.retrievers import PLACEHOLDER, Probe, ProbeContext, ProbeQuery, Scale, ScorerKind
 
 
 class FailureView(TypedDict):
@@ -350,6 +351,14 @@ def _kind_of(failure: FailedProbe) -> _Kind:
     return Step(failure.step), failure.address, Outcome(failure.outcome), failure.http_status
 
 
+def latency_summary(latencies: Sequence[float]) -> dict[str, float | None]:
+    """Return median, 95th percentile and maximum of measured latencies, None where nothing was measured."""
+    if not latencies:
+        return {"p50": None, "p95": None, "max": None}
+    p50, p95, most = np.percentile(np.asarray(latencies), [50, 95, 100]).tolist()
+    return {"p50": round(p50, 6), "p95": round(p95, 6), "max": round(most, 6)}
+
+
 def error_text(outcome: Outcome, http_status: int | None, detail: str | None) -> str:
     """Text of an error, as the end of a sentence that begins with what failed."""
     if outcome is Outcome.REFUSED and http_status is not None:
@@ -498,28 +507,6 @@ def _failure_text(answer: Answer) -> str:
     """Text of a failure and, where it was not the retriever's, the step that failed."""
     at = "" if answer.step is Step.RETRIEVER else f" at the {answer.step}"
     return f"{outcome_text(answer.outcome, answer.http_status)}{at}"
-
-
-MOST_LANES: Final = 4
-
-
-def lane_count(retriever: Retriever) -> int:
-    """Give the number of lanes of a retriever."""
-    return min(MOST_LANES, retriever.concurrency)
-
-
-def fan_out(retriever: Retriever, lane: int) -> int:
-    """Give the number of requests at a time in a lane; those of all lanes add up to what the retriever takes."""
-    lanes = lane_count(retriever)
-    return retriever.concurrency // lanes + (lane < retriever.concurrency % lanes)
-
-
-def latency_summary(latencies: Sequence[float]) -> dict[str, float | None]:
-    """Return median, 95th percentile and maximum of measured latencies, None where nothing was measured."""
-    if not latencies:
-        return {"p50": None, "p95": None, "max": None}
-    p50, p95, most = np.percentile(np.asarray(latencies), [50, 95, 100]).tolist()
-    return {"p50": round(p50, 6), "p95": round(p95, 6), "max": round(most, 6)}
 
 
 def ask_in_turn(

@@ -1,8 +1,8 @@
 """A retriever as a value: endpoint, request, response mapping, scorer, embedder; and `Probe`, which queries it.
 
-Below: limits of JMESPath expressions, what scores mean as relevance between 0 and 1, and how an embedder is compared
-with its reference. Answers are values of `base`; documents and presets that fill these in are in `documents` and
-`presets`.
+Before it the lanes in which several processes share a retriever; below it what scores mean as relevance between 0 and
+1, and how an embedder is compared with its reference. Answers are values of `base`; documents and presets that fill
+these in are in `documents` and `presets`.
 """
 
 import math
@@ -235,6 +235,20 @@ class Lane:
     concurrency: int
     reserve: Reserve
     """Of the rate, which the lanes have in common."""
+
+
+_MOST_LANES: Final = 4
+
+
+def lane_count(retriever: Retriever) -> int:
+    """Give the number of lanes of a retriever."""
+    return min(_MOST_LANES, retriever.concurrency)
+
+
+def fan_out(retriever: Retriever, lane: int) -> int:
+    """Give the number of requests at a time in a lane; those of all lanes add up to what the retriever takes."""
+    lanes = lane_count(retriever)
+    return retriever.concurrency // lanes + (lane < retriever.concurrency % lanes)
 
 
 KEPT_CHARACTERS: Final = 200_000

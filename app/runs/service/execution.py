@@ -36,8 +36,8 @@ from app.records.store import open_runs, ranking_rows, state_rows
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
 from app.records.views import ResultView
 from app.retrievers import store as retriever_rows
-from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
-from app.retrievers.domain.retrievers import Embed, Lane, Probe, ProbeContext, ProbeQuery
+from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
+from app.retrievers.domain.retrievers import Embed, Lane, Probe, ProbeContext, ProbeQuery, fan_out, lane_count
 from app.retrievers.service import embedders, trials
 from app.retrievers.store import hold_lane
 from app.runs.service.finalising import EndedRun as EndedRun  # noqa: PLC0414 - what carrying out a run gives
