@@ -45,7 +45,7 @@ from app.detection.store import DetectionRow
 from app.diagnosis.domain.fleets import Fleet, FleetMember, fleet
 from app.diagnosis.domain.run_causes import RunCause
 from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, diagnoses_at, marks_before, newest_diagnosis
-from app.records.service.past_runs import without_relevance
+from app.records.service.past_runs import last_healthy_state, severity_order
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store.run_rows import RunRow, Unmeasured
 from app.records.store.state_rows import DegradedRow, StateRow
@@ -425,7 +425,7 @@ def _changed_ids(
 def _without_unmeasured(
     states: Mapping[int, DegradedRow], members: Sequence[SuiteMember], missing: Unmeasured
 ) -> dict[int, DegradedRow]:
-    """Degraded states of a run without those it did not measure, as in `degraded_states`."""
+    """Degraded states of a run without those it did not measure, as in `degraded_states` of `past_runs`."""
     measured = {}
     for position, member in enumerate(members):
         row = states.get(member.canary_id)
@@ -583,50 +583,9 @@ def _lower(member: SuiteMember, before: StateRow, now: StateRow, ranking: Rankin
     return lower[:_MOST_LOWER]
 
 
-def severity_order(state: StateRow | DegradedRow, key: str) -> tuple[int, float, str]:
-    """Sort key as in worst_first: most reasons first, then the lowest top score, unknown ones last."""
-    return -state.reasons.bit_count(), 1.0 if state.top_score is None else state.top_score, key
-
-
-def last_healthy_state(connection: Connection, now: StateRow | None, past: Sequence[StateRow]) -> StateRow | None:
-    """Newest of these states, given newest first, in which a canary was healthy; None = there is none.
-
-    A canary that lost its chunk counts as healthy as long as it found it, whatever else was wrong then. Where the
-    detector names it now, the state is one from before the fault with another ranking: without a limit of its own a
-    canary stays healthy until the detector has enough runs. If it never was healthy, the newest one before the fault.
-    """
-    relevant_reasons = MISSING if now is not None and now.reasons & MISSING else -1
-    healthy = [state for state in past if not state.reasons & relevant_reasons]
-    if now is None or not now.reasons & REGRESSED:
-        return next(iter(healthy), None)
-    detection = detector_rows.detections_of(connection, [now.first_run]).get(now.first_run)
-    since = now.first_run if detection is None or detection.since_run is None else detection.since_run
-    not_regressed = [state for state in past if not state.reasons & REGRESSED]
-    return next(
-        (one for one in (*healthy, *not_regressed) if one.first_run < since and one.ranking_id != now.ranking_id), None
-    )
-
-
 _BYTES, _BYTES_PER_DIAGNOSIS, _BYTES_PER_CANARY = 2_000, 4_000, 100
 _NEAR_RUNS = 10
 """Number of runs after a change of the index version in which a fault is attributed to it."""
-
-
-def degraded_states(connection: Connection, run: RunRow, positions: Mapping[int, int]) -> list[StateRow]:
-    """States of the canaries a run reports as degraded; `positions` are those of its canaries, by id.
-
-    A canary whose probe failed is unknown; where relevance was not measured its reasons are left out.
-    """
-    _, failures = run_rows.probes_of(connection, run.id)
-    unscored = set(run_rows.unscored_at(connection, run.id))
-    states = [
-        without_relevance(state) if positions[state.canary_id] in unscored else state
-        for state in state_rows.states_at(connection, run.check_id, run.id, only_degraded=True).values()
-        if state.canary_id in positions and positions[state.canary_id] not in failures
-    ]
-    return [state for state in states if state.reasons]
-
-
 _USUAL_RUNS = 20
 
 

@@ -1,6 +1,7 @@
 """Ended runs read again, as recorded or as re-scored: inputs, states of canaries, numbers.
 
-A measures version names a re-scoring. `plans` freezes what a run works with, `run_views` shows what is read here.
+Of the states also those that a run reports as degraded, and the last in which a canary was healthy. A measures version
+names a re-scoring. `plans` freezes what a run works with, `run_views` shows what is read here.
 """
 
 from collections import Counter
@@ -25,15 +26,16 @@ from app.base.values import (
 )
 from app.base.views import id_or_none
 from app.catalog.service.versions import load_corrected, load_inputs
+from app.detection import store as detector_rows
 from app.records.domain import probe_summary
 from app.records.store import ranking_rows, rescorings, run_rows, state_rows
 from app.records.store.open_runs import Failure
 from app.records.store.rescorings import RescoredRun, Rescoring
 from app.records.store.run_rows import RunRow
-from app.records.store.state_rows import StateRow
+from app.records.store.state_rows import DegradedRow, StateRow
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Scorer, ScorerKind
-from app.scoring.evaluation import RELEVANCE, judged_relevance
+from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, judged_relevance
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.rankings import Match
 from app.scoring.run_inputs import RunInputs
@@ -165,6 +167,45 @@ def states_of(
 def without_relevance(state: StateRow) -> StateRow:
     """Return a state without its relevance and the reasons that depend on it."""
     return replace(state, top_score=None, reasons=state.reasons & ~RELEVANCE)
+
+
+def degraded_states(connection: Connection, run: RunRow, positions: Mapping[int, int]) -> list[StateRow]:
+    """States of the canaries a run reports as degraded; `positions` are those of its canaries, by id.
+
+    A canary whose probe failed is unknown; where relevance was not measured its reasons are left out.
+    """
+    _, failures = run_rows.probes_of(connection, run.id)
+    unscored = set(run_rows.unscored_at(connection, run.id))
+    states = [
+        without_relevance(state) if positions[state.canary_id] in unscored else state
+        for state in state_rows.states_at(connection, run.check_id, run.id, only_degraded=True).values()
+        if state.canary_id in positions and positions[state.canary_id] not in failures
+    ]
+    return [state for state in states if state.reasons]
+
+
+def severity_order(state: StateRow | DegradedRow, key: str) -> tuple[int, float, str]:
+    """Sort key as in worst_first: most reasons first, then the lowest top score, unknown ones last."""
+    return -state.reasons.bit_count(), 1.0 if state.top_score is None else state.top_score, key
+
+
+def last_healthy_state(connection: Connection, now: StateRow | None, past: Sequence[StateRow]) -> StateRow | None:
+    """Newest of these states, given newest first, in which a canary was healthy; None = there is none.
+
+    A canary that lost its chunk counts as healthy as long as it found it, whatever else was wrong then. Where the
+    detector names it now, the state is one from before the fault with another ranking: without a limit of its own a
+    canary stays healthy until the detector has enough runs. If it never was healthy, the newest one before the fault.
+    """
+    relevant_reasons = MISSING if now is not None and now.reasons & MISSING else -1
+    healthy = [state for state in past if not state.reasons & relevant_reasons]
+    if now is None or not now.reasons & REGRESSED:
+        return next(iter(healthy), None)
+    detection = detector_rows.detections_of(connection, [now.first_run]).get(now.first_run)
+    since = now.first_run if detection is None or detection.since_run is None else detection.since_run
+    not_regressed = [state for state in past if not state.reasons & REGRESSED]
+    return next(
+        (one for one in (*healthy, *not_regressed) if one.first_run < since and one.ranking_id != now.ranking_id), None
+    )
 
 
 def _top_score(scorer: Scorer, state: StateRow, matched: bytes, canary: Canary) -> float | None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from app.alerts.service.evidence import last_healthy_state
 from app.base.db.engine import Connection, Store, row_value
 from app.base.errors import NotFoundError
 from app.base.texts import outcome_word
@@ -144,7 +143,7 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         bodies = catalog.bodies_of(connection, [state.canary_version_id for state in timeline])
         same = [state for state in timeline if bodies[state.canary_version_id]["query"] == canary.query]
         now = same[0] if same and same[0] is timeline[0] else None
-        well = last_healthy_state(connection, now, [state for state in same if state is not now])
+        well = past_runs.last_healthy_state(connection, now, [state for state in same if state is not now])
         states_by_side = {name: state for name, state in (("now", now), ("well", well)) if state is not None}
         newest = probed[-1].id if probed else 0
         if now is not None and places.get(newest) in run_rows.unscored_at(connection, newest):
