@@ -37,7 +37,7 @@ from app.base.views import time_text
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.documents.secrets import public_json
-from app.catalog.documents.warnings import blind_to_recall_reason, inline_kinds, no_expectation_reason
+from app.catalog.documents.warnings import blind_to_recall_reason, no_expectation_reason
 from app.catalog.service import suites
 from app.catalog.service.references import load_canaries, load_canary, load_definition, load_definitions
 from app.catalog.store import FILE, CanaryRow, Definition, DefinitionDocument
@@ -267,7 +267,7 @@ def put_check(
     and, of inline hooks, those that cannot be reached; absent where there is neither.
     """
     document = with_name(body, "slug", slug)
-    inline = inline_kinds(document)
+    inline = applying.inline_kinds(document)
     if inline & {"retriever", "hook"}:
         keys.require(request.state.identity, Scope.ADMIN)
     if inline:

@@ -22,8 +22,9 @@ from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
 from app.base.values import RuleKind, Severity
-from app.catalog.documents.canary_files import Documents, read_canary_files, silence_notes
+from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.catalog.documents.check_documents import CheckDocument
+from app.catalog.documents.warnings import silence_notes
 from app.catalog.service import references
 from app.catalog.store import API, FILE
 from app.definitions.service import applying, definitions

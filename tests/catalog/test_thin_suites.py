@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment
-from app.catalog.documents.canary_files import suite_notes
+from app.catalog.documents.warnings import suite_notes
 from app.catalog.service import suites
 from app.catalog.store import API, FILE
 from app.cli import app

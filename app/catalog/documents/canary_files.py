@@ -1,8 +1,8 @@
 """Reads canary files: YAML texts to documents, or every problem with its file and line.
 
 It finds problems within a document and those between documents: unknown references, measures that a check does not
-compute. Texts from the network come without files of secrets. `canary_export` writes canary files. Notes on thin
-suites, and on silences that name what does not exist, stand at the end.
+compute. Texts from the network come without files of secrets. `canary_export` writes canary files, `warnings` says
+what of valid ones has no effect. The hash of a configuration stands at the end.
 """
 
 import hashlib
@@ -11,7 +11,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +18,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ValidationError, model_validator
 
-from app.alerts.silences.documents import RULE, SilenceDocument
+from app.alerts.silences.documents import SilenceDocument
 from app.answers.documents import JudgeDocument
 from app.base.documents.fields import (
     MOST_PROBLEMS,
@@ -43,7 +42,6 @@ from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.documents.secrets import content_hash, header_places, key_places
 from app.hooks.documents import HOOK_TEXTS, HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.scoring.suites import coverage_note, power_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -514,32 +512,6 @@ def _unanswered(pages: Sequence[Page]) -> Iterator[Problem]:
             for name, why in check.without_answers(gives_answers=retriever is None or retriever.gives_answers):
                 place: Place = ("checks", position, name.partition("[")[0])
                 yield page.problem(place, why)
-
-
-def suite_notes(documents: Documents) -> list[str]:
-    """Return a line, without its full stop, for each thin suite."""
-    notes = [
-        coverage_note(suite.slug, power_of([canary.to_domain() for canary in suite.canaries or ()]))
-        for suite in documents.suites
-    ]
-    return [note for note in notes if note is not None]
-
-
-def silence_notes(documents: Documents, now: datetime) -> list[str]:
-    """Return a line for each name in a silence that these documents do not define."""
-    defined: dict[str, Collection[str]] = {
-        "check": {check.slug for check in documents.checks},
-        "suite": {suite.slug for suite in documents.suites},
-        "retriever": {retriever.slug for retriever in documents.retrievers},
-        RULE: {key for check in documents.checks for key in check.rule_keys},
-    }
-    return [
-        f"silence '{silence.slug}': {problem.path}: {problem.message} in these files, so it is "
-        f"refused unless the service has one"
-        for silence in documents.silences
-        if not silence.is_over(now)
-        for _, _, problem in silence.unknown_references(defined.__getitem__)
-    ]
 
 
 _DIGITS = 12

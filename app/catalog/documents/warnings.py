@@ -1,24 +1,21 @@
-"""Warnings about valid documents without the intended effect; and checks whose suite or retriever is written inline.
+"""Warnings about valid documents without the intended effect; notes on thin suites, and on unknown names in silences.
 
-Warnings have file and line where known.
+Warnings have file and line where known. The documents are read in `canary_files`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Collection, Iterator
+from datetime import datetime
 
-from app.base.documents.fields import Document, parse_document
-from app.base.errors import InvalidInputError, Problem
+from app.alerts.silences.documents import RULE
+from app.base.errors import Problem
 from app.base.values import ANSWERED_RATIO, Category, RuleKind
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.domain import is_top_heavy
-from app.hooks.documents import HookDocument
-from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import ScorerKind
 from app.scoring.measures import CUTOFFS
+from app.scoring.suites import coverage_note, power_of
 
 _MOST = 20
 """Number of canaries of a suite that are named; the rest is counted."""
@@ -71,6 +68,32 @@ def text_of(warning: Problem) -> str:
     return f"{place}{warning.message}"
 
 
+def suite_notes(documents: Documents) -> list[str]:
+    """Return a line, without its full stop, for each thin suite."""
+    notes = [
+        coverage_note(suite.slug, power_of([canary.to_domain() for canary in suite.canaries or ()]))
+        for suite in documents.suites
+    ]
+    return [note for note in notes if note is not None]
+
+
+def silence_notes(documents: Documents, now: datetime) -> list[str]:
+    """Return a line for each name in a silence that these documents do not define."""
+    defined: dict[str, Collection[str]] = {
+        "check": {check.slug for check in documents.checks},
+        "suite": {suite.slug for suite in documents.suites},
+        "retriever": {retriever.slug for retriever in documents.retrievers},
+        RULE: {key for check in documents.checks for key in check.rule_keys},
+    }
+    return [
+        f"silence '{silence.slug}': {problem.path}: {problem.message} in these files, so it is "
+        f"refused unless the service has one"
+        for silence in documents.silences
+        if not silence.is_over(now)
+        for _, _, problem in silence.unknown_references(defined.__getitem__)
+    ]
+
+
 def _expecting_nothing(documents: Documents, suite: SuiteDocument) -> Iterator[Problem]:
     canaries = [(canary, why) for canary in suite.canaries or () if (why := no_expectation_reason(canary))]
     for canary, why in canaries[:_MOST]:
@@ -112,93 +135,3 @@ def _warning_at(documents: Documents, identity: tuple[str, ...], message: str, *
     source = documents.sources.get(identity)
     file, line = (None, None) if source is None else (source.file, source.line)
     return Problem(message=message, path=path, file=file, line=line)
-
-
-DocumentReader = Callable[[type[RetrieverDocument | HookDocument], Mapping[str, Any]], Document]
-"""Returns a document of a type from its JSON, with null secrets filled in; raises InvalidInputError."""
-
-KeyAssigner = Callable[[str, Sequence[Any]], list[Any]]
-"""Returns the canaries of a suite with derived keys where they have none."""
-
-DocumentT = TypeVar("DocumentT", bound=Document)
-
-
-def inline_kinds(body: Mapping[str, Any]) -> set[str]:
-    """Return the kinds of definitions that are inline in a check."""
-    kinds = {kind for kind in ("suite", "retriever") if isinstance(body.get(kind), dict)}
-    hooks = body.get("hooks")
-    return kinds | ({"hook"} if isinstance(hooks, list) and any(isinstance(one, dict) for one in hooks) else set())
-
-
-def read_inline_check(body: Mapping[str, Any], read: DocumentReader, assign_keys: KeyAssigner) -> Documents:
-    """Return the documents of a check with inline parts. Raises InvalidInputError with every problem and its path."""
-    return _InlineCheckReader(body=body, read=read, assign_keys=assign_keys).documents()
-
-
-@dataclass(slots=True, kw_only=True)
-class _InlineCheckReader:
-    body: Mapping[str, Any]
-    read: DocumentReader
-    assign_keys: KeyAssigner
-    problems: list[Problem] = field(default_factory=list)
-
-    def documents(self) -> Documents:
-        check = dict(self.body)
-        suite = self._part(check, "suite", SuiteDocument, self._suite)
-        retriever = self._part(check, "retriever", RetrieverDocument, partial(self.read, RetrieverDocument))
-        hooks = self._hooks(check)
-        parsed = self._parse_at("", lambda: parse_document(CheckDocument, check))
-        if self.problems or parsed is None:
-            raise InvalidInputError(self.problems)
-        return Documents(
-            suites=() if suite is None else (suite,),
-            retrievers=() if retriever is None else (retriever,),
-            hooks=tuple(hooks),
-            checks=(parsed,),
-        )
-
-    def _hooks(self, check: dict[str, Any]) -> list[HookDocument]:
-        hooks = check.get("hooks")
-        if not isinstance(hooks, list):
-            return []
-        check["hooks"] = hooks = list(hooks)
-        documents = [
-            self._part(hooks, place, HookDocument, partial(self.read, HookDocument), prefix=f"hooks[{place}]")
-            for place in range(len(hooks))
-        ]
-        return [hook for hook in documents if hook is not None]
-
-    def _part(
-        self,
-        holder: Any,
-        place: str | int,
-        model: type[DocumentT],
-        parse: Callable[[Mapping[str, Any]], Document],
-        *,
-        prefix: str | None = None,
-    ) -> DocumentT | None:
-        """Return the document of an inline part and leave its slug in its place; None where there is only a slug."""
-        part = holder[place] if isinstance(place, int) else holder.get(place)
-        if not isinstance(part, dict):
-            return None
-        named = {"slug": self.body.get("slug"), **part}
-        holder[place] = named["slug"]
-        document = self._parse_at(prefix or str(place), lambda: parse(named))
-        return document if isinstance(document, model) else None
-
-    def _suite(self, part: Mapping[str, Any]) -> SuiteDocument:
-        canaries = part.get("canaries")
-        if canaries is None:
-            raise InvalidInputError([Problem(path="canaries", message="the key 'canaries' is missing")])
-        keyed = self.assign_keys(str(part.get("slug")), canaries) if isinstance(canaries, list) else canaries
-        return parse_document(SuiteDocument, {**part, "canaries": keyed})
-
-    def _parse_at(self, prefix: str, parse: Callable[[], DocumentT]) -> DocumentT | None:
-        """Return a parsed part; None where it has problems, which are added with their path in the whole document."""
-        try:
-            return parse()
-        except InvalidInputError as error:
-            for one in error.problems:
-                path = ".".join(part for part in (prefix, one.path) if part)
-                self.problems.append(replace(one, path=path or None))
-            return None

@@ -17,8 +17,8 @@ from app.base.commands import Paths, examples
 from app.base.errors import Problem
 from app.base.terminal import note, open_console
 from app.base.texts import counted, plain
-from app.catalog.documents.canary_files import Documents, read_files, silence_notes, suite_notes
-from app.catalog.documents.warnings import find_warnings, text_of
+from app.catalog.documents.canary_files import Documents, read_files
+from app.catalog.documents.warnings import find_warnings, silence_notes, suite_notes, text_of
 
 app = typer.Typer(rich_markup_mode=None)
 

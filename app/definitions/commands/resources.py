@@ -25,8 +25,8 @@ from app.base.terminal import file_source
 from app.base.texts import counted, plain
 from app.base.views import time_text
 from app.catalog.documents.canary_export import import_pages, write_canary_file
-from app.catalog.documents.canary_files import Documents, read_files, suite_notes
-from app.catalog.documents.warnings import find_warnings
+from app.catalog.documents.canary_files import Documents, read_files
+from app.catalog.documents.warnings import find_warnings, suite_notes
 from app.catalog.exchange import FORMATS, archived_note
 from app.catalog.exchange.csv import COLUMNS, IGNORED, parse_columns
 from app.catalog.exchange.suite_builder import ImportedSuite, SuiteBuilder, parse_grades

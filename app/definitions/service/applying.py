@@ -1,23 +1,24 @@
 """Applies a set of documents, from canary files or an import: the changes it would make, and making them.
 
 The documents are valid, and the canaries planned before the transaction, which writes all of them or none. How one
-definition is saved is said in `definitions`. A check with its inline suite and retriever is applied as a set, too.
+definition is saved is said in `definitions`. A check with its suite, retriever or hooks inline is applied as a set,
+too, and read at the end.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from app.alerts.service import transitions
 from app.alerts.silences.service import CheckRules, refuse_too_many, rules_of, silence_problems
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
 from app.base.db.rows import StagedRows
-from app.base.documents.fields import Document
+from app.base.documents.fields import Document, parse_document
 from app.base.errors import (
     ConflictError,
     InvalidInputError,
@@ -27,7 +28,6 @@ from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.check_documents import CheckDocument
-from app.catalog.documents.warnings import read_inline_check
 from app.catalog.service.references import (
     answer_problems,
     checks_in_force,
@@ -414,9 +414,97 @@ def put_inline_check(
             revisions[KINDS[model], str(part["slug"])] = revision
         return document
 
-    documents = read_inline_check(body, read, partial(assign_suite_keys, store))
+    documents = _InlineCheckReader(body=body, read=read, assign_keys=partial(assign_suite_keys, store)).documents()
     # The revisions prevent an outdated secret from being restored, or sent to a changed address.
     changes = apply(store, vault, documents, managed_by=API, now=now, revisions=revisions, force=force)
     slug = documents.checks[0].slug
     created = any(change.kind == "check" and change.action == "create" for change in changes)
     return load_definition(store, "check", slug), created
+
+
+def inline_kinds(body: Mapping[str, Any]) -> set[str]:
+    """Return the kinds of definitions that are inline in a check."""
+    kinds = {kind for kind in ("suite", "retriever") if isinstance(body.get(kind), dict)}
+    hooks = body.get("hooks")
+    return kinds | ({"hook"} if isinstance(hooks, list) and any(isinstance(one, dict) for one in hooks) else set())
+
+
+_DocumentReader = Callable[[type[RetrieverDocument | HookDocument], Mapping[str, Any]], Document]
+"""Returns a document of a type from its JSON, with null secrets filled in; raises InvalidInputError."""
+
+_KeyAssigner = Callable[[str, Sequence[Any]], list[Any]]
+"""Returns the canaries of a suite with derived keys where they have none."""
+
+_DocumentT = TypeVar("_DocumentT", bound=Document)
+
+
+@dataclass(slots=True, kw_only=True)
+class _InlineCheckReader:
+    """Reads the documents of a check with inline parts."""
+
+    body: Mapping[str, Any]
+    read: _DocumentReader
+    assign_keys: _KeyAssigner
+    problems: list[Problem] = field(default_factory=list)
+
+    def documents(self) -> Documents:
+        """Return them. Raises InvalidInputError with every problem and its path."""
+        check = dict(self.body)
+        suite = self._part(check, "suite", SuiteDocument, self._suite)
+        retriever = self._part(check, "retriever", RetrieverDocument, partial(self.read, RetrieverDocument))
+        hooks = self._hooks(check)
+        parsed = self._parse_at("", lambda: parse_document(CheckDocument, check))
+        if self.problems or parsed is None:
+            raise InvalidInputError(self.problems)
+        return Documents(
+            suites=() if suite is None else (suite,),
+            retrievers=() if retriever is None else (retriever,),
+            hooks=tuple(hooks),
+            checks=(parsed,),
+        )
+
+    def _hooks(self, check: dict[str, Any]) -> list[HookDocument]:
+        hooks = check.get("hooks")
+        if not isinstance(hooks, list):
+            return []
+        check["hooks"] = hooks = list(hooks)
+        documents = [
+            self._part(hooks, place, HookDocument, partial(self.read, HookDocument), prefix=f"hooks[{place}]")
+            for place in range(len(hooks))
+        ]
+        return [hook for hook in documents if hook is not None]
+
+    def _part(
+        self,
+        holder: Any,
+        place: str | int,
+        model: type[_DocumentT],
+        parse: Callable[[Mapping[str, Any]], Document],
+        *,
+        prefix: str | None = None,
+    ) -> _DocumentT | None:
+        """Return the document of an inline part and leave its slug in its place; None where there is only a slug."""
+        part = holder[place] if isinstance(place, int) else holder.get(place)
+        if not isinstance(part, dict):
+            return None
+        named = {"slug": self.body.get("slug"), **part}
+        holder[place] = named["slug"]
+        document = self._parse_at(prefix or str(place), lambda: parse(named))
+        return document if isinstance(document, model) else None
+
+    def _suite(self, part: Mapping[str, Any]) -> SuiteDocument:
+        canaries = part.get("canaries")
+        if canaries is None:
+            raise InvalidInputError([Problem(path="canaries", message="the key 'canaries' is missing")])
+        keyed = self.assign_keys(str(part.get("slug")), canaries) if isinstance(canaries, list) else canaries
+        return parse_document(SuiteDocument, {**part, "canaries": keyed})
+
+    def _parse_at(self, prefix: str, parse: Callable[[], _DocumentT]) -> _DocumentT | None:
+        """Return a parsed part; None where it has problems, which are added with their path in the whole document."""
+        try:
+            return parse()
+        except InvalidInputError as error:
+            for one in error.problems:
+                path = ".".join(part for part in (prefix, one.path) if part)
+                self.problems.append(replace(one, path=path or None))
+            return None
