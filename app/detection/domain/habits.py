@@ -59,7 +59,7 @@ _MOST_FAILING: Final = 0.5
 """Share of the watched canaries; where more fail nobody wants to hear of a habit."""
 
 
-def heed_habits(
+def raise_or_quiet_alarm(
     habits: Habits,
     state: State,
     baseline: Baseline | None,
@@ -69,8 +69,9 @@ def heed_habits(
 ) -> tuple[Habits, Reading]:
     """Return what is known of habits after a run, and the reading as people get it.
 
-    `state` and `reading` are those after the run, the reading as the accounts say it; `baseline` is that the run was
-    compared with. A new index version makes all habits forgotten.
+    While an alarm is one more episode of a learned habit, the reading is quiet; once it no longer is one, its change is
+    `OPENED` with the reason. `state` and `reading` are those after the run, the reading as the accounts say it;
+    `baseline` is that the run was compared with. A new index version makes all habits forgotten.
     """
     before = habits.episode
     if reading.good and before is not None and not before.raised:  # its end is no news, whatever came with it

@@ -34,7 +34,7 @@ from app.detection.domain import (
 )
 from app.detection.domain.decision import begin, step
 from app.detection.domain.evidence import gathering, is_calm, nothing_recent, realign, realign_baseline
-from app.detection.domain.habits import heed_habits
+from app.detection.domain.habits import raise_or_quiet_alarm
 from app.detection.domain.learning import FULL_RUNS, IDENTICAL_RUNS, learn
 
 Past = Callable[[int], tuple[Fails, Floats]]
@@ -83,7 +83,7 @@ def observe(
     if baseline is not None and baseline.keys != members.keys:
         baseline = realign_baseline(baseline, members.keys)
     after, reading = step(state, baseline, members, observation, settings)
-    habits, reading = heed_habits(follower.habits, after, baseline, observation, reading, settings)
+    habits, reading = raise_or_quiet_alarm(follower.habits, after, baseline, observation, reading, settings)
     if after.closings > state.closings and not _came_back(follower.habits, habits):
         after = replace(after, closings=state.closings, named=state.named)
     return Follower(state=after, baseline=baseline, habits=habits), reading
