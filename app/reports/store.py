@@ -1,4 +1,8 @@
-"""Rows of scheduled reports, and a cache of checks by their versions."""
+"""Rows of scheduled reports; and of checks with their newest run and detection, and of the alerts in a period.
+
+The snapshot of metrics keeps the numbers of a check until its `NumbersVersion` changes: here are that version and the
+rows they are made of. The alerts in a period are those that a chart marks.
+"""
 
 import json
 import zlib
@@ -182,7 +186,7 @@ def read_checks(connection: Connection, versions: Mapping[int, NumbersVersion]) 
             yield CheckRows(check, runs.get(run_id), body, detections.get(check.id))
 
 
-def list_alerts(connection: Connection, check_id: int, start: int, end: int, *, limit: int) -> list[sa.Row[Any]]:
+def alerts_in_period(connection: Connection, check_id: int, start: int, end: int, *, limit: int) -> list[sa.Row[Any]]:
     """Return the newest alerts that were open in a period, oldest first."""
     open_then = sa.and_(
         alerts.c.check_id == check_id,

@@ -17,7 +17,7 @@ from app.diagnosis.store import diagnoses_at
 from app.hooks import store as outbox
 from app.hooks.domain import OUT_OF_REACH
 from app.records.store import expired, open_runs, run_rows, series, state_rows
-from app.reports.store import list_alerts
+from app.reports.store import alerts_in_period
 from app.runs import store as runs_store
 from tests.support.world import COVERAGE, World, canary, page
 
@@ -63,7 +63,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "news_of_alerts": runs_store.open_alerts,
     "followed_run": lambda connection: runs_store.followed_run(connection, 1),
     "new_shards": lambda connection: runs_store.new_shards(connection, 1, {2}),
-    "alerts_of_check": lambda connection: list_alerts(connection, 1, 1, 2, limit=2),
+    "alerts_of_check": lambda connection: alerts_in_period(connection, 1, 1, 2, limit=2),
     "evidence": lambda connection: evidence_rows(connection, 1, 1, 2, limit=2),
     "spans_with_runs": lambda connection: series.spans_with_runs(connection, 1, [(1, 2), (3, 4)]),
     "kept_since": lambda connection: series.kept_since(connection, series.Source(check_id=1)),

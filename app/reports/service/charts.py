@@ -18,7 +18,7 @@ from app.records.service import run_views
 from app.records.service.past_runs import find_rescoring
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store import series as series_rows
-from app.reports.store import list_alerts
+from app.reports.store import alerts_in_period
 from app.reports.views import CanaryHistory, IndexMark, MeasureSeries, SeriesAlert, SeriesGap, SeriesPoint
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import mean_name, parse_measure
@@ -71,7 +71,7 @@ def series(
         marks = series_rows.list_marks(connection, check.id, start, end)
         alerts = [
             view_of(SeriesAlert, row, id=str(row.id), rule=row.rule_key)
-            for row in list_alerts(connection, check.id, start, end, limit=_ALERTS)
+            for row in alerts_in_period(connection, check.id, start, end, limit=_ALERTS)
         ]
     if not stored_series.points:
         _require_stored(store, check.id, name, category)
