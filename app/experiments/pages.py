@@ -1,4 +1,8 @@
-"""Pages of live traffic: the list of all kinds with forms of new ones, an experiment, a promotion, and a shadow."""
+"""Pages of live traffic: the list of all kinds with forms of new ones, an experiment, a promotion, and a shadow.
+
+Two charts are computed here, to be drawn by the templates: the intervals of an experiment look by look
+(`draw_intervals`), and the overlap of a shadow by hour (`draw_overlap`).
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

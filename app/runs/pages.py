@@ -1,4 +1,7 @@
-"""Pages that start runs: a run of a check at once, and re-scorings of past runs with their progress and result."""
+"""Pages that start runs: a run of a check at once, and re-scorings of past runs with their progress and result.
+
+The page of a run that was carried out is `show_run` of `reports.pages.checks`.
+"""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

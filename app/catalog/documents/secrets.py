@@ -1,4 +1,8 @@
-"""Secrets apart from the public parts of documents; and the hashes of documents, which no secret enters by its value.
+"""Secrets of documents: apart from their public parts, joined again, and never sent to another address than stored for.
+
+`split_secrets` and `join_secrets` are the inverse of each other; `parse_with_stored` refuses a document that would send
+a stored secret to another address (`destinations`). What is shown is masked (`public_json`, `masked_address`,
+`hook_for_readers`), and no secret enters the hash of a document by its value (`content_hash`).
 
 The secrets, which the store encrypts, are: of a hook, depending on its kind, the secret, URL, routing key or password;
 of a judge, a retriever and each of its endpoints, the values of headers, the credentials of `auth` and the private key
@@ -138,8 +142,7 @@ def destinations(public: Mapping[str, Any], secret: str) -> frozenset[str]:
     """Return where a secret of the valid JSON of a retriever, a judge or a hook is sent to: scheme, host and port.
 
     A client secret is sent to the token endpoint, and the token to the retriever's; the key within `auth` is for the
-    token endpoint alone. A signing secret is sent nowhere,
-    and a secret URL is its own destination.
+    token endpoint alone. A signing secret is sent nowhere, and a secret URL is its own destination.
     """
     if "kind" in public:
         return _destinations_of_hook(public, secret)

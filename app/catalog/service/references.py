@@ -1,8 +1,9 @@
-"""References between definitions: what must exist, and what others need.
+"""References between definitions, what must exist and what others need; and the finder of whatever a route names.
 
 A check refers to a suite, a retriever, hooks and a judge; the floors of its canaries refer to the measures its runs
-compute. A definition that others need is not archived. Checks, runs and definitions that routes name are found here, or
-NotFoundError says which is missing. The checks of each retriever stand at the end, with how their last runs ended.
+compute. A definition that others need is not archived. Below that the finder of all subjects, from `find_check` on:
+checks, runs, definitions and canaries that routes name, or NotFoundError says which is missing. The checks of each
+retriever stand at the end, with how their last runs ended.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -265,6 +265,3 @@ def _staged(connection: Connection) -> set[int]:
 
 def _ids(connection: Connection, statement: sa.Select[Any], limit: int) -> list[int]:
     return list(connection.execute(statement.limit(limit)).scalars().all())
-
-
-# --- steps along an index, each for one canary at one run ----------------------------------------------------
