@@ -1,6 +1,7 @@
 """How far numbers of a judge can be trusted: simulated judges with stated errors, held against the known truth.
 
     python -m benchmarks.judge [REPETITIONS]
+    python -m benchmarks.judge --checks [REPETITIONS]
 
 No model runs here, so nothing is claimed of any real judge: a simulated one says YES to what is right in `sensitivity`
 of the cases and NO to what is wrong in `specificity`, independently. REPETITIONS (default 2,000) samples are drawn for
@@ -17,7 +18,11 @@ from numpy.typing import NDArray
 
 from app.answers.domain.trust import (
     Basis,
+    LabelledAnswers,
+    correct_rate,
+    decide_correction,
     estimate_rate,
+    estimate_together,
     measure_judge,
     measure_length_bias,
     prediction_powered,
@@ -83,6 +88,107 @@ def main(repetitions: int = 2_000) -> None:
     """Print the tables, then hold them against what the documentation promises."""
     failures = [*_print_intervals(repetitions), *_print_calibrated(repetitions), *_print_length_love(repetitions)]
     assert not failures, failures
+
+
+def main_checks(repetitions: int = 500) -> None:
+    """Print the table of checks, then hold it against what the documentation promises."""
+    print("| sensitivity, specificity | labels | what | true rate | raw, mean | covers | width | decided |")
+    print("|---|---|---|---|---|---|---|---|")
+    failures = []
+    for judge in (GOOD, MIDDLING, Judge(sensitivity=0.8, specificity=0.75), POOR):
+        for labels in (200, 400):
+            for what, one in measure_checks(judge, labels=labels, repetitions=repetitions).items():
+                errors = f"{judge.sensitivity}, {judge.specificity}"
+                numbers = f"{one.raw:.3f} | {one.covers:.3f} | {one.width:.2f} | {one.decided:.2f}"
+                row = f"| {errors} | {labels} | {what} | {one.truth:.3f} | {numbers} |"
+                print(row, flush=True)
+                failures += [row] if one.covers < LEAST_COVERAGE else []
+    assert not failures, failures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckCover:
+    """How intervals of a rate held the truth; means over the repetitions in which there was one."""
+
+    truth: float
+    raw: float
+    """The judge's own rate."""
+    covers: float
+    width: float
+    decided: float
+    """Share of the repetitions in which there is an interval: labels of the check correct its runs."""
+
+
+RATES = (0.769, 0.6)
+POOLS = (2_000, 500)
+FALL = 0.2
+
+
+def measure_checks(judge: Judge, *, labels: int, repetitions: int) -> dict[str, CheckCover]:
+    """Draw labels of two checks, half of them of each, and count how often the intervals hold the true rates."""
+    random = np.random.default_rng([19, labels, round(judge.sensitivity * 1_000), round(judge.specificity * 1_000)])
+    rows: dict[str, list[tuple[float, float, float]]] = {}
+    truths: dict[str, float] = {}
+    each = labels // len(RATES)
+    for _ in range(repetitions):
+        checks = []
+        for number, (rate, pool) in enumerate(zip(RATES, POOLS, strict=True), start=1):
+            truth = random.random(pool) < rate
+            verdicts = judge.judge(truth, random)
+            people, said = truth[:each], verdicts[:each]
+            one = LabelledAnswers(
+                labels=people.tolist(),
+                judged=said.astype(float).tolist(),
+                unlabelled=verdicts[each:].astype(float).tolist(),
+            )
+            checks.append(one)
+            found = estimate_rate(one.labels, one.judged, one.unlabelled)
+            _note(rows, truths, f"check {number}", rate, (float(verdicts.mean()), found.low, found.high))
+            counts = [int(part.sum()) for part in (people & said, people & ~said, ~people & said, ~people & ~said)]
+            if not _corrects(*counts):
+                continue
+            for answers in (50, 500):
+                for fall in (0.0, FALL):
+                    ran = judge.judge(random.random(answers) < rate - fall, random)
+                    run = correct_rate(
+                        int(ran.sum()),
+                        answers,
+                        clopper_pearson(counts[0], counts[0] + counts[1]),
+                        clopper_pearson(counts[3], counts[2] + counts[3]),
+                    )
+                    what = f"run of {answers} answers of check {number}{', fallen' if fall else ''}"
+                    _note(rows, truths, what, rate - fall, (float(ran.mean()), run.low, run.high))
+        together = estimate_together(checks)
+        rate = float(np.average(RATES, weights=POOLS))
+        _note(rows, truths, "both together", rate, (together.judge_rate or 0.0, together.low, together.high))
+    return {
+        what: CheckCover(
+            truth=truths[what],
+            raw=float(np.mean([raw for raw, *_ in found])),
+            covers=float(np.mean([held for _, held, *_ in found])),
+            width=float(np.mean([width for _, _, width in found])),
+            decided=len(found) / repetitions,
+        )
+        for what, found in sorted(rows.items())
+    }
+
+
+def _note(
+    rows: dict[str, list[tuple[float, float, float]]],
+    truths: dict[str, float],
+    what: str,
+    truth: float,
+    found: tuple[float, float, float],
+) -> None:
+    raw, low, high = found
+    truths[what] = truth
+    rows.setdefault(what, []).append((raw, float(low <= truth <= high), high - low))
+
+
+@lru_cache(maxsize=100_000)
+def _corrects(both: int, missed: int, wrong: int, neither: int) -> bool:
+    people, verdicts = _labelled(both, missed, wrong, neither)
+    return decide_correction(measure_judge(people, verdicts), min(both + missed, wrong + neither))[0]
 
 
 def _print_intervals(repetitions: int) -> Iterator[str]:
@@ -186,9 +292,12 @@ def share_calibrated(judge: Judge, *, labels: int, rate: float, repetitions: int
 
 @lru_cache(maxsize=100_000)  # the order of answers means nothing, so samples of equal counts are one
 def _is_calibrated(both: int, missed: int, wrong: int, neither: int) -> bool:
+    return measure_judge(*_labelled(both, missed, wrong, neither)).calibrated
+
+
+def _labelled(both: int, missed: int, wrong: int, neither: int) -> tuple[list[bool], list[float]]:
     people = [True] * (both + missed) + [False] * (wrong + neither)
-    verdicts = [1.0] * both + [0.0] * missed + [1.0] * wrong + [0.0] * neither
-    return measure_judge(people, verdicts).calibrated
+    return people, [1.0] * both + [0.0] * missed + [1.0] * wrong + [0.0] * neither
 
 
 def measure_length_love(judge: Judge, *, pairs: int, repetitions: int) -> tuple[float, float]:
@@ -211,4 +320,7 @@ def measure_length_love(judge: Judge, *, pairs: int, repetitions: int) -> tuple[
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:2]))
+    if sys.argv[1:2] == ["--checks"]:
+        main_checks(*map(int, sys.argv[2:3]))
+    else:
+        main(*map(int, sys.argv[1:2]))

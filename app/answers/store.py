@@ -19,7 +19,7 @@ from app.annotation.tables import annotations, tasks
 from app.answers.documents import FeedbackEvent
 from app.answers.domain.generated import AnswerBody, RunAnswers
 from app.answers.domain.judges import VERSIONS, Question, RatingBody
-from app.answers.domain.trust import CalibrationBody
+from app.answers.domain.trust import CalibrationBody, CheckRateView
 from app.answers.tables import (
     answer_draws,
     answer_texts,
@@ -340,14 +340,17 @@ class CalibrationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawRow:
-    """A draw: by whom the answers were rated and how, and the verdicts on those that were not drawn."""
+    """A draw: by whom the answers were rated and how, and by check the verdicts on those that were not drawn.
+
+    Of a draw of an older release the check is not known (None).
+    """
 
     task_id: int
     judge_id: int
     question: str
     model: str
     wording: str
-    rest: Sequence[float]
+    rest: Mapping[int | None, Sequence[float]]
     at: int
 
 
@@ -364,6 +367,14 @@ def calibrations_in_force(connection: Connection, judge: Definition) -> dict[str
 
     Of several tasks it is the one with the most labels, of those with as many the newest; archived ones do not count.
     """
+    found: dict[str, CalibrationRow] = {}
+    for one in list_calibrations(connection, judge):
+        found.setdefault(one.measure, one)
+    return found
+
+
+def list_calibrations(connection: Connection, judge: Definition) -> list[CalibrationRow]:
+    """Return all labels of a judge's present model and wording, by task, those with the most labels first."""
     statement = (
         sa.select(
             calibrations,
@@ -377,12 +388,26 @@ def calibrations_in_force(connection: Connection, judge: Definition) -> dict[str
         .where(calibrations.c.judge_id == judge.id, tasks.c.archived_at.is_(None))
         .order_by(calibrations.c.labels.desc(), calibrations.c.task_id.desc())
     )
-    found: dict[str, CalibrationRow] = {}
-    for row in connection.execute(statement):
-        if (row.model, row.wording) == (judge.body["model"], VERSIONS[Question(row.measure)]):
-            one = row_value(CalibrationRow, row, calibrated=bool(row.calibrated), body=json.loads(row.body))
-            found.setdefault(row.measure, one)
-    return found
+    return [
+        row_value(CalibrationRow, row, calibrated=bool(row.calibrated), body={"checks": [], **json.loads(row.body)})
+        for row in connection.execute(statement)
+        if (row.model, row.wording) == (judge.body["model"], VERSIONS[Question(row.measure)])
+    ]
+
+
+def labels_of_checks(found: Iterable[CalibrationRow]) -> dict[tuple[str, str], tuple[str, CheckRateView]]:
+    """Return by measure and check the labels that count, with their task: those that correct, then the most."""
+    best: dict[tuple[str, str], tuple[str, CheckRateView]] = {}
+    for row in found:
+        for one in row.body["checks"]:
+            place = (row.measure, one["check"])
+            if place not in best or _rank(one) > _rank(best[place][1]):
+                best[place] = (row.task, one)
+    return best
+
+
+def _rank(one: CheckRateView) -> tuple[bool, int]:
+    return one["corrects"], one["labels"]
 
 
 def count_labels(connection: Connection, judge_id: int, question: str, *, since: int) -> int:
@@ -428,6 +453,7 @@ class RatedRow:
     """An answer with a defined rating of a judge to one question; `at` = when it was given first."""
 
     id: int
+    check_id: int
     canary_id: int
     at: int
     value: float
@@ -450,6 +476,7 @@ class DrawnVerdict:
     """Verdict on a drawn answer, and on it once padded; `padded` None = undefined, or it was not asked."""
 
     item_id: int
+    check_id: int | None
     value: float
     padded: float | None
     padded_outcome: str | None
@@ -460,7 +487,14 @@ def rated_answers(
 ) -> list[RatedRow]:
     """Read the answers to canaries of a suite of which a judge, with this model and wording, said something."""
     statement = (
-        sa.select(answers.c.id, answers.c.canary_id, answers.c.body, runs.c.finished_at, runs.c.created_at)
+        sa.select(
+            answers.c.id,
+            answers.c.check_id,
+            answers.c.canary_id,
+            answers.c.body,
+            runs.c.finished_at,
+            runs.c.created_at,
+        )
         .join(runs, runs.c.id == answers.c.first_run)
         .join(canaries, canaries.c.id == answers.c.canary_id)
         .where(answers.c.judge_id == judge_id, answers.c.text_id.is_not(None), canaries.c.suite_id == suite_id)
@@ -473,7 +507,7 @@ def rated_answers(
             continue
         if (rating.get("model"), rating.get("wording")) == (model, wording):
             at = row.finished_at or row.created_at
-            found.append(RatedRow(id=row.id, canary_id=row.canary_id, at=at, value=rating["value"]))
+            found.append(row_value(RatedRow, row, at=at, value=rating["value"]))
     return found
 
 
@@ -491,18 +525,29 @@ def read_drawn(connection: Connection, ids: Sequence[int]) -> dict[int, DrawnRow
     return found
 
 
-def save_draw(connection: Connection, draw: DrawRow, verdicts: Mapping[int, float]) -> None:
-    """Store a draw, with the verdicts on the drawn answers by item."""
-    values = {one.name: getattr(draw, one.name) for one in fields(draw)} | {"rest": json.dumps(list(draw.rest))}
+def save_draw(connection: Connection, draw: DrawRow, verdicts: Mapping[int, tuple[int, float]]) -> None:
+    """Store a draw, with check and verdict of the drawn answers by item."""
+    others = [(check, value) for check, values in draw.rest.items() for value in values]
+    lists = {
+        "rest": json.dumps([value for _, value in others]),
+        "rest_checks": json.dumps([check for check, _ in others]),
+    }
+    values = {one.name: getattr(draw, one.name) for one in fields(draw)} | lists
     insert_new(connection, answer_draws, tuple(values), [tuple(values.values())])
-    rows = [(item_id, draw.task_id, value) for item_id, value in verdicts.items()]
-    insert_new(connection, drawn_verdicts, ("item_id", "task_id", "value"), rows)
+    rows = [(item_id, draw.task_id, check_id, value) for item_id, (check_id, value) in verdicts.items()]
+    insert_new(connection, drawn_verdicts, ("item_id", "task_id", "check_id", "value"), rows)
 
 
 def find_draw(connection: Connection, task_id: int) -> DrawRow | None:
     """Return the draw of a task; None = nothing is drawn yet."""
     row = connection.execute(sa.select(answer_draws).where(answer_draws.c.task_id == task_id)).one_or_none()
-    return None if row is None else row_value(DrawRow, row, rest=json.loads(row.rest))
+    if row is None:
+        return None
+    rest: list[float] = json.loads(row.rest)
+    by_check: dict[int | None, list[float]] = {}
+    for check, value in zip(json.loads(row.rest_checks or "null") or [None] * len(rest), rest, strict=True):
+        by_check.setdefault(check, []).append(value)
+    return row_value(DrawRow, row, rest=by_check)
 
 
 def list_verdicts(connection: Connection, task_id: int) -> list[DrawnVerdict]:

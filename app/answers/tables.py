@@ -81,6 +81,7 @@ answer_draws = Table(
     Column("model", Text, nullable=False),
     Column("wording", Text, nullable=False),  # version of the prompt
     Column("rest", Text, nullable=False),  # JSON list: the judge's verdicts on the answers that were not drawn
+    Column("rest_checks", Text),  # JSON list: whose answers these are; NULL = drawn by a release that did not keep it
     Column("at", BigInteger, nullable=False),
 )
 
@@ -90,6 +91,7 @@ drawn_verdicts = Table(
     metadata,
     Column("item_id", Id, ForeignKey("task_items.id"), primary_key=True, autoincrement=False),
     Column("task_id", Id, ForeignKey("tasks.id"), nullable=False, index=True),
+    Column("check_id", Id),  # whose answer it is; NULL = drawn by a release that did not keep it
     Column("value", Float(53), nullable=False),
     Column("padded", Float(53)),  # NULL = undefined, or not asked
     Column("padded_outcome", Text),  # NULL = it is not asked about the padded answer

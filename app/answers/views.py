@@ -8,7 +8,7 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from app.answers.domain.generated import AnswerBody, RunAnswers
-from app.answers.domain.trust import CalibrationBody
+from app.answers.domain.trust import CalibrationBody, CheckRateView
 from app.base.values import TimeText
 
 
@@ -74,6 +74,15 @@ class CalibrationView(CalibrationBody):
     updated_at: TimeText
 
 
+class CheckTrust(CheckRateView):
+    """The same with the task that the labels are of."""
+
+    task: str | None
+    """Null where no answer of the check is labelled."""
+    sentence: str
+    """What people would say of its answers, and whether its runs are corrected."""
+
+
 class MeasureTrust(TypedDict):
     """How far one measure of a judge can be trusted, and what to do next, in words."""
 
@@ -81,6 +90,8 @@ class MeasureTrust(TypedDict):
     calibrated: bool
     sentences: list[str]
     next: str
+    checks: list[CheckTrust]
+    """Each check that uses the judge."""
     calibration: CalibrationView | None
     """Null without labels of the present model and wording."""
 

@@ -36,11 +36,33 @@ def clopper_pearson(successes: int, count: int) -> Proportion:
     """
     if not 0 <= successes <= count:
         raise ValueError(f"{successes} successes of {count} cannot be")
-    tail, failures = (1 - CONFIDENCE) / 2, count - successes
-    low = beta_quantile(tail, successes, failures + 1) if successes else 0.0
-    high = beta_quantile(1 - tail, successes + 1, failures) if failures else 1.0
+    low, high = exact_limits(successes, count)
     value = successes / count if count else None
     return Proportion(successes=successes, count=count, value=value, low=low, high=high)
+
+
+def exact_limits(successes: float, count: float) -> tuple[float, float]:
+    """Limits of Clopper and Pearson of a proportion, also of an effective number of cases that is not whole.
+
+    For samples drawn by stratum such numbers stand in for the counts: Korn and Graubard, "Confidence intervals for
+    proportions with small expected number of positive counts estimated from survey data" (Survey Methodology 1998).
+    """
+    tail, failures = (1 - CONFIDENCE) / 2, count - successes
+    low = beta_quantile(tail, successes, failures + 1) if successes > 0 else 0.0
+    high = beta_quantile(1 - tail, successes + 1, failures) if failures > 0 else 1.0
+    return low, high
+
+
+def interval_of_difference(a: tuple[float, float, float], b: tuple[float, float, float]) -> tuple[float, float, float]:
+    """Difference b - a of two independent estimates, each (value, low, high), with its interval from theirs.
+
+    The method of variance estimates recovery: Zou and Donner, "Construction of confidence limits about effect measures:
+    A general approach" (Statistics in Medicine 2008), equation 3.
+    """
+    difference = b[0] - a[0]
+    down = math.hypot(b[0] - b[1], a[2] - a[0])
+    up = math.hypot(b[2] - b[0], a[0] - a[1])
+    return difference, difference - down, difference + up
 
 
 @lru_cache(maxsize=1_024)

@@ -434,9 +434,18 @@ which this is not known are left out. An entry of the category `negative` alone.
 
 GROUNDING: Final = ("utilisation", "chunks_used")
 """Measured without a judge."""
-JUDGED: Final = ("faithful", "faithfulness", "answer_relevance", "correctness")
+FAITHFUL: Final = "faithful"
+"""The one measure of a judge that is yes or no."""
+JUDGED: Final = (FAITHFUL, "faithfulness", "answer_relevance", "correctness")
 """What a judge says."""
-ANSWER_MEASURES: Final = (*GROUNDING, *JUDGED)
+CORRECTED: Final = tuple(f"{measure}_corrected" for measure in JUDGED)
+"""What people would say by their labels of a check's answers: the share of its answers of which they would say yes."""
+ANSWER_MEASURES: Final = (*GROUNDING, *JUDGED, *CORRECTED)
+
+
+def corrected_name(measure: str) -> str:
+    """Return the name of the rate that labels of people make of what a judge says."""
+    return CORRECTED[JUDGED.index(measure)]
 
 
 def marked_name(measure: str, confirmed: Collection[str]) -> str:

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
+from app.answers.domain.trust import FEWEST_LABELS
 from app.base.api.requests import StoreDep, expensive
 from app.base.errors import NotFoundError
 from app.base.values import ROUNDING
@@ -66,6 +67,7 @@ def show_comparison(
         claim=partial(claim_text, names=A_AND_B),
         scatter=draw_scatter(comparison.ordering, first, second) if found["canaries"] else None,
         size=SIZE,
+        fewest_labels=FEWEST_LABELS,
     )
 
 

@@ -12,7 +12,7 @@ from app.base.values import Verdict
 from app.catalog.domain import labelled
 from app.comparison.domain.outcomes import Side
 from app.comparison.domain.sentences import A_AND_B, claim_text
-from app.comparison.views import ComparedCanary, ComparedMeasure, ComparedRunOutline, ComparisonPage
+from app.comparison.views import ComparedAnswers, ComparedCanary, ComparedMeasure, ComparedRunOutline, ComparisonPage
 
 _SHOWN: Final = 80
 _SMALLEST: Final = 0.001
@@ -73,6 +73,11 @@ def comparison_tables(report: ComparisonReport) -> tuple[Table, ...]:
         columns=("measure", "A", "B", "difference", "95 % interval", "p, corrected", "result"),
         rows=tuple((labels[one["measure"]], *_measure(one)) for one in view["primary"]),
     )
+    answers = Table(
+        title="Generated answers",
+        columns=("measure", "A", "B", "difference", "95 % interval", "by"),
+        rows=tuple(map(_answers, view.get("answers", ()))),  # a service of an earlier release says nothing of them
+    )
     categories = Table(
         title="Categories",
         columns=("category", "canaries", "higher", *(labels[one["measure"]] for one in view["primary"])),
@@ -87,7 +92,20 @@ def comparison_tables(report: ComparisonReport) -> tuple[Table, ...]:
         ),
     )
     canaries = tuple(_canaries(view, side, rows) for side, rows in ((Side.A, report.losses), (Side.B, report.wins)))
-    return tuple(table for table in (sides, measures, categories, *canaries) if table.rows)
+    return tuple(table for table in (sides, measures, answers, categories, *canaries) if table.rows)
+
+
+def _answers(one: ComparedAnswers) -> tuple[str, ...]:
+    """Return the row of a measure of answers: by people's labels where both sides have them."""
+    corrected = one["low"] is not None
+    sides = [side["corrected"] if corrected else side["judge"] for side in (one["a"], one["b"])]
+    return (
+        one["measure"],
+        *map(number, sides),
+        difference_text(one["difference"]),
+        interval_text(one["low"], one["high"]),
+        "people's labels" if corrected else "the judge alone",
+    )
 
 
 def _side(name: str, run: ComparedRunOutline) -> tuple[str, ...]:

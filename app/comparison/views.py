@@ -190,6 +190,31 @@ class CanaryWins(TypedDict):
     ties: int
 
 
+class JudgedSide(TypedDict):
+    """A measure of answers in one run: what its judge says, and what people would say where their labels tell."""
+
+    judge: float | None
+    """The judge's own mean."""
+    corrected: float | None
+    """The share of answers that people would say yes of; null without enough labels of the check."""
+    low: float | None
+    high: float | None
+    labels: int
+
+
+class ComparedAnswers(TypedDict):
+    """A measure of generated answers in both runs."""
+
+    measure: str
+    a: JudgedSide
+    b: JudgedSide
+    difference: float | None
+    """B less A, of the corrected rates where both have one, else of what the judge says, without an interval."""
+    low: float | None
+    """Of the 95 % interval."""
+    high: float | None
+
+
 class ComparisonView(ComparisonDecision):
     """Two runs or checks compared, the largest losses of B first."""
 
@@ -199,6 +224,8 @@ class ComparisonView(ComparisonDecision):
     """Differences of configuration and suite, in sentences."""
     ordered_by: str
     wins: CanaryWins
+    answers: list[ComparedAnswers]
+    """Measures that both judges were asked for; empty where a run has no judged answers."""
     items: list[ComparedCanary]
 
 

@@ -538,6 +538,19 @@ def _shared_families(state: State) -> Iterator[Metric]:
                 for bound, value in (("estimate", one.value), ("low", one.low), ("high", one.high))
             ],
         )
+    corrected = [
+        ((*check.labels, measure, bound), value)
+        for check in state.checks
+        for measure, one in check.corrected.items()
+        for bound, value in (("estimate", one["value"]), ("low", one["low"]), ("high", one["high"]))
+    ]
+    if corrected:
+        yield gauge(
+            "coalmine_corrected_ratio",
+            "Share of answers that people would say yes of, by their labels, with its 95 % interval as low and high.",
+            (*_CHECK_LABELS, "measure", "bound"),
+            corrected,
+        )
     if state.judges:  # most installations have none
         yield gauge(
             "coalmine_judge_calibrated",

@@ -9,6 +9,7 @@ from benchmarks.judge import (
     UNFIT,
     Judge,
     designs,
+    measure_checks,
     measure_intervals,
     measure_length_love,
     share_calibrated,
@@ -60,3 +61,12 @@ def test_love_of_length_is_reported_and_its_absence_is_not() -> None:
     shown, covers = measure_length_love(MIDDLING, pairs=50, repetitions=500)
     assert shown <= 0.06
     assert covers >= 0.93
+
+
+def test_corrected_rates_of_checks_and_of_runs_cover_where_the_judges_own_rate_is_wrong() -> None:
+    found = measure_checks(MIDDLING, labels=200, repetitions=150)
+    fallen = found["run of 500 answers of check 1, fallen"]
+    assert fallen.raw > fallen.truth + 0.02, "the judge alone hides a part of the fall"
+    assert fallen.covers >= 0.9
+    assert min(one.covers for one in found.values()) >= 0.88
+    assert len(found) == 11

@@ -245,7 +245,7 @@ def test_a_comparison_is_shown_over_rest_in_full_shape(service: Api) -> None:
     found = service.get("/v1/compare", a="check:docs", b="check:bare", limit=1)
     assert set(found) == {
         "a", "b", "verdict", "sentence", "cautions", "canaries", "excluded", "k", "depth", "primary", "exploratory",
-        "by_category", "differences", "ordered_by", "wins", "items", "next",
+        "by_category", "differences", "ordered_by", "wins", "answers", "items", "next",
     }  # fmt: skip
     assert set(found["primary"][0]) == {
         "measure", "canaries", "a", "b", "difference", "low", "high", "p", "corrected_p", "claim", "winner",

@@ -27,6 +27,7 @@ from app.base.values import (
     DEGRADED_SHARE,
     DETECTOR_CLOSE,
     EMPTY,
+    FAITHFUL,
     JUDGED,
     ROUNDING,
     Aggregates,
@@ -38,6 +39,7 @@ from app.base.values import (
     Rule,
     RuleKind,
     Severity,
+    corrected_name,
 )
 from app.comparison.domain.estimates import Difference
 from app.retrievers.domain.probes import FailureSummary
@@ -674,13 +676,25 @@ def _bounds_coverage(rule: Rule) -> bool:
 
 def _threshold(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
     name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
-    name = f"{name} (uncalibrated)" if is_uncalibrated(rule) else name
     value = None if unknown or rule.measure is None else measure_value(aggregates, rule.measure, rule.category)
+    corrected = None if unknown else _corrected(rule, aggregates)
+    if is_uncalibrated(rule):
+        name = f"{name} (uncalibrated)"
+    elif corrected is not None:
+        name, value = f"{name} (corrected by people's labels)", corrected
     if value is None:
         return unmeasured_condition(
             "the run is unknown" if unknown else f"{name} was not measured", threshold=mildest(rule)
         )
     return judge_bounds(rule, name, value)
+
+
+def _corrected(rule: Rule, aggregates: Aggregates) -> float | None:
+    """Rate by people's labels that stands in for a judge's yes or no; None = too few answers of the check have one.
+
+    A measure in shares keeps its own: its rate counts only the answers whose share is 1, which is another number.
+    """
+    return aggregates.measures.get(corrected_name(FAITHFUL)) if rule.measure == FAITHFUL else None
 
 
 def _probe_errors(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: bool) -> Condition:

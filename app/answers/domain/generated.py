@@ -14,7 +14,7 @@ from typing import Final, NotRequired, Protocol
 from typing_extensions import TypedDict
 
 from app.answers.domain.judges import Judge, Question, Rating, RatingBody
-from app.base.values import ANSWER_MEASURES, GROUNDING, Outcome
+from app.base.values import ANSWER_MEASURES, EMPTY, GROUNDING, Outcome, corrected_name
 from app.retrievers.domain.retrievers import AnswerSource
 from app.scoring.words import grams, words_of
 
@@ -134,6 +134,21 @@ class RatedAnswer:
     ratings: Mapping[Question, Rating] = field(default_factory=dict)
 
 
+class CorrectedRateView(TypedDict):
+    """The judge's rate of a run, corrected by labels of answers of its check, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    judge_rate: float
+    """Share of the answers that the judge itself says yes of."""
+    answers: int
+    """Of which it says something."""
+    labels: int
+    task: str
+    """Whose labels these are."""
+
+
 class RunAnswers(TypedDict):
     """What the answers of a run come to."""
 
@@ -146,12 +161,16 @@ class RunAnswers(TypedDict):
     ratings: dict[str, dict[str, int]]
     """By question: how many ended with each outcome."""
     measures: dict[str, float | None]
-    """Means over the answers in which each is defined."""
+    """Means over the answers in which each is defined, and rates corrected by labels, `..._corrected`, where known."""
+    corrected: NotRequired[dict[str, CorrectedRateView]]
+    """By question, where people labelled enough answers of the check: what they would say of these."""
     problem: NotRequired[str]
     """Why nothing was judged, where definitions could not be used; a sentence without its full stop."""
 
 
-def summarise(rated: Sequence[RatedAnswer], judge: Judge | None) -> RunAnswers:
+def summarise(
+    rated: Sequence[RatedAnswer], judge: Judge | None, corrected: Mapping[str, CorrectedRateView] = EMPTY
+) -> RunAnswers:
     """Return what the answers of a run come to; a mean is over the answers in which it is defined."""
     questions = () if judge is None else judge.questions
     said = {question: [one.ratings[question] for one in rated if question in one.ratings] for question in questions}
@@ -159,6 +178,7 @@ def summarise(rated: Sequence[RatedAnswer], judge: Judge | None) -> RunAnswers:
         "utilisation": _mean(one.utilisation for one in rated),
         "chunks_used": _mean(one.chunks_used for one in rated),
         **{str(question): _mean(one.value for one in ratings) for question, ratings in said.items()},
+        **{corrected_name(question): one["value"] for question, one in corrected.items()},
     }
     return {
         "judge": None if judge is None else judge.slug,
@@ -169,6 +189,7 @@ def summarise(rated: Sequence[RatedAnswer], judge: Judge | None) -> RunAnswers:
             str(question): dict(Counter(str(one.outcome) for one in ratings)) for question, ratings in said.items()
         },
         "measures": measures,
+        "corrected": dict(corrected),
     }
 
 

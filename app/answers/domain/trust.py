@@ -6,6 +6,7 @@ is stored of a calibration, the sentences of a report, bias towards long answers
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,7 +20,7 @@ from typing_extensions import TypedDict
 from app.annotation.domain.agreement import Coefficient, kappa_interval
 from app.annotation.views import CoefficientView
 from app.answers.domain.generated import split_sentences
-from app.base.statistics import CONFIDENCE, Proportion, clopper_pearson, hash_share, student_quantile
+from app.base.statistics import CONFIDENCE, Proportion, clopper_pearson, exact_limits, hash_share, student_quantile
 from app.base.texts import counted, percent_text
 
 Floats = NDArray[np.float64]
@@ -114,6 +115,69 @@ def estimate_rate(labels: Sequence[bool], judged: Sequence[float], unlabelled: S
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledAnswers:
+    """Answers of one check: the labels of those drawn, the verdicts on them in the same order, those on the others."""
+
+    labels: Sequence[bool]
+    judged: Sequence[float]
+    unlabelled: Sequence[float]
+
+    @property
+    def size(self) -> int:
+        """All of its answers, labelled or not."""
+        return len(self.judged) + len(self.unlabelled)
+
+
+def estimate_together(checks: Sequence[LabelledAnswers]) -> RateEstimate:
+    """Rate over the answers of several checks, of each of which equally many are drawn whatever it has.
+
+    Each check counts by its answers, one without a label not at all. Where labels alone are taken, the exact limits are
+    those of the effective number of labels, 1 / sum(share^2 / labels). Raises ValueError as `estimate_rate` does.
+    """
+    found = [one for one in checks if one.labels]
+    if len(found) <= 1:
+        one = found[0] if found else LabelledAnswers(labels=[], judged=[], unlabelled=_all_verdicts(checks))
+        return estimate_rate(one.labels, one.judged, one.unlabelled)
+    arrays = [_arrays(one.labels, one.judged, one.unlabelled) for one in found]
+    shares = [one.size / sum(each.size for each in found) for one in found]
+    everything, labels = np.array(_all_verdicts(found)), np.concatenate([people for people, _, _ in arrays])
+    others = sum(len(one.unlabelled) for one in found)
+    missing = _missing(labels, others)
+    if missing is None and any(min(len(people), len(rest)) < FEWEST_EACH for people, _, rest in arrays):
+        missing = f"people alone: a check has fewer than {FEWEST_EACH} labels, or as few answers without one"
+    if missing is None:
+        parts = [prediction_powered(*one) for one in arrays]
+        value = sum(share * mean for share, (mean, _, _) in zip(shares, parts, strict=True))
+        error = math.sqrt(sum((share * error) ** 2 for share, (_, error, _) in zip(shares, parts, strict=True)))
+        side = error * student_quantile((1 + CONFIDENCE) / 2, len(labels) - len(found))
+        low, high, weight = value - side, value + side, max(weight for _, _, weight in parts)
+    else:
+        value = sum(share * float(people.mean()) for share, (people, _, _) in zip(shares, arrays, strict=True))
+        effective = 1 / sum(share**2 / len(one.labels) for share, one in zip(shares, found, strict=True))
+        low, high = exact_limits(value * effective, effective)
+        weight = 0.0
+    return RateEstimate(
+        value=_cut(value),
+        low=_cut(low),
+        high=_cut(high),
+        basis=Basis.PEOPLE_AND_JUDGE if missing is None else Basis.PEOPLE,
+        reason=missing or f"{len(labels)} labels of {len(found)} checks correct the judge's verdicts on {others} more",
+        labels=len(labels),
+        unlabelled=others,
+        judge_rate=float(everything.mean()),
+        weight=weight,
+    )
+
+
+FEWEST_EACH: Final = 20
+"""Labels of a check, and answers of it without one, from which on both enter an estimate over several checks."""
+
+
+def _all_verdicts(checks: Sequence[LabelledAnswers]) -> list[float]:
+    return [value for one in checks for value in (*one.judged, *one.unlabelled)]
+
+
 def prediction_powered(people: Floats, judged: Floats, unlabelled: Floats) -> tuple[float, float, float]:
     """Estimate a mean by prediction-powered inference: the mean, its standard error, and lambda, neither cut.
 
@@ -165,6 +229,70 @@ def decide_calibration(kappa: Coefficient, labels: int) -> tuple[bool, str]:
         return True, f"{measured}; {LEAST_KAPPA} is needed"
     advice = "more labels may show more" if kappa.value >= LEAST_KAPPA else "people and judge agree too little"
     return False, f"{measured}, below {LEAST_KAPPA}: {advice}"
+
+
+def decide_correction(found: JudgeAgreement, rarer: int) -> tuple[bool, str]:
+    """Whether the labels of one check correct what the judge says of its runs, and why; `rarer`: labels of that kind.
+
+    Its errors have to be known on both sides: on what people accept, and on what they refuse. How good it is does not
+    matter, since a bad one widens the interval; to correct only where labels speak well of it would choose the labels
+    that err to its favour, and intervals would cover in .87 of such cases.
+    """
+    if found.labels < FEWEST_LABELS:
+        return False, f"{counted(found.labels, 'label')} of at least {FEWEST_LABELS}"
+    if rarer < FEWEST_ERRORS_KNOWN_BY:
+        return False, f"{counted(rarer, 'label')} of the rarer kind, of at least {FEWEST_ERRORS_KNOWN_BY}"
+    if found.kappa.low is None or found.kappa.low <= 0:
+        return False, f"over {counted(found.labels, 'label')} the judge is not shown to be better than chance"
+    return True, f"{counted(found.labels, 'label')} show how often the judge errs"
+
+
+FEWEST_ERRORS_KNOWN_BY: Final = 5
+"""Labels yes and labels no of a check from which on its runs are corrected: `benchmarks.judge --checks`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorrectedRate:
+    """Share of the answers of one run that people would say yes of, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def correct_rate(accepted: int, count: int, sensitivity: Proportion, specificity: Proportion) -> CorrectedRate:
+    """Correct the rate of a run by the errors of the judge: it says yes to `accepted` of `count` answers.
+
+    rate = (accepted / count + specificity - 1) / (sensitivity + specificity - 1): Rogan and Gladen, "Estimating
+    prevalence from the results of a screening test" (American Journal of Epidemiology 1978); interval: Lang and
+    Reiczigel, "Confidence limits for prevalence of disease adjusted for estimated sensitivity and specificity"
+    (Preventive Veterinary Medicine 2014). Unlike prediction-powered inference it does not lean on the rate that the
+    labels had, so a run in which more answers are wrong is not drawn back to the past; it takes for granted that the
+    judge errs as often as it did on them. All are cut to [0, 1]. Raises ValueError without an answer, without both
+    kinds of labels, and for a judge that is no better than chance.
+    """
+    if not 0 <= accepted <= count or not count:
+        raise ValueError(f"{accepted} of {count} answers cannot be corrected")
+    if not sensitivity.count or not specificity.count:
+        raise ValueError("labels of both kinds are needed")
+    chance = 1 - specificity.successes / specificity.count
+    plain = sensitivity.successes / sensitivity.count - chance
+    se, sp = ((one.successes + 1) / (one.count + 2) for one in (sensitivity, specificity))
+    better = se + sp - 1
+    if min(plain, better) <= 0:
+        raise ValueError("a judge that is no better than chance corrects nothing")
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    says = (accepted + z * z / 2) / (count + z * z)
+    rate = (says + sp - 1) / better
+    errors = (
+        rate * se * (1 - se) / (sensitivity.count + 2),
+        (1 - rate) * sp * (1 - sp) / (specificity.count + 2),
+    )
+    middle = rate + 2 * z * z * (errors[0] - errors[1])
+    spread = says * (1 - says) / (count + z * z) + rate * errors[0] + (1 - rate) * errors[1]
+    side = z * math.sqrt(spread) / better
+    value = _cut((accepted / count - chance) / plain)
+    return CorrectedRate(value=value, low=min(_cut(middle - side), value), high=max(_cut(middle + side), value))
 
 
 def _arrays(
@@ -236,6 +364,23 @@ class LengthBiasView(TypedDict):
     """Questions about padded answers by outcome."""
 
 
+class CheckRateView(TypedDict):
+    """What people would say of the answers of one check, by the labels of those drawn of it."""
+
+    check: str
+    labels: int
+    yes: int
+    unlabelled: int
+    """Rated answers of it beside them."""
+    rate: RateView
+    sensitivity: ProportionView
+    specificity: ProportionView
+    corrects: bool
+    """Whether its runs are corrected by these labels."""
+    reason: str
+    """Why they are or not."""
+
+
 class CalibrationBody(TypedDict):
     """What the labels of a task say of a judge."""
 
@@ -255,6 +400,8 @@ class CalibrationBody(TypedDict):
     """Why it is calibrated or not."""
     length_bias: LengthBiasView | None
     """Null where padding may change the right answer: for relevance."""
+    checks: list[CheckRateView]
+    """By name; empty of answers that a release before rates of checks drew."""
 
 
 _ADVISED: Final = 200
@@ -285,6 +432,21 @@ def trust_sentences(found: CalibrationBody | None, *, waiting: int = 0) -> list[
         *([] if found["length_bias"] is None else [_length(found["length_bias"])]),
         *(soon if waiting else []),
     ]
+
+
+def check_sentence(found: CheckRateView) -> str:
+    """Return what people would say of the answers of a check, and whether its runs are corrected by their labels."""
+    rate, check = found["rate"], found["check"]
+    if rate["value"] is None:
+        return f"No answer of check {check} is labelled, so its numbers are the judge's own."
+    people = (
+        f"Of the answers of check {check}, people would say yes of {percent_text(rate['value'])}, between"
+        f" {percent_text(rate['low'])} and {percent_text(rate['high'])} with 95 % confidence"
+    )
+    judge = "" if rate["judge_rate"] is None else f"; the judge alone says {percent_text(rate['judge_rate'])}"
+    if found["corrects"]:
+        return f"{people}{judge}. Its runs are corrected by {counted(found['labels'], 'label')}."
+    return f"{people}{judge}. Its runs are not corrected yet: {found['reason']}."
 
 
 def next_step(found: CalibrationBody | None) -> str:
@@ -431,10 +593,12 @@ class JudgedAnswer:
     id: str
     canary: str
     at: int
+    check: str = ""
+    """Whose run it is of; one of several."""
 
 
 def pool_answers(answers: Iterable[JudgedAnswer], *, window: int, seed: int) -> list[JudgedAnswer]:
-    """Answers that estimates are made of: one of each canary and window, chosen by hash, in random order.
+    """Answers that estimates are made of: one of each check, canary and window, chosen by hash, in random order.
 
     `window` is in microseconds; windows are counted from 1970, so that they do not move with the answers. The choice
     depends on identities and seed alone: not on verdicts, and not on the order of the answers. Raises ValueError for a
@@ -442,14 +606,14 @@ def pool_answers(answers: Iterable[JudgedAnswer], *, window: int, seed: int) -> 
     """
     if window < 1:
         raise ValueError(f"a window has at least 1 microsecond, not {window}")
-    chosen: dict[tuple[str, int], tuple[float, str, JudgedAnswer]] = {}
+    chosen: dict[tuple[str, str, int], tuple[float, str, JudgedAnswer]] = {}
     for answer in answers:
-        place = (answer.canary, answer.at // window)
+        place = (answer.check, answer.canary, answer.at // window)
         ranked = (hash_share(f"answer:{seed}:{answer.id}"), answer.id, answer)
         if place not in chosen or ranked[:2] < chosen[place][:2]:
             chosen[place] = ranked
     # Ordered by a hash of their own: by that of the chosen answer, canaries with many answers would come first.
-    order = sorted(chosen, key=lambda place: (hash_share(f"pool:{seed}:{place[1]}:{place[0]}"), place))
+    order = sorted(chosen, key=lambda place: (hash_share(f"pool:{seed}:{place[2]}:{place[1]}{place[0]}"), place))
     return [chosen[place][2] for place in order]
 
 
@@ -458,9 +622,15 @@ def draw_answers(
 ) -> tuple[list[JudgedAnswer], list[JudgedAnswer]]:
     """Draw the answers to label: `count` of the pool, or all of it, and the rest of the pool, both in random order.
 
-    A larger count draws the same ones and more. Raises ValueError for a count below 0.
+    Equally many are drawn of each check, as far as it has them, so that a small one has enough labels. A larger count
+    draws the same ones and more. Raises ValueError for a count below 0.
     """
     if count < 0:
         raise ValueError(f"{count} answers cannot be drawn")
-    pool = pool_answers(answers, window=window, seed=seed)
+    turns: list[tuple[int, JudgedAnswer]] = []
+    taken: Counter[str] = Counter()
+    for answer in pool_answers(answers, window=window, seed=seed):
+        turns.append((taken[answer.check], answer))
+        taken[answer.check] += 1
+    pool = [answer for _, answer in sorted(turns, key=lambda one: one[0])]  # stable: random within a turn
     return pool[:count], pool[count:]

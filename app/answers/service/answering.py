@@ -23,6 +23,7 @@ from app.answers.domain.generated import (
     AnswerBody,
     AnswerRequest,
     AskAnswers,
+    CorrectedRateView,
     GeneratedAnswer,
     RatedAnswer,
     RunAnswers,
@@ -47,12 +48,14 @@ from app.answers.domain.judges import (
     estimate_tokens,
     read_rating,
 )
+from app.answers.domain.trust import correct_rate
 from app.answers.store import JudgeDay, NewAnswer, StagedAnswer, confirmed_for_check, confirmed_measures, digest
 from app.answers.views import AnswerView, FeedbackView, ForgottenFeedback, ReceivedFeedback, RunAnswersPage
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
+from app.base.statistics import clopper_pearson
 from app.base.values import Canary, Outcome, Ranking
 from app.base.views import view_of
 from app.catalog import store as catalog
@@ -232,8 +235,9 @@ def _grounded(subject: Subject, staged: StagedAnswer) -> RatedAnswer:
 
 def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, now: datetime) -> None:
     """Write what holds now, the run's means, and what its rules make of them, in one transaction, once."""
-    run, summary = found.run, summarise(rated, found.judge)
+    run = found.run
     with store.read() as connection:
+        corrected = _correct(connection, found, rated)
         held = rows.answers_at(connection, run.check_id, run.id)
         names = [] if run.layout_id is None else ranking_rows.layout_names(connection, run.layout_id)
     now_held = [
@@ -249,6 +253,7 @@ def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, n
     ]
     changed = [one for one in now_held if one.canary_id not in held or not held[one.canary_id].is_same(one)]
     closed = [held[one.canary_id].id for one in changed if one.canary_id in held]
+    summary = summarise(rated, found.judge, corrected)
     measured = {name: value for name, value in summary["measures"].items() if value is not None and name in names}
     with store.write() as connection:
         catalog.lock_definition(connection, run.check_id)
@@ -261,6 +266,36 @@ def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, n
             vector = np.array([measured.get(name, np.nan) for name in names])
             series.fill_rollups(connection, run.check_id, run.layout_id, run.finished_at or to_us(now), vector)
         transitions.after_answers(connection, run.check_id, run.id, now=now)
+
+
+def _correct(connection: Connection, found: AnswerRound, rated: Sequence[RatedAnswer]) -> dict[str, CorrectedRateView]:
+    """Return by measure what people would say of the answers of a run, where their labels of its check tell."""
+    if found.judge is None or found.judge_id is None:
+        return {}
+    judge = catalog.definition_by_id(connection, found.judge_id)
+    check = catalog.definition_by_id(connection, found.run.check_id).slug
+    labels = rows.labels_of_checks(rows.list_calibrations(connection, judge))
+    corrected: dict[str, CorrectedRateView] = {}
+    for question in found.judge.questions:
+        task, known = labels.get((str(question), check), ("", None))
+        said = [one.ratings[question].value for one in rated if question in one.ratings]
+        verdicts = [value >= 1 for value in said if value is not None]
+        if known is None or not known["corrects"] or not verdicts:
+            continue
+        sides = (
+            clopper_pearson(one["successes"], one["count"]) for one in (known["sensitivity"], known["specificity"])
+        )
+        rate = correct_rate(sum(verdicts), len(verdicts), *sides)
+        corrected[str(question)] = view_of(
+            CorrectedRateView,
+            rate,
+            rounding=True,
+            judge_rate=sum(verdicts) / len(verdicts),
+            answers=len(verdicts),
+            labels=known["labels"],
+            task=task,
+        )
+    return corrected
 
 
 def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50) -> RunAnswersPage:

@@ -34,11 +34,16 @@ from app.answers.domain.judges import (
 )
 from app.answers.domain.trust import (
     CalibrationBody,
+    CheckRateView,
     JudgedAnswer,
+    LabelledAnswers,
     LengthBiasView,
     RateView,
+    check_sentence,
+    decide_correction,
     draw_answers,
     estimate_rate,
+    estimate_together,
     measure_judge,
     measure_length_bias,
     next_step,
@@ -47,7 +52,7 @@ from app.answers.domain.trust import (
 )
 from app.answers.service.answering import QUESTIONS_BLOCK, JudgeInUse, contexts_of, day_of, load_judge
 from app.answers.store import DrawnRow, DrawnVerdict, DrawRow
-from app.answers.views import CalibrationView, JudgeDayView, JudgeReport, MeasureTrust
+from app.answers.views import CalibrationView, CheckTrust, JudgeDayView, JudgeReport, MeasureTrust
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
@@ -98,7 +103,7 @@ def draw_labels(
             draw, answers = drawn
             if answers:
                 ids = task_rows.save_answers(connection, task_id, [one for one, _ in answers])
-                verdicts = {ids[one.item.token]: value for one, value in answers}
+                verdicts = {ids[one.item.token]: verdict for one, verdict in answers}
                 rows.save_draw(connection, replace(draw, at=to_us(clock())), verdicts)
             task_rows.finish_pool(connection, task_id, to_us(clock()))
     judge = replace(judge, questions=(wanted.question,))
@@ -111,8 +116,8 @@ def draw_labels(
 
 def _draw(
     connection: Connection, task: TaskRow, wanted: DrawnAnswersDocument, judge: Judge, judge_id: int
-) -> tuple[DrawRow, list[tuple[DrawnAnswer, float]]]:
-    """Draw answers from all that the judge has rated as it is now; each comes with its verdict."""
+) -> tuple[DrawRow, list[tuple[DrawnAnswer, tuple[int, float]]]]:
+    """Draw answers from all that the judge has rated as it is now; each comes with its check and verdict."""
     question = str(wanted.question)
     wording = VERSIONS[wanted.question]
     rated = {
@@ -122,23 +127,29 @@ def _draw(
         )
     }
     chosen, rest = draw_answers(
-        [JudgedAnswer(id=name, canary=str(one.canary_id), at=one.at) for name, one in rated.items()],
+        [
+            JudgedAnswer(id=name, canary=str(one.canary_id), at=one.at, check=str(one.check_id))
+            for name, one in rated.items()
+        ],
         wanted.count,
         window=wanted.window_hours * _HOUR,
         seed=task.document.seed,
     )
     found = rows.read_drawn(connection, [int(one.id) for one in chosen])
     made = _make_items(connection, task, found.values())
+    others: dict[int | None, list[float]] = {}
+    for one in rest:
+        others.setdefault(rated[one.id].check_id, []).append(rated[one.id].value)
     draw = DrawRow(
         task_id=task.id,
         judge_id=judge_id,
         question=question,
         model=judge.model,
         wording=wording,
-        rest=[rated[one.id].value for one in rest],
+        rest=others,
         at=0,
     )
-    return draw, [(made[int(one.id)], rated[one.id].value) for one in chosen]
+    return draw, [(made[int(one.id)], (rated[one.id].check_id, rated[one.id].value)) for one in chosen]
 
 
 def _make_items(connection: Connection, task: TaskRow, found: Collection[DrawnRow]) -> dict[int, DrawnAnswer]:
@@ -208,18 +219,24 @@ def calibrate(store: Store, task_id: int, *, now: datetime) -> None:
             return
         grades = read_grades(connection, task)
         verdicts = rows.list_verdicts(connection, task_id)
+        checks = {one.check_id for one in verdicts if one.check_id is not None}
+        slugs = {one: catalog.definition_by_id(connection, one).slug for one in checks}
+    body = _calibration(draw, grades, verdicts, slugs)
     with store.write() as connection:
-        rows.save_calibration(connection, draw, _calibration(draw, grades, verdicts), at=to_us(now))
+        rows.save_calibration(connection, draw, body, at=to_us(now))
 
 
-def _calibration(draw: DrawRow, grades: TaskGrades, verdicts: Sequence[DrawnVerdict]) -> CalibrationBody:
-    """Return what the labels say; drawn answers without a consensus are among the unlabelled ones."""
+def _calibration(
+    draw: DrawRow, grades: TaskGrades, verdicts: Sequence[DrawnVerdict], slugs: Mapping[int, str]
+) -> CalibrationBody:
+    """Return what the labels say, together and by check."""
     labels = {one.item_id: grades.consensus(one.item_id).grade for one in verdicts}
-    people = [bool(labels[one.item_id]) for one in verdicts if labels[one.item_id] is not None]
-    judged = [one.value for one in verdicts if labels[one.item_id] is not None]
-    others = [one.value for one in verdicts if labels[one.item_id] is None]
-    unlabelled = [*others, *draw.rest]
-    rate = view_of(RateView, estimate_rate(people, judged, unlabelled), rounding=True)
+    of_checks = {
+        check: _labelled(draw.rest.get(check, ()), [one for one in verdicts if one.check_id == check], labels)
+        for check in {one.check_id: None for one in verdicts} | dict.fromkeys(draw.rest)
+    }
+    people = [label for one in of_checks.values() for label in one.labels]
+    judged = [value for one in of_checks.values() for value in one.judged]
     bias: LengthBiasView | None = None
     if Question(draw.question) in PADDED_QUESTIONS:
         pairs = [(one.value >= 1, one.padded >= 1) for one in verdicts if one.padded is not None]
@@ -232,9 +249,41 @@ def _calibration(draw: DrawRow, grades: TaskGrades, verdicts: Sequence[DrawnVerd
         rounding=True,
         labels=len(people),
         yes=sum(people),
-        unlabelled=len(unlabelled),
-        rate=rate,
+        unlabelled=sum(len(one.unlabelled) for one in of_checks.values()),
+        rate=view_of(RateView, estimate_together(list(of_checks.values())), rounding=True),
         length_bias=bias,
+        checks=sorted(
+            (_check_rate(slugs[check], found) for check, found in of_checks.items() if check in slugs),
+            key=lambda one: one["check"],
+        ),
+    )
+
+
+def _labelled(
+    rest: Sequence[float], drawn: Sequence[DrawnVerdict], labels: Mapping[int, float | None]
+) -> LabelledAnswers:
+    """Return the answers of a check with their labels; drawn ones without a consensus are among the unlabelled ones."""
+    known = [(bool(label), one.value) for one in drawn if (label := labels[one.item_id]) is not None]
+    return LabelledAnswers(
+        labels=[label for label, _ in known],
+        judged=[value for _, value in known],
+        unlabelled=[*(one.value for one in drawn if labels[one.item_id] is None), *rest],
+    )
+
+
+def _check_rate(check: str, found: LabelledAnswers) -> CheckRateView:
+    agreement, yes = measure_judge(found.labels, found.judged), sum(found.labels)
+    corrects, reason = decide_correction(agreement, min(yes, len(found.labels) - yes))
+    return view_of(
+        CheckRateView,
+        agreement,
+        rounding=True,
+        check=check,
+        yes=yes,
+        unlabelled=len(found.unlabelled),
+        rate=view_of(RateView, estimate_rate(found.labels, found.judged, found.unlabelled), rounding=True),
+        corrects=corrects,
+        reason=reason,
     )
 
 
@@ -259,18 +308,21 @@ def suites_of(store: Store, checks: Sequence[str]) -> list[str]:
 
 
 def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeReport:
-    counting = rows.calibrations_in_force(connection, judge)
+    known = rows.list_calibrations(connection, judge)
+    of_checks = rows.labels_of_checks(known)
+    checks = [check.slug for check in checks_in_force(connection) if check.judge == judge.slug]
     measures: list[MeasureTrust] = []
-    for question in judge.body["questions"]:
-        row = counting.get(question)
+    for question in map(str, judge.body["questions"]):
+        row = next((one for one in known if one.measure == question), None)
         body = None if row is None else row.body
         waiting = rows.count_labels(connection, judge.id, question, since=0 if row is None else row.at)
         measures.append(
             {
-                "measure": str(Question(question)),
+                "measure": question,
                 "calibrated": row is not None and row.calibrated,
                 "sentences": trust_sentences(body, waiting=waiting),
                 "next": next_step(body),
+                "checks": [_check_trust(check, of_checks.get((question, check))) for check in checks],
                 "calibration": None
                 if row is None
                 else view_of(CalibrationView, row.body, row, updated_at=time_text(row.at)),
@@ -284,8 +336,16 @@ def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeRe
         "calibrated": all(one["calibrated"] for one in measures),
         "measures": measures,
         "today": view_of(JudgeDayView, day, rounding=True, budget=budget, outcomes=outcomes),
-        "checks": [check.slug for check in checks_in_force(connection) if check.judge == judge.slug],
+        "checks": checks,
     }
+
+
+def _check_trust(check: str, found: tuple[str, CheckRateView] | None) -> CheckTrust:
+    task, rate = (None, _check_rate(check, _NONE_LABELLED)) if found is None else found
+    return view_of(CheckTrust, rate, task=task, sentence=check_sentence(rate))
+
+
+_NONE_LABELLED: Final = LabelledAnswers(labels=(), judged=(), unlabelled=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

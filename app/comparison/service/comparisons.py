@@ -13,10 +13,12 @@ from typing import Final
 
 import numpy as np
 
+from app.answers.domain.generated import RunAnswers
+from app.answers.store import read_run_answers
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.base.statistics import CONFIDENCE
-from app.base.values import COVERAGE, DEGRADED_SHARE, ROUNDING, Canary, Outcome, Verdict
+from app.base.statistics import CONFIDENCE, interval_of_difference
+from app.base.values import COVERAGE, DEGRADED_SHARE, JUDGED, ROUNDING, Canary, Outcome, Verdict
 from app.base.views import id_or_none, rounded_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import Use, pooled_lines, self_judged_lines
@@ -44,9 +46,11 @@ from app.comparison.service.decisions import decision_shape
 from app.comparison.views import (
     CanaryDifference,
     CategoryDifference,
+    ComparedAnswers,
     ComparedCanary,
     ComparedRunOutline,
     ComparisonPage,
+    JudgedSide,
     MeasureDifference,
     PairedSides,
     RunDiffPage,
@@ -254,6 +258,7 @@ def compare_references(
     with store.read() as connection:
         first, second = (read_run(connection, _run_id(connection, text, name)) for name, text in (("a", a), ("b", b)))
         comparison = compare_runs(connection, first, second)
+        answers = _compare_answers(connection, first, second)
     scores_a, scores_b = (side[comparison.ordering] for side in comparison.scores)
     gains = scores_b - scores_a
     ordered = np.argsort(-gains if winner is Side.B else gains, kind="stable")
@@ -278,10 +283,49 @@ def compare_references(
             "b": int(np.count_nonzero(gains > ROUNDING)),
             "ties": int(np.count_nonzero(np.abs(gains) <= ROUNDING)),
         },
+        "answers": answers,
         "items": [_canary(comparison, row, float(gains[row])) for row in order[after : after + limit]],
         "next": str(after + limit) if len(order) > after + limit else None,
     }
     return page, comparison
+
+
+def _compare_answers(connection: Connection, a: ComparedRun, b: ComparedRun) -> list[ComparedAnswers]:
+    """Return the measures of judges in both runs."""
+    found = read_run_answers(connection, [a.row.id, b.row.id])
+    first, second = found.get(a.row.id), found.get(b.row.id)
+    if first is None or second is None:
+        return []
+    names = [name for name in JUDGED if name in first["ratings"] and name in second["ratings"]]
+    return [_compared_answers(name, *(_judged_side(name, one) for one in (first, second))) for name in names]
+
+
+def _judged_side(measure: str, found: RunAnswers) -> JudgedSide:
+    rate = found.get("corrected", {}).get(measure)
+    return {
+        "judge": found["measures"].get(measure),
+        "corrected": rate and rate["value"],
+        "low": rate and rate["low"],
+        "high": rate and rate["high"],
+        "labels": 0 if rate is None else rate["labels"],
+    }
+
+
+def _compared_answers(measure: str, a: JudgedSide, b: JudgedSide) -> ComparedAnswers:
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    rates = [_rate_of(one) for one in (a, b)]
+    if rates[0] is not None and rates[1] is not None:
+        difference, low, high = interval_of_difference(rates[0], rates[1])
+    elif a["judge"] is not None and b["judge"] is not None:
+        difference = b["judge"] - a["judge"]
+    return {"measure": measure, "a": a, "b": b, "difference": difference, "low": low, "high": high}
+
+
+def _rate_of(one: JudgedSide) -> tuple[float, float, float] | None:
+    value, low, high = one["corrected"], one["low"], one["high"]
+    return None if value is None or low is None or high is None else (value, low, high)
 
 
 def resolve(store: Store, reference: str, path: str) -> str:

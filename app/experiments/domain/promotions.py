@@ -55,6 +55,8 @@ class Margin:
 
     low: float | None
     high: float | None
+    basis: str = ""
+    """What it rests on, in words, where that is not plain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,6 +350,6 @@ def _intervals(measures: Mapping[str, Margin]) -> str:
     return ", ".join(
         f"{name} without an interval"
         if one.low is None or one.high is None
-        else f"{name} {change_text(one.low)} to {change_text(one.high)}"
+        else f"{name} {change_text(one.low)} to {change_text(one.high)}{f' ({one.basis})' if one.basis else ''}"
         for name, one in measures.items()
     )

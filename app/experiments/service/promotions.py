@@ -5,6 +5,7 @@ waiver.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -15,8 +16,10 @@ from app.alerts.domain.state import OPEN
 from app.alerts.domain.views import AlertState
 from app.answers.domain.judges import Question
 from app.answers.service.answering import answers_of_run
+from app.answers.views import RunAnswersPage
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem, require_found
+from app.base.statistics import interval_of_difference
 from app.base.texts import counted
 from app.base.values import Severity
 from app.base.views import time_text, view_of
@@ -253,15 +256,33 @@ def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence 
     a, b = ({one["key"]: one for one in page["items"]} for page in pages)
     keys = [key for key in a if key in b]
     estimates: dict[str, Estimate] = {}
+    margins: dict[str, Margin] = {}
     for question in map(str, _JUDGED):
         ratings = [[side[key]["ratings"].get(question) for key in keys] for side in (a, b)]
         scores = [np.array([one and one["value"] for one in column], dtype=np.float64) for column in ratings]
         estimates[question] = estimate(question, *scores)
+        margins[question] = _corrected_margin(question, pages) or Margin(
+            low=estimates[question].lower,
+            high=estimates[question].upper,
+            basis="by the judge's own numbers: too few answers of each check are labelled to correct them",
+        )
     return JudgeEvidence(
         answers=min(one.pairs for one in estimates.values()),
         calibrated=all(set(map(str, _JUDGED)) <= set(page["confirmed"]) for page in pages),
-        measures={name: Margin(low=one.lower, high=one.upper) for name, one in estimates.items()},
+        measures=margins,
     )
+
+
+def _corrected_margin(question: str, pages: Sequence[RunAnswersPage]) -> Margin | None:
+    """Return the difference of what people would say of the answers of both runs; None where labels do not tell."""
+    summaries = [page["summary"] for page in pages]
+    rates = [None if one is None else one.get("corrected", {}).get(question) for one in summaries]
+    found = [one for one in rates if one is not None]
+    if len(found) < len(pages):
+        return None
+    _, low, high = interval_of_difference(*((one["value"], one["low"], one["high"]) for one in found))
+    labels = " and ".join(str(one["labels"]) for one in found)
+    return Margin(low=low, high=high, basis=f"corrected by {labels} labels of people")
 
 
 def read_exposure(store: Store, slug: str | None, *, now: datetime) -> ExposureEvidence | str:

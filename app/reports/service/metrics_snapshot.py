@@ -8,7 +8,8 @@ from typing import cast
 from app.alerts import store as alerts
 from app.annotation import store as task_rows
 from app.annotation.store import RecallRow
-from app.answers.store import calibrated_judges
+from app.answers.domain.generated import CorrectedRateView
+from app.answers.store import calibrated_judges, read_run_answers
 from app.base import jobs
 from app.base.db.engine import Connection, Store, to_us
 from app.base.jobs.values import JobsWaiting
@@ -21,6 +22,7 @@ from app.detection.store import DetectionRow
 from app.hooks import store as outbox
 from app.records.domain import stored_shares
 from app.records.store import open_runs, run_rows, state_rows
+from app.records.store.run_rows import RunRow
 from app.reports import store as report_rows
 from app.reports.store import CheckRows, NumbersVersion
 
@@ -54,6 +56,8 @@ class CheckState:
     top_scores: Mapping[str, float | None] = field(default_factory=dict)
     """Relevance by key of the measured canaries with series of their own; None = not scored."""
     degraded_keys: frozenset[str] = frozenset()
+    corrected: Mapping[str, CorrectedRateView] = field(default_factory=dict)
+    """By measure of its judge, what people would say of the answers of its newest run."""
     canaries_omitted: int | None = None
     """Number of canaries without a series because of the cap; None = the check has no canary series."""
 
@@ -268,7 +272,13 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
         top_scores=scores,
         degraded_keys=frozenset(one["key"] for one in body.get("degraded", ())),
         canaries_omitted=omitted if shown else None,
+        corrected=_corrected(connection, run) if check.body.get("judge") else {},
     )
+
+
+def _corrected(connection: Connection, run: RunRow) -> Mapping[str, CorrectedRateView]:
+    found = read_run_answers(connection, [run.id]).get(run.id)
+    return {} if found is None else found.get("corrected", {})
 
 
 def _evidence(detection: DetectionRow | None) -> dict[str, float]:

@@ -1,0 +1,345 @@
+"""What people would say of the answers of each check: drawn for each, estimated for each, and correcting its runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from app.annotation import store as task_rows
+from app.annotation.documents import TaskDocument
+from app.annotation.service import annotations, tasks
+from app.answers import store as rows
+from app.answers.domain.trust import (
+    Basis,
+    JudgedAnswer,
+    LabelledAnswers,
+    correct_rate,
+    decide_correction,
+    draw_answers,
+    estimate_rate,
+    estimate_together,
+    measure_judge,
+)
+from app.answers.service import answering, labels
+from app.answers.views import CheckTrust
+from app.base.db.engine import Store
+from app.base.documents.fields import parse_document
+from app.base.statistics import clopper_pearson, interval_of_difference
+from app.base.texts import Source
+from app.comparison.service import comparisons
+from app.experiments.service import promotions
+from app.reports.metrics import state_families
+from app.reports.service.metrics_snapshot import read_state
+from tests.support.answered_world import JUDGE, Answered, answered_world, answers_page
+from tests.support.present import present
+
+HOUR = 3_600_000_000
+RULE = {"kind": "threshold", "measure": "faithful", "critical": {"below": 0.6}, "open": {"bad": 1, "of": 1}, "close": 1}
+KEYS = [f"q{number:03}" for number in range(110)]
+LIES = {key for place, key in enumerate(KEYS) if place % 4 == 0}
+"""28 queries whose answers are bad; the judge sees all of them in one check, and half of them in the other."""
+UNSEEN = {key for place, key in enumerate(KEYS) if place % 8 == 0}
+
+
+# What is drawn
+
+
+def test_equally_many_answers_are_drawn_of_each_check_as_far_as_it_has_them() -> None:
+    large = [JudgedAnswer(id=f"l{place}", canary=f"c{place}", at=0, check="large") for place in range(500)]
+    small = [JudgedAnswer(id=f"s{place}", canary=f"c{place}", at=0, check="small") for place in range(40)]
+    drawn, rest = draw_answers([*large, *small], 60, window=HOUR, seed=1)
+    assert [one.check for one in drawn].count("small") == 30
+    drawn, rest = draw_answers([*large, *small], 200, window=HOUR, seed=1)
+    assert [one.check for one in drawn].count("small") == 40
+    assert len({one.id for one in (*drawn, *rest)}) == 540, "the same canary in two checks is no repeat"
+
+
+# What is estimated
+
+
+def test_a_rate_is_corrected_by_what_the_judge_accepts_and_refuses() -> None:
+    found = correct_rate(70, 100, clopper_pearson(72, 80), clopper_pearson(16, 20))
+    assert found.value == pytest.approx((0.7 + 0.8 - 1) / (0.9 + 0.8 - 1))
+    assert found.low < found.value < found.high
+    wide = correct_rate(7, 10, clopper_pearson(72, 80), clopper_pearson(16, 20))
+    assert wide.high - wide.low > found.high - found.low
+
+
+def test_a_run_in_which_more_is_wrong_is_not_drawn_back_to_the_rate_of_the_labels() -> None:
+    sensitivity, specificity = clopper_pearson(720, 800), clopper_pearson(160, 200)
+    says = round(1_000 * (0.3 * 0.9 + 0.7 * 0.2))  # a true rate of .3, where it was .8 among the labels
+    assert correct_rate(says, 1_000, sensitivity, specificity).value == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "count", "sensitivity", "specificity", "why"),
+    [
+        (0, 0, (9, 10), (9, 10), "cannot be corrected"),
+        (3, 2, (9, 10), (9, 10), "cannot be corrected"),
+        (1, 2, (0, 0), (9, 10), "both kinds"),
+        (1, 2, (9, 10), (0, 0), "both kinds"),
+        (1, 2, (5, 10), (5, 10), "no better than chance"),
+    ],
+)
+def test_what_cannot_be_corrected_is_refused(
+    accepted: int, count: int, sensitivity: tuple[int, int], specificity: tuple[int, int], why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        correct_rate(accepted, count, clopper_pearson(*sensitivity), clopper_pearson(*specificity))
+
+
+@pytest.mark.parametrize(("accepted", "value"), [(0, 0.0), (100, 1.0)])
+def test_a_corrected_rate_and_its_limits_stay_within_0_and_1(accepted: int, value: float) -> None:
+    found = correct_rate(accepted, 100, clopper_pearson(45, 50), clopper_pearson(40, 50))
+    assert found.value == value
+    assert 0 <= found.low <= found.value <= found.high <= 1
+
+
+@pytest.mark.parametrize(
+    ("both", "missed", "wrong", "neither", "corrects", "why"),
+    [
+        (70, 10, 3, 16, False, "99 labels of at least 100"),
+        (90, 6, 1, 3, False, "4 labels of the rarer kind, of at least 5"),
+        (40, 40, 10, 10, False, "not shown to be better than chance"),
+        (72, 8, 4, 16, True, "100 labels show how often the judge errs"),
+    ],
+)
+def test_labels_of_a_check_correct_its_runs_once_they_show_its_errors(
+    both: int,
+    missed: int,
+    wrong: int,
+    neither: int,
+    corrects: bool,  # noqa: FBT001 - a case of the table
+    why: str,
+) -> None:
+    people = [True] * (both + missed) + [False] * (wrong + neither)
+    judged = [1.0] * both + [0.0] * missed + [1.0] * wrong + [0.0] * neither
+    found, reason = decide_correction(measure_judge(people, judged), min(sum(people), len(people) - sum(people)))
+    assert (found, why in reason) == (corrects, True), reason
+
+
+def of_check(yes: int, no: int, unlabelled: int) -> LabelledAnswers:
+    """Labels with which the judge agrees, and answers without one, as many of them right."""
+    people = [True] * yes + [False] * no
+    accepted = round(unlabelled * yes / (yes + no))
+    return LabelledAnswers(
+        labels=people, judged=list(map(float, people)), unlabelled=[1.0] * accepted + [0.0] * (unlabelled - accepted)
+    )
+
+
+def test_checks_count_by_their_answers_and_not_by_their_labels() -> None:
+    large, small = of_check(80, 20, 1_900), of_check(40, 60, 400)
+    found = estimate_together([large, small])
+    assert found.value == pytest.approx((2_000 * 0.8 + 500 * 0.4) / 2_500, abs=0.01)
+    assert (found.basis, found.labels, found.unlabelled) == (Basis.PEOPLE_AND_JUDGE, 200, 2_300)
+
+
+def test_few_labels_of_several_checks_are_taken_alone_with_the_limits_of_as_many_as_they_are_worth() -> None:
+    found = estimate_together([of_check(8, 2, 990), of_check(4, 6, 90)])
+    assert found.basis is Basis.PEOPLE
+    assert found.value == pytest.approx((1_000 * 0.8 + 100 * 0.4) / 1_100)
+    alone = clopper_pearson(8, 10)
+    assert found.high - found.low == pytest.approx(alone.high - alone.low, abs=0.05), "hardly more than 10 labels"
+
+
+def test_one_check_is_estimated_as_ever_and_one_without_labels_is_left_out() -> None:
+    one, other = of_check(80, 40, 300), LabelledAnswers(labels=[], judged=[], unlabelled=[1.0] * 50)
+    alone = estimate_rate(one.labels, one.judged, one.unlabelled)
+    assert estimate_together([one]) == estimate_together([one, other]) == alone
+    nothing = estimate_together([other])
+    assert (nothing.value, nothing.judge_rate) == (None, 1.0)
+
+
+def test_a_difference_has_the_interval_of_both_sides() -> None:
+    difference, low, high = interval_of_difference((0.5, 0.4, 0.7), (0.6, 0.57, 0.64))
+    assert difference == pytest.approx(0.1)
+    assert (low, high) == (pytest.approx(0.1 - 0.202237, abs=1e-4), pytest.approx(0.1 + 0.107703, abs=1e-4))
+
+
+# The whole way
+
+
+@dataclass(kw_only=True)
+class TwoChecks:
+    """Two checks over one suite with as many bad answers, of which the judge sees fewer in `blind`."""
+
+    it: Answered
+
+    @classmethod
+    def of(cls, store: Store, *questions: str) -> "TwoChecks":
+        """Put both in force and run each."""
+        described: dict[str, Any] = answers_page(KEYS, slug="seen", sample=1.0, rules=[RULE])
+        checks = [{**described["checks"][0], "slug": slug} for slug in ("seen", "blind")]
+        judge: Mapping[str, Any] = {**JUDGE, "questions": [*(questions or ("faithful",))]}
+        it = answered_world(store, {**described, "checks": checks, "judges": [judge]})
+        it.judge.no.add("A lie about")
+        two = cls(it=it)
+        two.run("seen")
+        two.run("blind")
+        return two
+
+    def run(self, check: str) -> int:
+        """Run a check and have its answers judged."""
+        unseen = UNSEEN if check == "blind" else set()
+        told = {key: f"A {'smooth tale' if key in unseen else 'lie'} about {key}." for key in LIES}
+        self.it.ask_answers.texts = told
+        run_id = self.it.world.run(check).id
+        self.it.rate(run_id)
+        return run_id
+
+    def label(self, question: str = "faithful", *, count: int = 220) -> None:
+        """Let people say what is true of the answers that are drawn."""
+        store, world, slug = self.it.world.store, self.it.world, question.replace("_", "-")
+        described = {"slug": slug, "suite": "suite", "overlap": 0}
+        described["answers"] = {"judge": "reader", "question": question, "count": count}
+        tasks.put_task(store, parse_document(TaskDocument, described), by="ada", now=world.clock())
+        tasks.request_pool(store, slug, now=world.clock())
+        with store.read() as connection:
+            task = tasks.find_task(connection, slug)
+        labels.draw_labels(store, world.vault, self.it.judge, task.id, clock=world.clock)
+        table = annotations.export_annotations(store, slug)
+        with store.read() as connection:
+            keys = {one.canary_id: one.key for one in task_rows.list_task_canaries(connection, task.id)}
+            items = [(keys[one.canary_id or 0], one.chunk_ids[0]) for one in task_rows.list_items(connection, task.id)]
+        said = [f"{key},{chunk},,,Ann,{int(key not in LIES)}" for key, chunk in items]
+        annotations.import_annotations(
+            store, slug, [Source(name="said.csv", lines=lambda: [table, *(f"{line}\n" for line in said)])],
+            now=world.clock(),
+        )  # fmt: skip
+        labels.calibrate(store, task.id, now=world.clock())
+
+    def trust(self) -> dict[str, CheckTrust]:
+        """Return what the report of the judge says of each check."""
+        [measure] = labels.load_report(self.it.world.store, "reader", now=self.it.world.clock())["measures"]
+        return {one["check"]: one for one in measure["checks"]}
+
+
+@pytest.mark.both
+def test_a_judge_that_serves_two_checks_has_a_rate_of_each_and_their_runs_are_corrected(store: Store) -> None:
+    two = TwoChecks.of(store)
+    raw = two.it.summary(two.run("blind"))
+    assert raw["corrected"] == {}
+    assert raw["measures"]["faithful"] == pytest.approx(96 / 110)
+    two.label()
+    trust = two.trust()
+    truth = 82 / 110
+    for check in ("seen", "blind"):
+        assert trust[check]["labels"] == 110
+        assert trust[check]["rate"]["value"] == pytest.approx(truth, abs=1e-4)
+        assert trust[check]["corrects"], trust[check]["reason"]
+    assert trust["seen"]["specificity"]["value"] == 1
+    assert trust["blind"]["specificity"]["value"] == pytest.approx(0.5)
+    run_id = two.run("blind")
+    corrected = two.it.summary(run_id)["corrected"]["faithful"]
+    assert corrected["value"] == pytest.approx(truth, abs=1e-4)
+    assert corrected["low"] < corrected["value"] < corrected["high"]
+    assert (corrected["judge_rate"], corrected["labels"], corrected["task"]) == (
+        pytest.approx(96 / 110),
+        110,
+        "faithful",
+    )
+    measures = two.it.measures(run_id)
+    assert measures["faithful"] == pytest.approx(96 / 110, abs=1e-3), "what the judge says stands beside"
+    assert measures["faithful_corrected"] == pytest.approx(truth, abs=1e-3)
+
+
+def test_the_report_says_in_a_sentence_what_each_check_needs(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store)
+    assert (
+        two.trust()["blind"]["sentence"] == "No answer of check blind is labelled, so its numbers are the judge's own."
+    )
+    two.label(count=60)
+    found = two.trust()["blind"]
+    assert (found["labels"], found["corrects"], found["task"]) == (30, False, "faithful")
+    assert "Its runs are not corrected yet: 30 labels of at least 100." in found["sentence"]
+    two.it.world.clock.advance(1)
+
+
+def test_a_rule_judges_the_corrected_rate_and_says_so(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store)
+    two.label()
+    two.it.ask_answers.texts = {key: f"A smooth tale about {key}." for key in UNSEEN}
+    two.run("blind")
+    assert two.it.world.alerts() == [], "0.745 is not below 0.6"
+    bad = {key: f"A lie about {key}." for key in KEYS[:46]}
+    two.it.ask_answers.texts = bad
+    run_id = two.it.world.run("blind").id
+    two.it.rate(run_id)
+    raw, corrected = (two.it.measures(run_id)[name] for name in ("faithful", "faithful_corrected"))
+    assert raw < 0.6
+    assert corrected < raw - 0.1, "each lie that is seen stands for one that is not"
+    [alert] = two.it.world.alerts()
+    assert alert["reason"].startswith(f"faithful (corrected by people's labels) {corrected:.3g}")
+    assert alert["severity"] == "critical"
+
+
+def test_metrics_show_the_corrected_rate_with_its_interval(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store)
+    assert "coalmine_corrected_ratio" not in {one.name for one in state_families(read_state(sqlite_store))}
+    two.label()
+    rate = two.it.summary(two.run("blind"))["corrected"]["faithful"]
+    families = {one.name: one for one in state_families(read_state(sqlite_store))}
+    shown = {
+        (one.labels["check"], one.labels["measure"], one.labels["bound"]): one.value
+        for one in families["coalmine_corrected_ratio"].samples
+    }
+    assert shown == {
+        ("blind", "faithful", bound): pytest.approx(rate[name])
+        for bound, name in (("estimate", "value"), ("low", "low"), ("high", "high"))
+    }
+
+
+def test_a_comparison_shows_corrected_rates_where_both_sides_have_them(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store)
+
+    def compared() -> Any:
+        [found] = comparisons.compare_references(sqlite_store, "check:seen", "check:blind")[0]["answers"]
+        return found
+
+    before = compared()
+    assert before["difference"] == pytest.approx(14 / 110), "the judge's own: more lies are not seen"
+    assert (before["low"], before["high"], before["a"]["corrected"]) == (None, None, None)
+    two.label()
+    two.run("seen")
+    assert compared()["low"] is None, "one side alone is corrected"
+    two.run("blind")
+    after = compared()
+    assert after["difference"] == pytest.approx(0, abs=1e-3)
+    assert after["low"] < 0 < after["high"]
+    assert after["b"]["judge"] == pytest.approx(96 / 110)
+    assert after["b"]["labels"] == 110
+
+
+def test_a_promotion_reads_the_corrected_difference(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store, "faithfulness", "answer_relevance")
+    found = promotions.compare_judged(sqlite_store, "seen", "blind")
+    assert not isinstance(found, str)
+    assert "by the judge's own numbers" in found.measures["faithfulness"].basis
+    assert present(found.measures["faithfulness"].low) > 0, "the judge alone would promote what it cannot see"
+    for question in ("faithfulness", "answer_relevance"):
+        two.label(question)
+    two.run("seen")
+    two.run("blind")
+    found = promotions.compare_judged(sqlite_store, "seen", "blind")
+    assert not isinstance(found, str)
+    corrected = found.measures["faithfulness"]
+    assert present(corrected.low) < 0 < present(corrected.high)
+    assert corrected.basis == "corrected by 110 and 110 labels of people"
+
+
+def test_a_draw_of_an_older_release_has_the_rate_of_all_and_none_of_a_check(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store)
+    two.label()
+    with sqlite_store.write() as connection:
+        connection.exec_driver_sql("UPDATE drawn_verdicts SET check_id = NULL")
+        connection.exec_driver_sql("UPDATE answer_draws SET rest_checks = NULL")
+    with sqlite_store.read() as connection:
+        task = tasks.find_task(connection, "faithful")
+        assert present(rows.find_draw(connection, task.id)).rest.keys() <= {None}
+    labels.calibrate(sqlite_store, task.id, now=two.it.world.clock())
+    assert two.trust()["blind"]["labels"] == 0
+    [measure] = labels.load_report(sqlite_store, "reader", now=two.it.world.clock())["measures"]
+    assert present(measure["calibration"])["labels"] == 220
+    assert two.it.summary(two.run("blind"))["corrected"] == {}
+    assert answering.answers_of_run(sqlite_store, "1")["status"] == "rated"
