@@ -16,9 +16,10 @@ strata to 30, to 100 and the rest of the corpus: how often the interval of poole
 the collection's own, so that only the sampling is measured. Each repetition resamples nothing else: the queries stay.
 
 With `--errors` simulated people grade the tasks of samples of 10, REPETITIONS (default 200) of each kind: two of them,
-a fifth of the items by both, and a third who decides where they disagree. Each grade, decisions included, is wrong
-(relevant or not, either way) with the same probability on every item, or mostly on a fifth of the items, which are
-difficult. Printed is what pooled recall says with every grade taken as right, and corrected.
+a share of the items by both (`overlap`), and a third who decides where they disagree. Each grade, decisions included,
+is wrong (relevant or not, either way) with the same probability on every item, or mostly on a fifth of the items, which
+are difficult. Beside them 20 planted items may be graded (`checks`), half of them relevant, and difficult as often.
+Printed is what pooled recall says with every grade taken as right, and corrected.
 """
 
 import re
@@ -26,7 +27,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from pathlib import Path
 from typing import Final
 
@@ -44,7 +45,16 @@ from app.annotation.domain.pools import (
     merge_rankings,
     text_key,
 )
-from app.annotation.domain.recall import GradedTask, QueryGrades, Said, SaidOfQuery, SampledStratum, estimate_recall
+from app.annotation.domain.recall import (
+    GradedTask,
+    PooledRecall,
+    QueryGrades,
+    Said,
+    SaidOfPlanted,
+    SaidOfQuery,
+    SampledStratum,
+    estimate_recall,
+)
 from app.base.values import Judgment
 from app.demo.corpus import terms
 from app.scoring.measures import scores_at_depth
@@ -63,6 +73,8 @@ K = 10
 LEAST_COVERAGE = 0.93
 DIFFICULT = 0.2
 """Share of items that are difficult."""
+CHECKS = 20
+"""Planted items of a task that has some."""
 DESIGNS = {"5, 5, 5": (5, 5), "10, 10, 10": (10, 10), "20, 20, 20": (20, 20), "10, 10, no rest": (10, 0)}
 Rankings = Mapping[str, Sequence[Sequence[int]]]
 Relevant = Sequence[frozenset[int]]
@@ -187,32 +199,29 @@ def print_recall(repetitions: int = 1_000, *, folders: list[str]) -> None:
 def print_errors(repetitions: int = 200, *, folders: list[str]) -> None:
     """Print what wrong grades do to pooled recall, and hold the corrected intervals against the promise."""
     plan = PoolPlan(pool=10, strata=(Stratum(to=30, sample=10), Stratum(to=100, sample=10)), rest=10)
-    print("| collection | wrong grades | on | true | taken as right | covers | corrected | mean width | covers |")
+    names = ("collection", "overlap", "checks", "wrong grades", "on", "true", "taken as right", "covers")
+    print(f"| {' | '.join(names)} | corrected | mean width | covers |")
+    missed, tasks = [], []
     for folder in folders or (str(DATA / "cranfield"), str(DATA / "chunkeval")):
         task = Task(read_collection(Path(folder)))
-        for people in (People(share=share, difficult=one) for one in (False, True) for share in (0, 0.02, 0.05, 0.1)):
-            started = time.perf_counter()
-            plain, corrected = [], []
-            for number in range(repetitions):
-                random = np.random.default_rng([11, number])
-                graded = [
-                    task.say(row, *one, task.retrievers[0], people, random)
-                    for row, one in enumerate(task.draw(plan, random))
-                ]
-                said, found, grades = (list(one) for one in zip(*graded, strict=True))
-                plain.append(estimate_recall(grades, has_rest=True, seed=number))
-                corrected.append(GradedTask(said, has_rest=True, seed=number).recall(found))
-            truth = task.truth(task.retrievers[0])
-            a, b = (np.array([(one.value, one.low, one.high) for one in ends], float) for ends in (plain, corrected))
-            share_a, share_b = (float(((one[:, 1] <= truth) & (truth <= one[:, 2])).mean()) for one in (a, b))
-            where = "a fifth of the items" if people.difficult else "any item"
-            print(
-                f"| {task.name} | {people.share:.0%} | {where} | {truth:.3f} | {a[:, 0].mean():.3f} | {share_a:.3f} | "
-                f"{b[:, 0].mean():.3f} | {(b[:, 2] - b[:, 1]).mean():.2f} | {share_b:.3f} |",
-                flush=True,
-            )
-            assert share_b >= LEAST_COVERAGE, (task.name, people)
-            print(f"{time.perf_counter() - started:.0f} s", file=sys.stderr)
+        tasks.append((task, [task.draw(plan, np.random.default_rng([11, number])) for number in range(repetitions)]))
+    kinds = product(((0.2, 0), (0.0, CHECKS), (0.2, CHECKS)), tasks, (False, True), (0, 0.02, 0.05, 0.1))
+    for (overlap, checks), (task, drawn), difficult, share in kinds:
+        people = People(share=share, difficult=difficult, overlap=overlap)
+        started, truth = time.perf_counter(), task.truth(task.retrievers[0])
+        estimates = [task.estimate(one, people, checks, number) for number, one in enumerate(drawn)]
+        a, b = (
+            np.array([(one.value, one.low, one.high) for one in column], dtype=np.float64)
+            for column in zip(*estimates, strict=True)
+        )
+        share_a, share_b = (float(((one[:, 1] <= truth) & (truth <= one[:, 2])).mean()) for one in (a, b))
+        where = "a fifth of the items" if difficult else "any item"
+        cells = (task.name, overlap, checks, f"{share:.0%}", where, f"{truth:.3f}", f"{a[:, 0].mean():.3f}")
+        numbers = f"{b[:, 0].mean():.3f} | {(b[:, 2] - b[:, 1]).mean():.2f} | {share_b:.3f}"
+        print(f"| {' | '.join(map(str, cells))} | {share_a:.3f} | {numbers} |", flush=True)
+        missed += [] if share_b >= LEAST_COVERAGE else [(task.name, people, checks, share_b)]
+        print(f"{time.perf_counter() - started:.0f} s", file=sys.stderr)
+    assert not missed, missed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,15 +232,18 @@ class People:
     difficult: bool
     overlap: float = 0.2
 
-    def grade(self, random: np.random.Generator, *, relevant: bool) -> Said:
-        """Return what people say of an item: one of them, or both, and a decision where they disagree."""
-        wrong = self.share
+    def grade(self, random: np.random.Generator, relevant: Sequence[bool]) -> list[Said]:
+        """Return what people say of each item: one of them, or both, and a decision where they disagree."""
+        count = len(relevant)
+        wrong = np.full(count, self.share)
         if self.difficult:
-            wrong = min(4 * wrong, 0.5) if random.random() < DIFFICULT else wrong / 4
-        yes = 1 - wrong if relevant else wrong
-        people = 2 if random.random() < self.overlap else 1
-        said = int((random.random(people) < yes).sum())
-        return (people, said) if said in {0, people} else (people + 1, said + int(random.random() < yes))
+            wrong = np.where(random.random(count) < DIFFICULT, min(4 * self.share, 0.5), self.share / 4)
+        yes = np.where(relevant, 1 - wrong, wrong)
+        grades = random.random((3, count)) < yes
+        several = random.random(count) < self.overlap
+        people = np.where(several, np.where(grades[0] == grades[1], 2, 3), 1)
+        said = [int(grades[:number, place].sum()) for place, number in enumerate(people)]
+        return list(zip(people.tolist(), said, strict=True))
 
 
 class Task:
@@ -281,6 +293,18 @@ class Task:
         pairs = zip(self.items, self.relevant, strict=True)
         return sum(self.found(items, relevant, retriever) for items, relevant in pairs) / sum(map(len, self.relevant))
 
+    def estimate(
+        self, drawn: list[tuple[CanaryPool, list[int]]], people: People, checks: int, seed: int
+    ) -> tuple[PooledRecall, PooledRecall]:
+        """Let people grade a task and so many planted items; recall with each grade taken as right, and corrected."""
+        random = np.random.default_rng([13, seed])
+        graded = [self.say(row, *one, self.retrievers[0], people, random) for row, one in enumerate(drawn)]
+        said, found, grades = (list(one) for one in zip(*graded, strict=True))
+        known = people.grade(random, [place < checks // 2 for place in range(checks)])
+        planted = SaidOfPlanted(relevant=tuple(known[: checks // 2]), irrelevant=tuple(known[checks // 2 :]))
+        model = GradedTask(said, has_rest=True, seed=seed, planted=planted)
+        return estimate_recall(grades, has_rest=True, seed=seed), model.recall(found)
+
     def say(
         self,
         row: int,
@@ -292,12 +316,12 @@ class Task:
     ) -> tuple[SaidOfQuery, list[bool], QueryGrades]:
         """Let people grade the items of one query: what they say, which items the retriever found, what is agreed."""
         relevant = self.relevant[row]
-        said = [people.grade(random, relevant=item.key in relevant) for item in pool.items]
+        said = people.grade(random, [item.key in relevant for item in pool.items])
         strata = [
             [one for one, item in zip(said, pool.items, strict=True) if item.stratum == number]
             for number in range(len(pool.sizes))
         ]
-        strata.append([people.grade(random, relevant=self.keys[place] in relevant) for place in rest[1:]])
+        strata.append(people.grade(random, [self.keys[place] in relevant for place in rest[1:]]))
         sizes = (*pool.sizes, rest[0])
         sampled = [
             SampledStratum(size=size, graded=len(one), relevant=sum(map(_is_yes, one)))

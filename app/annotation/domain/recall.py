@@ -1,6 +1,6 @@
 """Recall beyond the pool, estimated from the grades of a sample."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +11,7 @@ from app.annotation.domain.agreement import DRAWS
 from app.base.statistics import CONFIDENCE
 
 Floats = NDArray[np.float64]
+Sides = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,18 +141,19 @@ class _Samples:
         return draw_share(random, hits, self.grades)
 
 
-def draw_share(random: np.random.Generator, hits: Floats, count: Floats | float) -> Floats:
+def draw_share(random: np.random.Generator, hits: Floats, count: Floats | float, *, low: Sides | None = None) -> Floats:
     """Draw a share given so many hits of `count`, for each of `hits`: of the two beta distributions of exact limits.
 
     Beta(r, n - r + 1) and Beta(r + 1, n - r) give the lower and the upper limit of Clopper and Pearson; each draw takes
     one of them at random (Stevens, "Fiducial limits of the parameter of a discontinuous distribution", Biometrika
-    1950). So finding none relevant still leaves room, and finding the only one of a large rest still covers. Jeffreys'
-    Beta(r + 1/2, n - r + 1/2) does not there: .92 in place of .98 on chunkeval.
+    1950), or the lower one where `low` says so. So finding none relevant still leaves room, and finding the only one of
+    a large rest still covers. Jeffreys' Beta(r + 1/2, n - r + 1/2) does not there: .92 in place of .98 on chunkeval.
     """
     misses, tiny = np.maximum(count - hits, 0), 1e-9
     lower = np.where(hits > 0, random.beta(np.maximum(hits, tiny), misses + 1), 0)
     upper = np.where(misses > 0, random.beta(hits + 1, np.maximum(misses, tiny)), 1)
-    drawn: Floats = np.where(random.random(hits.shape) < 0.5, lower, upper)  # noqa: PLR2004 - either
+    either = random.random(hits.shape) < 0.5 if low is None else low  # noqa: PLR2004 - both as often
+    drawn: Floats = np.where(either, lower, upper)
     return drawn
 
 
@@ -178,86 +180,75 @@ class SaidOfQuery:
     strata: tuple[tuple[int, tuple[Said, ...]], ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaidOfPlanted:
+    """What people said of planted items: of texts that are known to be relevant, and of others."""
+
+    relevant: tuple[Said, ...] = ()
+    irrelevant: tuple[Said, ...] = ()
+
+    def __len__(self) -> int:
+        """Return the number of those that somebody graded."""
+        return len(self.relevant) + len(self.irrelevant)
+
+
 CHAINS: Final = 500
 """Draws of what annotators may have got wrong."""
+_MOVES: Final = 8
+"""Rounds that the chains walk after each step to the whole weight of what was said."""
 _ROUNDS: Final = 100
-"""Rounds that each draw takes to forget where it began."""
+"""Rounds that they walk at the end."""
+_LOW: Final = np.arange(CHAINS)[:, None] % 2 == 0
+"""Chains that take the lower exact limit of a count, in one column."""
 _RANKED, _REST, _RELEVANT = range(3)
 """Kinds of items with errors of their own: irrelevant ones that a retriever ranked, other irrelevant ones, relevant."""
+_KINDS: Final = 3
 _OBVIOUS: Final = (0.5, 24.5)
 """Beta prior of the share of wrong grades of an obvious item: .02, worth 25 grades."""
 _DIFFICULT: Final = (4.0, 6.0)
 """The same of a difficult item, on which people nearly guess: .4, worth ten grades."""
 _DIFFICULT_SHARE: Final = (1.0, 6.0)
 """The same of the share of items that are difficult."""
+_ERRORS: Final = np.array([_OBVIOUS, _DIFFICULT, _DIFFICULT_SHARE] * _KINDS)
+"""The three of each kind, in the order of the unknowns of a chain."""
 _TINY: Final = 1e-12
+_FURTHEST: Final = 20.0
+"""Log-odds of what is as good as never, or always."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Cell:
-    """Items of one stratum: each thing that was said, how often over all queries, and how often in each query."""
+class _Words:
+    """Each different thing that was said of any item of a task: right and wrong grades of it, by kind of item."""
 
-    people: Floats
-    relevant: Floats
-    counts: NDArray[np.int64]
-    by_query: Floats
+    said: tuple[Said, ...]
+    right: Floats
+    wrong: Floats
 
     @classmethod
-    def of(cls, queries: Sequence[Sequence[Said]]) -> "_Cell":
-        kinds = sorted({said for query in queries for said in query})
-        by_query = np.array([[query.count(kind) for kind in kinds] for query in queries], dtype=np.float64)
-        by_query = by_query.reshape(len(queries), len(kinds))
-        table = np.array(kinds, dtype=np.float64).reshape(-1, 2)
-        return cls(
-            people=table[:, 0], relevant=table[:, 1], counts=by_query.sum(axis=0).astype(np.int64), by_query=by_query
-        )
+    def of(cls, cells: Iterable[Sequence[Sequence[Said]]]) -> "_Words":
+        said = sorted({one for cell in cells for query in cell for one in query})
+        people, relevant = np.array(said, dtype=np.float64).reshape(-1, 2).T
+        right = np.stack([people - relevant, people - relevant, relevant])
+        return cls(said=tuple(said), right=right, wrong=people - right)
 
+    def count(self, cell: Sequence[Sequence[Said]]) -> Floats:
+        """Return how often each was said in each query."""
+        counts = np.array([[query.count(one) for one in self.said] for query in cell], dtype=np.float64)
+        return counts.reshape(len(cell), len(self.said))
 
-class _Errors:
-    """Draws of how often annotators err, by kind of item: obvious and difficult ones, and the share of the latter."""
+    def begin(self, random: np.random.Generator, counts: Floats) -> Floats:
+        """Return log-odds of prevalences to begin with by chain and cell: of half of what was said, and further out."""
+        share = self.right[_RELEVANT] / (self.right[_RELEVANT] + self.wrong[_RELEVANT])
+        said = (counts @ share) / np.maximum(counts.sum(axis=1), 1) / 2
+        begin: Floats = _log_odds(np.clip(said, 0.001, 0.9)) + random.normal(0, 1, size=(CHAINS, len(counts)))
+        return begin
 
-    def __init__(self, random: np.random.Generator) -> None:
-        self._random = random
-        self.rates = np.tile([0.02, 0.4], (CHAINS, 3, 1))
-        self.difficult = np.full((CHAINS, 3), 0.1)
-        self._forget()
-
-    def likelihood(self, kind: int, wrong: Floats, right: Floats) -> Floats:
-        """Logarithm of the probability of so many wrong and right grades, by chain."""
-        return np.logaddexp(*self._by_difficulty(kind, wrong, right))
-
-    def count(self, kind: int, items: NDArray[np.int64], wrong: Floats, right: Floats) -> None:
-        """Take in items of a kind, by chain, each with so many wrong and right grades, as obvious or difficult ones."""
-        obvious, difficult = self._by_difficulty(kind, wrong, right)
-        hard = self._random.binomial(items, _share(difficult, obvious))
-        for place, number in enumerate((items - hard, hard)):
-            self._wrong[:, kind, place] += number @ wrong
-            self._right[:, kind, place] += number @ right
-            self._items[:, kind, place] += number.sum(axis=1)
-
-    def draw(self) -> None:
-        """Draw the rates anew from what was taken in, and forget that."""
-        for place, (wrong, right) in enumerate((_OBVIOUS, _DIFFICULT)):
-            self.rates[:, :, place] = self._random.beta(
-                wrong + self._wrong[:, :, place], right + self._right[:, :, place]
-            )
-        some, most = _DIFFICULT_SHARE
-        self.difficult = self._random.beta(some + self._items[:, :, 1], most + self._items[:, :, 0])
-        self._forget()
-
-    def _by_difficulty(self, kind: int, wrong: Floats, right: Floats) -> tuple[Floats, Floats]:
-        shares = (1 - self.difficult[:, kind], self.difficult[:, kind])
-        rates = np.clip(self.rates[:, kind], _TINY, 1 - 1e-9)
-        obvious, difficult = (
-            np.log(np.maximum(shares[place], _TINY))[:, None]
-            + np.log(rates[:, place])[:, None] * wrong
-            + np.log1p(-rates[:, place])[:, None] * right
-            for place in (0, 1)
-        )
-        return obvious, difficult
-
-    def _forget(self) -> None:
-        self._wrong, self._right, self._items = (np.zeros((CHAINS, 3, 2)) for _ in range(3))
+    def likelihood(self, errors: Floats) -> Floats:
+        """Return by chain the probability of each, were an item of a kind: `errors` as in `_ERRORS`."""
+        by_kind = errors.reshape(len(errors), _KINDS, 3)
+        rates, share = by_kind[:, :, :2, None], by_kind[:, :, 2, None]
+        both = np.exp(np.log(rates) * self.wrong[:, None] + np.log1p(-rates) * self.right[:, None])
+        return np.maximum((1 - share) * both[:, :, 0] + share * both[:, :, 1], 1e-300)
 
 
 class GradedTask:
@@ -265,115 +256,257 @@ class GradedTask:
 
     A latent class model: an item is relevant or not, and obvious or difficult, and given that its grades are
     independent of each other (Dawid and Skene, "Maximum likelihood estimation of observer error-rates", Applied
-    Statistics 1979). Items of several grades, with the decisions on disputes among them, tell how often people err;
-    prevalences that differ by stratum tell it too (Hui and Walter, "Estimating the error rates of diagnostic tests",
-    Biometrics 1980). Drawn by Gibbs sampling (Joseph, Gyorkos, Coupal, American Journal of Epidemiology 1995), `CHAINS`
-    chains at once, each of which ends in one draw. The same for the same grades and seed.
+    Statistics 1979). Planted items, which are known to be relevant or not, tell how often people err; items of several
+    grades, with the decisions on disputes among them, tell it; prevalences that differ by stratum tell it too (Hui and
+    Walter, "Estimating the error rates of diagnostic tests", Biometrics 1980). `CHAINS` chains each end in one draw;
+    see `_walk`. The same for the same grades and seed.
+
+    Where some grades are wrong, none of a rest may be relevant, or hundreds: a flat prior of the prevalence would call
+    none next to impossible. So, as in `draw_share`, half of the chains have priors under which counts end in the lower
+    exact limit, and half those of the upper one.
     """
 
-    def __init__(self, queries: Sequence[SaidOfQuery], *, has_rest: bool, seed: int) -> None:
-        """Learn from the grades; with `has_rest` the last stratum is of texts that no retriever ranked."""
-        self._queries = queries
-        self._seed = seed
-        self._random = np.random.default_rng(seed)
-        strata = len(queries[0].strata)
-        self._cells = [_Cell.of([query.strata[place][1] for query in queries]) for place in range(strata)]
-        kinds = [_REST if has_rest and place == strata - 1 else _RANKED for place in range(strata)]
-        pool = _Cell.of([query.pool for query in queries])
-        self._errors = _Errors(self._random)
-        prevalences = [_begin(cell) for cell in (pool, *self._cells)]
-        for _ in range(_ROUNDS):
-            for place, (cell, kind) in enumerate(zip((pool, *self._cells), (_RANKED, *kinds), strict=True)):
-                prevalences[place], _ = self._draw_relevant(cell, kind, prevalences[place], learn=True)
-            self._errors.draw()
-        self._weights = self._random.multinomial(
-            len(queries), np.full(len(queries), 1 / len(queries)), size=CHAINS
-        ).astype(np.float64)
+    def __init__(
+        self,
+        queries: Sequence[SaidOfQuery],
+        *,
+        has_rest: bool,
+        seed: int,
+        planted: SaidOfPlanted = SaidOfPlanted(),
+    ) -> None:
+        """Learn from the grades; with `has_rest` the last stratum is of texts that no retriever ranked.
+
+        Planted items that are not relevant are graded as the rest is or, where there is none, as what is ranked.
+        """
+        self._queries, self._seed = queries, seed
+        random = np.random.default_rng(seed)
+        strata, places = len(queries[0].strata), len(_ERRORS)
+        said = [[query.pool for query in queries]]
+        said += [[query.strata[place][1] for query in queries] for place in range(strata)]
+        self._words = words = _Words.of([*said, [planted.relevant, planted.irrelevant]])
+        by_query = [words.count(cell) for cell in said]
+        counts = np.stack([cell.sum(axis=0) for cell in by_query])
+        kinds = [_RANKED] * (strata + 1)
+        if has_rest and strata:
+            kinds[-1] = _REST
+        known = words.count([planted.relevant, planted.irrelevant])
+        known_kinds = [_RELEVANT, kinds[-1]]
+        priors = np.concatenate([np.broadcast_to(_ERRORS, (CHAINS, *_ERRORS.shape)), _limits(len(kinds))], axis=1)
+
+        def fit(odds: Floats, _: slice) -> Floats:
+            shares = _shares(odds)
+            likelihood = words.likelihood(shares[:, :places])
+            found = _fit(likelihood, kinds, counts, shares[:, places:])
+            found += (np.log(likelihood[:, known_kinds]) * known).sum(axis=(1, 2))
+            return found
+
+        shares = _shares(_cool(fit, priors, random))
+        self._likelihood = words.likelihood(shares[:, :places])
+        self._rates = _wrong_shares(shares, kinds, counts)
+        self._weights = random.multinomial(len(queries), np.full(len(queries), 1 / len(queries)), size=CHAINS).astype(
+            np.float64
+        )
+        relevant = _draw_relevant(random, self._likelihood, kinds, counts, shares[:, places:])
         beyond = [
-            self._beyond(place, self._draw_relevant(cell, kind, prevalence, learn=False)[1])
-            for place, (cell, kind, prevalence) in enumerate(zip(self._cells, kinds, prevalences[1:], strict=True))
+            self._beyond(random, place - 1, by_query[place], relevant[:, place]) for place in range(1, strata + 1)
         ]
         self._below = np.sum(beyond, axis=0) if beyond else np.zeros(CHAINS)
         self._rest = beyond[-1] if has_rest and beyond else np.zeros(CHAINS)
 
     def recall(self, found: Sequence[Sequence[bool]]) -> PooledRecall:
         """Estimate the recall of a retriever that found these items of the pool of each query."""
-        self._random = np.random.default_rng([self._seed, 1])  # the same whatever was asked before
-        sides = []
-        for is_found in (True, False):
-            said = [
-                [one for one, here in zip(query.pool, flags, strict=True) if bool(here) is is_found]
-                for query, flags in zip(self._queries, found, strict=True)
-            ]
-            cell, share = _Cell.of(said), np.zeros((CHAINS, 0))
-            prevalence = _begin(cell)
-            for _ in range(_ROUNDS // 10):  # the errors are known: only the prevalence has to be forgotten
-                prevalence, share = self._draw_relevant(cell, _RANKED, prevalence, learn=False)
-            sides.append(((self._weights @ cell.by_query) * share).sum(axis=1))
-        hits, missed = sides
-        relevant = hits + missed + self._below
-        shares = hits[relevant > 0] / relevant[relevant > 0]
-        typical = float(np.median(relevant))
-        if not len(shares) or not typical:
+        random = np.random.default_rng([self._seed, 1])  # the same whatever was asked before
+        by_query = [
+            self._words.count(
+                [
+                    [one for one, here in zip(query.pool, flags, strict=True) if bool(here) is is_found]
+                    for query, flags in zip(self._queries, found, strict=True)
+                ]
+            )
+            for is_found in (True, False)
+        ]
+        counts, kinds = np.stack([cell.sum(axis=0) for cell in by_query]), [_RANKED, _RANKED]
+        likelihood, priors = self._likelihood, _limits(len(kinds))
+
+        def fit(odds: Floats, chains: slice) -> Floats:
+            return _fit(likelihood[chains], kinds, counts, _shares(odds))
+
+        # The errors are known: only the prevalences have to be forgotten.
+        shares = _shares(_walk(fit, priors, self._words.begin(random, counts), _ROUNDS, random))
+        relevant = _draw_relevant(random, likelihood, kinds, counts, shares)
+        hits, missed = (
+            ((self._weights @ cell) * relevant[:, place]).sum(axis=1) for place, cell in enumerate(by_query)
+        )
+        total = hits + missed + self._below
+        ratios = hits[total > 0] / total[total > 0]
+        typical = float(np.median(total))
+        if not len(ratios) or not typical:
             return PooledRecall(queries=len(self._queries), found=0, relevant=0.0, value=None)
         tail = (1 - CONFIDENCE) / 2
-        low, value, high = np.quantile(shares, [tail, 0.5, 1 - tail]).tolist()
+        least, value, most = np.quantile(ratios, [tail, 0.5, 1 - tail]).tolist()
         return PooledRecall(
             queries=len(self._queries),
             found=round(float(np.median(hits))),
             relevant=typical,
             value=value,
-            low=low,
-            high=high,
-            rest_share=float(np.median(self._rest / np.maximum(relevant, _TINY))),
+            low=least,
+            high=most,
+            rest_share=float(np.median(self._rest / np.maximum(total, _TINY))),
         )
 
     def wrong_shares(self) -> tuple[float, float]:
         """Median shares of grades that call relevant what is not, and irrelevant what is, as far as they are known."""
-        shares = 1 - self._errors.difficult, self._errors.difficult
-        rates = sum(share * self._errors.rates[:, :, place] for place, share in enumerate(shares))
-        irrelevant = rates[:, [_RANKED, _REST]].mean(axis=1)
-        return float(np.median(irrelevant)), float(np.median(rates[:, _RELEVANT]))
+        irrelevant, relevant = np.median(self._rates, axis=0).tolist()
+        return irrelevant, relevant
 
-    def _draw_relevant(self, cell: _Cell, kind: int, prevalence: Floats, *, learn: bool) -> tuple[Floats, Floats]:
-        """Draw how many items of a cell are relevant: the prevalence that follows, and the share of each thing said."""
-        right, wrong = cell.relevant, cell.people - cell.relevant
-        yes = np.log(np.maximum(prevalence, _TINY))[:, None] + self._errors.likelihood(_RELEVANT, wrong, right)
-        no = np.log1p(-np.minimum(prevalence, 1 - _TINY))[:, None] + self._errors.likelihood(kind, right, wrong)
-        counts = np.broadcast_to(cell.counts, yes.shape)
-        relevant = self._random.binomial(counts, _share(yes, no))
-        if learn:
-            self._errors.count(_RELEVANT, relevant, wrong, right)
-            self._errors.count(kind, counts - relevant, right, wrong)
-        total = relevant.sum(axis=1).astype(np.float64)
-        share = relevant / np.maximum(counts, 1)
-        return draw_share(self._random, total, float(cell.counts.sum())), share
-
-    def _beyond(self, place: int, share: Floats) -> Floats:
+    def _beyond(self, random: np.random.Generator, place: int, by_query: Floats, relevant: Floats) -> Floats:
         """Draw the number of relevant items of a stratum, over the queries that each draw takes."""
-        cell = self._cells[place]
         sizes = np.array([query.strata[place][0] for query in self._queries], dtype=np.float64)
-        graded = cell.by_query.sum(axis=1)
+        graded = by_query.sum(axis=1)
         whole = graded == sizes
-        counted: Floats = ((self._weights @ (cell.by_query * whole[:, None])) * share).sum(axis=1)
+        counted: Floats = ((self._weights @ (by_query * whole[:, None])) * relevant).sum(axis=1)
         sizes = np.where(whole, 0.0, sizes)
         if not sizes.sum():
             return counted
         each = sizes / np.maximum(graded, 1)
-        weights = each @ cell.by_query
         worth = sizes.sum() ** 2 / (sizes * each).sum()
-        drawn = draw_share(self._random, (share @ weights) / sizes.sum() * worth, worth)
+        drawn = draw_share(random, (relevant @ (each @ by_query)) / sizes.sum() * worth, worth, low=_LOW[:, 0])
         sampled: Floats = counted + (self._weights @ sizes) * drawn
         return sampled
 
 
-def _begin(cell: _Cell) -> Floats:
-    """Return the prevalence to begin with: half of what was said, so that no chain begins without a relevant item."""
-    said = float((cell.relevant / np.maximum(cell.people, 1)) @ cell.counts)
-    return np.full(CHAINS, min(max(said / max(float(cell.counts.sum()), 1.0) / 2, 0.001), 0.9))
+def _fit(likelihood: Floats, kinds: Sequence[int], counts: Floats, prevalences: Floats) -> Floats:
+    """Return by chain the log-likelihood of what was said in each cell, whichever of its items are relevant."""
+    share = prevalences[:, :, None]
+    mixed = share * likelihood[:, None, _RELEVANT] + (1 - share) * likelihood[:, kinds]
+    fit: Floats = (np.log(mixed) * counts).sum(axis=(1, 2))
+    return fit
 
 
-def _share(one: Floats, other: Floats) -> Floats:
-    """Return the share of the first of two logarithms of probabilities in their sum."""
-    shares: Floats = 1 / (1 + np.exp(np.clip(other - one, -700, 700)))
+def _draw_relevant(
+    random: np.random.Generator, likelihood: Floats, kinds: Sequence[int], counts: Floats, prevalences: Floats
+) -> Floats:
+    """Draw which share of each thing said in each cell was said of a relevant item."""
+    share = prevalences[:, :, None]
+    yes, no = share * likelihood[:, None, _RELEVANT], (1 - share) * likelihood[:, kinds]
+    of_all = np.broadcast_to(counts.astype(np.int64), yes.shape)
+    relevant: Floats = random.binomial(of_all, yes / (yes + no)) / np.maximum(of_all, 1)
+    return relevant
+
+
+def _wrong_shares(shares: Floats, kinds: Sequence[int], counts: Floats) -> Floats:
+    """Return by chain the share of wrong grades of irrelevant items, by how many a cell has, and of relevant ones."""
+    obvious, difficult, hard = (shares[:, place : len(_ERRORS) : 3] for place in range(3))
+    rates = (1 - hard) * obvious + hard * difficult
+    irrelevant = (1 - shares[:, len(_ERRORS) :]) * counts.sum(axis=1)
+    mean = (rates[:, kinds] * irrelevant).sum(axis=1) / np.maximum(irrelevant.sum(axis=1), _TINY)
+    return np.stack([mean, rates[:, _RELEVANT]], axis=1)
+
+
+Fit = Callable[[Floats, slice], Floats]
+"""Gives the log-likelihood of these unknowns, log-odds with one row a chain, for some of the chains."""
+
+
+def _cool(fit: Fit, priors: Floats, random: np.random.Generator) -> Floats:
+    """Draw the unknowns of each chain given its priors and what was said, whose weight grows from none to all.
+
+    The weight grows by as much as leaves half of the chains, which are then drawn by it among those of the same priors,
+    and walk on (Del Moral, Doucet, Jasra, "Sequential Monte Carlo samplers", Journal of the Royal Statistical Society B
+    2006). So no chain stays where it began, far from all that is likely.
+    """
+    errors = random.beta(_ERRORS[:, 0], _ERRORS[:, 1], size=(CHAINS, len(_ERRORS)))
+    drawn = random.random((CHAINS, priors.shape[1] - len(_ERRORS)))
+    is_low = priors[:, len(_ERRORS) :, 0] == 0
+    begin = np.concatenate([_log_odds(errors), np.where(is_low, -_FURTHEST * drawn, _log_odds(drawn))], axis=1)
+    state, weight = np.clip(begin, -_FURTHEST, _FURTHEST), 0.0
+    while weight < 1:
+        fits = fit(state, slice(None))
+        step = _longest_step(fits, 1 - weight)
+        weight = min(weight + step, 1.0)
+        for side in (0, 1):
+            shares = np.exp(step * (fits[side::2] - fits[side::2].max()))
+            places = (np.arange(len(shares)) + random.random()) / len(shares)
+            chosen = np.searchsorted(np.cumsum(shares) / shares.sum(), places)
+            state[side::2] = state[side::2][np.minimum(chosen, len(shares) - 1)]
+        state = _walk(fit, priors, state, _MOVES, random, weight=weight)
+    return _walk(fit, priors, state, _ROUNDS, random)
+
+
+def _longest_step(fits: Floats, most: float) -> float:
+    """Return by how much the weight of these fits may grow so that half of the chains of either side are left, or more.
+
+    What is left is counted after Kish.
+    """
+
+    def left(step: float) -> float:
+        shares = [np.exp(step * (side - side.max())) for side in (fits[0::2], fits[1::2])]
+        return min(float(one.sum() ** 2 / (one**2).sum() / len(one)) for one in shares)
+
+    low, high = 0.0, most
+    if left(high) >= 1 / 2:
+        return high
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if left(middle) >= 1 / 2 else (low, middle)
+    return high
+
+
+def _walk(
+    fit: Fit, priors: Floats, state: Floats, rounds: int, random: np.random.Generator, *, weight: float = 1.0
+) -> Floats:
+    """Let chains walk so many rounds by the density of their unknowns, in which what was said has this weight.
+
+    Each half of the chains steps by differences of two of the other half, in some of the unknowns at a time (ter Braak,
+    "A Markov chain Monte Carlo version of the genetic algorithm differential evolution", Statistics and Computing 2006;
+    Vrugt et al., "Accelerating Markov chain Monte Carlo simulation", 2009). So steps are as long as what is not known,
+    and unknowns that can stand for each other move together.
+    """
+    state, half, size = state.copy(), len(state) // 2, state.shape[1]
+    halves = slice(0, half), slice(half, len(state))
+
+    def density(odds: Floats, chains: slice) -> Floats:
+        return weight * fit(odds, chains) + _log_prior(odds, priors[chains])
+
+    now = [density(state[mine], mine) for mine in halves]
+    for number in range(rounds):
+        for place, mine in enumerate(halves):
+            others = state[halves[1 - place]]
+            one, other = random.integers(len(others), size=(2, len(now[place])))
+            moved = random.random((len(one), size)) < random.choice([0.25, 0.5, 1.0], size=(len(one), 1))
+            moved[np.arange(len(one)), random.integers(size, size=len(one))] = True
+            # A whole difference leads from one mode to another.
+            length = 2.38 / np.sqrt(2 * moved.sum(axis=1, keepdims=True)) if number % 5 else 1.0
+            step = length * (others[one] - others[other]) + random.normal(0, 1e-3, size=moved.shape)
+            there = state[mine] + step * moved
+            then = density(there, mine)
+            goes = np.log(random.random(len(one))) < then - now[place]
+            state[mine] = np.where(goes[:, None], there, state[mine])
+            now[place] = np.where(goes, then, now[place])
+    return state
+
+
+def _limits(cells: int) -> Floats:
+    """Return by chain and cell the beta prior of a prevalence: a flat one of the first, a pool or what was found of it.
+
+    Of the others that under which a count ends in the lower, or in the upper, exact limit.
+    """
+    limits = np.ones((CHAINS, cells, 2))
+    limits[_LOW[:, 0], 1:, 0] = 0
+    return limits
+
+
+def _log_prior(odds: Floats, priors: Floats) -> Floats:
+    """Return by chain the log density of log-odds whose shares have these beta priors; none lies too far out."""
+    shares = _shares(odds)
+    found = (priors[:, :, 0] * np.log(shares) + priors[:, :, 1] * np.log1p(-shares)).sum(axis=1)
+    return np.where((np.abs(odds) > _FURTHEST).any(axis=1), -np.inf, found)
+
+
+def _log_odds(shares: Floats) -> Floats:
+    odds: Floats = np.log(shares) - np.log1p(-shares)
+    return odds
+
+
+def _shares(odds: Floats) -> Floats:
+    shares: Floats = 1 / (1 + np.exp(-np.clip(odds, -_FURTHEST, _FURTHEST)))
     return shares
