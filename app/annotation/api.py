@@ -72,8 +72,9 @@ def put_task(store: StoreDep, request: Request, response: Response, slug: str, b
     """Create a task, or change one whose pool nobody has asked for.
 
     People grade every chunk among the top `pool` of any of the `retrievers`, a sample of what ranks deeper (`strata`),
-    and `rest` random texts of a `corpus`. With `answers` in place of `retrievers` they label generated answers that a
-    judge has rated, with no (0) or yes (1): see `GET /v1/judges/{slug}/report`.
+    and `rest` random texts of a `corpus`. `checks` texts with a known grade are planted among these, where annotators
+    cannot tell them, and show how often people err. With `answers` in place of `retrievers` they label generated
+    answers that a judge has rated, with no (0) or yes (1): see `GET /v1/judges/{slug}/report`.
     """
     document = sent_document(TaskDocument, TaskDetail, slug, body)
     task, created = tasks.put_task(store, document, by=request.state.identity.name, now=datetime.now(UTC))

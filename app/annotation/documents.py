@@ -76,9 +76,11 @@ class TaskDocument(Document):
     """A task: the canaries of a suite, and which of what retrievers return to them people grade.
 
     Everything that ranks up to `pool` with any retriever is graded, of what ranks deeper a sample of each stratum, and
-    `rest` random texts of the corpus. A share of `overlap` of the items is for every annotator. With `answers` in place
-    of `retrievers` people label generated answers, on the scale 0-1: no or yes. With `pairs` they compare what users
-    got with what the candidate of a shadow gives, side by side: 0 = left is better, 1 = no difference, 2 = right.
+    `rest` random texts of the corpus. A share of `overlap` of the items is for every annotator. `checks` texts with a
+    known grade are planted among them: about half of them their canary expects, the others another one does. With
+    `answers` in place of `retrievers` people label generated answers, on the scale 0-1: no or yes. With `pairs` they
+    compare what users got with what the candidate of a shadow gives, side by side: 0 = left is better, 1 = no
+    difference, 2 = right.
     """
 
     slug: Slug
@@ -96,6 +98,8 @@ class TaskDocument(Document):
     corpus: Slug | None = None
     scale: Literal["0-1", "0-2", "0-3"] = "0-2"
     overlap: Share = 0.2
+    checks: Annotated[Whole, Field(ge=0, le=200)] = 0
+    """Texts with a known grade that are mixed in, by which is known how often annotators err; 20 are advised."""
     seed: Annotated[Whole, Field(ge=0, le=2**31 - 1)] = 0
 
     @model_validator(mode="before")
@@ -117,7 +121,7 @@ class TaskDocument(Document):
                 reason = "must name a retriever, or `answers` a judge, or `pairs` a shadow"
                 raise field_errors([(("retrievers",), reason)])
             return self
-        has = {"retrievers": self.retrievers, "strata": self.strata, "corpus": self.corpus}
+        has = {"retrievers": self.retrievers, "strata": self.strata, "corpus": self.corpus, "checks": self.checks}
         problems: list[tuple[Place, str]] = [
             ((name,), f"is of chunks, and this task is of `{kind}`") for name, value in has.items() if value
         ]

@@ -29,7 +29,7 @@ _MOST_TASKS = 500
 _SHOWN_DISAGREEMENTS = 25
 _NEW = Form(
     texts={
-        **{name: default_text(TaskDocument, name) for name in ("pool", "scale", "overlap")},
+        **{name: default_text(TaskDocument, name) for name in ("pool", "scale", "overlap", "checks")},
         "strata": ", ".join(f"{one.to}: {one.sample}" for one in TaskDocument.model_fields["strata"].default),
         "rest": "10",
     }
@@ -126,6 +126,7 @@ def _document(form: Form) -> dict[str, Any]:
         "corpus": corpus or None,
         "scale": form.stripped("scale"),
         "overlap": parse_number(form.get("overlap")),
+        "checks": parse_number(form.get("checks") or "0"),
     }
 
 

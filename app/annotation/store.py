@@ -49,6 +49,8 @@ class TaskRow:
     pool_requested_at: int | None
     pooled_at: int | None
     archived_at: int | None
+    planting: str | None = None
+    """Why fewer texts were planted than asked for, "" = all were; None = none were yet."""
 
     @property
     def of_answers(self) -> bool:
@@ -108,6 +110,8 @@ class PoolCounts:
     pooled: int
     failed: int
     items: int
+    """Planted ones too."""
+    planted: int
 
 
 def insert_task(connection: Connection, *, slug: str, suite_id: int, body: Mapping[str, Any], at: int, by: str) -> bool:
@@ -235,7 +239,7 @@ def save_pool(
 
 def insert_items(connection: Connection, task_id: int, items: Sequence[NewItem]) -> None:
     """Insert items of a task."""
-    plain = ("canary_id", "token", "key", "text", "document", "stratum")
+    plain = ("canary_id", "token", "key", "text", "document", "stratum", "known_grade")
     rows = [
         (
             task_id,
@@ -286,9 +290,20 @@ def count_pool(connection: Connection, task_id: int) -> PoolCounts:
         ).where(task_canaries.c.task_id == task_id)
     ).one()
     items = connection.execute(
-        sa.select(sa.func.count()).select_from(task_items).where(task_items.c.task_id == task_id)
-    ).scalar_one()
-    return PoolCounts(canaries=counts.canaries, pooled=counts.pooled, failed=counts.failed, items=items)
+        sa.select(sa.func.count().label("all"), sa.func.count(task_items.c.known_grade).label("planted")).where(
+            task_items.c.task_id == task_id
+        )
+    ).one()
+    return PoolCounts(
+        canaries=counts.canaries, pooled=counts.pooled, failed=counts.failed, items=items.all, planted=items.planted
+    )
+
+
+def plant(connection: Connection, task_id: int, items: Sequence[NewItem], *, reason: str) -> None:
+    """Insert the planted items of a task, with why they are fewer than asked for; nothing where it was done before."""
+    free = sa.and_(tasks.c.id == task_id, tasks.c.planting.is_(None))
+    if connection.execute(sa.update(tasks).where(free).values(planting=reason)).rowcount == 1:
+        insert_items(connection, task_id, items)
 
 
 def request_draw(connection: Connection, task_id: int, at: int) -> None:

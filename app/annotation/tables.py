@@ -15,6 +15,7 @@ tasks = Table(
     Column("created_by", Text, nullable=False),
     Column("pool_requested_at", BigInteger),  # NULL = nobody has asked the retrievers yet
     Column("pooled_at", BigInteger),  # NULL = some canaries have no items yet
+    Column("planting", Text),  # why fewer texts were planted than asked for, "" = all were; NULL = none were yet
     Column("archived_at", BigInteger),
     # The name of an archived task is free again.
     partial_index("uq_tasks_slug", "slug", unique=True, where="archived_at is null"),
@@ -47,6 +48,7 @@ task_items = Table(
     Column("ranks", Text, nullable=False),  # JSON: best rank by retriever
     Column("chunks", Text, nullable=False),  # JSON list of [retriever, chunk id], "" for a corpus
     Column("overlap", Integer, nullable=False),  # 1 = for every annotator
+    Column("known_grade", Integer),  # of a planted text; NULL = an item of the pool
     UniqueConstraint("task_id", "token"),
     Index("ix_task_items_canary", "task_id", "canary_id"),
 )

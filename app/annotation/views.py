@@ -90,6 +90,7 @@ class TaskView(TypedDict):
     corpus: str | None
     scale: str
     overlap: float
+    checks: int
     seed: int
     created_at: TimeText
     created_by: str
@@ -99,12 +100,17 @@ class TaskView(TypedDict):
     pooled: int
     failed: int
     items: int
+    """Planted ones too."""
+    planted: int
+    """Items with a known grade; 0 until the pool is made."""
 
 
 class TaskDetail(TaskView):
     """The same with the canaries that could not be pooled."""
 
     failures: list[PoolFailure]
+    planted_fewer: str | None
+    """Why fewer items were planted than `checks`; null = they were not, or the pool is not made yet."""
 
 
 class AnswerContext(TypedDict):
@@ -204,18 +210,36 @@ class AnnotatorView(TypedDict):
     graded: int
     skipped: int
     pace_seconds: float | None
+    planted_graded: int
+    """Planted items that it graded."""
+    planted_wrong: int
+    """Those of them that it called relevant and are not, or the other way round."""
+
+
+class PlantedView(TypedDict):
+    """Planted items of a task, whose grade is known, and what people said of them."""
+
+    items: int
+    graded: int
+    """Items with a grade."""
+    grades: int
+    """Grades of them, several of an item where several people grade it."""
+    wrong: int
+    """Grades that call relevant what is not, or the other way round."""
 
 
 class BudgetView(TypedDict):
     """What is done of a task and what is left: items by state, annotations to make, hours at the median pace."""
 
     items: int
+    """Without the planted ones."""
     states: dict[ConsensusState, int]
     annotations_left: int
     """Grades still needed: one for each open item, one of every annotator for each overlap item."""
     pace_seconds: float | None
     hours_left: float | None
     annotators: list[AnnotatorView]
+    planted: PlantedView
 
 
 class DisagreementView(TypedDict):

@@ -1,6 +1,6 @@
 """A suite, two retrievers with many hits, and a task over both, for the tests of annotation."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,12 +92,13 @@ class Desk:
         owner: str = API,
         file: str = "canaries.yaml",
         queries: Sequence[str] = QUERIES,
+        canaries: Sequence[Mapping[str, Any]] = (),
         counted: bool = False,
         **changes: Any,
     ) -> "Desk":
-        """Put suite, retrievers and task in force; nobody has asked for the pool."""
+        """Put suite, retrievers and task in force, with a canary of each query or these; nobody asked for the pool."""
         desk = cls(world=World(store=store), shelves=Shelves(counted=counted))
-        described = page([canary(key) for key in queries], retriever="bm25", hooks=[])
+        described = page(list(canaries) or [canary(key) for key in queries], retriever="bm25", hooks=[])
         described["retrievers"] = [{**RETRIEVER, "slug": slug} for slug in ("bm25", "dense")]
         applying.apply(
             store, desk.world.vault, documents(described, file=file), managed_by=owner, now=desk.world.clock.advance(1)

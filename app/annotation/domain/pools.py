@@ -20,6 +20,8 @@ from app.base.values import Ranking
 from app.scoring.words import normalise
 
 DEFAULT_POOL: Final = 10
+PLANTED: Final = -1
+"""Stratum of planted texts, which enter no estimate of how many are relevant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +62,8 @@ class PoolPlan:
 class PoolItem:
     """One text to grade, whatever chunks hold it.
 
-    `stratum` counts from 0, the pool; the rest has the number after the last. `ranks` are its best ranks by retriever,
-    `chunks` the ids of its chunks by retriever ("" for the corpus), the one to show first.
+    `stratum` counts from 0, the pool; the rest has the number after the last, planted texts have `PLANTED`. `ranks` are
+    its best ranks by retriever, `chunks` the ids of its chunks by retriever ("" for the corpus), the one to show first.
     """
 
     key: str
@@ -71,6 +73,8 @@ class PoolItem:
     stratum: int = 0
     ranks: Mapping[str, int] = field(default_factory=dict)
     chunks: Sequence[tuple[str, str]]
+    known_grade: int | None = None
+    """Of a planted text; None = an item of the pool."""
 
     @property
     def chunk_ids(self) -> list[str]:
@@ -155,6 +159,76 @@ def text_key(text: str | None, *, chunk: str) -> str:
     normalised = normalise(text) if text else ""
     prefix, value = ("text", normalised) if normalised else ("chunk", chunk)
     return hashlib.sha256(f"{prefix}:{value}".encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownCanary:
+    """What planting needs of a canary: which texts it expects, as far as they are known, and which it is graded by."""
+
+    id: int
+    expected: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """Text and grade of each relevant text, by its key."""
+    documents: Collection[str] = ()
+    """Documents, and ids, of what it expects."""
+    shown: Collection[str] = ()
+    """Keys of its items."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planting:
+    """Planted items, each with its canary, and why they are fewer than asked for; "" = they are not."""
+
+    items: tuple[tuple[int, PoolItem], ...]
+    reason: str = ""
+
+
+def draw_planted(canaries: Sequence[KnownCanary], count: int, random: np.random.Generator) -> Planting:
+    """Draw texts with a known grade: half of them a canary expects, and the others another canary does.
+
+    None is an item of its canary already. A text that another canary expects is not relevant to this one, unless this
+    one expects it too, or something of the same document, or a text that has it within or is within it.
+    """
+    good = [
+        (canary.id, _planted(key, text, grade))
+        for canary in canaries
+        for key, (text, grade) in sorted(canary.expected.items())
+        if key not in canary.shown
+    ]
+    half = count // 2
+    chosen = [good[int(place)] for place in sorted(random.permutation(len(good))[:half])]
+    wrong: list[tuple[int, PoolItem]] = []
+    texts = [(other, key) for other in canaries for key in sorted(other.expected)]
+    used = {(canary_id, item.key) for canary_id, item in chosen}
+    left = [canaries[int(place)] for place in random.permutation(len(canaries))]
+    while left and len(wrong) < count - half:  # each canary once, in random order, then each once more
+        canary = left.pop(0)
+        drawn = (texts[int(one)] for one in random.permutation(len(texts)))
+        other = next((one for one in drawn if (canary.id, one[1]) not in used and _is_foreign(canary, *one)), None)
+        if other is not None:
+            used.add((canary.id, other[1]))
+            wrong.append((canary.id, _planted(other[1], other[0].expected[other[1]][0], 0)))
+            left.append(canary)
+    reasons = []
+    if len(chosen) < half:
+        reasons.append(f"only {len(chosen)} of {half} relevant texts are known that are not graded anyway")
+    if len(wrong) < count - half:
+        reasons.append(f"only {len(wrong)} of {count - half} irrelevant texts are known")
+    return Planting(items=(*chosen, *wrong), reason=", and ".join(reasons))
+
+
+def _planted(key: str, text: str, grade: int) -> PoolItem:
+    return PoolItem(key=key, text=text, stratum=PLANTED, chunks=(), known_grade=grade)
+
+
+def _is_foreign(canary: KnownCanary, other: KnownCanary, key: str) -> bool:
+    """Whether a text that another canary expects is irrelevant to this one, as far as is known, and no item of it."""
+    if other.id == canary.id or key in canary.expected or key in canary.shown:
+        return False
+    if not set(other.documents).isdisjoint(canary.documents):
+        return False
+    body = normalise(other.expected[key][0])
+    own = [normalise(text) for text, _ in canary.expected.values()]
+    return not any(one in body or body in one for one in own)
 
 
 def canary_random(seed: int, canary: str) -> np.random.Generator:

@@ -145,6 +145,8 @@ def require_grade(task: TaskRow, grade: int | None) -> None:
 def _next(connection: Connection, task: TaskRow, annotator: str) -> NextItem:
     chosen: list[ItemView] = []
     seed = task.document.seed
+    if task.document.checks and task.planting is None:  # what comes later would be known for planted
+        return {"item": None, "following": None, "progress": _progress(connection, task, annotator)}
     last = rows.last_canary(connection, task.id, annotator)
     left = {} if last is None else rows.open_items(connection, task.id, annotator, canary_id=last)
     canaries: set[int | None] | None = None
@@ -163,14 +165,18 @@ def _next(connection: Connection, task: TaskRow, annotator: str) -> NextItem:
         assert token is not None  # noqa: S101 - there is one left
         [item] = rows.list_items(connection, task.id, ids=[left.pop(token)])
         chosen.append(_view(connection, task, item))
-    found = rows.annotator_progress(connection, task.id, annotator, newest=PACE_OF)
-    each = pace(found.seconds)
-    seconds = None if each is None else round(each * found.left, 1)
     return {
         "item": chosen[0] if chosen else None,
         "following": chosen[1] if len(chosen) > 1 else None,
-        "progress": view_of(ProgressView, found, annotator=annotator, seconds_left=seconds),
+        "progress": _progress(connection, task, annotator),
     }
+
+
+def _progress(connection: Connection, task: TaskRow, annotator: str) -> ProgressView:
+    found = rows.annotator_progress(connection, task.id, annotator, newest=PACE_OF)
+    each = pace(found.seconds)
+    seconds = None if each is None else round(each * found.left, 1)
+    return view_of(ProgressView, found, annotator=annotator, seconds_left=seconds)
 
 
 def _view(connection: Connection, task: TaskRow, item: ItemRow, grade: int | None = None) -> ItemView:
@@ -200,12 +206,19 @@ def _view(connection: Connection, task: TaskRow, item: ItemRow, grade: int | Non
 
 
 def export_annotations(store: Store, slug: str, *, by_judge: bool = False) -> str:
-    """Return the annotations of people in force as CSV, or those of judges, ordered by canary. Raises NotFoundError."""
+    """Return the annotations of people in force as CSV, or those of judges, ordered by canary; of planted items none.
+
+    Raises NotFoundError.
+    """
     with store.read() as connection:
         task = find_task(connection, slug)
         keys = {one.canary_id: one.key for one in rows.list_task_canaries(connection, task.id)}
-        items = {item.id: item for item in rows.list_items(connection, task.id)}
-        said = [row for row in rows.list_annotations(connection, task.id) if row.by_judge is by_judge]
+        items = {item.id: item for item in rows.list_items(connection, task.id) if item.known_grade is None}
+        said = [
+            row
+            for row in rows.list_annotations(connection, task.id)
+            if row.by_judge is by_judge and row.item_id in items
+        ]
     said.sort(key=lambda row: (items[row.item_id].canary_id or 0, items[row.item_id].token, row.annotator))
     return write_annotations(
         AnnotationLine(
@@ -233,7 +246,7 @@ def import_annotations(
     with store.read() as connection:
         task = find_task(connection, slug)
         listed = rows.list_task_canaries(connection, task.id)
-        items = rows.list_items(connection, task.id)
+        items = [item for item in rows.list_items(connection, task.id) if item.known_grade is None]
         said = rows.list_annotations(connection, task.id)
     if task.of_pairs:
         raise ConflictError(f"task '{slug}' is of pairs, which are compared on its page: they have no chunks to name")
@@ -318,6 +331,7 @@ class TaskGrades:
 
     task: TaskRow
     items: Sequence[ItemRow]
+    """Without the planted ones."""
     annotations: Sequence[AnnotationRow]
     """Of people, skips included; what judges say is no grade."""
     graded: Mapping[int, Sequence[AnnotationRow]]
@@ -327,6 +341,8 @@ class TaskGrades:
     adjudicated: Mapping[int, int]
     judged: Sequence[AnnotationRow] = ()
     """What judges said, which decides nothing."""
+    planted: Sequence[ItemRow] = ()
+    """Items whose grade is known: never adopted, in no agreement and no estimate; they tell how often people err."""
 
     @property
     def annotators(self) -> list[str]:
@@ -351,9 +367,11 @@ def read_grades(connection: Connection, task: TaskRow) -> TaskGrades:
     for row in said:
         if row.grade is not None:
             graded[row.item_id].append(row)
+    items = rows.list_items(connection, task.id)
     return TaskGrades(
         task=task,
-        items=rows.list_items(connection, task.id),
+        items=[item for item in items if item.known_grade is None],
+        planted=[item for item in items if item.known_grade is not None],
         annotations=said,
         graded=graded,
         said=Counter(row.item_id for row in said),

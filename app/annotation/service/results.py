@@ -17,6 +17,7 @@ from app.annotation.domain.recall import (
     GradedTask,
     QueryGrades,
     Said,
+    SaidOfPlanted,
     SaidOfQuery,
     SampledStratum,
     estimate_recall,
@@ -24,7 +25,7 @@ from app.annotation.domain.recall import (
 )
 from app.annotation.service.annotations import TaskGrades, read_grades
 from app.annotation.service.tasks import find_task
-from app.annotation.store import ItemRow, RecallEstimate, TaskCanary, TaskRow
+from app.annotation.store import AnnotationRow, ItemRow, RecallEstimate, TaskCanary, TaskRow
 from app.annotation.views import (
     AgreementView,
     AnnotatorView,
@@ -45,8 +46,9 @@ def load_agreement(store: Store, slug: str) -> AgreementView:
     with store.read() as connection:
         found = read_grades(connection, find_task(connection, slug))
     names = found.annotators
-    table = np.full((len(found.graded), len(names)), np.nan)
-    for row, of_item in enumerate(found.graded.values()):
+    graded = [found.graded[item.id] for item in found.items if item.id in found.graded]
+    table = np.full((len(graded), len(names)), np.nan)
+    for row, of_item in enumerate(graded):
         for one in of_item:
             table[row, names.index(one.annotator)] = one.grade
     agreement = measure_agreement(names, table)
@@ -73,22 +75,26 @@ def load_budget(store: Store, slug: str) -> BudgetView:
     states = Counter(found.consensus(item.id).state for item in found.items)
     people = max(1, len(found.annotators))
     left = 0
-    for item in found.items:  # a person who skipped an item owes no grade of it
+    for item in (*found.items, *found.planted):  # a person who skipped an item owes no grade of it
         if item.overlap:
             left += max(0, people - found.said[item.id])
         elif not found.graded.get(item.id) and item.id not in found.adjudicated:
             left += 1
+    checks = _checks(found)
     annotators: list[AnnotatorView] = []
     for name in found.annotators:
         mine = [row for row in found.annotations if row.annotator == name]
         timed = [row.seconds for row in mine if row.seconds is not None]
         graded = sum(row.grade is not None for row in mine)
+        checked = [is_wrong for row, is_wrong in checks if row.annotator == name]
         annotators.append(
             {
                 "annotator": name,
                 "graded": graded,
                 "skipped": len(mine) - graded,
                 "pace_seconds": rounded_or_none(pace(timed[-PACE_OF:])),
+                "planted_graded": len(checked),
+                "planted_wrong": sum(checked),
             }
         )
     each = pace([row.seconds for row in found.annotations if row.seconds is not None][-PACE_OF:])
@@ -100,7 +106,22 @@ def load_budget(store: Store, slug: str) -> BudgetView:
         # Nothing left takes no time, whether or not a pace is known.
         "hours_left": 0.0 if not left else None if each is None else rounded_or_none(each * left / 3600),
         "annotators": annotators,
+        "planted": {
+            "items": len(found.planted),
+            "graded": len({row.item_id for row, _ in checks}),
+            "grades": len(checks),
+            "wrong": sum(is_wrong for _, is_wrong in checks),
+        },
     }
+
+
+def _checks(found: TaskGrades) -> list[tuple[AnnotationRow, bool]]:
+    """Return the grades of planted items, each with whether it is on the wrong side of relevant."""
+    return [
+        (row, bool(row.grade) is not bool(item.known_grade))
+        for item in found.planted
+        for row in found.graded.get(item.id, ())
+    ]
 
 
 DEPTHS: Final = (1, 3, 5, 10, 20)
@@ -215,13 +236,14 @@ def _estimate(found: TaskGrades, decided: list[tuple[TaskCanary, list[ItemRow]]]
     frame = recall_frame(document.retrievers, plan.depth, corpus, sampled=bool(plan.strata))
     depths = sorted({*(k for k in DEPTHS if k < plan.pool), plan.pool})
     said = tuple(_said_of(canary, items, found) for canary, items in decided)
+    planted = _said_of_planted(found)
     has_rest, model, estimates = bool(plan.rest), None, []
     for retriever in document.retrievers:
         for k in depths:
             grades = [_query_grades(canary, items, found, retriever, k) for canary, items in decided]
             plain = one = estimate_recall(grades, has_rest=has_rest, seed=document.seed)
-            if plain.value is not None and _are_checked(said):
-                model = model or _graded_task(said, has_rest=has_rest, seed=document.seed)
+            if plain.value is not None and (planted or _are_checked(said)):
+                model = model or _graded_task(said, planted, has_rest=has_rest, seed=document.seed)
                 one = model.recall([_is_found(items, found, retriever, k) for _, items in decided])
             estimates.append(
                 RecallEstimate(
@@ -229,7 +251,7 @@ def _estimate(found: TaskGrades, decided: list[tuple[TaskCanary, list[ItemRow]]]
                     k=k,
                     frame=frame,
                     uncorrected=None if model is None else plain.value,
-                    assumes="" if one.value is None else _assumption(said, model),
+                    assumes="" if one.value is None else _assumption(said, planted, model),
                     **asdict(one),
                 )
             )
@@ -237,9 +259,17 @@ def _estimate(found: TaskGrades, decided: list[tuple[TaskCanary, list[ItemRow]]]
 
 
 @lru_cache(maxsize=8)
-def _graded_task(said: tuple[SaidOfQuery, ...], *, has_rest: bool, seed: int) -> GradedTask:
+def _graded_task(said: tuple[SaidOfQuery, ...], planted: SaidOfPlanted, *, has_rest: bool, seed: int) -> GradedTask:
     """Return what some grades say, computed once as long as they stay."""
-    return GradedTask(said, has_rest=has_rest, seed=seed)
+    return GradedTask(said, planted=planted, has_rest=has_rest, seed=seed)
+
+
+def _said_of_planted(found: TaskGrades) -> SaidOfPlanted:
+    said: dict[bool, list[Said]] = defaultdict(list)
+    for item in found.planted:
+        if grades := found.grades_of(item.id):
+            said[bool(item.known_grade)].append((len(grades), sum(grade >= 1 for grade in grades)))
+    return SaidOfPlanted(relevant=tuple(said[True]), irrelevant=tuple(said[False]))
 
 
 def _are_checked(said: Sequence[SaidOfQuery]) -> bool:
@@ -251,13 +281,15 @@ def _all_said(query: SaidOfQuery) -> list[Said]:
     return [*query.pool, *(one for _, sample in query.strata for one in sample)]
 
 
-def _assumption(said: Sequence[SaidOfQuery], model: GradedTask | None) -> str:
+def _assumption(said: Sequence[SaidOfQuery], planted: SaidOfPlanted, model: GradedTask | None) -> str:
     if model is None:
         return "every grade is taken as right: no chunk was graded by two people"
     several = sum(people > 1 for query in said for people, _ in _all_said(query))
     irrelevant, relevant = model.wrong_shares()
+    sources = [f"{counted(several, 'chunk')} with several grades"] if several else []
+    sources += [f"{counted(len(planted), 'planted chunk')}"] if planted else []
     return (
-        f"corrected for wrong grades, of which {counted(several, 'chunk')} with several grades tell: about "
+        f"corrected for wrong grades, of which {' and '.join(sources)} tell: about "
         f"{percent_text(irrelevant)} of what is irrelevant and {percent_text(relevant)} of what is relevant is graded "
         "wrongly"
     )

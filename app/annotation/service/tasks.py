@@ -13,13 +13,15 @@ from app.annotation.domain.agreement import is_overlap
 from app.annotation.domain.pools import (
     CanaryPool,
     Corpus,
+    KnownCanary,
     PoolItem,
     canary_random,
     draw_items,
+    draw_planted,
     merge_rankings,
     text_key,
 )
-from app.annotation.store import CorpusText, NewItem, PoolCounts, TaskCanary, TaskRow
+from app.annotation.store import CorpusText, ItemRow, NewItem, PoolCounts, TaskCanary, TaskRow
 from app.annotation.views import CorpusView, TaskDetail, TaskView
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
@@ -30,10 +32,12 @@ from app.base.texts import Source
 from app.base.values import Answer, Outcome, Ranking
 from app.base.views import view_of
 from app.catalog import store as catalog
+from app.catalog.documents.canary_documents import CanaryDocument
 from app.experiments import store as shadow_rows
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, outcome_text
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
 from app.retrievers.service.trials import stored_retriever
+from app.scoring.words import normalise
 
 
 def put_task(
@@ -48,7 +52,9 @@ def put_task(
         suite_id = _require_references(connection, document)
         body = document.data()
         if document.pairs is None:
-            del body["pairs"]  # an older release reads this too, and knows no pairs
+            del body["pairs"]  # an older release reads this too, and knows neither pairs nor checks
+        if not document.checks:
+            del body["checks"]
         created = rows.insert_task(connection, slug=document.slug, suite_id=suite_id, body=body, at=to_us(now), by=by)
         if only_new and not created:
             raise ConflictError(f"there is a task '{document.slug}' already")
@@ -104,6 +110,7 @@ def _detail(connection: Connection, task: TaskRow) -> TaskDetail:
             for one in canaries
             if one.sizes is None and one.failure is not None
         ],
+        "planted_fewer": task.planting or None,
     }
 
 
@@ -190,11 +197,13 @@ def make_pool(
         corpus=Corpus.of(key for key, _, _ in texts),
         text_ids=[row_id for _, _, row_id in texts],
         keys_by_chunk={chunk: key for key, chunk, _ in texts},
+        places_by_chunk={chunk: row_id for _, chunk, row_id in texts},
     )
     while not stopping():
         with store.read() as connection:
             canaries = rows.pending_canaries(connection, task_id, attempts=MOST_ATTEMPTS, limit=BLOCK)
         if not canaries:
+            _plant(store, frame)
             with store.write() as connection:
                 rows.finish_pool(connection, task_id, to_us(clock()))
             return True
@@ -224,6 +233,8 @@ class _Frame:
     """Row ids of the texts of the corpus, by their places."""
     keys_by_chunk: Mapping[str, str]
     """Identities of the texts of the corpus by their ids there."""
+    places_by_chunk: Mapping[str, int]
+    """Row ids of the texts of the corpus by their ids there."""
 
 
 def _pool_block(
@@ -306,6 +317,62 @@ def _draw(store: Store, frame: _Frame, canary: TaskCanary, rankings: dict[str, R
         for one in texts.values()
     ]
     return replace(pool, items=(*pool.items, *drawn), sizes=(*pool.sizes, size))
+
+
+def _plant(store: Store, frame: _Frame) -> None:
+    """Mix texts with a known grade into the items of all canaries that have a pool, once; see `draw_planted`."""
+    task = frame.task
+    if not task.document.checks:
+        return
+    with store.read() as connection:
+        canaries = [one for one in rows.list_task_canaries(connection, task.id) if one.sizes is not None]
+        items = rows.list_items(connection, task.id)
+    documents = {one.canary_id: CanaryDocument.model_validate(one.body) for one in canaries}
+    judgments = {
+        canary_id: [one for one in document.expected_chunks if one.grade]
+        for canary_id, document in documents.items()
+        if not document.to_domain().negative and not document.expect_empty
+    }
+    texts = _known_texts(store, frame, items, {one.id for of in judgments.values() for one in of if one.id is not None})
+    known = []
+    for canary_id, of_canary in judgments.items():
+        expected = {}
+        for one in of_canary:
+            text = one.text or texts.get(one.id or "", "")
+            if normalise(text):
+                expected[text_key(text, chunk="")] = (text, one.grade)
+        known.append(
+            KnownCanary(
+                id=canary_id,
+                expected=expected,
+                documents={name for one in of_canary for name in (one.id, one.document) if name is not None},
+                shown={item.key for item in items if item.canary_id == canary_id},
+            )
+        )
+    planting = draw_planted(known, task.document.checks, canary_random(task.document.seed, "planted"))
+    with store.write() as connection:
+        rows.plant(
+            connection,
+            task.id,
+            [
+                new_item(task, item, canary_id=canary_id, name=f"{canary_id}:planted:{item.key}")
+                for canary_id, item in planting.items
+            ],
+            reason=planting.reason,
+        )
+
+
+def _known_texts(store: Store, frame: _Frame, items: Sequence[ItemRow], ids: set[str]) -> dict[str, str]:
+    """Return the texts of these chunk ids, as retrievers return them or the corpus has them; none of several texts."""
+    found: dict[str, set[str]] = {}
+    for item in items:
+        for chunk in ids.intersection(item.chunk_ids):
+            found.setdefault(chunk, set()).add(item.text)
+    places = {chunk: place for chunk, place in frame.places_by_chunk.items() if chunk in ids and chunk not in found}
+    with store.read() as connection:
+        for one in rows.read_texts(connection, list(places.values())).values():
+            found[one.chunk] = {one.text}
+    return {chunk: next(iter(texts)) for chunk, texts in found.items() if len(texts) == 1}
 
 
 def new_item(task: TaskRow, item: PoolItem, *, canary_id: int | None, name: str) -> NewItem:
