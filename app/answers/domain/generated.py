@@ -177,9 +177,11 @@ def summarise(
     measures: dict[str, float | None] = {
         "utilisation": _mean(one.utilisation for one in rated),
         "chunks_used": _mean(one.chunks_used for one in rated),
-        **{str(question): _mean(one.value for one in ratings) for question, ratings in said.items()},
-        **{corrected_name(question): one["value"] for question, one in corrected.items()},
     }
+    for question, ratings in said.items():
+        measures[str(question)] = _mean(one.value for one in ratings)
+        if question in corrected:
+            measures[corrected_name(question)] = corrected[question]["value"]
     return {
         "judge": None if judge is None else judge.slug,
         "sampled": len(rated),
