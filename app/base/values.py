@@ -443,6 +443,10 @@ CORRECTED: Final = tuple(f"{measure}_corrected" for measure in JUDGED)
 ANSWER_MEASURES: Final = (*GROUNDING, *JUDGED, *CORRECTED)
 
 
+CorrectedRate = tuple[float, float, float]
+"""Such a rate, and the ends of its 95 % interval."""
+
+
 def corrected_name(measure: str) -> str:
     """Return the name of the rate that labels of people make of what a judge says."""
     return CORRECTED[JUDGED.index(measure)]

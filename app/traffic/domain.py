@@ -9,7 +9,7 @@ same; guesses of segments, and views, stand at the end.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -143,11 +143,15 @@ def estimate_reach(
     )
 
 
-def reach_reason(failures: Sequence[str], *, answered: int) -> str | None:
+def reach_reason(failures: Sequence[str], *, answered: int, empty: int = 0) -> str | None:
     """Say why there is no reach, or which queries of the sample it does not rest on; None = all were answered.
 
-    `failures` are why queries got no answer, one each.
+    `failures` are why queries got no answer, one each; `empty` of those answered got one without a hit.
     """
+    if answered and empty == answered:
+        return (
+            f"the retriever found nothing for any of {counted(answered, 'query')}: look at it before you add canaries"
+        )
     if not failures:
         return None if answered else "no query of the sample was asked yet"
     why, times = Counter(failures).most_common(1)[0]
@@ -206,12 +210,14 @@ def suggest_queries(
     )
 
 
-def are_groups_fine(hits: Iterable[tuple[str, str | None]]) -> bool:
+def are_groups_fine(hits: Iterable[tuple[str, str | None]], groups: Collection[str | None] = ()) -> bool:
     """Whether documents are as fine as chunks, so that a canary covers little more than its own chunk.
 
     `hits` are chunk and document of what answers hold. First hits alone cannot tell: a document may always come by the
-    same chunk.
+    same chunk. `groups` are those of the asked queries, one each: where several share one, a canary covers more.
     """
+    if 2 * len(set(groups)) < len(groups):
+        return False
     chunks = {chunk for chunk, _ in hits}
     documents = {document or chunk for chunk, document in hits}
     return bool(chunks) and len(documents) >= FINE_GROUPS * len(chunks)

@@ -138,8 +138,13 @@ def _view(store: Store, sample: "_Sample", covered: AbstractSet[str]) -> Traffic
         covered_groups=sum(one["covered"] for one in groups),
         all_groups=len(groups),
         groups=groups[:_SHOWN_GROUPS],
-        reason=estimates.reach_reason(sample.failures, answered=len(sample.groups)),
-        too_fine=sample.grouping is None and estimates.are_groups_fine([*sample.first_hits, *seen]),
+        reason=estimates.reach_reason(
+            sample.failures,
+            answered=len(sample.groups),
+            empty=sum(group is None for group in sample.groups.values()),
+        ),
+        too_fine=sample.grouping is None
+        and estimates.are_groups_fine([*sample.first_hits, *seen], list(sample.groups.values())),
     )
 
 

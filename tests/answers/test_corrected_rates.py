@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.alerts.domain.rules import RunFacts, condition
 from app.annotation import store as task_rows
 from app.annotation.documents import TaskDocument
 from app.annotation.service import annotations, tasks
@@ -27,9 +28,12 @@ from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.statistics import clopper_pearson, interval_of_difference
 from app.base.texts import Source
+from app.base.values import Aggregates, Bound, CorrectedRate, Rule, RuleKind
 from app.comparison.service import comparisons
 from app.experiments.service import promotions
 from app.reports.metrics import state_families
+from app.reports.pages.overviews import make_badge
+from app.reports.service import check_details
 from app.reports.service.metrics_snapshot import read_state
 from tests.support.answered_world import JUDGE, Answered, answered_world, answers_page
 from tests.support.present import present
@@ -260,19 +264,65 @@ def test_the_report_says_in_a_sentence_what_each_check_needs(sqlite_store: Store
 def test_a_rule_judges_the_corrected_rate_and_says_so(sqlite_store: Store) -> None:
     two = TwoChecks.of(sqlite_store)
     two.label()
-    two.it.ask_answers.texts = {key: f"A smooth tale about {key}." for key in UNSEEN}
     two.run("blind")
     assert two.it.world.alerts() == [], "0.745 is not below 0.6"
-    bad = {key: f"A lie about {key}." for key in KEYS[:46]}
-    two.it.ask_answers.texts = bad
+    two.it.ask_answers.texts = {key: f"A lie about {key}." for key in KEYS[:46]}
     run_id = two.it.world.run("blind").id
     two.it.rate(run_id)
     raw, corrected = (two.it.measures(run_id)[name] for name in ("faithful", "faithful_corrected"))
     assert raw < 0.6
     assert corrected < raw - 0.1, "each lie that is seen stands for one that is not"
     [alert] = two.it.world.alerts()
-    assert alert["reason"].startswith(f"faithful (corrected by people's labels) {corrected:.3g}")
+    assert alert["reason"].startswith("faithful, corrected by people's labels (")
     assert alert["severity"] == "critical"
+
+
+@pytest.mark.parametrize(
+    ("own", "corrected", "bad", "says"),
+    [
+        (
+            0.76,
+            (0.6, 0.3, 0.79),
+            False,
+            "faithful 0.760 is not below 0.65; by people's labels it is 0.600",
+        ),
+        (0.76, (0.5, 0.4, 0.62), True, "faithful, corrected by people's labels (0.400 to 0.620), 0.500 is below 0.65"),
+        (0.64, (0.6, 0.3, 0.79), True, "faithful, corrected by people's labels (0.300 to 0.790), 0.600 is below 0.65"),
+        (
+            0.5,
+            (0.7, 0.6, 0.8),
+            False,
+            "faithful, corrected by people's labels (0.600 to 0.800), 0.700 is not",
+        ),
+        (0.5, None, True, "faithful 0.500 is below 0.65"),
+    ],
+)
+def test_a_corrected_rate_that_may_be_chance_is_bad_only_where_the_judge_says_so_too(
+    own: float,
+    corrected: CorrectedRate | None,
+    bad: bool,  # noqa: FBT001 - a case of the table
+    says: str,
+) -> None:
+    rule = Rule(
+        key="f", kind=RuleKind.THRESHOLD, measure="faithful", critical=Bound(below=0.65), confirmed=True, margin=0
+    )
+    run = Aggregates(
+        total=9, measured=9, failed=0, undefined=0, degraded=0, health_score=1, coverage=1, measures={"faithful": own}
+    )
+    found = condition(rule, run, unknown=False, facts=RunFacts(corrected=corrected))
+    assert (found.severity is not None, found.reason[: len(says)]) == (bad, says)
+
+
+def test_the_badge_of_a_confirmed_measure_is_not_called_uncalibrated(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store)
+
+    def label() -> str:
+        line = check_details.load_line(sqlite_store, "blind", two.it.world.clock())
+        return make_badge(sqlite_store, line, measure="faithful").label
+
+    assert label() == "blind faithful (uncalibrated)"
+    two.label()
+    assert label() == "blind faithful"
 
 
 def test_metrics_show_the_corrected_rate_with_its_interval(sqlite_store: Store) -> None:
@@ -326,7 +376,7 @@ def test_a_promotion_reads_the_corrected_difference(sqlite_store: Store) -> None
     assert not isinstance(found, str)
     corrected = found.measures["faithfulness"]
     assert present(corrected.low) < 0 < present(corrected.high)
-    assert corrected.basis == "corrected by 110 and 110 labels of people"
+    assert corrected.basis.startswith("corrected by 110 and 110 labels of people; the judge alone +")
 
 
 def test_a_draw_of_an_older_release_has_the_rate_of_all_and_none_of_a_check(sqlite_store: Store) -> None:

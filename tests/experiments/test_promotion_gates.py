@@ -1,6 +1,7 @@
 """The gates of a promotion: each result with its reason, waivers, and the last gate over the first."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -269,3 +270,19 @@ def test_what_lost_is_told_apart_from_what_did_not() -> None:
         "a loss of more than 0.05 is shown over 100 judged answers: faithfulness -0.200 to -0.060; "
         "no loss of more than 0.05 over 100 judged answers: answer_relevance -0.010 to +0.020"
     )
+
+
+@pytest.mark.parametrize(
+    ("own", "result"),
+    [((-0.21, -0.07), GateResult.FAIL), ((-0.06, 0.02), GateResult.INCONCLUSIVE)],
+)
+def test_a_loss_that_the_judge_shows_is_not_undone_by_labels_that_are_too_few(
+    own: tuple[float, float], result: GateResult
+) -> None:
+    corrected = Margin(low=-0.37, high=-0.01, basis="corrected", uncorrected=Margin(low=own[0], high=own[1]))
+    found = JudgeEvidence(answers=200, calibrated=True, measures={"faithfulness": corrected})
+    decision = decide_promotion("no runs", found, "no experiment is set", {})
+    assert decision.gates[1].result is result
+    refuted = replace(corrected, low=-0.04, high=0.1)
+    found = replace(found, measures={"faithfulness": refuted})
+    assert decide_promotion("no runs", found, "no experiment is set", {}).gates[1].result is GateResult.PASS

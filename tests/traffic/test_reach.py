@@ -12,6 +12,7 @@ from app.traffic.domain import (
     estimate_reach,
     group_traffic,
     head_size,
+    reach_reason,
     suggest_queries,
 )
 
@@ -133,6 +134,19 @@ def test_documents_as_fine_as_chunks_are_noticed() -> None:
     assert are_groups_fine([("c1", None), ("c2", None)])
     assert not are_groups_fine([(f"c{number}", f"d{number // 4}") for number in range(20)])
     assert not are_groups_fine([])
+
+
+def test_groups_that_several_queries_share_are_not_fine() -> None:
+    hits = [(f"c{number}", f"d{number}") for number in range(20)]
+    assert not are_groups_fine([("banner", "banner")], ["banner"] * 50), "one page for everything is the opposite"
+    assert not are_groups_fine(hits, [f"d{number // 3}" for number in range(60)])
+    assert are_groups_fine(hits, [f"d{number}" for number in range(20)])
+
+
+def test_a_retriever_that_finds_nothing_is_named_as_the_reason() -> None:
+    found = reach_reason([], answered=120, empty=120)
+    assert found == "the retriever found nothing for any of 120 queries: look at it before you add canaries"
+    assert reach_reason([], answered=120, empty=119) is None
 
 
 def test_counts_must_descend() -> None:

@@ -33,13 +33,13 @@ from app.base.values import (
     Aggregates,
     Bound,
     Category,
+    CorrectedRate,
     EmbedderChange,
     Percentile,
     Reason,
     Rule,
     RuleKind,
     Severity,
-    corrected_name,
 )
 from app.comparison.domain.estimates import Difference
 from app.retrievers.domain.probes import FailureSummary
@@ -355,6 +355,8 @@ class RunFacts:
     """Why most of the failed probes failed; None = none did, or it was not read: it decides nothing."""
     repeated: RepeatedFailures | None = None
     """Canaries that this run and the ones before it did not measure."""
+    corrected: CorrectedRate | None = None
+    """What people would say of `faithful`; None = too few of them labelled answers of the check."""
     warm_up: WarmUp | None = None
     """State of the detector's warm-up; None = unknown."""
     baseline_latency: float | str | None = None
@@ -530,7 +532,7 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
     """
     match rule.kind:
         case RuleKind.THRESHOLD:
-            return _threshold(as_hint(rule), aggregates, unknown=unknown)
+            return _threshold(as_hint(rule), aggregates, facts.corrected, unknown=unknown)
         case RuleKind.PROBE_ERRORS:
             return replace(_probe_errors(rule, aggregates, facts, unknown=unknown), failure=facts.failure)
         case RuleKind.EMBEDDING:
@@ -674,27 +676,25 @@ def _bounds_coverage(rule: Rule) -> bool:
     return any(bound is not None and bound.below is not None for bound in (rule.warning, rule.critical))
 
 
-def _threshold(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
+def _threshold(rule: Rule, aggregates: Aggregates, corrected: CorrectedRate | None, *, unknown: bool) -> Condition:
+    """Condition by the bounds of a rule; of a confirmed judge by what people would say, unless that may be chance."""
     name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
+    name = f"{name} (uncalibrated)" if is_uncalibrated(rule) else name
     value = None if unknown or rule.measure is None else measure_value(aggregates, rule.measure, rule.category)
-    corrected = None if unknown else _corrected(rule, aggregates)
-    if is_uncalibrated(rule):
-        name = f"{name} (uncalibrated)"
-    elif corrected is not None:
-        name, value = f"{name} (corrected by people's labels)", corrected
     if value is None:
         return unmeasured_condition(
             "the run is unknown" if unknown else f"{name} was not measured", threshold=mildest(rule)
         )
-    return judge_bounds(rule, name, value)
-
-
-def _corrected(rule: Rule, aggregates: Aggregates) -> float | None:
-    """Rate by people's labels that stands in for a judge's yes or no; None = too few answers of the check have one.
-
-    A measure in shares keeps its own: its rate counts only the answers whose share is 1, which is another number.
-    """
-    return aggregates.measures.get(corrected_name(FAITHFUL)) if rule.measure == FAITHFUL else None
+    own = judge_bounds(rule, name, value)
+    if corrected is None or rule.measure != FAITHFUL or is_uncalibrated(rule):
+        return own
+    rate, *ends = corrected
+    possible = " to ".join(map(ratio_text, ends))
+    people = judge_bounds(rule, f"{name}, corrected by people's labels ({possible}),", rate)
+    is_sure = all(judge_bounds(rule, name, end).severity is not None for end in ends)
+    if people.severity is None or own.severity is not None or is_sure:
+        return people
+    return replace(own, reason=f"{own.reason}; by people's labels it is {ratio_text(rate)}, {possible} possible")
 
 
 def _probe_errors(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: bool) -> Condition:

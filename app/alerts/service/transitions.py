@@ -50,10 +50,21 @@ from app.alerts.service import notifications
 from app.alerts.service.evidence import TransitionEvidence, with_label
 from app.alerts.service.notifications import load_context, member_of
 from app.alerts.store import AlertRow
-from app.answers.store import confirmed_measures
+from app.answers.store import confirmed_measures, read_run_answers
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.texts import counted, named_text
-from app.base.values import JUDGED, Aggregates, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
+from app.base.values import (
+    FAITHFUL,
+    JUDGED,
+    Aggregates,
+    CorrectedRate,
+    Reason,
+    Rule,
+    RuleKind,
+    RunStatus,
+    Severity,
+    Verdict,
+)
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service.versions import load_suite
@@ -640,14 +651,23 @@ def _read_facts(
         detections = detector_rows.detections_of(connection, [run.id for run in runs])
     canaries = _canaries(connection, named_canaries(rules), runs)
     latencies = run_latencies(connection, runs) if watches_latency(rules) else {}
+    corrected = _corrected(connection, runs) if any(rule.measure == FAITHFUL for rule in rules) else {}
     return {
         run.id: replace(
             detector_facts(row, before=run.id <= compared_since) if (row := detections.get(run.id)) else NO_FACTS,
             latencies=latencies.get(run.id, {}),
             canaries=canaries.get(run.id, {}),
+            corrected=corrected.get(run.id),
         )
         for run in runs
     }
+
+
+def _corrected(connection: Connection, runs: Sequence[RunRow]) -> dict[int, CorrectedRate]:
+    """Return what people would say of the answers of runs by their labels, where these tell."""
+    answers = read_run_answers(connection, [run.id for run in runs]).items()
+    rates = {run_id: None if one is None else one.get("corrected", {}).get(FAITHFUL) for run_id, one in answers}
+    return {run_id: (one["value"], one["low"], one["high"]) for run_id, one in rates.items() if one is not None}
 
 
 def _alarm(detection: DetectionRow) -> Alarm:

@@ -272,6 +272,9 @@ def compare_references(
             *pooled_lines(run.retriever, comparison.depth.k, run.outline["pooled_recall"]),
         )
     ]
+    own = [run.retriever for run in (comparison.a, comparison.b) if run.outline["self_judged"]]
+    if len(own) == 1:
+        notes.append(f"much of what is expected was brought up by {own[0]}, so every measure here favours it")
     page: ComparisonPage = {
         **decision_shape(comparison.outcome, comparison.pairing, comparison.depth, A_AND_B),
         "a": _outline(comparison.a, a),

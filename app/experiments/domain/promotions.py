@@ -57,6 +57,8 @@ class Margin:
     high: float | None
     basis: str = ""
     """What it rests on, in words, where that is not plain."""
+    uncorrected: "Margin | None" = None
+    """What the judge says itself, where labels of people correct it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,8 +332,8 @@ def _decide_guard(one: GuardEvidence) -> GuardFinding:
 def _within_margin(measures: Mapping[str, Margin], margin: float, over: str = "") -> tuple[GateResult, str]:
     """Pass where every difference is above -margin for sure, fail where one is below it for sure."""
     over = f" {over}" if over else ""
-    lost = {name: one for name, one in measures.items() if one.high is not None and one.high <= -margin}
     kept = {name: one for name, one in measures.items() if one.low is not None and one.low > -margin}
+    lost = {name: one for name, one in measures.items() if name not in kept and _is_lost(one, margin)}
     unknown = {name: one for name, one in measures.items() if name not in lost and name not in kept}
     parts = [
         f"{words} {_intervals(some)}"
@@ -344,6 +346,13 @@ def _within_margin(measures: Mapping[str, Margin], margin: float, over: str = ""
     ]
     result = GateResult.FAIL if lost else GateResult.INCONCLUSIVE if unknown or not kept else GateResult.PASS
     return result, "; ".join(parts) or f"nothing was measured{over}"
+
+
+def _is_lost(one: Margin, margin: float) -> bool:
+    """Whether a loss is shown: labels that are too few to confirm what the judge says itself do not undo it."""
+    if one.uncorrected is not None and _is_lost(one.uncorrected, margin):
+        return True
+    return one.high is not None and one.high <= -margin
 
 
 def _intervals(measures: Mapping[str, Margin]) -> str:

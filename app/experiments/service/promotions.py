@@ -15,12 +15,13 @@ from app.alerts import store as alerts
 from app.alerts.domain.state import OPEN
 from app.alerts.domain.views import AlertState
 from app.answers.domain.judges import Question
+from app.answers.domain.trust import FEWEST_LABELS
 from app.answers.service.answering import answers_of_run
 from app.answers.views import RunAnswersPage
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem, require_found
 from app.base.statistics import interval_of_difference
-from app.base.texts import counted
+from app.base.texts import change_text, counted
 from app.base.values import Severity
 from app.base.views import time_text, view_of
 from app.catalog.service.references import find_check
@@ -261,11 +262,10 @@ def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence 
         ratings = [[side[key]["ratings"].get(question) for key in keys] for side in (a, b)]
         scores = [np.array([one and one["value"] for one in column], dtype=np.float64) for column in ratings]
         estimates[question] = estimate(question, *scores)
-        margins[question] = _corrected_margin(question, pages) or Margin(
-            low=estimates[question].lower,
-            high=estimates[question].upper,
-            basis="by the judge's own numbers: too few answers of each check are labelled to correct them",
-        )
+        if not estimates[question].pairs:
+            return f"no answer to the same canary is judged for {question} in both checks"
+        own = Margin(low=estimates[question].lower, high=estimates[question].upper, basis=_UNCORRECTED)
+        margins[question] = _corrected_margin(question, pages, own) or own
     return JudgeEvidence(
         answers=min(one.pairs for one in estimates.values()),
         calibrated=all(set(map(str, _JUDGED)) <= set(page["confirmed"]) for page in pages),
@@ -273,7 +273,12 @@ def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence 
     )
 
 
-def _corrected_margin(question: str, pages: Sequence[RunAnswersPage]) -> Margin | None:
+_UNCORRECTED: Final = (
+    f"by the judge's own numbers, which {FEWEST_LABELS} labels of each check correct from its next run on"
+)
+
+
+def _corrected_margin(question: str, pages: Sequence[RunAnswersPage], own: Margin) -> Margin | None:
     """Return the difference of what people would say of the answers of both runs; None where labels do not tell."""
     summaries = [page["summary"] for page in pages]
     rates = [None if one is None else one.get("corrected", {}).get(question) for one in summaries]
@@ -282,7 +287,12 @@ def _corrected_margin(question: str, pages: Sequence[RunAnswersPage]) -> Margin 
         return None
     _, low, high = interval_of_difference(*((one["value"], one["low"], one["high"]) for one in found))
     labels = " and ".join(str(one["labels"]) for one in found)
-    return Margin(low=low, high=high, basis=f"corrected by {labels} labels of people")
+    judge = (
+        ""
+        if own.low is None or own.high is None
+        else f"; the judge alone {change_text(own.low)} to {change_text(own.high)}"
+    )
+    return Margin(low=low, high=high, basis=f"corrected by {labels} labels of people{judge}", uncorrected=own)
 
 
 def read_exposure(store: Store, slug: str | None, *, now: datetime) -> ExposureEvidence | str:

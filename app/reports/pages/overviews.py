@@ -14,11 +14,13 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
 from app.alerts.domain.views import AlertState
+from app.answers.service.answering import confirmed_of_check
 from app.base.api.requests import StoreDep
 from app.base.db.engine import Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
+from app.base.values import JUDGED
 from app.base.web.forms import refuse_other
 from app.base.web.pages import fill, render, score, spoken
 from app.catalog.domain import recall_label
@@ -228,7 +230,8 @@ def make_badge(store: Store, line: CheckLine, *, label: str | None = None, measu
         number, run = _number(store, line.slug, measure)
         if kind in {"healthy", "degraded", "recovering"}:
             value = " ".join(filter(None, (score(number), _label(measure, run))))
-    named = f"{line.slug} {spoken(measure)}" if measure is not None else line.slug
+    confirmed = confirmed_of_check(store, line.slug) if measure in JUDGED else ()
+    named = f"{line.slug} {spoken(measure, confirmed)}" if measure is not None else line.slug
     return Badge(label=_plain(named if label is None else label), value=_plain(value), kind=kind)
 
 
