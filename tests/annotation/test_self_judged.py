@@ -177,6 +177,7 @@ def test_a_comparison_says_of_which_side(service: Api) -> None:
     later = service.run()
     same = service.get("/v1/compare", a=f"run:{first['id']}", b=f"run:{later['id']}")
     assert [line for line in same["differences"] if "brought up by search itself" in line], "A alone, of one retriever"
+    assert tilted not in same["differences"], "both sides are what brought it up"
 
 
 @pytest.mark.parametrize("own", [True, False])

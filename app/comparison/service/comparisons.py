@@ -273,7 +273,7 @@ def compare_references(
         )
     ]
     own = [run.retriever for run in (comparison.a, comparison.b) if run.outline["self_judged"]]
-    if len(own) == 1:
+    if len(own) == 1 and comparison.a.retriever != comparison.b.retriever:
         notes.append(f"much of what is expected was brought up by {own[0]}, so every measure here favours it")
     page: ComparisonPage = {
         **decision_shape(comparison.outcome, comparison.pairing, comparison.depth, A_AND_B),
