@@ -50,6 +50,7 @@ from app.alerts.service import notifications
 from app.alerts.service.evidence import TransitionEvidence, with_label
 from app.alerts.service.notifications import load_context, member_of
 from app.alerts.store import AlertRow
+from app.answers.domain.generated import corrected_rate
 from app.answers.store import confirmed_measures, read_run_answers
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.texts import counted, named_text
@@ -666,8 +667,8 @@ def _read_facts(
 def _corrected(connection: Connection, runs: Sequence[RunRow]) -> dict[int, CorrectedRate]:
     """Return what people would say of the answers of runs by their labels, where these tell."""
     answers = read_run_answers(connection, [run.id for run in runs]).items()
-    rates = {run_id: None if one is None else one.get("corrected", {}).get(FAITHFUL) for run_id, one in answers}
-    return {run_id: (one["value"], one["low"], one["high"]) for run_id, one in rates.items() if one is not None}
+    rates = {run_id: corrected_rate(one, FAITHFUL) for run_id, one in answers}
+    return {run_id: rate for run_id, rate in rates.items() if rate is not None}
 
 
 def _alarm(detection: DetectionRow) -> Alarm:

@@ -14,7 +14,7 @@ from typing import Final, NotRequired, Protocol
 from typing_extensions import TypedDict
 
 from app.answers.domain.judges import Judge, Question, Rating, RatingBody
-from app.base.values import ANSWER_MEASURES, EMPTY, GROUNDING, Outcome, corrected_name
+from app.base.values import ANSWER_MEASURES, EMPTY, GROUNDING, CorrectedRate, Outcome, corrected_name
 from app.retrievers.domain.retrievers import AnswerSource
 from app.scoring.words import grams, words_of
 
@@ -147,6 +147,12 @@ class CorrectedRateView(TypedDict):
     labels: int
     task: str
     """Whose labels these are."""
+
+
+def corrected_rate(found: "RunAnswers | None", measure: str) -> CorrectedRate | None:
+    """Return what people would say of the answers of a run, where their labels tell."""
+    one = None if found is None else found.get("corrected", {}).get(measure)
+    return None if one is None else (one["value"], one["low"], one["high"])
 
 
 class RunAnswers(TypedDict):

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from app.answers.domain.generated import RunAnswers
+from app.answers.domain.generated import RunAnswers, corrected_rate
 from app.answers.store import read_run_answers
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import ConflictError, InvalidInputError, Problem
@@ -299,8 +299,11 @@ def _compare_answers(connection: Connection, a: ComparedRun, b: ComparedRun) -> 
     first, second = found.get(a.row.id), found.get(b.row.id)
     if first is None or second is None:
         return []
-    names = [name for name in JUDGED if name in first["ratings"] and name in second["ratings"]]
-    return [_compared_answers(name, *(_judged_side(name, one) for one in (first, second))) for name in names]
+    return [
+        _compared_answers(name, first, second)
+        for name in JUDGED
+        if name in first["ratings"] and name in second["ratings"]
+    ]
 
 
 def _judged_side(measure: str, found: RunAnswers) -> JudgedSide:
@@ -314,21 +317,17 @@ def _judged_side(measure: str, found: RunAnswers) -> JudgedSide:
     }
 
 
-def _compared_answers(measure: str, a: JudgedSide, b: JudgedSide) -> ComparedAnswers:
+def _compared_answers(measure: str, first: RunAnswers, second: RunAnswers) -> ComparedAnswers:
+    a, b = _judged_side(measure, first), _judged_side(measure, second)
+    rates = (corrected_rate(first, measure), corrected_rate(second, measure))
     difference: float | None = None
     low: float | None = None
     high: float | None = None
-    rates = [_rate_of(one) for one in (a, b)]
     if rates[0] is not None and rates[1] is not None:
         difference, low, high = interval_of_difference(rates[0], rates[1])
     elif a["judge"] is not None and b["judge"] is not None:
         difference = b["judge"] - a["judge"]
     return {"measure": measure, "a": a, "b": b, "difference": difference, "low": low, "high": high}
-
-
-def _rate_of(one: JudgedSide) -> tuple[float, float, float] | None:
-    value, low, high = one["corrected"], one["low"], one["high"]
-    return None if value is None or low is None or high is None else (value, low, high)
 
 
 def resolve(store: Store, reference: str, path: str) -> str:

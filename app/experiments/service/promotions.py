@@ -14,6 +14,7 @@ import numpy as np
 from app.alerts import store as alerts
 from app.alerts.domain.state import OPEN
 from app.alerts.domain.views import AlertState
+from app.answers.domain.generated import corrected_rate
 from app.answers.domain.judges import Question
 from app.answers.domain.trust import FEWEST_LABELS
 from app.answers.service.answering import answers_of_run
@@ -281,17 +282,14 @@ _UNCORRECTED: Final = (
 def _corrected_margin(question: str, pages: Sequence[RunAnswersPage], own: Margin) -> Margin | None:
     """Return the difference of what people would say of the answers of both runs; None where labels do not tell."""
     summaries = [page["summary"] for page in pages]
-    rates = [None if one is None else one.get("corrected", {}).get(question) for one in summaries]
-    found = [one for one in rates if one is not None]
-    if len(found) < len(pages):
+    first, second = (corrected_rate(one, question) for one in summaries)
+    if first is None or second is None:
         return None
-    _, low, high = interval_of_difference(*((one["value"], one["low"], one["high"]) for one in found))
-    labels = " and ".join(str(one["labels"]) for one in found)
-    judge = (
-        ""
-        if own.low is None or own.high is None
-        else f"; the judge alone {change_text(own.low)} to {change_text(own.high)}"
-    )
+    _, low, high = interval_of_difference(first, second)
+    labels = " and ".join(str(one["corrected"][question]["labels"]) for one in summaries if one is not None)
+    judge = ""
+    if own.low is not None and own.high is not None:
+        judge = f"; the judge alone {change_text(own.low)} to {change_text(own.high)}"
     return Margin(low=low, high=high, basis=f"corrected by {labels} labels of people{judge}", uncorrected=own)
 
 
