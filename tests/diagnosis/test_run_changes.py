@@ -1,5 +1,6 @@
 """Each cause that is told by the shape of changed answers, beside the one that looks most like it."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -214,6 +215,17 @@ def test_a_replica_that_lacks_chunks_is_told_from_an_index_that_does(seed: int) 
     assert kinds(index.answers(), mixed(seed, index.answers(), stale)) == [RunCauseKind.REPLICAS_DIFFER]
     other = mixed(seed, index.answers(), Index.of(seed + 100).answers())
     assert kinds(index.answers(), other) == [RunCauseKind.REPLICAS_DIFFER]
+
+
+def test_a_replica_that_lacks_chunks_is_told_by_few_canaries_too() -> None:
+    told_as = Counter[tuple[RunCauseKind, ...]]()
+    for seed in range(100):
+        index = Index.of(seed % 4)
+        stale = index.without(lambda number: number % 3 == 0).answers()
+        some = mixed(seed, index.answers(), stale)[:30]
+        told_as[tuple(kinds(index.answers()[:30], some))] += 1
+    assert told_as[RunCauseKind.REPLICAS_DIFFER,] >= 80
+    assert told_as[RunCauseKind.MISSING,] == 0  # what other answers still have
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -11,7 +11,7 @@ are in `cases`.
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, count
 from typing import Final
 
@@ -300,6 +300,8 @@ class Turnover:
     share: float
     missed: Floats
     """(10,), by rank."""
+    missed_first: float
+    """How many first hits were missed so."""
     gain: float
     """By how much it is likelier than that none is gone, as a natural logarithm."""
     chance: Floats
@@ -315,7 +317,8 @@ class Turnover:
     @property
     def fits(self) -> bool:
         """Whether what is not gone is found as it was, in the first ranks at least."""
-        return bool(self.missed[0] <= _MISSED_FIRST and self.missed[4] <= _MISSED_FIFTH)
+        first = self.missed[0] <= _MISSED_FIRST or self.missed_first <= _CHANCE_MISSES  # one of a few is no share
+        return bool(first and self.missed[4] <= _MISSED_FIFTH)
 
 
 def fit_turnover(hits: Hits, of: Bools, known: int) -> Turnover:
@@ -358,7 +361,14 @@ def fit_turnover(hits: Hits, of: Bools, known: int) -> Turnover:
             break
     by_code = np.zeros(known)
     by_code[absent] = chance[kind]
-    return Turnover(share=share, missed=missed, gain=float(fitted - none), chance=by_code, is_found=is_found)
+    return Turnover(
+        share=share,
+        missed=missed,
+        missed_first=float(missing[0] + (number * (1 - chance)) @ hits_of[:, 0]),
+        gain=float(fitted - none),
+        chance=by_code,
+        is_found=is_found,
+    )
 
 
 _RANKS: Final = 10
@@ -380,6 +390,8 @@ _MISSED_FIRST: Final = 0.08
 _MISSED_FIFTH: Final = 0.45
 """Largest share of the first and fifth hits that answers miss by themselves while chunks are told as gone: refitted
 statistics move the lower ranks, another model or analyzer the first ones too."""
+_CHANCE_MISSES: Final = 1.5
+"""So many first hits say nothing: of fewer than 18 a single one is more than that share."""
 _MISSED_FIFTH_UNSCORED: Final = 0.2
 _MOVED_BY_CONTENT: Final = 0.05
 """Scores of the same chunks move up to this in the median where others come or go and statistics are learned anew, and
@@ -424,12 +436,12 @@ def _alternating(counts: Counts) -> AnswerChange | None:
     )
 
 
-def _two_states(counts: Counts) -> AnswerChange | None:
+def _two_states(counts: Counts, evidence_of: Callable[[Counts, Bools, Bools], str | None]) -> AnswerChange | None:
     """Find that some answers are as before, to the last hit, and the others come from another index."""
     same, changed = counts.same & (counts.sizes_before > 0), ~counts.same
     if min(same.sum(), changed.sum()) < max(FEWEST, _FEWEST_OF_A_STATE * len(same)):
         return None
-    evidence = _gone_from_others(counts, same, changed) or _much_changed(counts, same, changed)
+    evidence = evidence_of(counts, same, changed)
     if evidence is None:
         return None
     return AnswerChange(
@@ -626,8 +638,9 @@ _HARDLY: Final = 0.15
 
 _OF_WHOLE_ANSWERS: Final[Sequence[Callable[[Counts], AnswerChange | None]]] = (
     _alternating,
+    partial(_two_states, evidence_of=_gone_from_others),  # what half of the answers still have is not missing
     _missing,
-    _two_states,
+    partial(_two_states, evidence_of=_much_changed),
     _misses,
     _near_copies,
     _other_vectors,
