@@ -212,7 +212,7 @@ def _exposure(looks: Looks, world: int, share: float) -> ExposureEvidence:
         difference=decision.difference,
         mismatch=decision.state is ExperimentState.MISMATCH,
         reason=decision.reason,
-        power=say_power(plan, None),
+        power=say_power(plan, decision),
     )
 
 

@@ -76,6 +76,14 @@ def duration_text(span: timedelta) -> str:
     return " ".join([f"{count} {unit}" for count, unit in parts if count][:2])
 
 
+def span_text(seconds: float) -> str:
+    """Format a length of time as people say it, in the largest unit that it is whole in: `1 minute`, `24 hours`."""
+    for unit, size, least in (("day", 86_400, 2), ("hour", 3_600, 1), ("minute", 60, 1)):
+        if seconds >= least * size and seconds % size == 0:
+            return counted(int(seconds // size), unit)
+    return "1 second" if seconds == 1 else f"{seconds:g} seconds"
+
+
 def short_name(name: str, longest: int = _LONGEST_NAME) -> str:
     """Return a name on one line, cut to `longest` characters."""
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in name).split())

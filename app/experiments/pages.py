@@ -20,7 +20,7 @@ from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import bound_text, change_text, percent_text
+from app.base.texts import bound_text, change_text, percent_text, span_text
 from app.base.web.forms import Form, FormInput, default_text, follow_form, has_scope, parse_number, problems_by_field
 from app.base.web.pages import render
 from app.catalog.service import references
@@ -95,7 +95,14 @@ def show_experiment(request: Request, store: StoreDep, slug: str) -> HTMLRespons
     """Show an experiment: its decision, arms, and the interval over time."""
     found = experiments.load_experiment(store, slug, now=datetime.now(UTC))
     chart = draw_intervals(found["looks"], delta=found["delta"], decided_at=found["decided_at"])
-    return render(request, "experiments/experiment.html", experiment=found, chart=chart, size=(WIDTH, HEIGHT))
+    return render(
+        request,
+        "experiments/experiment.html",
+        experiment=found,
+        window=span_text(found["window"]),
+        chart=chart,
+        size=(WIDTH, HEIGHT),
+    )
 
 
 @router.get("/promotions/{slug}")

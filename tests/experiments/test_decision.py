@@ -1,5 +1,7 @@
 """Endings of experiments: winner, equivalent, inconclusive, mismatch, and the first look that decides."""
 
+from pathlib import Path
+
 import pytest
 
 from app.comparison.domain.outcomes import Side
@@ -10,6 +12,8 @@ from app.experiments.domain.experiments import (
     ExperimentState,
     Look,
     decide_experiment,
+    say_power,
+    units_needed,
 )
 
 PLAN = ExperimentPlan(names=("vector", "hybrid"), share=0.5, delta=0.02, max_units=100_000)
@@ -77,3 +81,46 @@ def test_unequal_shares_are_no_mismatch_where_they_are_agreed(share: float) -> N
     plan = ExperimentPlan(names=PLAN.names, share=share, delta=0.02, max_units=100_000)
     found = look((first, first // 2), (20_000 - first, (20_000 - first) // 2))
     assert decide(found, plan=plan).state is ExperimentState.RUNNING
+
+
+# --- what it can show ----------------------------------------------------------------------------------------
+
+
+def test_the_document_says_what_the_service_says_before_the_first_unit() -> None:
+    plan = ExperimentPlan(names=("vector", "hybrid"), share=0.95, delta=0.02, max_units=20_000)
+    written = " ".join((Path(__file__).parents[2] / "docs/experiments.md").read_text(encoding="utf-8").split())
+    said = say_power(plan, decide(plan=plan))
+    assert said.endswith("which are enough for one of 0.064")
+    assert f"*{said}*" in written
+
+
+def test_what_was_to_show_by_now_is_not_told_as_if_it_were_to_come() -> None:
+    needed = units_needed(0.05, rate=0.6, share=0.5)
+    before = decide(look((2_500, 1_500), (2_500, 1_520)))
+    after = decide(look((4_000, 2_400), (4_000, 2_420)))
+    assert (before.state, after.state) == (ExperimentState.RUNNING, ExperimentState.RUNNING)
+    planned = f"it shows a difference of 0.05 by about {needed:,} units, with probability 0.8 (rate of vector is 0.600)"
+    assert say_power(PLAN, before) == f"with 50 % of the units in hybrid {planned}"
+    assert say_power(PLAN, after) == (
+        f"with 50 % of the units in hybrid {planned}, and 8,000 are counted: one as large would probably have shown by "
+        "now; at most 100,000 come, which are enough for one of 0.013"
+    )
+
+
+def test_what_has_ended_waits_for_no_units() -> None:
+    short = ExperimentPlan(names=PLAN.names, share=0.5, delta=0.02, max_units=8_000)
+    undecided = decide(look((4_000, 2_400), (4_000, 2_420)), plan=short)
+    assert say_power(short, undecided).endswith("8,000 are counted: one as large would probably have shown by now")
+    won = decide(look((4_000, 2_400), (4_000, 2_700)))
+    assert won.state is ExperimentState.WINNER
+    assert "would probably have shown" not in say_power(PLAN, won)
+    lost = decide(look((4_000, 2_400), (4_000, 2_420)), exposed=(9_000, 4_000))
+    assert lost.state is ExperimentState.MISMATCH
+    assert "would probably have shown" not in say_power(PLAN, lost), "it shows nothing at all"
+
+
+def test_too_few_of_a_kind_show_nothing_however_many_units_come() -> None:
+    decision = decide(look((5_000, 20), (5_000, 25)))
+    assert say_power(PLAN, decision) == (
+        "with 50 % of the units in hybrid it shows nothing before each arm has at least 30 successes and 30 failures"
+    )

@@ -80,6 +80,12 @@ def test_an_experiment_shows_its_decision_and_the_interval_over_time(seen: Api) 
     assert seen.client.get("/experiments/nothing").status_code == 404
 
 
+@pytest.mark.parametrize(("window", "text"), [("1m", "1 minute"), ("24h", "24 hours"), ("7d", "7 days")])
+def test_when_an_outcome_is_final_is_said_in_a_natural_unit(service: Api, window: str, text: str) -> None:
+    service.put("/v1/experiments/search", {"arms": ARMS, "window": window})
+    assert f"An outcome is final {text} after the exposure" in text_of(service, "/experiments/search")
+
+
 def test_an_experiment_says_how_many_units_are_not_counted_yet(service: Api) -> None:
     assert "not counted yet" not in text_of(service, "/experiments/search")
     assert service.client.post("/v1/experiments/search/exposures", json=[{"unit": "now"}]).is_success

@@ -331,16 +331,29 @@ def units_needed(difference: float, *, rate: float, share: float) -> int:
     )
 
 
-def say_power(plan: ExperimentPlan, counts: ArmCounts | None) -> str:
-    """Say what an experiment can show, about the rate of its first arm as far as that is known (`counts`)."""
-    known = counts is not None and counts.enough
-    rate = counts.rate if counts is not None and known else USUAL_RATE
+def say_power(plan: ExperimentPlan, decision: ExperimentDecision) -> str:
+    """Say what an experiment can show, about the rate of its first arm as far as that is known."""
+    counts = (ArmCounts(units=0, successes=0),) * 2 if decision.look is None else decision.look.counts
+    units, known = counts[0].units + counts[1].units, counts[0].enough
+    rate = counts[0].rate if known else USUAL_RATE
     share = 1 - plan.share
     needed = units_needed(SEEN_DIFFERENCE, rate=rate, share=share)
     least = detectable_difference(rate=rate, share=share, units=plan.max_units)
     about = f"rate of {plan.names[0]} {'is' if known else 'taken as'} {ratio_text(rate)}"
     seen = f"a difference of {bound_text(SEEN_DIFFERENCE)}"
     enough = f"{needed:,} units, with probability {USUAL_POWER} ({about})"
+    undecided = decision.state not in {ExperimentState.WINNER, ExperimentState.MISMATCH}
+    if undecided and units >= needed and decision.difference is None:
+        few = f"each arm has at least {FEWEST_OF_A_KIND} successes and {FEWEST_OF_A_KIND} failures"
+        return f"with {percent_text(share)} of the units in {plan.names[1]} it shows nothing before {few}"
+    if undecided and units >= needed:
+        more = f"; at most {plan.max_units:,} come, which are enough for one of {ratio_text(least)}"
+        return (
+            f"with {percent_text(share)} of the units in {plan.names[1]} it shows {seen} by about {enough}, and "
+            f"{units:,} are counted: one as large would probably have shown by now"
+            + more
+            * (decision.state is ExperimentState.RUNNING)
+        )
     if needed <= plan.max_units:
         return f"with {percent_text(share)} of the units in {plan.names[1]} it shows {seen} by about {enough}"
     return (

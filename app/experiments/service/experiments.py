@@ -263,8 +263,7 @@ class _CountedEpoch:
     @property
     def power(self) -> str:
         """What it can show, in words."""
-        look = self.decision.look
-        return say_power(self.row.document.plan, None if look is None else look.counts[0])
+        return say_power(self.row.document.plan, self.decision)
 
     def view(self) -> EpochView:
         """Return it as JSON on the wire."""
