@@ -31,6 +31,7 @@ from app.base.db.engine import blocks, insert_new, insert_one, row_value
 from app.base.db.rows import row_table
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
+from app.catalog.domain import TAKEN_AS_RIGHT
 from app.catalog.store import list_canary_heads, read_body
 from app.catalog.tables import canaries, canary_versions, definitions
 
@@ -511,7 +512,8 @@ def list_recalls(
             )
         )
     newest: dict[tuple[str, str], str] = {}
-    rows = [row_value(RecallRow, row) for row in connection.execute(statement)]
+    # An older release that stored no `assumes` took every grade as right.
+    rows = [row_value(RecallRow, row, assumes=row.assumes or TAKEN_AS_RIGHT) for row in connection.execute(statement)]
     return [row for row in rows if newest.setdefault((row.suite, row.retriever), row.task) == row.task]
 
 

@@ -56,6 +56,23 @@ class PooledNote(TypedDict):
     low: float | None
     high: float | None
     task: str
+    assumes: str
+    """What value and interval take for granted of the grades, or how they are corrected, in words."""
+
+
+TAKEN_AS_RIGHT: Final = "every grade is taken as right"
+"""What pooled recall assumes where nothing tells how often people err; the reason may follow."""
+_IF_RIGHT: Final = "if every grade is right"
+"""The same where there is little room."""
+
+
+def pooled_condition(pooled: Sequence[PooledNote]) -> str:
+    """Return what pooled recall holds by alone, `if every grade is right`; "" where it is corrected for wrong grades.
+
+    All of these are of one task.
+    """
+    # An alert that was opened before this field was stored has none.
+    return _IF_RIGHT if any(one.get("assumes", "").startswith(TAKEN_AS_RIGHT) for one in pooled) else ""
 
 
 def recall_label(measure: str, *, self_judged: bool | None, pooled: Sequence[PooledNote] = ()) -> str:
@@ -71,11 +88,15 @@ def pooled_at(measure: str, pooled: Sequence[PooledNote]) -> list[PooledNote]:
     return [one for one in pooled if measure.endswith(f"@{one['k']}")]
 
 
-def pooled_text(one: PooledNote) -> str:
-    """Return pooled recall with its 95 % interval, `0.907 (0.851 to 0.952)`."""
-    if one["low"] is None or one["high"] is None:
-        return ratio_text(one["value"])
-    return f"{ratio_text(one['value'])} ({ratio_text(one['low'])} to {ratio_text(one['high'])})"
+def pooled_text(one: PooledNote, *, conditional: bool = True) -> str:
+    """Return pooled recall with its 95 % interval, `0.907 (0.851 to 0.952, if every grade is right)`.
+
+    Without `conditional` it stands where the condition is said for all of them.
+    """
+    low, high = one["low"], one["high"]
+    interval = "" if low is None or high is None else f"{ratio_text(low)} to {ratio_text(high)}"
+    behind = ", ".join(filter(None, (interval, pooled_condition([one]) if conditional else "")))
+    return f"{ratio_text(one['value'])} ({behind})" if behind else ratio_text(one["value"])
 
 
 def labelled(measure: str, *, self_judged: bool | None, pooled: Sequence[PooledNote] = ()) -> str:
@@ -96,7 +117,10 @@ def self_judged_lines(retriever: str, *, self_judged: bool | None) -> list[str]:
 def pooled_lines(retriever: str, k: int, pooled: Sequence[PooledNote]) -> list[str]:
     """Return the sentence on the pooled recall of a retriever at this k; none where it is not known."""
     name = f"pooled recall@{k}"
-    return [f"{name} of {retriever} is {pooled_text(one)}, by task {one['task']}" for one in pooled_at(name, pooled)]
+    return [
+        f"{name} of {retriever} is {pooled_text(one, conditional=False)}, by task {one['task']}; {one['assumes']}"
+        for one in pooled_at(name, pooled)
+    ]
 
 
 _DEEP: Final = 10

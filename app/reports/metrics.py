@@ -21,6 +21,7 @@ from app.alerts.domain.views import AlertState
 from app.base.db.engine import Store
 from app.base.errors import StoreUnavailableError
 from app.base.values import Outcome, Percentile, Severity, Verdict
+from app.catalog.domain import TAKEN_AS_RIGHT
 from app.hooks.service.deliveries import SentDelivery
 from app.operation.service.self_monitor import Issue, SelfMonitor, report_deliveries, report_overload, report_store
 from app.reports.service import metrics_snapshot
@@ -530,12 +531,26 @@ def _shared_families(state: State) -> Iterator[Metric]:
     if state.pooled_recalls:  # most suites have no annotation task
         yield gauge(
             "coalmine_pooled_recall_ratio",
-            "Estimated share of what is relevant that a retriever finds, with its 95 % interval as low and high.",
+            "Estimated share of what is relevant that a retriever finds, with its 95 % interval as low and high; both "
+            "hold only if every grade is right, unless coalmine_pooled_recall_corrected is 1.",
             ("suite", "retriever", "k", "bound"),
             [
                 ((one.suite, one.retriever, str(one.k), bound), value)
                 for one in state.pooled_recalls
                 for bound, value in (("estimate", one.value), ("low", one.low), ("high", one.high))
+            ],
+        )
+        yield gauge(
+            "coalmine_pooled_recall_corrected",
+            "1 = pooled recall is corrected for wrong grades; 0 = it holds, with its interval, only if every grade is "
+            "right.",
+            ("suite", "retriever"),
+            [
+                (labels, float(is_corrected))
+                for labels, is_corrected in {
+                    (one.suite, one.retriever): not one.assumes.startswith(TAKEN_AS_RIGHT)
+                    for one in state.pooled_recalls
+                }.items()
             ],
         )
     corrected = [

@@ -5,13 +5,15 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from typer.testing import CliRunner
 
 from app.annotation import store as rows
-from app.annotation.service import results, tasks
+from app.annotation.service import annotations, results, tasks
 from app.annotation.service.results import load_suite_recalls
 from app.base.db.engine import Store, to_us
 from app.base.jobs.local import at_hand
 from app.base.jobs.values import JobKind
+from app.cli import app
 from app.reports.rendering.report_measures import pooled_recall_lines
 from tests.support.annotation_tasks import Desk
 from tests.support.api_service import CHECK, Api, api
@@ -133,9 +135,24 @@ def test_grades_of_several_people_correct_the_estimate_which_keeps_what_it_was(s
     for before, one in zip(plain, results.load_recall(sqlite_store, "truth")["estimates"], strict=True):
         assert one["uncorrected"] == before["value"]
         assert one["value"] == pytest.approx(before["value"], abs=0.1), "both said the same of all"
-        assert one["assumes"].startswith("corrected for wrong grades, of which ")
+        assert re.fullmatch(
+            r"corrected for wrong grades, of which none was seen among 36 chunks with several grades: all agree on "
+            r"relevance; up to about \d+ % of what is irrelevant "
+            r"and \d+ % of what is relevant may still be graded wrongly",
+            one["assumes"],
+        )
     again = results.load_recall(sqlite_store, "truth")["estimates"]
     assert again == results.load_recall(sqlite_store, "truth")["estimates"]
+    item = desk.items()[0]
+    desk.say("Bob", item.token, 2 - int(int(item.text.split()[1]) < 5) * 2)
+    annotations.adjudicate(sqlite_store, "truth", item.token, grade=0, by="Eve", now=desk.world.clock.advance(1))
+    (assumes,) = {one["assumes"] for one in results.load_recall(sqlite_store, "truth")["estimates"]}
+    share = r"\d[\d.]* % \(\d[\d.]* % to \d[\d.]* %\)"
+    assert re.fullmatch(
+        rf"corrected for wrong grades, of which 36 chunks with several grades tell: about {share} of what is "
+        rf"irrelevant and {share} of what is relevant is graded wrongly",
+        assumes,
+    )
 
 
 @pytest.fixture
@@ -164,6 +181,7 @@ def test_it_stands_on_pages_in_reports_and_in_metrics(service: Api) -> None:
     service.refresh()
     exposed = service.client.get("/metrics").text
     assert 'coalmine_pooled_recall_ratio{bound="estimate",k="10",retriever="search",suite="docs"} 1.0' in exposed
+    assert 'coalmine_pooled_recall_corrected{retriever="search",suite="docs"} 0.0' in exposed
     for path in ("/v1/checks/docs", "/v1/retrievers/search"):
         assert service.client.delete(path).status_code == 204
     service.refresh()
@@ -204,23 +222,58 @@ def test_random_texts_that_carry_much_are_warned_of_and_graded_again_by_everybod
     assert service.client.post("/v1/tasks/truth/regrade").json() == {"items": 0}, "it has no random texts"
 
 
+def test_corrected_pooled_recall_stands_without_a_condition_anywhere(service: Api) -> None:
+    found = service.get("/v1/tasks/truth/next", annotator="Bob")
+    while found["item"] is not None:
+        path = f"/v1/tasks/truth/items/{found['item']['id']}/annotation"
+        found = service.put(path, {"grade": 1, "annotator": "Bob", "seconds": 3})
+    service.recall("truth")
+    service.put("/v1/checks/docs", {**CHECK, "hooks": ["ops"], "use": "completeness"})
+    run = service.run()
+    assert all(one["assumes"].startswith("corrected for wrong grades") for one in run["pooled_recall"])
+    service.refresh()
+    assert (
+        'coalmine_pooled_recall_corrected{retriever="search",suite="docs"} 1.0' in service.client.get("/metrics").text
+    )
+    report = f"/v1/runs/{run['id']}/report?format="
+    for path in ("/checks/docs", "/badge/docs.svg?measure=R@3", f"{report}markdown", f"{report}html"):
+        shown = service.client.get(path).text
+        assert "pooled" in shown, path
+        assert "every grade is" not in shown, path
+
+
 def test_it_stands_beside_recall_wherever_a_task_estimates_it(service: Api) -> None:
     estimate = service.get("/v1/tasks/truth/recall")["estimates"]
-    at_3 = next(one for one in estimate if one["k"] == 3)
-    text = f"pooled {at_3['value']:.3f} ({at_3['low']:.3f} to {at_3['high']:.3f})"
+    at_1, at_3 = (next(one for one in estimate if one["k"] == k) for k in (1, 3))
+    interval = f"{at_3['value']:.3f} ({at_3['low']:.3f} to {at_3['high']:.3f}"
+    text = f"pooled {interval}, if every grade is right)"
+    assumes = "every grade is taken as right: no chunk was graded by two people"
     service.put("/v1/checks/docs", {**CHECK, "hooks": ["ops"], "use": "completeness"})
     run = service.run()
     assert [one["k"] for one in run["pooled_recall"]] == [10, 5, 3, 1]
+    assert {one["assumes"] for one in run["pooled_recall"]} == {assumes}
     (at_k,) = service.get("/v1/checks/docs/series", measure="R@3")["pooled_recall"]
-    assert (at_k["k"], at_k["value"], at_k["task"]) == (3, at_3["value"], "truth")
+    assert (at_k["k"], at_k["value"], at_k["task"], at_k["assumes"]) == (3, at_3["value"], "truth", assumes)
     assert service.get("/v1/checks/docs/series", measure="NDCG@3")["pooled_recall"] == []
-    assert text in Page(service.client.get("/checks/docs").text).text
+    page = Page(service.client.get("/checks/docs").text).text
+    assert text in page
+    assert f"pooled recall (if every grade is right) {at_1['value']:.3f}" in page, "of the table of measures"
     assert text in service.client.get("/badge/docs.svg?measure=R@3").text
     report = service.client.get(f"/v1/runs/{run['id']}/report?format=markdown").text
     assert text in report
-    assert "| pooled recall | " in report
+    assert "| pooled recall (if every grade is right) | " in report
+    html = Page(service.client.get(f"/v1/runs/{run['id']}/report?format=html").text).text
+    assert text in html
+    assert f"pooled recall (if every grade is right) {at_1['value']:.3f}" in html
+    for noted in (report, html):
+        assert f"of task truth; {assumes}" in noted
+    (at_10, *_) = service.get(f"/v1/runs/{run['id']}/report?format=json")["pooled_recall"]
+    assert (at_10["k"], at_10["assumes"]) == (10, assumes)
     compared = service.get("/v1/compare", a="check:docs", b=f"run:{run['id']}")
-    assert any(line.startswith("pooled recall@") for line in compared["differences"])
+    (line, *_) = [line for line in compared["differences"] if line.startswith("pooled recall@")]
+    assert line == f"pooled recall@3 of search is {interval}), by task truth; {assumes}"
+    arguments = ["compare", "check:docs", f"run:{run['id']}", "--data-dir", str(service.service.settings.data_dir)]
+    assert line[1:] in CliRunner().invoke(app, [*arguments, "--format", "markdown"]).stdout
     rule = {"kind": "threshold", "measure": "R@3", "critical": {"below": 0.99}, "open": {"bad": 1, "of": 1}}
     service.put("/v1/checks/docs", {**CHECK, "hooks": ["ops"], "rules": [rule]})
     service.retriever.found = {"How long is data kept?": ["c9"]}

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from app.annotation.service import annotations
 from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment
-from app.catalog.domain import PooledNote, are_self_judged, is_own_pool, labelled
+from app.catalog.domain import TAKEN_AS_RIGHT, PooledNote, are_self_judged, is_own_pool, labelled
 from app.catalog.service import references
 from app.catalog.service.suites import is_self_judged
 from app.catalog.store import FILE
@@ -102,11 +102,16 @@ def test_only_recall_is_labelled(name: str) -> None:
 
 
 def test_pooled_recall_stands_beside_recall_at_its_k() -> None:
-    pooled: list[PooledNote] = [{"k": 10, "value": 0.907, "low": 0.85, "high": 0.95, "task": "truth"}]
+    note = PooledNote(k=10, value=0.907, low=0.85, high=0.95, task="truth", assumes="corrected for wrong grades, ...")
+    pooled = [note]
     assert labelled("R@10", self_judged=False, pooled=pooled) == "R@10 (pooled 0.907 (0.850 to 0.950))"
     assert labelled("R@10", self_judged=True, pooled=pooled) == "R@10 (self-judged; pooled 0.907 (0.850 to 0.950))"
     assert labelled("R@5", self_judged=False, pooled=pooled) == "R@5"
     assert labelled("NDCG@10", self_judged=True, pooled=pooled) == "NDCG@10"
+    uncorrected: list[PooledNote] = [{**note, "assumes": f"{TAKEN_AS_RIGHT}: no chunk was graded by two people"}]
+    text = "pooled 0.907 (0.850 to 0.950, if every grade is right)"
+    assert labelled("R@10", self_judged=False, pooled=uncorrected) == f"R@10 ({text})"
+    assert labelled("R@10", self_judged=True, pooled=uncorrected) == f"R@10 (self-judged; {text})"
 
 
 # --- where it is shown ---------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from app.annotation.domain.recall import (
     PooledRecall,
     QueryGrades,
     Said,
+    SaidOfPlanted,
     SaidOfQuery,
     SampledStratum,
     estimate_recall,
@@ -91,8 +92,42 @@ def test_people_who_never_err_change_little() -> None:
 def test_the_shares_of_wrong_grades_are_learned() -> None:
     task = GradedTask(World.of(0.1, overlap=0.5, seed=2).said, has_rest=True, seed=1)
     irrelevant, relevant = task.wrong_shares()
-    assert irrelevant == pytest.approx(0.1, abs=0.04)
-    assert relevant == pytest.approx(0.1, abs=0.05)
+    assert irrelevant.value == pytest.approx(0.1, abs=0.04)
+    assert relevant.value == pytest.approx(0.1, abs=0.05)
+    for share in (irrelevant, relevant):
+        assert share.low < 0.1 < share.high
+    assert task.wrong_is_seen
+
+
+def test_where_all_agree_the_limit_of_wrong_grades_holds_and_falls_with_what_was_graded_twice() -> None:
+    """People err in one of a hundred, and where nobody saw it the limit still has that."""
+    limits: dict[float, float] = {}
+    for overlap in (0.02, 0.05, 0.1):
+        worlds = [World.of(0.01, overlap=overlap, seed=seed) for seed in range(15)]
+        tasks = [GradedTask(one.said, has_rest=True, seed=1) for one in worlds]
+        agreeing = [one.wrong_shares() for one in tasks if not one.wrong_is_seen]
+        assert all(share.high > 0.01 for shares in agreeing for share in shares)
+        careful = GradedTask(World.of(0, overlap=overlap, seed=1).said, has_rest=True, seed=1)
+        assert not careful.wrong_is_seen
+        limits[overlap] = careful.wrong_shares()[0].high
+    assert limits[0.02] > limits[0.05] > limits[0.1] > 3 / (2 * 2 * 0.1 * QUERIES * (POOL + SAMPLE)), "rule of three"
+
+
+@pytest.mark.parametrize(
+    ("planted", "seen"),
+    [
+        (SaidOfPlanted(relevant=((1, 1),), irrelevant=((2, 0),)), False),
+        (SaidOfPlanted(relevant=((1, 0),)), True),
+        (SaidOfPlanted(irrelevant=((1, 1),)), True),
+    ],
+)
+def test_a_wrong_grade_is_seen_where_people_differ_or_err_on_a_planted_chunk(
+    planted: SaidOfPlanted, *, seen: bool
+) -> None:
+    agreeing = [SaidOfQuery(pool=((1, 1), (2, 2), (2, 0)), strata=((9, ((1, 0), (3, 0))),))] * 5
+    assert GradedTask(agreeing, has_rest=True, seed=1, planted=planted).wrong_is_seen is seen
+    differing = [*agreeing, SaidOfQuery(pool=((1, 1),), strata=((9, ((3, 1),)),))]
+    assert GradedTask(differing, has_rest=True, seed=1, planted=planted).wrong_is_seen
 
 
 def test_the_same_grades_give_the_same_whatever_was_asked_before() -> None:

@@ -57,6 +57,7 @@ STATE: dict[str, tuple[str, set[str]]] = {
     "coalmine_deliveries_retrying": (GAUGE, {"hook"}),
     "coalmine_deliveries_dead": (GAUGE, {"hook"}),
     "coalmine_hook_disabled": (GAUGE, {"hook"}),
+    "coalmine_pooled_recall_corrected": (GAUGE, {"suite", "retriever"}),
     "coalmine_pooled_recall_ratio": (GAUGE, {"suite", "retriever", "k", "bound"}),
 }
 PROCESS: dict[str, tuple[str, set[str]]] = {

@@ -192,6 +192,15 @@ class SaidOfPlanted:
         return len(self.relevant) + len(self.irrelevant)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongShare:
+    """Share of wrong grades of a kind of items: the median of what is likely, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
 CHAINS: Final = 500
 """Draws of what annotators may have got wrong."""
 _MOVES: Final = 8
@@ -278,7 +287,7 @@ class GradedTask:
 
         Planted items that are not relevant are graded as the rest is or, where there is none, as what is ranked.
         """
-        self._queries, self._seed = queries, seed
+        self._queries, self._planted, self._seed = queries, planted, seed
         random = np.random.default_rng(seed)
         strata, places = len(queries[0].strata), len(_ERRORS)
         said = [[query.pool for query in queries]]
@@ -354,10 +363,27 @@ class GradedTask:
             rest_share=float(np.median(self._rest / np.maximum(total, _TINY))),
         )
 
-    def wrong_shares(self) -> tuple[float, float]:
-        """Median shares of grades that call relevant what is not, and irrelevant what is, as far as they are known."""
-        irrelevant, relevant = np.median(self._rates, axis=0).tolist()
+    def wrong_shares(self) -> tuple[WrongShare, WrongShare]:
+        """Shares of grades that call relevant what is not, and irrelevant what is, as far as they are known."""
+        tail = (1 - CONFIDENCE) / 2
+        low, median, high = np.quantile(self._rates, [tail, 0.5, 1 - tail], axis=0).tolist()
+        irrelevant, relevant = (
+            WrongShare(value=value, low=least, high=most) for least, value, most in zip(low, median, high, strict=True)
+        )
         return irrelevant, relevant
+
+    @property
+    def wrong_is_seen(self) -> bool:
+        """Whether any grade is known to be wrong: several of a chunk differ, or one of a planted chunk is wrong.
+
+        Where none is, the shares of wrong grades are those that were taken for likely beforehand, less what so much
+        agreement rules out.
+        """
+        items = [
+            one for query in self._queries for cell in (query.pool, *(of for _, of in query.strata)) for one in cell
+        ]
+        planted = [*((people, people - yes) for people, yes in self._planted.relevant), *self._planted.irrelevant]
+        return any(0 < yes < people for people, yes in items) or any(wrong for _, wrong in planted)
 
     def _beyond(self, random: np.random.Generator, place: int, by_query: Floats, relevant: Floats) -> Floats:
         """Draw the number of relevant items of a stratum, over the queries that each draw takes."""

@@ -20,6 +20,7 @@ from app.annotation.domain.recall import (
     SaidOfPlanted,
     SaidOfQuery,
     SampledStratum,
+    WrongShare,
     estimate_recall,
     recall_frame,
 )
@@ -39,6 +40,7 @@ from app.base.errors import ConflictError
 from app.base.texts import counted, percent_text
 from app.base.views import rounded_or_none, view_of
 from app.catalog.documents.canary_documents import CanaryDocument
+from app.catalog.domain import TAKEN_AS_RIGHT
 
 
 def load_agreement(store: Store, slug: str) -> AgreementView:
@@ -283,16 +285,35 @@ def _all_said(query: SaidOfQuery) -> list[Said]:
 
 def _assumption(said: Sequence[SaidOfQuery], planted: SaidOfPlanted, model: GradedTask | None) -> str:
     if model is None:
-        return "every grade is taken as right: no chunk was graded by two people"
+        return f"{TAKEN_AS_RIGHT}: no chunk was graded by two people"
     several = sum(people > 1 for query in said for people, _ in _all_said(query))
     irrelevant, relevant = model.wrong_shares()
     sources = [f"{counted(several, 'chunk')} with several grades"] if several else []
     sources += [f"{counted(len(planted), 'planted chunk')}"] if planted else []
+    named = " and ".join(sources)
+    if not model.wrong_is_seen:
+        return (
+            f"corrected for wrong grades, of which none was seen among {named}: all agree on relevance; up to "
+            f"about {_fine_percent(irrelevant.high)} of what is irrelevant and {_fine_percent(relevant.high)} of what "
+            "is relevant may still be graded wrongly"
+        )
     return (
-        f"corrected for wrong grades, of which {' and '.join(sources)} tell: about "
-        f"{percent_text(irrelevant)} of what is irrelevant and {percent_text(relevant)} of what is relevant is graded "
-        "wrongly"
+        f"corrected for wrong grades, of which {named} tell: about {_wrong_text(irrelevant)} of what is irrelevant "
+        f"and {_wrong_text(relevant)} of what is relevant is graded wrongly"
     )
+
+
+def _wrong_text(share: WrongShare) -> str:
+    """Return a share of wrong grades with its interval, `3 % (0.8 % to 7 %)`."""
+    return f"{_fine_percent(share.value)} ({_fine_percent(share.low)} to {_fine_percent(share.high)})"
+
+
+def _fine_percent(share: float) -> str:
+    """Return a share in percent, one below 1 % with one digit: "up to under 1 %" would be no sentence."""
+    return percent_text(share) if share >= _WHOLE_PERCENT else f"{100 * share:.1g} %"
+
+
+_WHOLE_PERCENT: Final = 0.01
 
 
 def _said_of(canary: TaskCanary, items: list[ItemRow], found: TaskGrades) -> SaidOfQuery:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from app.base.texts import Table, counted, number, plain
 from app.base.values import ROUNDING, marked_name
-from app.catalog.domain import labelled, pooled_text, self_judged_lines
+from app.catalog.domain import labelled, pooled_condition, pooled_text, self_judged_lines
 from app.scoring.measures import RECALL_BY
 
 CUT_MEASURES = ("Hit", "P", "R", "R_id", "R_passage", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")
@@ -101,7 +101,7 @@ def pooled_recall_lines(recalls: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         f"pooled recall@{one['k']} of {one['retriever']} {one['value']:.2f} ({one['low']:.2f} to {one['high']:.2f}) "
         f"{one['frame']}, by {counted(one['queries'], 'query')} of task {one['task']}"
-        + (f"; {one['assumes']}" if one.get("assumes") else "")
+        f"; {one['assumes']}"
         for one in deepest.values()
     ]
 
@@ -135,9 +135,12 @@ def cutoff_table(
         (labelled(name, self_judged=self_judged), *(_estimate(run, f"{name}@{k}", intervals) for k in ks))
         for name in order
     ]
-    pooled = {one["k"]: pooled_text(one) for one in run.get("pooled_recall", ())}
+    estimates = run.get("pooled_recall", ())
+    pooled = {one["k"]: pooled_text(one, conditional=False) for one in estimates}
     if "R" in order and pooled:
-        rows.insert(order.index("R") + 1, ("pooled recall", *(pooled.get(k, "") for k in ks)))
+        condition = pooled_condition(estimates)
+        name = f"pooled recall ({condition})" if condition else "pooled recall"
+        rows.insert(order.index("R") + 1, (name, *(pooled.get(k, "") for k in ks)))
     notes = [INTERVAL_NOTE] * bool(intervals) + [ERR_SCALE] * ("ERR" in cells)
     return Table(title="Measures", columns=("measure", *(f"@{k}" for k in ks)), rows=tuple(rows), note="; ".join(notes))
 
