@@ -1,6 +1,6 @@
 """How long it takes to tell the cause of a run, by kind of change: made-up rankings of 1,000 canaries and 5,000 chunks.
 
-`python -m benchmarks.bench --only cause`. `shapes` is the pure function over stored rankings (`run_changes.explain`),
+`python -m benchmarks.bench --only cause`. `shapes` is the pure function over stored rankings (`find_answer_causes`),
 `whole` what a run pays in all, texts of those that lost chunks by name compared, for 200 canaries at most.
 """
 
@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from app.base.values import Canary, Judgment, Ranking
+from app.diagnosis.domain.answer_causes import Answers, find_answer_causes
 from app.diagnosis.domain.run_causes import RankingPair, find_run_cause
-from app.diagnosis.domain.run_changes import Answers, explain
 from app.retrievers.domain.retrievers import Scale
 
 CHANGES: Final[Mapping[str, str]] = {
@@ -69,7 +69,7 @@ def _times(watched: Sequence[Canary], before: Sequence[Ranking], now: Sequence[R
 
     found = whole()
     return Times(
-        shapes=[_milliseconds(lambda: explain(answers)) for _ in range(rounds)],
+        shapes=[_milliseconds(lambda: find_answer_causes(answers)) for _ in range(rounds)],
         whole=[_milliseconds(whole) for _ in range(rounds)],
         told=found.phrase if found is not None else "none",
     )

@@ -27,8 +27,8 @@ from app.base.values import Answer, Canary, Cause, Judgment, Outcome, Ranking
 from app.demo.corpus import Chunk, cut, near_copy, read_corpus, terms
 from app.demo.faults import Fault, FaultKind, damage_chunks, fails
 from app.demo.retriever import Retriever
+from app.diagnosis.domain.canary_causes import classify
 from app.diagnosis.domain.cases import Case, Diagnosis
-from app.diagnosis.domain.chunk_causes import classify
 from app.diagnosis.domain.evidence import questions
 from app.retrievers.domain.retrievers import Scale
 from benchmarks.text_indexes import read_lines

@@ -368,7 +368,7 @@ class Cause(StrEnum):
     """Why a canary degraded, in the order in which the causes are considered."""
 
     # The docstring is in the description of the API. All but LOW_RELEVANCE stand in the order of `RULES` in
-    # `diagnosis.domain.chunk_causes`; of equally common causes headlines name the earlier one here first.
+    # `diagnosis.domain.canary_causes`; of equally common causes headlines name the earlier one here first.
 
     RETRIEVER_ERROR = "retriever_error"
     WRONG_FIELD = "wrong_field"

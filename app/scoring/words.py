@@ -144,7 +144,7 @@ class NearCopies:
     similarity: float
 
 
-def near_copies(ranking: Ranking, before: Ranking | None) -> Sequence[NearCopies]:
+def new_near_copies(ranking: Ranking, before: Ranking | None) -> Sequence[NearCopies]:
     """List the pairs among the top 5 of which more than 0.7 of the shorter text's word 3-grams are in both.
 
     At least one of a pair is new: two overlapping neighbours that were always retrieved crowd out nothing.

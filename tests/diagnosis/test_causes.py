@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.base.values import Answer, Canary, Category, Cause, Judgment, Outcome, Ranking
-from app.diagnosis.domain.cases import Case, Diagnosis, Kind, Question
-from app.diagnosis.domain.chunk_causes import classify, is_overcome
+from app.diagnosis.domain.canary_causes import classify
+from app.diagnosis.domain.cases import Case, Diagnosis, Kind, Question, is_overcome
 from app.diagnosis.domain.evidence import questions
 from app.diagnosis.domain.quality import Answered, chunks_of
 from app.diagnosis.domain.quality_texts import vocabulary

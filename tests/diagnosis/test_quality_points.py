@@ -11,7 +11,7 @@ import pytest
 from app.base.values import Canary, Category, EmbedderChange, Judgment, Outcome, Ranking
 from app.diagnosis.domain.quality import (
     Answered,
-    Chunk,
+    DistinctChunk,
     chunks_of,
     embedding_quality,
     precision,
@@ -26,7 +26,7 @@ from app.diagnosis.domain.quality_texts import (
     chunk_boundaries,
     chunk_quality,
     folded_words,
-    near_copies,
+    nearest_copies,
     vocabulary,
 )
 from app.diagnosis.views import Mark
@@ -51,8 +51,8 @@ SENTENCES = [
 SIMILARITY = Scorer(kind=ScorerKind.SCORE, scale=Scale.SIMILARITY)
 
 
-def _chunks(*texts: str | None) -> list[Chunk]:
-    return [Chunk(id=f"c{place}", document=None, text=text) for place, text in enumerate(texts)]
+def _chunks(*texts: str | None) -> list[DistinctChunk]:
+    return [DistinctChunk(id=f"c{place}", document=None, text=text) for place, text in enumerate(texts)]
 
 
 def _answered(
@@ -152,7 +152,7 @@ def test_near_copies_are_found_like_by_comparing_all_with_all() -> None:
         for place, one in enumerate(sets)
         if any(len(one & other) > 0.7 * min(len(one), len(other)) for at, other in enumerate(sets) if at != place)
     }
-    found = near_copies(texts)
+    found = nearest_copies(texts)
     assert set(found) <= expected
     assert len(found) >= 0.99 * len(expected)
     for place, (other, common) in found.items():
@@ -160,12 +160,12 @@ def test_near_copies_are_found_like_by_comparing_all_with_all() -> None:
 
 
 def test_equal_texts_of_a_word_are_copies_and_different_ones_are_not() -> None:
-    assert near_copies(["Yes.", "No.", "yes!", ""]) == {0: (2, 1.0), 2: (0, 1.0)}
+    assert nearest_copies(["Yes.", "No.", "yes!", ""]) == {0: (2, 1.0), 2: (0, 1.0)}
 
 
 def test_texts_without_spaces_between_words_have_copies_too() -> None:
     text = "数据保留三十天之后会被自动删除除非管理员延长期限"
-    assert set(near_copies([text, text + "请注意", "完全不同的另一段文字没有任何重复的内容在里面"])) == {0, 1}
+    assert set(nearest_copies([text, text + "请注意", "完全不同的另一段文字没有任何重复的内容在里面"])) == {0, 1}
 
 
 # --- embeddings ----------------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ def test_long_texts_without_spaces_are_looked_at_in_little_memory() -> None:
     texts = ["".join(map(chr, draw.choices(range(0x4E00, 0x9FFF), k=20_000))) for _ in range(15)]
     expected = [Judgment(text=f"{EVIDENCE} {place}") for place in range(20)]
     everything = [_answered(f"c{at}", hits("a", texts={"a": text}), expected=expected) for at, text in enumerate(texts)]
-    chunks = [Chunk(id="a", document=None, text=text) for text in texts]
+    chunks = [DistinctChunk(id="a", document=None, text=text) for text in texts]
     tracemalloc.start()
     try:
         chunk_boundaries(everything)

@@ -11,19 +11,19 @@ import pytest
 from app.base.values import Canary, Category, Judgment, Ranking
 from app.diagnosis.domain.cases import RunCauseKind
 from app.diagnosis.domain.run_causes import RankingPair, find_run_cause
-from app.diagnosis.domain.run_groups import Chunk, common_group, name_chunks
+from app.diagnosis.domain.run_groups import RankedChunk, common_group, name_chunks
 from app.retrievers.domain.retrievers import Scale
-from tests.diagnosis.test_run_changes import CHUNKS, Index, cut, mixed, told
+from tests.diagnosis.test_answer_causes import CHUNKS, Index, cut, mixed, told
 
 # --- chunks --------------------------------------------------------------------------------------------------
 
 
-def chunks(count: int, **columns: Callable[[int], Any]) -> list[Chunk]:
+def chunks(count: int, **columns: Callable[[int], Any]) -> list[RankedChunk]:
     """Make chunks whose columns are given by number; ids are but numbers."""
     made = {"ids": lambda number: f"{number:x}q", "documents": lambda _: None, "texts": lambda _: None} | columns
     given: dict[str, Any] = {name: tuple(map(give, range(count))) for name, give in made.items()}
     answer = Ranking(**given, scores=(1.0,) * count, returned=count)
-    return [Chunk(answer, rank) for rank in range(count)]
+    return [RankedChunk(answer, rank) for rank in range(count)]
 
 
 def months(number: int) -> str:

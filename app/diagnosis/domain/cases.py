@@ -1,9 +1,9 @@
 """Values of a diagnosis: the case, the questions about it, its result with the judgments to re-anchor, kinds of causes.
 
-What to ask and what the answers hold is in `evidence`, the causes in `chunk_causes` and `run_causes`, the checklist of
+What to ask and what the answers hold is in `evidence`, the causes in `canary_causes` and `run_causes`, the checklist of
 quality in `quality` and `quality_texts`. The kinds of causes of whole runs, below, have their words without figures,
 what to do about them, and the cause of single canaries they explain. Words on answers that became shorter are made of
-figures, by `run_changes`, which finds what whole answers show; `run_causes` finds the others.
+figures, by `answer_causes`, which finds what whole answers show; `run_causes` finds the others.
 """
 
 from collections.abc import Mapping
@@ -121,6 +121,14 @@ class Diagnosis:
     reanchors: tuple[Reanchor, ...] = ()
 
 
+def is_overcome(rank_then: int | None, rank_now: int | None) -> bool:
+    """Whether an expected chunk ranks higher by now than when it was diagnosed; None = it is not within k.
+
+    Then the diagnosis tells of the past: whatever degrades the canary by now is something else.
+    """
+    return rank_now is not None and (rank_then is None or rank_now < rank_then)
+
+
 class RunCauseKind(StrEnum):
     """Kind of change of a whole run."""
 
@@ -158,6 +166,10 @@ class RunCauseKind(StrEnum):
     """The same chunks in another order, everywhere."""
 
 
+FEWEST: Final = 3
+"""Canaries, answers or chunks that must share a cause of a whole run; what fewer have in common may be chance."""
+MAJORITY: Final = 0.5
+"""Share of them from which on it is said of all."""
 PHRASES: Final[Mapping[RunCauseKind, str]] = {
     RunCauseKind.RECHUNKED: CAUSE_WORDS[Cause.RECHUNKED].shared,
     RunCauseKind.REINDEXED: "chunks re-indexed under other ids",

@@ -1,15 +1,19 @@
 """What a diagnosis asks the retriever (`questions`), and what the answers hold of the expected chunks (`Evidence`).
 
-`collect_evidence` prepares the answers to the questions for the rules of `chunk_causes`.
+`collect_evidence` prepares the answers to the questions for the rules of `canary_causes`. `score_change` compares the
+scores of the same chunks then and now, for one canary and for whole runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, zip_longest
+from itertools import combinations, islice, zip_longest
+from math import isfinite
+from statistics import median
+from typing import TypeGuard
 
 from app.base.values import Answer, Judgment, Outcome, Ranking
 from app.diagnosis.domain.cases import Case, Kind, Question
-from app.retrievers.domain.retrievers import in_scale, scale_relevance
+from app.retrievers.domain.retrievers import Scale, in_scale, scale_relevance
 from app.scoring.rankings import Match, Prepared, match, prepare
 from app.scoring.words import COMPARABLE, containment, grams
 
@@ -325,3 +329,64 @@ def find_targets(search: Search, now: Ranking | None, k: int, *, deep: bool = Tr
         chosen = [place for place in fell if place in was] or (fell if deep else ())
     one = search.chunks
     return tuple(sorted(chosen, key=lambda at: (one[at].before or _NOWHERE, -one[at].judgment.grade, one[at].index)))
+
+
+# --- scores of the same chunks ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreChange:
+    """How far the scores of the same chunks moved."""
+
+    median: float
+    """Of |now - before| / |before|."""
+    chunks: int
+    in_order: float
+    """The share of pairs of chunks that kept their order, in [0, 1]; 1 where there is no pair."""
+
+    def is_large(self, scale: Scale | None) -> bool:
+        """Whether it is too large for scores to count as the same."""
+        return self.median > (_LARGEST_LEXICAL if scale is Scale.UNBOUNDED else _LARGEST)
+
+    def may_be_content(self, scale: Scale | None) -> bool:
+        """Whether scores may have moved only because documents came or went: each a bit, and the order stayed."""
+        return scale not in _OF_THE_PAIR_ALONE and self.in_order >= _ORDER_KEPT
+
+
+def score_change(before: Ranking, today: Sequence[Ranking]) -> ScoreChange | None:
+    """Compare the scores of the chunks found then and now; None = there is none with both."""
+    texts = dict(zip(before.ids, before.texts, strict=True))
+    now: dict[str, float] = {}
+    for ranking in today:
+        for chunk, text, score in zip(ranking.ids, ranking.texts, ranking.scores, strict=True):
+            # An id that holds another text is another chunk. Where several answers have one, the first counts.
+            if _is_number(score) and chunk in texts and (text == texts[chunk] or None in {text, texts[chunk]}):
+                now.setdefault(chunk, score)
+    then = zip(before.ids, before.scores, strict=True)
+    pairs = [(was, now[chunk]) for chunk, was in then if _is_number(was) and chunk in now]
+    if not pairs:
+        return None
+    moved = median(_relative(was, is_) for was, is_ in pairs)
+    same_order = [(a - b) * (c - d) >= 0 for (a, c), (b, d) in combinations(pairs[:_MOST_COMPARED], 2)]
+    return ScoreChange(moved, len(pairs), sum(same_order) / len(same_order) if same_order else 1.0)
+
+
+def _is_number(score: float | None) -> TypeGuard[float]:
+    return score is not None and isfinite(score)
+
+
+def _relative(was: float, is_: float) -> float:
+    if was == is_:
+        return 0.0
+    return min(abs(is_ - was) / abs(was), _MOST_MOVED) if was else 1.0
+
+
+_MOST_COMPARED = 100
+_MOST_MOVED = 1e6
+"""Cap of relative changes; quotients of the smallest floats are infinite."""
+_LARGEST = 0.03
+_LARGEST_LEXICAL = 0.10
+"""Sums of word weights move a little with the collection, without anything being wrong."""
+_ORDER_KEPT = 2 / 3
+_OF_THE_PAIR_ALONE = frozenset({Scale.COSINE, Scale.DISTANCE, Scale.LOGIT})
+"""Scales of scores that depend on query and chunk alone; others may count words over the whole collection."""

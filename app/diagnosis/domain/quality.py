@@ -29,7 +29,7 @@ SHOWN: Final = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class DistinctChunk:
     """A distinct retrieved chunk."""
 
     id: str
@@ -98,14 +98,14 @@ def share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def chunks_of(answered: Sequence[Answered]) -> list[Chunk]:
+def chunks_of(answered: Sequence[Answered]) -> list[DistinctChunk]:
     """List the distinct retrieved chunks, in order of first retrieval."""
-    chunks: dict[tuple[str, str | None, str | None], Chunk] = {}
+    chunks: dict[tuple[str, str | None, str | None], DistinctChunk] = {}
     for one in answered:
         ranking = one.ranking
         for chunk in zip(ranking.ids, ranking.documents, ranking.texts, strict=True):
             if chunk not in chunks:
-                chunks[chunk] = Chunk(id=chunk[0], document=chunk[1], text=chunk[2])
+                chunks[chunk] = DistinctChunk(id=chunk[0], document=chunk[1], text=chunk[2])
     return list(chunks.values())
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.texts import counted, percent_text
-from app.diagnosis.domain.quality import EXAMPLES, SHOWN, Answered, Chunk, example, point, unknown
+from app.diagnosis.domain.quality import EXAMPLES, SHOWN, Answered, DistinctChunk, example, point, unknown
 from app.diagnosis.views import Mark, QualityExample, QualitySection
 from app.scoring.words import FIRST_UNSPACED, threes
 
@@ -39,12 +39,12 @@ _READ = 20_000
 """Characters of a text that are evaluated; stored answers are cut there."""
 
 
-def chunk_quality(chunks: Sequence[Chunk], *, retrieved: int | None = None) -> QualitySection:
+def chunk_quality(chunks: Sequence[DistinctChunk], *, retrieved: int | None = None) -> QualitySection:
     """Section on distinct retrieved chunks; `retrieved` is their number where only some of them are given.
 
     Counted are chunks that are empty (no letter or digit), begin in the middle of a sentence (with a lower-case
     letter or a comma), end in one (without a mark that ends sentences), are over-long (more than 4,000 characters, or
-    four times the median and more than 1,000), have a near copy (see `near_copies`), or are mostly markup or lines
+    four times the median and more than 1,000), have a near copy (see `nearest_copies`), or are mostly markup or lines
     that many chunks repeat. Chunks of markup are not checked for sentences.
     """
     texts = [chunk.text for chunk in chunks if chunk.text is not None]
@@ -137,7 +137,7 @@ def _find_faults(texts: Sequence[str]) -> dict[str, dict[int, str]]:
     noise = {place: note for place, note in _noise(texts).items() if place not in empty}
     prose = [place for place in range(len(texts)) if place not in empty and place not in noise]
     cased = sum(text != text.lower() for text in texts) >= _CASED * len(texts)
-    copies = {place: of for place, of in near_copies(texts).items() if place not in empty}
+    copies = {place: of for place, of in nearest_copies(texts).items() if place not in empty}
     return {
         "empty": dict.fromkeys(sorted(empty), "no letter or digit"),
         "near_copies": {
@@ -213,7 +213,7 @@ Hashes = NDArray[np.uint64]
 Places = NDArray[np.intp]
 
 
-def near_copies(texts: Sequence[str]) -> dict[int, tuple[int, float]]:
+def nearest_copies(texts: Sequence[str]) -> dict[int, tuple[int, float]]:
     """By place, a text of which it is a near copy and the share of the shorter one's 3-grams in common.
 
     Texts are near copies where more than 0.7 of the shorter one's distinct word 3-grams are in both (containment,
@@ -324,7 +324,7 @@ _STEM_LETTERS = 6
 """First letters of words that are compared, so that most endings do not matter."""
 
 
-def vocabulary(answered: Sequence[Answered], chunks: Sequence[Chunk], *, k: int) -> QualitySection:
+def vocabulary(answered: Sequence[Answered], chunks: Sequence[DistinctChunk], *, k: int) -> QualitySection:
     """Compare the content words of each query with those of the best expected text: found canaries against missed.
 
     An expected text is the one the judgment has or, for one by id, the text of that chunk if any canary retrieved it.

@@ -22,6 +22,7 @@ OF_PASSAGE = 0.5
 BACK = 0.5
 """Share of a passage's 3-grams in the chunk with its old id, from which on nothing is to be re-anchored."""
 MOST_PIECES = 3
+"""Chunks proposed in the place of one."""
 MOST_CANDIDATES = 60
 """Chunks compared at most; an answer may have hundreds of long ones."""
 

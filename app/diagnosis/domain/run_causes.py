@@ -1,8 +1,8 @@
 """The one cause that a whole run shares, and which of several explains most of it.
 
-`find_run_cause` lets causes compete: what shape the changed answers have (`run_changes`), whether their chunks are
+`find_run_cause` lets causes compete: what shape the changed answers have (`answer_causes`), whether their chunks are
 there under other ids, whether their scores moved; `comparison_basis` says with which run it is compared, and
-`prevailing_cause` weighs the result against embedders and texts. Causes of single canaries are in `chunk_causes`.
+`prevailing_cause` weighs the result against embedders and texts. Causes of single canaries are in `canary_causes`.
 """
 
 from collections import Counter
@@ -16,12 +16,21 @@ from typing import Any, cast
 from app.alerts.domain.views import RunCauseView
 from app.base.texts import counted, percent_text
 from app.base.values import Canary, Cause, Ranking
-from app.diagnosis.domain.cases import CAUSES, OTHER_ANALYZER, PHRASES, SAME_IDS, Case, RunCauseKind, advice_on
-from app.diagnosis.domain.chunk_causes import by_content, change_of, limit_of
-from app.diagnosis.domain.evidence import Search, SearchedChunk, search_for
+from app.diagnosis.domain.answer_causes import AnswerCause, Answers, find_answer_causes
+from app.diagnosis.domain.cases import (
+    CAUSES,
+    FEWEST,
+    MAJORITY,
+    OTHER_ANALYZER,
+    PHRASES,
+    SAME_IDS,
+    Case,
+    RunCauseKind,
+    advice_on,
+)
+from app.diagnosis.domain.evidence import Search, SearchedChunk, score_change, search_for
 from app.diagnosis.domain.reanchors import reanchor
-from app.diagnosis.domain.run_changes import AnswerChange, Answers, explain
-from app.diagnosis.domain.run_groups import FEWEST, HALF, common_group
+from app.diagnosis.domain.run_groups import common_group
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.rankings import match, prepare
 from app.scoring.text_changes import ChangedTexts
@@ -63,7 +72,7 @@ class RunCause:
     quiet_runs: int = 0
     """Number of runs in a row, up to now, that have it without any loss."""
     shape: str | None = None
-    """The phrase of a cause that `run_changes` told, with its figures."""
+    """The phrase of a cause that `answer_causes` told, with its figures."""
     evidence: str | None = None
     """What is seen of it, in numbers; a sentence without its full stop."""
     against: str | None = None
@@ -126,7 +135,7 @@ class RunCause:
 
     @property
     def _name(self) -> str:
-        same_ids = self.kind is RunCauseKind.RECHUNKED and (self.unseen_ids or 0.0) < HALF
+        same_ids = self.kind is RunCauseKind.RECHUNKED and (self.unseen_ids or 0.0) < MAJORITY
         return SAME_IDS if same_ids else PHRASES[self.kind]
 
     @property
@@ -178,15 +187,21 @@ SHARE = 0.1
 """Least share of the judgments found by name before that must be lost for a cause of the whole run."""
 _ORDER = (RunCauseKind.RECHUNKED, RunCauseKind.RENAMED_DOCUMENTS, RunCauseKind.REINDEXED)
 """Of equally frequent kinds the first is reported."""
-_EQUAL = 0.9
-_QUARTER = 0.25
-"""Of the lost judgments so many must be found by their texts where hardly an id of before is left, which no other model
-explains: small pieces of long chunks do not all come back."""
+_MOSTLY_UNSEEN = 0.9
+"""Share of the retrieved ids that were not there before, from which on no other model explains it."""
+_FEWEST_FOUND = 0.25
+"""Share of the lost judgments that must be found by their texts then, instead of half: small pieces of long chunks do
+not all come back."""
+_DOUBTFUL = 0.25
+"""Of a sample of the hits that are gone; where more than this share of it is found again, and more than this share is
+not, all are looked for."""
+_SAME_TEXT = 0.9
+"""Share of either text's word 3-grams in the other, from which on both are the same text."""
 _FOUND_AGAIN = 0.5
 """Share of the shorter text's word 3-grams in both, from which on a chunk of before is found under another name."""
 _HOLDING = 0.5
 """Share of a chunk's word 3-grams that another must have to count as one that holds it."""
-_MOST_PIECES = 2
+_MOST_HOLDERS = 2
 """Chunks of a cut that hold most of the same text, where they overlap; of more, some are copies."""
 
 
@@ -208,7 +223,7 @@ def find_run_cause(
 
     Answers that became shorter come first. Chunks were renamed where a tenth of the judgments found by name before are
     not any more (three at least), or half of the hits of the top k, and at least half of these are found by their
-    texts, in chunks that no canary retrieved before. Then counts what `run_changes` tells of whole answers. Scores
+    texts, in chunks that no canary retrieved before. Then counts what `answer_causes` tells of whole answers. Scores
     changed where those of the same chunks moved for half of the canaries, by more than new or deleted documents
     explain.
     """
@@ -220,7 +235,7 @@ def find_run_cause(
         now=[pair.now for pair in pairs],
         earlier=[pair.earlier for pair in pairs],
     )
-    changes = explain(answers)
+    changes = find_answer_causes(answers)
     if changes and changes[0].kind in SHORTER:
         return _of_changes(figures, changes, pairs, k, scale)
     return (
@@ -297,7 +312,7 @@ def texts_explain_more(of_texts: RunCause, cause: RunCause, texts: ChangedTexts,
         return True
     if cause.kind in RENAMING and (cause.unseen_ids or 0.0) >= SHARE:
         return False
-    return texts.damaged >= HALF if texts.compared else of_texts.affected >= HALF * named
+    return texts.damaged >= MAJORITY if texts.compared else of_texts.affected >= MAJORITY * named
 
 
 _CUT = 0.8
@@ -309,7 +324,7 @@ _FEW_HITS = 100
 
 
 def _of_changes(
-    figures: RunCause, changes: Sequence[AnswerChange], pairs: Sequence[RankingPair], k: int, scale: Scale | None
+    figures: RunCause, changes: Sequence[AnswerCause], pairs: Sequence[RankingPair], k: int, scale: Scale | None
 ) -> RunCause | None:
     if not changes:
         return None
@@ -362,7 +377,7 @@ def _renamed(figures: RunCause, pairs: Sequence[RankingPair], k: int) -> RunCaus
     all_names = cache(partial(_names, pairs, k, hits_before))  # which compares texts: most runs can do without
     lost = [one for one in _names([pair for pair in pairs if not _is_settled(pair)], k, hits_before) if one.lost]
     kinds = Counter(one.renaming.kind for one in lost if one.renaming is not None)
-    least = HALF if (unseen or 0.0) < _EQUAL else _QUARTER
+    least = MAJORITY if (unseen or 0.0) < _MOSTLY_UNSEEN else _FEWEST_FOUND
     if (
         len(lost) < FEWEST
         or kinds.total() < least * len(lost)
@@ -386,9 +401,9 @@ def _renamed(figures: RunCause, pairs: Sequence[RankingPair], k: int) -> RunCaus
 
 def _other_scores(figures: RunCause, pairs: Sequence[RankingPair], scale: Scale | None) -> RunCause | None:
     moved = [pair for pair in pairs if (pair.before.ids, pair.before.scores) != (pair.now.ids, pair.now.scores)]
-    changes = [change for pair in moved if (change := change_of(pair.before, [pair.now])) is not None]
-    far = [one.median for one in changes if one.median > limit_of(scale) and not by_content(scale, one)]
-    if len(far) >= max(FEWEST, HALF * len(pairs)):
+    changes = [change for pair in moved if (change := score_change(pair.before, [pair.now])) is not None]
+    far = [one.median for one in changes if one.is_large(scale) and not one.may_be_content(scale)]
+    if len(far) >= max(FEWEST, MAJORITY * len(pairs)):
         return replace(figures, affected=len(far), score_change=round(median(far), 4))
     return None
 
@@ -431,14 +446,14 @@ def _renamed_hits(pairs: Sequence[RankingPair], k: int, hits_before: _Hits) -> C
         for pair, place in before
         if (pair.before.ids[place], pair.before.texts[place]) not in of[id(pair)]
     ]
-    if len(pairs) < FEWEST or not gone or len(gone) < HALF * len(before):
+    if len(pairs) < FEWEST or not gone or len(gone) < MAJORITY * len(before):
         return Counter()
     for some in (gone[:: -(-len(gone) // _FEW_HITS)], gone):
         found = (_hit_kind(pair, place, hits_before) for pair, place in some)
         kinds = Counter(kind for kind in found if kind is not None)
-        if not _QUARTER < kinds.total() / len(some) < 1 - _QUARTER:
+        if not _DOUBTFUL < kinds.total() / len(some) < 1 - _DOUBTFUL:
             break  # the others would not make it another answer
-    return kinds if kinds.total() >= HALF * len(some) else Counter()
+    return kinds if kinds.total() >= MAJORITY * len(some) else Counter()
 
 
 def _hit_kind(pair: RankingPair, place: int, hits_before: _Hits) -> RunCauseKind | None:
@@ -449,21 +464,23 @@ def _hit_kind(pair: RankingPair, place: int, hits_before: _Hits) -> RunCauseKind
         for rank, hit in enumerate(zip(pair.now.ids, pair.now.texts, strict=True))
         if hit not in hits_before and hit[1] and overlap(text, hit[1]) >= _FOUND_AGAIN
     ]
-    return _kind(pair, place, homes)
+    return _renaming_kind(pair, place, homes)
 
 
-def _kind(pair: RankingPair, place: int, homes: Sequence[int]) -> RunCauseKind | None:
-    """Kind of renaming of a chunk, given the places where its text is now, the best first."""
-    text = pair.before.texts[place]
-    whole = [home for home in homes if _same(text, pair.now.texts[home])]
-    holding = sum(bool(other) and containment(text or "", other or "") >= _HOLDING for other in pair.now.texts)
-    if not homes or (whole and sum(_same(text, other) for other in pair.now.texts) > 1) or holding > _MOST_PIECES:
-        return None  # copies crowd it out; nothing was renamed
-    if not whole:
+def _renaming_kind(pair: RankingPair, place: int, homes: Sequence[int]) -> RunCauseKind | None:
+    """Kind of renaming of a chunk, given the places where its text is now, the best first; None = it has none."""
+    text, texts_now = pair.before.texts[place] or "", [one or "" for one in pair.now.texts]
+    if not homes or sum(containment(text, one) >= _HOLDING for one in texts_now) > _MOST_HOLDERS:
+        return None  # nothing was renamed where copies crowd it out
+    whole = [rank for rank, one in enumerate(texts_now) if _is_same(text, one)]
+    home = next((rank for rank in homes if rank in whole), None)
+    if home is None:
         return RunCauseKind.RECHUNKED
-    documents = {pair.before.documents[place], pair.now.documents[whole[0]]}
-    renamed = None not in documents and len(documents) > 1
-    return RunCauseKind.RENAMED_DOCUMENTS if renamed else RunCauseKind.REINDEXED
+    if len(whole) > 1:
+        return None  # copies again
+    documents = {pair.before.documents[place], pair.now.documents[home]}
+    is_known = None not in documents
+    return RunCauseKind.RENAMED_DOCUMENTS if is_known and len(documents) > 1 else RunCauseKind.REINDEXED
 
 
 def _is_settled(pair: RankingPair) -> bool:
@@ -527,12 +544,12 @@ def _renaming(
         homes = [found - 1]
     by_document = one.judgment.id is None and one.judgment.document is not None
     fresh = [home for home in homes if by_document or (pair.now.ids[home], pair.now.texts[home]) not in hits_before]
-    kind = _kind(pair, place, fresh)
+    kind = _renaming_kind(pair, place, fresh)
     return None if kind is None else Renaming(kind=kind, split=len(homes) > 1)
 
 
-def _same(one: str | None, other: str | None) -> bool:
-    return one is not None and other is not None and min(containment(one, other), containment(other, one)) >= _EQUAL
+def _is_same(one: str, other: str) -> bool:
+    return min(containment(one, other), containment(other, one)) >= _SAME_TEXT
 
 
 def _share(values: Iterable[bool]) -> float | None:

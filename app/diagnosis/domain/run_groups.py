@@ -14,11 +14,9 @@ from typing import Final
 
 from app.base.texts import short_name
 from app.base.values import DEFAULT_CATEGORY, Canary, Ranking
+from app.diagnosis.domain.cases import FEWEST, MAJORITY
 from app.scoring.run_inputs import Group, GroupKind
 
-FEWEST: Final = 3
-"""Answers or chunks; what fewer have in common may be chance."""
-HALF: Final = 0.5
 _MOST: Final = 0.9
 _TWICE: Final = 2
 _MOST_GROUPS: Final = 3
@@ -28,7 +26,7 @@ _IN_COMMON: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class RankedChunk:
     """A chunk, by an answer that has it."""
 
     answer: Ranking
@@ -56,7 +54,7 @@ class Chunk:
         return self.answer.texts[self.rank]
 
 
-def name_chunks(changed: Sequence[Chunk], others: Sequence[Chunk], *, each: float = 1.0) -> str:
+def name_chunks(changed: Sequence[RankedChunk], others: Sequence[RankedChunk], *, each: float = 1.0) -> str:
     """Say what changed chunks have in common: `all in documents of product-b`, `mostly dated 2026-09 or later`.
 
     Each of the others stands for so many of them. Empty where there is nothing that the others do not have, too.
@@ -64,7 +62,7 @@ def name_chunks(changed: Sequence[Chunk], others: Sequence[Chunk], *, each: floa
     return _of_documents(changed, others, each) or _of_dates(changed, others, each)
 
 
-def _of_documents(changed: Sequence[Chunk], others: Sequence[Chunk], each: float) -> str:
+def _of_documents(changed: Sequence[RankedChunk], others: Sequence[RankedChunk], each: float) -> str:
     stems = Counter(_stem(one.name) for one in changed)
     largest = stems.most_common(_MOST_GROUPS)
     if sum(number for _, number in largest) < _MOST * len(changed):
@@ -87,17 +85,17 @@ def _stem(name: str) -> str:
 # --- dates ---------------------------------------------------------------------------------------------------
 
 
-def _of_dates(changed: Sequence[Chunk], others: Sequence[Chunk], each: float) -> str:
+def _of_dates(changed: Sequence[RankedChunk], others: Sequence[RankedChunk], each: float) -> str:
     for read, word in _DATES:
         mine = _all_read(read, changed, _MOST)
-        theirs = _all_read(read, others, HALF) if mine else []
+        theirs = _all_read(read, others, MAJORITY) if mine else []
         if theirs and (period := _period(sorted(mine), theirs, each)):
             share, when = period
             return f"{share} {word} {when}"
     return ""
 
 
-def _all_read(read: Callable[[Chunk], str | None], chunks: Sequence[Chunk], least: float) -> list[str]:
+def _all_read(read: Callable[[RankedChunk], str | None], chunks: Sequence[RankedChunk], least: float) -> list[str]:
     """Return the dates of chunks; none as soon as too few have one."""
     found, without = list[str](), 0
     for chunk in chunks:
@@ -134,7 +132,7 @@ def _named_date(name: str) -> str | None:
     return next(_dates(_NAMED_DATE, name), None)
 
 
-def _day_changed(chunk: Chunk) -> str | None:
+def _day_changed(chunk: RankedChunk) -> str | None:
     return None if chunk.changed_at is None else datetime.fromtimestamp(chunk.changed_at, UTC).date().isoformat()
 
 
@@ -149,7 +147,7 @@ _DAY_OF_MONTH: Final = r"(0[1-9]|[12]\d|3[01])"
 _NAMED_DATE: Final = re.compile(rf"{_YEAR}(?:[-/_.]{_MONTH}(?:[-/_.]{_DAY_OF_MONTH})?|{_MONTH}{_DAY_OF_MONTH})(?!\d)")
 _WRITTEN_DATE: Final = re.compile(rf"{_YEAR}-{_MONTH}(?:-{_DAY_OF_MONTH})?(?!\d)")
 _YEAR_MONTH_DAY: Final = (4, 7, 10)
-_DATES: Final[Sequence[tuple[Callable[[Chunk], str | None], str]]] = (
+_DATES: Final[Sequence[tuple[Callable[[RankedChunk], str | None], str]]] = (
     (lambda chunk: _named_date(chunk.name), "dated"),
     (lambda chunk: _named_date(chunk.id), "dated"),
     (_day_changed, "last changed"),

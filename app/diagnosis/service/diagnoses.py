@@ -26,8 +26,8 @@ from app.catalog.documents.canary_documents import JudgmentDocument
 from app.catalog.service.references import find_check
 from app.catalog.store import Definition
 from app.diagnosis import store as rows
+from app.diagnosis.domain.canary_causes import classify
 from app.diagnosis.domain.cases import Case, Diagnosis, Question, Reanchor
-from app.diagnosis.domain.chunk_causes import classify
 from app.diagnosis.domain.evidence import questions
 from app.diagnosis.domain.run_causes import RENAMING, RunCause
 from app.diagnosis.rendering import judgment_name

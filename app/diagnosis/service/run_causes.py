@@ -17,7 +17,7 @@ from app.detection.domain import Change
 from app.detection.service.detector_step import DetectorStep
 from app.detection.store import DetectionRow
 from app.diagnosis import store as diagnoses
-from app.diagnosis.domain.cases import RunCauseKind
+from app.diagnosis.domain.cases import FEWEST, MAJORITY, RunCauseKind
 from app.diagnosis.domain.run_causes import (
     SHARE,
     Basis,
@@ -28,7 +28,6 @@ from app.diagnosis.domain.run_causes import (
     prevailing_cause,
     read_run_cause,
 )
-from app.diagnosis.domain.run_groups import FEWEST, HALF
 from app.records.service.plans import Plan
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.retrievers.domain.retrievers import ScorerKind
@@ -128,7 +127,7 @@ def _counted_on(cause: RunCause, detection: DetectionRow) -> RunCause | None:
 
 def _mostly_changed(plan: Plan, changed: ScoredRankings) -> bool:
     """Whether half of the canaries find something else than they did."""
-    return len(_expecting(plan, changed)) >= max(FEWEST, HALF * int(plan.inputs.panel.expects.sum()))
+    return len(_expecting(plan, changed)) >= max(FEWEST, MAJORITY * int(plan.inputs.panel.expects.sum()))
 
 
 def _fell(plan: Plan, changed: ScoredRankings) -> bool:

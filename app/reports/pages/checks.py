@@ -49,7 +49,7 @@ from app.definitions.service import definitions
 from app.detection.service import baselines
 from app.diagnosis import rendering as diagnosis_sentences
 from app.diagnosis.api import DIAGNOSES, run_diagnosis
-from app.diagnosis.domain.chunk_causes import is_overcome
+from app.diagnosis.domain.cases import is_overcome
 from app.diagnosis.service import diagnoses, reanchoring
 from app.diagnosis.views import DiagnosisView, ReanchorState
 from app.records.service import run_views

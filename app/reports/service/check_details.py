@@ -23,7 +23,7 @@ from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references
 from app.catalog.service.references import schedule_of
 from app.catalog.store import Definition
-from app.diagnosis.domain.chunk_causes import is_overcome
+from app.diagnosis.domain.cases import is_overcome
 from app.diagnosis.store import DiagnosisRow
 from app.records.service import past_runs, run_views
 from app.records.store import open_runs, rescorings, run_rows

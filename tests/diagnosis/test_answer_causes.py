@@ -12,8 +12,8 @@ import pytest
 from app.base.db.engine import Store
 from app.base.values import Ranking
 from app.detection.store import detections_of
+from app.diagnosis.domain.answer_causes import AnswerCause, Answers, find_answer_causes
 from app.diagnosis.domain.cases import RunCauseKind
-from app.diagnosis.domain.run_changes import AnswerChange, Answers, explain
 from app.diagnosis.store import causes_of
 from app.runs.service.finalising import EndedRun
 from tests.support.fakes import answered
@@ -79,8 +79,8 @@ def cut(ranking: Ranking, hits: Sequence[int]) -> Ranking:
 
 def told(
     before: Sequence[Ranking], now: Sequence[Ranking], earlier: Sequence[Ranking | None] | None = None
-) -> list[AnswerChange]:
-    return explain(Answers(before=before, now=now, earlier=earlier or [None] * len(now)))
+) -> list[AnswerCause]:
+    return find_answer_causes(Answers(before=before, now=now, earlier=earlier or [None] * len(now)))
 
 
 def kinds(before: Sequence[Ranking], now: Sequence[Ranking]) -> list[RunCauseKind]:

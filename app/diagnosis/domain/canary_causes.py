@@ -5,15 +5,12 @@ A rule returns its finding, or None where it does not hold. Limits were measured
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from math import isfinite
-from statistics import median
-from typing import TypeGuard
 
 from app.base.texts import counted, percent_text
 from app.base.values import Answer, Cause, Ranking
 from app.diagnosis.domain.cases import Case, Diagnosis, Kind, Question, Reanchor
-from app.diagnosis.domain.evidence import Evidence, collect_evidence
+from app.diagnosis.domain.evidence import Evidence, ScoreChange, collect_evidence, score_change
 from app.diagnosis.domain.quality_texts import LITTLE, word_overlap
 from app.diagnosis.domain.reanchors import reanchor
 from app.diagnosis.views import DiagnosisEvidence, TextMatch
@@ -21,77 +18,7 @@ from app.retrievers.domain.retrievers import Scale
 from app.scoring.evaluation import WRONG_FIELDS, named_by
 from app.scoring.rankings import match, prepare
 from app.scoring.text_changes import TextComparison
-from app.scoring.words import near_copies
-
-LIMIT = 0.03
-LIMIT_LEXICAL = 0.10
-"""Sums of word weights move a little with the collection, without anything being wrong."""
-IN_ORDER = 2 / 3
-MOVED_BY_CONTENT = 0.3
-"""What weights of words move by when documents come and go: measured up to this in 19 of 20 cases, the order kept."""
-_OF_THE_PAIR_ALONE = frozenset({Scale.COSINE, Scale.DISTANCE, Scale.LOGIT})
-"""Scales of scores that depend on query and chunk alone; others may count words over the whole collection."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreChange:
-    """How far the scores of the same chunks moved."""
-
-    median: float
-    """Of |now - before| / |before|."""
-    chunks: int
-    in_order: float
-    """The share of pairs of chunks that kept their order, in [0, 1]; 1 where there is no pair."""
-
-
-def change_of(before: Ranking, today: Sequence[Ranking]) -> ScoreChange | None:
-    """Compare the scores of the chunks found then and now; None = there is none with both."""
-    texts = dict(zip(before.ids, before.texts, strict=True))
-    now: dict[str, float] = {}
-    for ranking in today:
-        for chunk, text, score in zip(ranking.ids, ranking.texts, ranking.scores, strict=True):
-            # An id that holds another text is another chunk. Where several answers have one, the first counts.
-            if _is_number(score) and chunk in texts and (text == texts[chunk] or None in {text, texts[chunk]}):
-                now.setdefault(chunk, score)
-    then = zip(before.ids, before.scores, strict=True)
-    pairs = [(was, now[chunk]) for chunk, was in then if _is_number(was) and chunk in now]
-    if not pairs:
-        return None
-    moved = median(_relative(was, is_) for was, is_ in pairs)
-    same_order = [(a - b) * (c - d) >= 0 for (a, c), (b, d) in combinations(pairs[:_MOST_COMPARED], 2)]
-    return ScoreChange(moved, len(pairs), sum(same_order) / len(same_order) if same_order else 1.0)
-
-
-def limit_of(scale: Scale | None) -> float:
-    """Largest median change for which scores count as the same."""
-    return LIMIT_LEXICAL if scale is Scale.UNBOUNDED else LIMIT
-
-
-def by_content(scale: Scale | None, change: ScoreChange) -> bool:
-    """Whether scores may have moved only because other documents came or went: each a bit, and the order stayed."""
-    return scale not in _OF_THE_PAIR_ALONE and change.in_order >= IN_ORDER
-
-
-def beats(scale: Scale | None, score: float, other: float) -> bool:
-    """Whether a score is the better one of two numbers; distances are better the smaller they are."""
-    if not (isfinite(score) and isfinite(other)):
-        return False
-    return score < other if scale is Scale.DISTANCE else score > other
-
-
-def _is_number(score: float | None) -> TypeGuard[float]:
-    return score is not None and isfinite(score)
-
-
-def _relative(was: float, is_: float) -> float:
-    if was == is_:
-        return 0.0
-    return min(abs(is_ - was) / abs(was), _MOST_MOVED) if was else 1.0
-
-
-_MOST_COMPARED = 100
-_MOST_MOVED = 1e6
-"""Cap of relative changes; quotients of the smallest floats are infinite."""
+from app.scoring.words import new_near_copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +29,30 @@ class Finding:
     reason: str
     evidence: DiagnosisEvidence = field(default_factory=DiagnosisEvidence)
     reanchors: tuple[Reanchor, ...] = ()
+
+
+def classify(case: Case, questions: Sequence[Question], answers: Sequence[Answer | None]) -> Diagnosis:
+    """Return the diagnosis of a degraded canary: the first of `RULES` that holds.
+
+    `answers` are in the order of the questions; None = it was not asked after all.
+    """
+    evidence = collect_evidence(case, questions, answers)
+    finding = next(finding for rule in RULES if (finding := rule(evidence)) is not None)
+    persistent = any(map(evidence.fails, evidence.repeats)) if evidence.repeats else None
+    if not evidence.repeats and any(kind is Kind.REPEAT for kind, _ in evidence.failures):
+        persistent = True if case.now is None else None
+    reason = finding.reason
+    if persistent is False:
+        reason += f"; healthy on {counted(len(evidence.repeats), 'retry')}"
+    return Diagnosis(
+        cause=finding.cause,
+        reason=reason,
+        evidence={**_basic_evidence(evidence), **finding.evidence},
+        persistent=persistent,
+        rank_before=evidence.before,
+        rank_now=latest_rank(evidence),
+        reanchors=finding.reanchors,
+    )
 
 
 def is_missing(evidence: Evidence, place: int) -> bool:
@@ -156,7 +107,7 @@ def renamed_chunks(evidence: Evidence) -> Finding | None:
 
     Near copies of it are no new cut: they have a cause of their own.
     """
-    copied = evidence.shown is not None and near_copies(evidence.shown, evidence.case.healthy)
+    copied = evidence.shown is not None and new_near_copies(evidence.shown, evidence.case.healthy)
     if copied and not evidence.case.renamed:
         return None
     places = range(len(evidence.search.chunks)) if evidence.case.renamed else evidence.targets
@@ -335,8 +286,8 @@ def _is_cut_off(evidence: Evidence, healthy: Ranking, longest: Ranking) -> bool:
     rankings = [ranking for group in evidence.item_answers.values() for ranking in group]
     full = healthy.returned >= evidence.case.fetch_k or (bool(rankings) and not any(one.returned for one in rankings))
     proven = full and all(one.returned <= longest.returned for one in rankings)
-    change = change_of(healthy, [longest])
-    if change is not None and change.median > limit_of(evidence.case.scale):
+    change = score_change(healthy, [longest])
+    if change is not None and change.is_large(evidence.case.scale):
         return False
     if evidence.before is not None:
         left, above = frozenset(longest.ids), healthy.ids[: evidence.before - 1]
@@ -348,14 +299,14 @@ def _is_cut_off(evidence: Evidence, healthy: Ranking, longest: Ranking) -> bool:
 def score_drift(evidence: Evidence) -> Finding | None:
     """Find that the chunks that are still there have other scores: the encoder or the scoring changed."""
     healthy = evidence.case.healthy
-    change = change_of(healthy, evidence.today) if healthy is not None else None
+    change = score_change(healthy, evidence.today) if healthy is not None else None
     if change is None:
         return _encoder_drift(evidence)
-    if change.median <= limit_of(evidence.case.scale):
+    if not change.is_large(evidence.case.scale):
         return None
     # Prevents that new or deleted documents, which change the weights of words, are reported as score drift. Measured
     # (benchmarks/diagnosis.py): without it the demo scores .821, not .987, and xquad_en by words .715, not .985.
-    if by_content(evidence.case.scale, change) and evidence.targets and _is_content_change(evidence, change):
+    if change.may_be_content(evidence.case.scale) and evidence.targets and _is_content_change(evidence, change):
         return None
     reason = (
         f"The same chunks have other scores than when the canary was healthy: {percent_text(change.median)} off "
@@ -383,13 +334,17 @@ def _is_content_change(evidence: Evidence, change: ScoreChange) -> bool:
     """Whether new or deleted documents explain the change: a chunk is gone, there are copies, or it is small."""
     if any(is_missing(evidence, place) for place in evidence.targets):
         return True
-    flooded = evidence.shown is not None and near_copies(evidence.shown, evidence.case.healthy)
-    return bool(flooded) or change.median <= MOVED_BY_CONTENT
+    flooded = evidence.shown is not None and new_near_copies(evidence.shown, evidence.case.healthy)
+    return bool(flooded) or change.median <= _MOVED_BY_CONTENT
+
+
+_MOVED_BY_CONTENT = 0.3
+"""What weights of words move by when documents come and go: measured up to this in 19 of 20 cases, the order kept."""
 
 
 def near_duplicates(evidence: Evidence) -> Finding | None:
     """Find that near copies of one another fill the top hits."""
-    pairs = near_copies(evidence.shown, evidence.case.healthy) if evidence.shown is not None else ()
+    pairs = new_near_copies(evidence.shown, evidence.case.healthy) if evidence.shown is not None else ()
     if not pairs:
         return None
     copies = {name for pair in pairs for name in (pair.one, pair.other)}
@@ -420,7 +375,7 @@ def _skipped_by_search(evidence: Evidence) -> Finding | None:
     cut = shown.scores[k - 1] if shown is not None and 0 < k <= len(shown) else None
     for place in evidence.targets:
         one = evidence.search.chunks[place]
-        if cut is None or one.score is None or not beats(evidence.case.scale, one.score, cut):
+        if cut is None or one.score is None or not _beats(evidence.case.scale, one.score, cut):
             continue
         if any(evidence.search.ranks(ranking)[place] is not None for ranking in evidence.today):
             continue  # it has a score of today, and that is what counts
@@ -432,36 +387,11 @@ def _skipped_by_search(evidence: Evidence) -> Finding | None:
     return None
 
 
-def classify(case: Case, questions: Sequence[Question], answers: Sequence[Answer | None]) -> Diagnosis:
-    """Return the diagnosis of a degraded canary: the first of `RULES` that holds.
-
-    `answers` are in the order of the questions; None = it was not asked after all.
-    """
-    evidence = collect_evidence(case, questions, answers)
-    finding = next(finding for rule in RULES if (finding := rule(evidence)) is not None)
-    persistent = any(map(evidence.fails, evidence.repeats)) if evidence.repeats else None
-    if not evidence.repeats and any(kind is Kind.REPEAT for kind, _ in evidence.failures):
-        persistent = True if case.now is None else None
-    reason = finding.reason
-    if persistent is False:
-        reason += f"; healthy on {counted(len(evidence.repeats), 'retry')}"
-    return Diagnosis(
-        cause=finding.cause,
-        reason=reason,
-        evidence={**_basic_evidence(evidence), **finding.evidence},
-        persistent=persistent,
-        rank_before=evidence.before,
-        rank_now=latest_rank(evidence),
-        reanchors=finding.reanchors,
-    )
-
-
-def is_overcome(rank_then: int | None, rank_now: int | None) -> bool:
-    """Whether an expected chunk ranks higher by now than when it was diagnosed; None = it is not within k.
-
-    Then the diagnosis tells of the past: whatever degrades the canary by now is something else.
-    """
-    return rank_now is not None and (rank_then is None or rank_now < rank_then)
+def _beats(scale: Scale | None, score: float, other: float) -> bool:
+    """Whether a score is the better one of two numbers; distances are better the smaller they are."""
+    if not (isfinite(score) and isfinite(other)):
+        return False
+    return score < other if scale is Scale.DISTANCE else score > other
 
 
 RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
@@ -492,7 +422,7 @@ def _control_rank(now: Ranking | None, control: Ranking | None) -> int | None:
 def _basic_evidence(evidence: Evidence) -> DiagnosisEvidence:
     """Evidence of every diagnosis: ranks, counts and scores by kind of question."""
     healthy = evidence.case.healthy
-    change = change_of(healthy, evidence.today) if healthy is not None else None
+    change = score_change(healthy, evidence.today) if healthy is not None else None
     rankings = [ranking for group in evidence.item_answers.values() for ranking in group]
     return {
         "asked": {str(kind): count for kind, count in evidence.asked_counts.items()},

@@ -1,11 +1,11 @@
-"""What the answers of a whole run say about why they changed, from stored rankings alone.
+"""Causes of a whole run that its answers tell, from stored rankings alone.
 
 Answers are compared with those of a healthy run, hit by hit, for all canaries, also those that did not change: each
 cause predicts what is lost and gained, and where. A deletion takes its chunks out of every answer, and what is left
 closes up in its order; new chunks push others down and take nothing away; another model does both alike; replicas that
-differ leave some answers as they were. `weigh` counts, `explain` tells the causes that fit, the one that explains most
-first. Chunks that are re-cut or renamed are told by their texts, in `run_causes`; the kinds of causes and their words
-are in `cases`.
+differ leave some answers as they were. `weigh` counts, `find_answer_causes` returns the causes that fit, the one that
+explains most first. Chunks that are re-cut or renamed are told by their texts, in `run_causes`, which makes one cause
+of both; the kinds of causes and their words are in `cases`.
 """
 
 from collections import defaultdict
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from app.base.texts import counted, percent_text
 from app.base.values import Ranking
-from app.diagnosis.domain.cases import PHRASES, RunCauseKind
-from app.diagnosis.domain.run_groups import FEWEST, HALF, Chunk, name_chunks
+from app.diagnosis.domain.cases import FEWEST, MAJORITY, PHRASES, RunCauseKind
+from app.diagnosis.domain.run_groups import RankedChunk, name_chunks
 from app.scoring.words import LIKE, containment
 
 Ints = NDArray[np.intp]
@@ -171,7 +171,7 @@ def _in_order(canary: Ints, rank: Ints, count: int) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerChange:
+class AnswerCause:
     """A cause that fits what changed."""
 
     kind: RunCauseKind
@@ -190,7 +190,7 @@ _IN_ORDER: Final = 0.95
 """Share of pairs of hits whose order stayed, above which a ranking did."""
 
 
-def explain(answers: Answers) -> list[AnswerChange]:
+def find_answer_causes(answers: Answers) -> list[AnswerCause]:
     """Return the causes that fit, the one that explains most first: two at most, empty where none does.
 
     Answers that are shorter than they were are explained first, since nothing else can be said of what is not there.
@@ -210,7 +210,7 @@ def explain(answers: Answers) -> list[AnswerChange]:
 # --- shorter answers -----------------------------------------------------------------------------------------
 
 
-def _empty(counts: Counts) -> AnswerChange | None:
+def _empty(counts: Counts) -> AnswerCause | None:
     had = counts.sizes_before > 0
     empty = had & (counts.sizes_now == 0)
     number, of = int(empty.sum()), int(had.sum())
@@ -218,7 +218,7 @@ def _empty(counts: Counts) -> AnswerChange | None:
         return None
     same = int((had & ~empty & counts.same).sum())
     rest = f"; of the others {same:,} are as before" if number < of else ", and no error is told"
-    return AnswerChange(
+    return AnswerCause(
         kind=RunCauseKind.EMPTY_ANSWERS,
         affected=empty,
         phrase="every answer is empty" if number == of else f"{number:,} of {of:,} answers are empty",
@@ -226,17 +226,17 @@ def _empty(counts: Counts) -> AnswerChange | None:
     )
 
 
-def _limited(counts: Counts) -> AnswerChange | None:
+def _limited(counts: Counts) -> AnswerCause | None:
     answered = counts.sizes_now > 0
     if not answered.any():
         return None
     limit = int(counts.sizes_now.max())
     longer = answered & (counts.sizes_before > limit)
     cut = longer & (counts.sizes_now == limit) & (counts.kept == limit)
-    if cut.sum() < max(FEWEST, _MOST * longer.sum()) or longer.sum() < HALF * answered.sum():
+    if cut.sum() < max(FEWEST, _MOST * longer.sum()) or longer.sum() < MAJORITY * answered.sum():
         return None
     before = int(np.median(counts.sizes_before[longer]))
-    return AnswerChange(
+    return AnswerCause(
         kind=RunCauseKind.LIMITED,
         affected=cut,
         phrase=f"at most {counted(limit, 'hit')} returned",
@@ -244,23 +244,24 @@ def _limited(counts: Counts) -> AnswerChange | None:
     )
 
 
-def _above_threshold(counts: Counts) -> AnswerChange | None:
-    """Find that hits are gone from the ends of answers, all below the score of those that are left.
+def _above_threshold(counts: Counts) -> AnswerCause | None:
+    """Find that hits are gone from the ends of answers, with worse scores than any that is left.
 
-    Without scores it is told by the lengths, which differ: a limit makes them alike, and lost chunks let others rise.
+    Worse is lower or, of distances, larger. Without scores it is told by the lengths, which differ: a limit makes them
+    alike, and lost chunks let others rise.
     """
     shorter = (counts.sizes_now < counts.sizes_before) & (counts.sizes_before > 0)
     ends = shorter & (counts.kept == counts.sizes_now) & (counts.in_order == 1)
-    if (ends & (counts.sizes_now > 0)).sum() < FEWEST or ends.sum() < max(_MOST * shorter.sum(), HALF * len(ends)):
+    if (ends & (counts.sizes_now > 0)).sum() < FEWEST or ends.sum() < max(_MOST * shorter.sum(), MAJORITY * len(ends)):
         return None
     if len(np.unique(counts.sizes_now[ends])) == 1:
         return None
-    bound = _bound(counts, ends)
+    bound = _score_bound(counts, ends)
     if bound is None and counts.is_scored:
         return None
     lengths = f"{int(ends.sum()):,} answers end earlier, at different lengths, with the first hits of before"
     empty = f", and {int((ends & (counts.sizes_now == 0)).sum()):,} are empty"
-    return AnswerChange(
+    return AnswerCause(
         kind=RunCauseKind.SCORE_THRESHOLD,
         affected=ends,
         phrase=f"hits {bound or 'below a score threshold, it seems,'} are not returned",
@@ -268,22 +269,35 @@ def _above_threshold(counts: Counts) -> AnswerChange | None:
     )
 
 
-def _bound(counts: Counts, ends: Bools) -> str | None:
-    """Say beyond which score hits are gone from the ends of answers; None where it is none."""
-    scored = [one.scores for one in counts.answers.before if len(one.scores) > 1 and None not in one.scores]
-    falls = sum((scores[0] or 0) >= (scores[-1] or 0) for scores in scored) >= HALF * len(scored)
-    sign = 1 if falls else -1  # of distances the first hit has the least
-    left = [sign * score for one in counts.answers.now for score in one.scores if score is not None]
+def _score_bound(counts: Counts, ends: Bools) -> str | None:
+    """Say beyond which score hits are gone from the ends of answers; None where most of them were not beyond it."""
+    left = [score for one in counts.answers.now for score in one.scores if score is not None]
     gone = [
-        sign * score
+        score
         for before, now, is_cut in zip(counts.answers.before, counts.answers.now, ends.tolist(), strict=True)
         if is_cut
         for score in before.scores[len(now.ids) :]
         if score is not None
     ]
-    if not left or not gone or np.mean(np.array(gone) < min(left)) < _MOST:
+    if not left or not gone:
         return None
-    return f"{'below a score' if falls else 'beyond a distance'} of {sign * min(left):.3g}"
+    if _are_distances(counts.answers.before):
+        words, bound = "beyond a distance", max(left)
+        is_beyond = np.array(gone) > bound
+    else:
+        words, bound = "below a score", min(left)
+        is_beyond = np.array(gone) < bound
+    return f"{words} of {bound:.3g}" if is_beyond.mean() >= _MOST else None
+
+
+def _are_distances(answers: Sequence[Ranking]) -> bool:
+    """Whether smaller scores are better, by a vote of answers: most have a smaller one at their first hit than last.
+
+    The declared scale is not asked: many retrievers declare none, and the order of hits counts here whatever they do.
+    """
+    scored = [[score for score in one.scores if score is not None] for one in answers if None not in one.scores]
+    firsts_and_lasts = [(scores[0], scores[-1]) for scores in scored if len(scores) > 1]
+    return sum(first >= last for first, last in firsts_and_lasts) < MAJORITY * len(firsts_and_lasts)
 
 
 # --- whole answers -------------------------------------------------------------------------------------------
@@ -312,7 +326,7 @@ class Turnover:
     @property
     def is_sure(self) -> Bools:
         """(codes,): chunks that are gone."""
-        return np.asarray(self.chance > HALF)
+        return np.asarray(self.chance > _GONE)
 
     @property
     def fits(self) -> bool:
@@ -332,7 +346,7 @@ def fit_turnover(hits: Hits, of: Bools, known: int) -> Turnover:
     is_absent = (np.bincount(code, minlength=known) > 0) & ~is_found
     absent, chunk = np.flatnonzero(is_absent), np.cumsum(is_absent)[code[~left]] - 1
     hits_of = np.bincount(chunk * _RANKS + rank[~left], minlength=len(absent) * _RANKS).reshape(-1, _RANKS) * 1.0
-    # Most chunks have as many hits at each rank as others: of these one is fitted.
+    # Chunks with as many hits at each rank as others are fitted once: `_APART` makes of each row a number of its own.
     _, one_of, kind, number = np.unique(hits_of @ _APART, return_index=True, return_inverse=True, return_counts=True)
     hits_of = hits_of[one_of]
     found, of_all = int(is_found.sum()), int(is_found.sum()) + len(absent)
@@ -373,7 +387,10 @@ def fit_turnover(hits: Hits, of: Bools, known: int) -> Turnover:
 
 _RANKS: Final = 10
 _APART: Final = np.log([2, 3, 5, 7, 11, 13, 17, 19, 23, 29])
-"""Numbers of hits by rank times these differ in their sums, as products of primes do."""
+"""Logarithms of the first primes, one by rank. Numbers of hits times these sum to the logarithm of a product of primes,
+and a product has one factorisation: equal sums are equal rows, and numbers are sorted faster than rows."""
+_GONE: Final = 0.5
+"""Chance above which a chunk is taken for gone."""
 _TINY: Final = 1e-300
 _FIRST_SHARE: Final = 0.05
 _STEPS: Final = 25
@@ -417,7 +434,7 @@ def _is_turnover(one: Turnover, counts: Counts, other_side: Callable[[], Turnove
     return settled and one.gain >= _TWICE * other_side().gain
 
 
-def _alternating(counts: Counts) -> AnswerChange | None:
+def _alternating(counts: Counts) -> AnswerCause | None:
     """Find that answers which had changed in the run before are as they were, and others changed in their place."""
     known = np.array([earlier is not None for earlier in counts.answers.earlier])
     if not known.any():
@@ -427,7 +444,7 @@ def _alternating(counts: Counts) -> AnswerChange | None:
     came, went = int((then & counts.same).sum()), int((known & ~then & ~counts.same).sum())
     if min(came, went) < max(FEWEST, _FEWEST_OF_A_STATE * max(came, went)):
         return None
-    return AnswerChange(
+    return AnswerCause(
         kind=RunCauseKind.REPLICAS_DIFFER,
         affected=~counts.same,
         phrase=PHRASES[RunCauseKind.REPLICAS_DIFFER],
@@ -436,7 +453,7 @@ def _alternating(counts: Counts) -> AnswerChange | None:
     )
 
 
-def _two_states(counts: Counts, evidence_of: Callable[[Counts, Bools, Bools], str | None]) -> AnswerChange | None:
+def _two_states(counts: Counts, evidence_of: Callable[[Counts, Bools, Bools], str | None]) -> AnswerCause | None:
     """Find that some answers are as before, to the last hit, and the others come from another index."""
     same, changed = counts.same & (counts.sizes_before > 0), ~counts.same
     if min(same.sum(), changed.sum()) < max(FEWEST, _FEWEST_OF_A_STATE * len(same)):
@@ -444,7 +461,7 @@ def _two_states(counts: Counts, evidence_of: Callable[[Counts, Bools, Bools], st
     evidence = evidence_of(counts, same, changed)
     if evidence is None:
         return None
-    return AnswerChange(
+    return AnswerCause(
         kind=RunCauseKind.REPLICAS_DIFFER,
         affected=changed,
         phrase=PHRASES[RunCauseKind.REPLICAS_DIFFER],
@@ -493,7 +510,7 @@ _FEWEST_HELD: Final = 0.25
 """Of a chunk that a replica lacks, as many hits are left as the others answer; a quarter of those that are lost."""
 
 
-def _missing(counts: Counts) -> AnswerChange | None:
+def _missing(counts: Counts) -> AnswerCause | None:
     gone = counts.lost.is_sure
     if not _is_turnover(counts.lost, counts, lambda: counts.came) or not gone.any():
         return None
@@ -501,7 +518,7 @@ def _missing(counts: Counts) -> AnswerChange | None:
     affected = _canaries(counts.before.canary[hits], counts)
     where = _where(counts.before, counts.answers.before, gone, counts.lost.is_found)
     moved = counts.in_order[~counts.same].mean() < _MOST
-    return AnswerChange(
+    return AnswerCause(
         kind=RunCauseKind.MISSING,
         affected=affected,
         phrase=f"{PHRASES[RunCauseKind.MISSING]}{where}",
@@ -512,7 +529,7 @@ def _missing(counts: Counts) -> AnswerChange | None:
     )
 
 
-def _misses(counts: Counts) -> AnswerChange | None:
+def _misses(counts: Counts) -> AnswerCause | None:
     """Find hits that are lost here and there while all others keep their order and nothing new rises."""
     dropped, pushing = int(counts.dropped.sum()), int(counts.pushing.sum())
     changed = ~counts.same
@@ -523,7 +540,7 @@ def _misses(counts: Counts) -> AnswerChange | None:
     found = int((~counts.absent[missed]).sum())
     if found < FEWEST or counts.lost.gain >= _SOME_GAIN:
         return None  # they may as well be gone from the index
-    return AnswerChange(
+    return AnswerCause(
         kind=RunCauseKind.SEARCH_MISSES,
         affected=changed,
         phrase=PHRASES[RunCauseKind.SEARCH_MISSES],
@@ -532,14 +549,14 @@ def _misses(counts: Counts) -> AnswerChange | None:
     )
 
 
-def _near_copies(counts: Counts) -> AnswerChange | None:
+def _copies_above(counts: Counts) -> AnswerCause | None:
     """Find that near copies of what was found, which no answer had before, push it down."""
     new = _new_above(counts)
-    if new is None or (alike := _copied(counts, new)) < HALF:
+    if new is None or (alike := _copied(counts, new)) < MAJORITY:
         return None
     affected = _canaries(counts.now.canary[new], counts)
     where = _where(counts.now, counts.answers.now, counts.unseen, ~counts.unseen)
-    return AnswerChange(
+    return AnswerCause(
         kind=RunCauseKind.NEAR_COPIES,
         affected=affected,
         phrase=f"{PHRASES[RunCauseKind.NEAR_COPIES]}{where}",
@@ -548,7 +565,7 @@ def _near_copies(counts: Counts) -> AnswerChange | None:
     )
 
 
-def _new_chunks(counts: Counts) -> AnswerChange | None:
+def _new_chunks(counts: Counts) -> AnswerCause | None:
     """Find that other chunks which no answer had before do, in the first ranks too."""
     came = counts.came
     new = counts.pushing & came.is_sure[counts.now.code]
@@ -562,7 +579,7 @@ def _new_chunks(counts: Counts) -> AnswerChange | None:
         return None
     affected = _canaries(counts.now.canary[new], counts)
     where = _where(counts.now, counts.answers.now, came.is_sure, came.is_found)
-    return AnswerChange(
+    return AnswerCause(
         kind=RunCauseKind.NEW_CHUNKS,
         affected=affected,
         phrase=f"{PHRASES[RunCauseKind.NEW_CHUNKS]}{where}",
@@ -601,13 +618,13 @@ def _copied(counts: Counts, new: Bools) -> float:
     return alike / judged if judged else 0.0
 
 
-def _other_vectors(counts: Counts) -> AnswerChange | None:
+def _other_vectors(counts: Counts) -> AnswerCause | None:
     """Find that hardly an answer has anything in common with before."""
     both = (counts.sizes_before > 0) & (counts.sizes_now > 0)
     common = counts.kept[both].sum() / max(int(counts.sizes_before[both].sum()), 1)
-    if (both & ~counts.same).sum() < max(FEWEST, HALF * both.sum()) or common > _HARDLY:
+    if (both & ~counts.same).sum() < max(FEWEST, MAJORITY * both.sum()) or common > _HARDLY:
         return None
-    return AnswerChange(
+    return AnswerCause(
         kind=RunCauseKind.OTHER_VECTORS,
         affected=both & ~counts.same,
         phrase=PHRASES[RunCauseKind.OTHER_VECTORS],
@@ -615,17 +632,17 @@ def _other_vectors(counts: Counts) -> AnswerChange | None:
     )
 
 
-def _reordered(counts: Counts) -> AnswerChange | None:
+def _reordered(counts: Counts) -> AnswerCause | None:
     """Find that answers changed everywhere, in what they have and in what order."""
     both = (counts.sizes_before > 0) & (counts.sizes_now > 0)
     changed = both & ~counts.same
     disturbed = changed & ((counts.in_order < 1) | _canaries(counts.now.canary[counts.pushing], counts))
-    if disturbed.sum() < max(FEWEST, HALF * both.sum()):
+    if disturbed.sum() < max(FEWEST, MAJORITY * both.sum()):
         return None
     common = counts.kept[both].sum() / counts.sizes_before[both].sum()
     if common > _MOST and counts.in_order[changed].mean() > _IN_ORDER:
         return None  # a few hits came and went
-    return AnswerChange(
+    return AnswerCause(
         kind=RunCauseKind.RANKING_CHANGED,
         affected=changed,
         phrase=PHRASES[RunCauseKind.RANKING_CHANGED],
@@ -636,13 +653,13 @@ def _reordered(counts: Counts) -> AnswerChange | None:
 
 _HARDLY: Final = 0.15
 
-_OF_WHOLE_ANSWERS: Final[Sequence[Callable[[Counts], AnswerChange | None]]] = (
+_OF_WHOLE_ANSWERS: Final[Sequence[Callable[[Counts], AnswerCause | None]]] = (
     _alternating,
     partial(_two_states, evidence_of=_gone_from_others),  # what half of the answers still have is not missing
     _missing,
     partial(_two_states, evidence_of=_much_changed),
     _misses,
-    _near_copies,
+    _copies_above,
     _other_vectors,
     _new_chunks,
     _reordered,
@@ -659,11 +676,11 @@ def _where(hits: Hits, answers: Sequence[Ranking], chosen: Bools, others: Bools)
     place = np.full(len(chosen), -1)
     place[hits.code] = np.arange(len(hits.code))  # any of a chunk's hits will do
 
-    def chunks(of: Bools) -> tuple[list[Chunk], int]:
+    def chunks(of: Bools) -> tuple[list[RankedChunk], int]:
         found = place[of & (place >= 0)]
         step = -(-len(found) // _MOST_NAMED) or 1
         pairs = zip(hits.canary[found[::step]].tolist(), hits.rank[found[::step]].tolist(), strict=True)
-        return [Chunk(answers[canary], rank) for canary, rank in pairs], step
+        return [RankedChunk(answers[canary], rank) for canary, rank in pairs], step
 
     (mine, own_step), (theirs, step) = chunks(chosen), chunks(others)
     named = name_chunks(mine, theirs, each=step / own_step)
