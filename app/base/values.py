@@ -384,6 +384,43 @@ class Cause(StrEnum):
     OUTRANKED = "outranked"
 
 
+class RunCauseKind(StrEnum):
+    """Kind of change of a whole run."""
+
+    RECHUNKED = "rechunked"
+    """The same texts, cut differently, under other ids."""
+    REINDEXED = "reindexed"
+    """The same chunks, under other ids."""
+    RENAMED_DOCUMENTS = "renamed_documents"
+    """The same chunks, of documents by other names."""
+    EMBEDDER_CHANGED = "embedder_changed"
+    """The embedder returns other vectors for the reference texts."""
+    TEXTS_CHANGED = "texts_changed"
+    """The same chunks, under the same ids, have other texts: cut, emptied, rewritten."""
+    SCORES_CHANGED = "scores_changed"
+    """The same chunks have other scores: the encoder or the scoring changed."""
+    EMPTY_ANSWERS = "empty_answers"
+    """Answers that had hits have none."""
+    LIMITED = "limited"
+    """No answer has more than a few hits, those that were the first."""
+    SCORE_THRESHOLD = "score_threshold"
+    """Hits below a score are not returned any more."""
+    MISSING = "missing"
+    """Chunks are in no answer any more, and the others closed up."""
+    REPLICAS_DIFFER = "replicas_differ"
+    """Some answers are as they were, the others come from another index."""
+    SEARCH_MISSES = "search_misses"
+    """Chunks are missed here and there, in no pattern: an approximate search."""
+    NEAR_COPIES = "near_copies"
+    """Near copies of what was found rank above it."""
+    NEW_CHUNKS = "new_chunks"
+    """Other new chunks do."""
+    OTHER_VECTORS = "other_vectors"
+    """Hardly an answer has a hit in common with before."""
+    RANKING_CHANGED = "ranking_changed"
+    """The same chunks in another order, everywhere."""
+
+
 class DeliveryState(StrEnum):
     """State of a delivery. `dead` can be replayed by hand; `cancelled` was withdrawn before its first attempt."""
 
@@ -402,6 +439,17 @@ ROUNDING: Final = 1e-9
 
 TimeText: TypeAlias = Annotated[str, "RFC 3339"]
 """A time as RFC 3339 in UTC; views make it of microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedWords:
+    """Marks a text that is a word of an enumeration, which the description of the API lists beside the field."""
+
+    words: type[StrEnum]
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Return the schema of the field, for which pydantic asks."""
+        return {**handler(schema), "enum": [str(word) for word in self.words]}
 
 
 class LatencyView(TypedDict):

@@ -17,8 +17,7 @@ from app.alerts.domain.summaries import (
     lost_text,
 )
 from app.alerts.domain.views import Degradation, TransitionType
-from app.base.values import Cause, Judgment, Outcome, Reason, RuleKind, Step
-from app.diagnosis.domain.cases import RunCauseKind
+from app.base.values import Cause, Judgment, Outcome, Reason, RuleKind, RunCauseKind, Step
 from app.diagnosis.domain.run_causes import RunCause
 from app.retrievers.domain.probes import FailureSummary
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from app.base.db.engine import Store
-from app.base.values import Ranking
+from app.base.values import Ranking, RunCauseKind
 from app.detection.store import detections_of
 from app.diagnosis.domain.answer_causes import AnswerCause, Answers, find_answer_causes
-from app.diagnosis.domain.cases import RunCauseKind
 from app.diagnosis.store import causes_of
 from app.runs.service.finalising import EndedRun
 from tests.support.fakes import answered

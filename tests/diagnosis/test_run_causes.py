@@ -12,11 +12,11 @@ from app.alerts.domain.summaries import AlertFacts, ChangedCanaries, alert_summa
 from app.alerts.domain.views import SinceView
 from app.alerts.service import transitions
 from app.base.db.engine import Store
-from app.base.values import Canary, Cause, Judgment, Outcome, Ranking, RuleKind
+from app.base.values import Canary, Cause, Judgment, Outcome, Ranking, RuleKind, RunCauseKind
 from app.diagnosis import store as diagnosis_rows
 from app.diagnosis.domain import run_causes as run_cause_search
 from app.diagnosis.domain.canary_causes import classify
-from app.diagnosis.domain.cases import Case, RunCauseKind
+from app.diagnosis.domain.cases import Case
 from app.diagnosis.domain.reanchors import is_back
 from app.diagnosis.domain.run_causes import RankingPair, RunCause, find_run_cause, read_run_cause, texts_explain_more
 from app.diagnosis.service import diagnoses, reanchoring

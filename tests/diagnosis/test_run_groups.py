@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.base.values import Canary, Category, Judgment, Ranking
-from app.diagnosis.domain.cases import RunCauseKind
+from app.base.values import Canary, Category, Judgment, Ranking, RunCauseKind
 from app.diagnosis.domain.run_causes import RankingPair, find_run_cause
 from app.diagnosis.domain.run_groups import RankedChunk, common_group, name_chunks
 from app.retrievers.domain.retrievers import Scale

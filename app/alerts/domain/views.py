@@ -6,11 +6,11 @@ the words of all this in `summaries`.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, NotRequired
+from typing import Annotated, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from app.base.values import Cause, Percentile, Reason, RuleKind, Severity, TimeText
+from app.base.values import Cause, ListedWords, Percentile, Reason, RuleKind, RunCauseKind, Severity, TimeText
 from app.catalog.domain import PooledNote
 from app.retrievers.domain.probes import FailureView
 
@@ -179,24 +179,7 @@ class RuleEvidence(EvidenceFields, total=False):
 class RunCauseView(TypedDict):
     """The one cause that explains a whole run; shares and recalls are in [0, 1]."""
 
-    kind: Literal[
-        "rechunked",
-        "reindexed",
-        "renamed_documents",
-        "embedder_changed",
-        "texts_changed",
-        "scores_changed",
-        "empty_answers",
-        "limited",
-        "score_threshold",
-        "missing",
-        "replicas_differ",
-        "search_misses",
-        "near_copies",
-        "new_chunks",
-        "other_vectors",
-        "ranking_changed",
-    ]
+    kind: Annotated[str, ListedWords(RunCauseKind)]
     since_run: int
     before_run: int
     canaries: int

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.texts import counted, percent_text
-from app.base.values import Ranking
-from app.diagnosis.domain.cases import FEWEST, MAJORITY, PHRASES, RunCauseKind
+from app.base.values import Ranking, RunCauseKind
+from app.diagnosis.domain.cases import FEWEST, MAJORITY, PHRASES
 from app.diagnosis.domain.run_groups import RankedChunk, name_chunks
 from app.scoring.words import LIKE, containment
 

@@ -1,9 +1,9 @@
-"""Values of a diagnosis: the case, the questions about it, its result with the judgments to re-anchor, kinds of causes.
+"""Values of a diagnosis: the case, the questions about it, its result with the judgments to re-anchor, words of causes.
 
 What to ask and what the answers hold is in `evidence`, the causes in `canary_causes` and `run_causes`, the checklist of
-quality in `quality` and `quality_texts`. The kinds of causes of whole runs, below, have their words without figures,
-what to do about them, and the cause of single canaries they explain. Words on answers that became shorter are made of
-figures, by `answer_causes`, which finds what whole answers show; `run_causes` finds the others.
+quality in `quality` and `quality_texts`. Each kind of cause of whole runs has its words without figures below, what to
+do about it, and the cause of single canaries it explains. Words on answers that became shorter are made of figures, by
+`answer_causes`, which finds what whole answers show; `run_causes` finds the others.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from app.alerts.domain.summaries import CAUSE_ADVICE, CAUSE_WORDS, EMBEDDER_ADVICE
-from app.base.values import EMPTY, Canary, Cause, Judgment, Ranking
+from app.base.values import EMPTY, Canary, Cause, Judgment, Ranking, RunCauseKind
 from app.diagnosis.views import DiagnosisEvidence
 from app.retrievers.domain.retrievers import Scale
 
@@ -127,43 +127,6 @@ def is_overcome(rank_then: int | None, rank_now: int | None) -> bool:
     Then the diagnosis tells of the past: whatever degrades the canary by now is something else.
     """
     return rank_now is not None and (rank_then is None or rank_now < rank_then)
-
-
-class RunCauseKind(StrEnum):
-    """Kind of change of a whole run."""
-
-    RECHUNKED = "rechunked"
-    """The same texts, cut differently, under other ids."""
-    REINDEXED = "reindexed"
-    """The same chunks, under other ids."""
-    RENAMED_DOCUMENTS = "renamed_documents"
-    """The same chunks, of documents by other names."""
-    EMBEDDER_CHANGED = "embedder_changed"
-    """The embedder returns other vectors for the reference texts."""
-    TEXTS_CHANGED = "texts_changed"
-    """The same chunks, under the same ids, have other texts: cut, emptied, rewritten."""
-    SCORES_CHANGED = "scores_changed"
-    """The same chunks have other scores: the encoder or the scoring changed."""
-    EMPTY_ANSWERS = "empty_answers"
-    """Answers that had hits have none."""
-    LIMITED = "limited"
-    """No answer has more than a few hits, those that were the first."""
-    SCORE_THRESHOLD = "score_threshold"
-    """Hits below a score are not returned any more."""
-    MISSING = "missing"
-    """Chunks are in no answer any more, and the others closed up."""
-    REPLICAS_DIFFER = "replicas_differ"
-    """Some answers are as they were, the others come from another index."""
-    SEARCH_MISSES = "search_misses"
-    """Chunks are missed here and there, in no pattern: an approximate search."""
-    NEAR_COPIES = "near_copies"
-    """Near copies of what was found rank above it."""
-    NEW_CHUNKS = "new_chunks"
-    """Other new chunks do."""
-    OTHER_VECTORS = "other_vectors"
-    """Hardly an answer has a hit in common with before."""
-    RANKING_CHANGED = "ranking_changed"
-    """The same chunks in another order, everywhere."""
 
 
 FEWEST: Final = 3

@@ -15,19 +15,9 @@ from typing import Any, cast
 
 from app.alerts.domain.views import RunCauseView
 from app.base.texts import counted, percent_text
-from app.base.values import Canary, Cause, Ranking
+from app.base.values import Canary, Cause, Ranking, RunCauseKind
 from app.diagnosis.domain.answer_causes import AnswerCause, Answers, find_answer_causes
-from app.diagnosis.domain.cases import (
-    CAUSES,
-    FEWEST,
-    MAJORITY,
-    OTHER_ANALYZER,
-    PHRASES,
-    SAME_IDS,
-    Case,
-    RunCauseKind,
-    advice_on,
-)
+from app.diagnosis.domain.cases import CAUSES, FEWEST, MAJORITY, OTHER_ANALYZER, PHRASES, SAME_IDS, Case, advice_on
 from app.diagnosis.domain.evidence import Search, SearchedChunk, score_change, search_for
 from app.diagnosis.domain.reanchors import reanchor
 from app.diagnosis.domain.run_groups import common_group

@@ -11,13 +11,13 @@ from typing import Final
 import numpy as np
 
 from app.base.db.engine import Connection
-from app.base.values import EmbedderChange, Ranking
+from app.base.values import EmbedderChange, Ranking, RunCauseKind
 from app.detection import store as detector_rows
 from app.detection.domain import Change
 from app.detection.service.detector_step import DetectorStep
 from app.detection.store import DetectionRow
 from app.diagnosis import store as diagnoses
-from app.diagnosis.domain.cases import FEWEST, MAJORITY, RunCauseKind
+from app.diagnosis.domain.cases import FEWEST, MAJORITY
 from app.diagnosis.domain.run_causes import (
     SHARE,
     Basis,
