@@ -212,8 +212,12 @@ Annotator = Annotated[
 @router.get("/tasks/{slug}/next")
 @needs(Scope.ANNOTATE)
 def get_next_item(store: StoreDep, request: Request, slug: str, annotator: Annotator = None) -> NextItem:
-    """Show the next item to grade and the one after it, without rank, score, retriever or stratum."""
-    return annotations.next_item(store, slug, annotator=annotations.annotator_of(request.state.identity, annotator))
+    """Show the next item to grade and the one after it, without rank, score, retriever or stratum.
+
+    Unless they are for every annotator, nobody else is shown them for ten minutes.
+    """
+    name = annotations.annotator_of(request.state.identity, annotator)
+    return annotations.next_item(store, slug, annotator=name, now=datetime.now(UTC))
 
 
 @router.get("/tasks/{slug}/items/{item}")

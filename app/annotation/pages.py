@@ -196,7 +196,7 @@ def show_next(request: Request, store: StoreDep, slug: str, item: str = "") -> H
     annotator = _annotator(request)
     found: NextItem | None = None
     if annotator is not None:
-        found = annotations.next_item(store, slug, annotator=annotator)
+        found = annotations.next_item(store, slug, annotator=annotator, now=datetime.now(UTC))
         if item:
             again = annotations.load_item(store, slug, item, annotator=annotator)
             found = {**found, "item": again, "following": None}

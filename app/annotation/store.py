@@ -20,6 +20,7 @@ from app.annotation.tables import (
     answer_items,
     corpora,
     corpus_texts,
+    held_items,
     pair_items,
     pooled_recalls,
     task_canaries,
@@ -177,6 +178,7 @@ def documents_of(connection: Connection, slugs: Collection[str]) -> dict[str, li
 
 def archive_task(connection: Connection, task_id: int, at: int) -> None:
     """Archive a task; its annotations stay."""
+    connection.execute(sa.delete(held_items).where(held_items.c.task_id == task_id))
     connection.execute(sa.update(tasks).where(tasks.c.id == task_id).values(archived_at=at))
 
 
@@ -541,6 +543,7 @@ class AnnotatorProgress:
     graded: int
     skipped: int
     left: int
+    with_others: int
     seconds: tuple[float, ...]
     """Of the newest annotations."""
 
@@ -628,32 +631,54 @@ def last_canary(connection: Connection, task_id: int, annotator: str) -> int | N
     return connection.execute(statement).scalar_one_or_none()
 
 
-def open_canaries(connection: Connection, task_id: int, annotator: str) -> list[int | None]:
-    """Return the canaries with items that an annotator could grade; None for pairs, which are of none."""
-    statement = sa.select(task_items.c.canary_id).where(_open(task_id, annotator)).distinct()
+def open_canaries(connection: Connection, task_id: int, annotator: str, *, now: int) -> list[int | None]:
+    """Return the canaries with items that an annotator could be handed; None for pairs, which are of none."""
+    statement = sa.select(task_items.c.canary_id).where(_free(task_id, annotator, now)).distinct()
     return list(connection.execute(statement).scalars())
 
 
-def open_items(connection: Connection, task_id: int, annotator: str, *, canary_id: int | None) -> dict[str, int]:
-    """Return the ids of the items of a canary that an annotator could grade, or the pairs, by token."""
-    mine = sa.and_(_open(task_id, annotator), task_items.c.canary_id.is_not_distinct_from(canary_id))
+def open_items(connection: Connection, task_id: int, annotator: str, canary_id: int | None, now: int) -> dict[str, int]:
+    """Return the ids of the items of a canary that an annotator could be handed, or the pairs, by token."""
+    mine = sa.and_(_free(task_id, annotator, now), task_items.c.canary_id.is_not_distinct_from(canary_id))
     rows = connection.execute(sa.select(task_items.c.token, task_items.c.id).where(mine))
     return {row.token: row.id for row in rows}
 
 
-def annotator_progress(connection: Connection, task_id: int, annotator: str, *, newest: int) -> AnnotatorProgress:
+def held_by(connection: Connection, task_id: int, annotator: str, *, now: int) -> list[int]:
+    """Return the items in an annotator's hand that it could still be handed; nobody is handed any until the commit."""
+    # Two replicas at once: the second waits, and sees what the first has handed out.
+    connection.execute(sa.select(tasks.c.id).where(tasks.c.id == task_id).with_for_update(key_share=True))
+    mine = sa.and_(held_items.c.item_id == task_items.c.id, held_items.c.annotator == annotator)
+    held = sa.select(task_items.c.id).join(held_items, mine).where(_free(task_id, annotator, now))
+    return list(connection.execute(held.order_by(held_items.c.place)).scalars())
+
+
+def hold_items(connection: Connection, task_id: int, annotator: str, item_ids: Sequence[int], *, until: int) -> None:
+    """Have these items, in their order, in an annotator's hand in the place of what was there."""
+    mine = sa.and_(held_items.c.task_id == task_id, held_items.c.annotator == annotator)
+    connection.execute(sa.delete(held_items).where(mine))
+    rows = [(task_id, annotator, place, item_id, until) for place, item_id in enumerate(item_ids)]
+    insert_new(connection, held_items, ("task_id", "annotator", "place", "item_id", "until"), rows)
+
+
+def annotator_progress(
+    connection: Connection, task_id: int, annotator: str, *, newest: int, now: int
+) -> AnnotatorProgress:
     """Count what an annotator has done, with the seconds of its newest annotations."""
     mine = sa.and_(annotations.c.task_id == task_id, annotations.c.annotator == annotator, _IN_FORCE)
     counts = connection.execute(
         sa.select(sa.func.count().label("all"), sa.func.count(annotations.c.grade).label("graded")).where(mine)
     ).one()
+    is_held = sa.case((~_free(task_id, annotator, now), 1))
     left = connection.execute(
-        sa.select(sa.func.count()).select_from(task_items).where(_open(task_id, annotator))
-    ).scalar_one()
+        sa.select(sa.func.count(task_items.c.id).label("all"), sa.func.count(is_held).label("held")).where(
+            _open(task_id, annotator)
+        )
+    ).one()
     timed = sa.select(annotations.c.seconds).where(mine, annotations.c.seconds.is_not(None))
     seconds = connection.execute(timed.order_by(annotations.c.id.desc()).limit(newest)).scalars()
-    skipped = counts.all - counts.graded
-    return AnnotatorProgress(graded=counts.graded, skipped=skipped, left=left, seconds=tuple(seconds))
+    done = {"graded": counts.graded, "skipped": counts.all - counts.graded}
+    return AnnotatorProgress(**done, left=left.all, with_others=left.held, seconds=tuple(seconds))
 
 
 def _open(task_id: int, annotator: str) -> sa.ColumnElement[bool]:
@@ -662,6 +687,15 @@ def _open(task_id: int, annotator: str) -> sa.ColumnElement[bool]:
     by_me = sa.exists().where(of_item, annotations.c.annotator == annotator)
     graded = sa.exists().where(of_item, annotations.c.grade.is_not(None), annotations.c.by_judge == 0)
     return sa.and_(task_items.c.task_id == task_id, ~by_me, sa.or_(task_items.c.overlap == 1, ~graded))
+
+
+def _free(task_id: int, annotator: str, now: int) -> sa.ColumnElement[bool]:
+    """Items an annotator could be handed: open, and for every annotator or in nobody else's hand."""
+    other = held_items.alias()
+    with_other = sa.exists().where(
+        other.c.item_id == task_items.c.id, other.c.annotator != annotator, other.c.until > now
+    )
+    return sa.and_(_open(task_id, annotator), sa.or_(task_items.c.overlap == 1, ~with_other))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,18 @@ annotations = Table(
     partial_index("uq_annotations_in_force", "item_id", "annotator", unique=True, where="withdrawn_at is null"),
 )
 
+# What annotators have in hand: the item that each was handed last, and the one to prefetch.
+held_items = Table(
+    "held_items",
+    metadata,
+    Column("task_id", Id, ForeignKey("tasks.id"), primary_key=True, autoincrement=False),
+    Column("annotator", Text, primary_key=True),
+    Column("place", Integer, primary_key=True, autoincrement=False),  # 0 = the item, 1 = the one after it
+    # No foreign key: with one, handing out and an import of annotations would wait for items that the other has locked.
+    Column("item_id", Id, nullable=False, index=True),
+    Column("until", BigInteger, nullable=False),  # then others are handed it too
+)
+
 adjudications = Table(
     "adjudications",
     metadata,

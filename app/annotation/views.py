@@ -151,12 +151,14 @@ class ProgressView(TypedDict):
     graded: int
     skipped: int
     left: int
+    with_others: int
+    """Of these, what others have in hand: one is handed it once they did not grade it within ten minutes."""
     seconds_left: float | None
     """At the annotator's median pace; null = no pace is known yet."""
 
 
 class NextItem(TypedDict):
-    """The next item of an annotator, null when nothing is left, and the one after it."""
+    """The next item of an annotator, null when nothing is left but what others have in hand, and the one after it."""
 
     item: ItemView | None
     following: ItemView | None

@@ -414,6 +414,7 @@ _SINCE = (
     "reaches",
     "reports",
     "pooled_recalls",
+    "held_items",
     "adjudications",
     "annotations",
     "task_items",

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import pytest
 from playwright.sync_api import Browser, Page, Response, Route, expect
@@ -206,6 +207,24 @@ def test_it_is_made_for_thumbs_and_screen_readers(
         assert box["y"] + box["height"] <= viewport["height"], "no scrolling to grade"
         button.click()
         expect(page.locator("#told")).to_contain_text(f"1 of {ITEMS} done")
+
+
+def test_who_comes_to_what_others_have_in_hand_is_told_so(chromium: Browser, sqlite_store: Store) -> None:
+    desk = Desk.of(sqlite_store, queries=["refunds"], overlap=0.0)
+    desk.make_pool()
+    desk.world.clock.now = datetime.now(UTC)
+    desk.next("Ann")
+    with served(Site(world=desk.world).app()) as address, opened(chromium, address) as tab:
+        page = begin(tab, "Bob")
+        for done in range(1, 8):
+            page.keyboard.press("1")
+            expect(page.locator("#told")).to_contain_text(f"{done} of 9 done")
+        expect(page.get_by_role("heading", name="Nothing for you now")).to_be_visible()
+        expect(page.get_by_role("heading", name="Nothing left to annotate")).to_be_hidden()
+        desk.work_through("Ann")
+        page.get_by_role("link", name="Look again").click()
+        expect(page.get_by_role("heading", name="Nothing left to annotate")).to_be_visible()
+        expect(page.get_by_role("heading", name="Nothing for you now")).to_be_hidden()
 
 
 def test_without_scripts_it_is_a_form(chromium: Browser, desk: Desk) -> None:

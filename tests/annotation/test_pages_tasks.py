@@ -94,6 +94,24 @@ def test_everything_can_be_done_without_scripts(service: Api) -> None:
     assert post(service, ANNOTATE, answer="undo").text.count('name="item" value=""') == 0
 
 
+def test_a_page_is_for_each_another_chunk_and_says_when_others_have_the_rest(service: Api) -> None:
+    service.put("/v1/tasks/truth", {"suite": "docs", "retrievers": ["search"], "overlap": 0})
+    assert service.client.post("/v1/tasks/truth/pool").status_code == 202
+    service.make_pool("truth")
+    mine = shown_item(begin(service, "Ann"))
+    page, seen = begin(service, "Bob"), set()
+    while item := shown_item(page):
+        seen.add(item)
+        page = post(service, ANNOTATE, item=item, answer="1").text
+    assert len(seen) == 7
+    assert mine not in seen
+    assert '<div id="with-others">' in page
+    assert '<div id="all-done" hidden>' in page
+    progress = service.get("/v1/tasks/truth/next", annotator="Bob")["progress"]
+    assert (progress["left"], progress["with_others"]) == (2, 2)
+    assert shown_item(begin(service, "Ann")) == mine
+
+
 def test_neither_page_nor_address_tells_where_a_chunk_comes_from(service: Api) -> None:
     service.pooled_task()
     answer = post(service, ANNOTATE, annotator="Zoe")

@@ -1,5 +1,8 @@
 """Tasks: created, pooled from several retrievers, annotated, agreed on and adjudicated; nothing said is ever lost."""
 
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -7,6 +10,7 @@ import pytest
 
 from app.annotation import tables
 from app.annotation.domain.agreement import ConsensusState
+from app.annotation.domain.pools import HELD_SECONDS
 from app.annotation.service import annotations, results, tasks
 from app.annotation.views import TaskState
 from app.base.db.engine import Store
@@ -231,6 +235,109 @@ def test_undo_brings_back_ones_last_item_and_nobody_elses(store: Store) -> None:
     with pytest.raises(ConflictError, match="no annotation"):
         annotations.undo(store, "truth", annotator="Ann", now=desk.world.clock())
     assert results.load_budget(store, "truth")["states"][ConsensusState.GRADED_ONCE] == 1
+
+
+# --- several people at once ----------------------------------------------------------------------------------
+
+
+@pytest.mark.both
+@pytest.mark.parametrize("people", [("Ann", "Bob"), ("Ann", "Bob", "Cid", "Dot")])
+@pytest.mark.parametrize("overlap", [0.0, 0.3])
+def test_people_who_annotate_in_turns_grade_nothing_twice_beyond_the_overlap(
+    store: Store, people: Sequence[str], overlap: float
+) -> None:
+    desk = pooled(store, overlap=overlap)
+    hands = {name: desk.next(name) for name in people}
+    grades = Counter[str]()
+    while any(one["item"] for one in hands.values()):
+        for name, found in hands.items():
+            if found["item"] is not None:
+                grades[found["item"]["id"]] += 1
+                hands[name] = desk.say(name, found["item"]["id"], 1)
+    for_all = {item.token for item in desk.items() if item.overlap}
+    assert bool(for_all) is bool(overlap)
+    assert grades == {item.token: len(people) if item.token in for_all else 1 for item in desk.items()}
+
+
+@pytest.mark.databases
+def test_people_who_annotate_at_the_same_time_grade_nothing_twice(store: Store) -> None:
+    desk = pooled(store, overlap=0.0)
+    now = desk.world.clock()
+
+    def work_through(name: str) -> list[str]:
+        order: list[str] = []
+        found = desk.next(name)
+        while (item := found["item"]) is not None:
+            order.append(item["id"])
+            found = annotations.annotate(store, "truth", item["id"], annotator=name, grade=1, now=now)
+        return order
+
+    with ThreadPoolExecutor(6) as pool:
+        orders = list(pool.map(work_through, [f"Person {number}" for number in range(6)]))
+    graded = [token for order in orders for token in order]
+    assert sorted(graded) == sorted(item.token for item in desk.items())
+    assert sum(map(bool, orders)) > 1
+
+
+def test_what_one_has_in_hand_goes_to_others_ten_minutes_later(store: Store) -> None:
+    desk = pooled(store, overlap=0.0)
+    mine = desk.next("Ann")
+    hand = {present(mine["item"])["id"], present(mine["following"])["id"]}
+    desk.world.clock.advance(30)
+    assert len(desk.work_through("Bob")) == len(desk.items()) - 2
+    told = desk.next("Bob")
+    assert told["item"] is None
+    assert (told["progress"]["left"], told["progress"]["with_others"]) == (2, 2)
+    desk.world.clock.advance(HELD_SECONDS)
+    assert desk.next("Bob")["progress"]["with_others"] == 0
+    assert desk.next("Ann")["item"] is None, "they are in Bob's hand now"
+    assert set(desk.work_through("Bob")) == hand
+
+
+def test_asking_again_brings_the_same_items_and_holds_them_longer(sqlite_store: Store) -> None:
+    desk = pooled(sqlite_store, overlap=0.0)
+    before = desk.next("Ann")
+    for _ in range(3):
+        desk.world.clock.advance(HELD_SECONDS - 1)
+        again = desk.next("Ann")
+        assert (again["item"], again["following"]) == (before["item"], before["following"])
+        bob = desk.next("Bob")
+        assert present(before["item"])["id"] not in {present(bob["item"])["id"], present(bob["following"])["id"]}
+
+
+def test_what_one_skips_is_in_nobodys_hand(sqlite_store: Store) -> None:
+    desk = pooled(sqlite_store, overlap=0.0, queries=["refunds"])
+    skipped = present(desk.next("Ann")["item"])["id"]
+    desk.say("Ann", skipped, None)
+    assert desk.next("Bob")["progress"]["with_others"] == 2
+    assert skipped in desk.work_through("Bob")
+
+
+def test_the_following_item_stays_whatever_others_skip_meanwhile(sqlite_store: Store) -> None:
+    desk = pooled(sqlite_store, overlap=0.0, queries=["refunds"])
+    hands = {name: desk.next(name) for name in ("Ann", "Bob")}
+    for _ in range(3):
+        following = present(hands["Ann"]["following"])["id"]
+        hands["Bob"] = desk.say("Bob", present(hands["Bob"]["item"])["id"], None)
+        hands["Ann"] = desk.say("Ann", present(hands["Ann"]["item"])["id"], 1)
+        assert present(hands["Ann"]["item"])["id"] == following
+
+
+def test_what_one_takes_back_is_in_ones_hand(sqlite_store: Store) -> None:
+    desk = pooled(sqlite_store, overlap=0.0)
+    item = present(desk.next("Ann")["item"])["id"]
+    desk.say("Ann", item, 1)
+    back = annotations.undo(sqlite_store, "truth", annotator="Ann", now=desk.world.clock.advance(1))
+    assert present(back["item"])["id"] == present(desk.next("Ann")["item"])["id"] == item
+    assert item not in desk.work_through("Bob")
+
+
+def test_an_archived_task_is_in_nobodys_hand(sqlite_store: Store) -> None:
+    desk = pooled(sqlite_store)
+    desk.next("Ann")
+    tasks.archive_task(sqlite_store, "truth", now=desk.world.clock())
+    with sqlite_store.read() as connection:
+        assert connection.execute(tables.held_items.select()).all() == []
 
 
 def test_progress_tells_the_time_left_at_ones_median_pace(sqlite_store: Store) -> None:

@@ -31,7 +31,7 @@ def test_people_label_answers_with_their_contexts_and_without_the_verdict(store:
     it.draw()
     view = tasks.load_task(store, "labels")
     assert (view["state"], view["items"], view["scale"]) == ("pooled", 20, "0-1")
-    item = present(annotations.next_item(store, "labels", annotator="Ann")["item"])
+    item = present(annotations.next_item(store, "labels", annotator="Ann", now=it.it.world.clock())["item"])
     context = present(item["answer"])
     assert context["question"] == "Are all claims of the answer supported by the chunks?"
     assert context["contexts"] == [

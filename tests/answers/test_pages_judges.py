@@ -110,6 +110,6 @@ def test_hostile_answers_are_harmless(sqlite_store: Store) -> None:
     site = Site(world=it.world)
     for path in (f"/runs/{run_id}/answers", "/tasks/labels", "/judges/reader"):
         assert "<script>alert" not in site.client().get(path).text, path
-    item = present(annotations.next_item(sqlite_store, "labels", annotator="Ann")["item"])
+    item = present(annotations.next_item(sqlite_store, "labels", annotator="Ann", now=it.world.clock())["item"])
     assert item["text"] == HOSTILE
     assert tasks.load_task(sqlite_store, "labels")["items"] == 20

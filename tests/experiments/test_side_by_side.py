@@ -97,7 +97,7 @@ def draw(world: World) -> None:
 
 
 def next_of(world: World, annotator: str = "Ann") -> NextItem:
-    return annotations.next_item(world.store, "sides", annotator=annotator)
+    return annotations.next_item(world.store, "sides", annotator=annotator, now=world.clock())
 
 
 def sides(world: World) -> dict[str, PairItem]:

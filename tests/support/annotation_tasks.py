@@ -134,7 +134,7 @@ class Desk:
 
     def next(self, annotator: str) -> NextItem:
         """Look at the next item of an annotator."""
-        return annotations.next_item(self.store, "truth", annotator=annotator)
+        return annotations.next_item(self.store, "truth", annotator=annotator, now=self.world.clock())
 
     def say(self, annotator: str, token: str, grade: int | None, seconds: float | None = 4.0) -> NextItem:
         """Annotate an item."""
@@ -150,8 +150,10 @@ class Desk:
             texts = {one.id: one.text for one in rows.list_items(connection, task.id)}
             left = [
                 item_id
-                for canary_id in rows.open_canaries(connection, task.id, annotator)
-                for item_id in rows.open_items(connection, task.id, annotator, canary_id=canary_id).values()
+                for canary_id in rows.open_canaries(connection, task.id, annotator, now=to_us(self.world.clock()))
+                for item_id in rows.open_items(
+                    connection, task.id, annotator, canary_id, to_us(self.world.clock())
+                ).values()
             ]
             for number, item_id in enumerate(left, start=1):
                 relevant, wrong = int(texts[item_id].split()[1]) < 5, bool(flip) and number % flip == 0

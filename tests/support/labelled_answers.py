@@ -71,11 +71,12 @@ class Labelled:
         task = self.task()
         with self.store.write() as connection:
             keys = {one.canary_id: one.key for one in task_rows.list_task_canaries(connection, task.id)}
-            open_ = task_rows.open_canaries(connection, task.id, annotator)
+            now = to_us(self.it.world.clock())
+            open_ = task_rows.open_canaries(connection, task.id, annotator, now=now)
             left = [
                 (item_id, keys[one or 0] not in self.lies)
                 for one in sorted(open_, key=lambda one: hash_share(f"order:{task.document.seed}:{annotator}:{one}"))
-                for item_id in task_rows.open_items(connection, task.id, annotator, canary_id=one).values()
+                for item_id in task_rows.open_items(connection, task.id, annotator, one, now).values()
             ][:most]
             for place, (item_id, yes) in enumerate(left):
                 task_rows.save_annotation(

@@ -65,6 +65,6 @@ def make_shadow(world: World, suite: str) -> None:
     with store.read() as connection:
         task = tasks.find_task(connection, "sides")
     shadows.draw_pairs(store, task.id, now=now)
-    item = annotations.next_item(store, "sides", annotator="Ann")["item"]
+    item = annotations.next_item(store, "sides", annotator="Ann", now=now)["item"]
     if item is not None:
         annotations.annotate(store, "sides", item["id"], annotator="Ann", grade=2, seconds=4.0, now=now)

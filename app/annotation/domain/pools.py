@@ -238,6 +238,8 @@ def canary_random(seed: int, canary: str) -> np.random.Generator:
 
 LONGEST_SECONDS: Final = 300.0
 """An annotation that took longer was interrupted; it counts as this long."""
+HELD_SECONDS: Final = 2 * LONGEST_SECONDS
+"""How long what is in one's hand is held back from others: the item before it may take as long as itself."""
 PACE_OF: Final = 200
 """Number of newest annotations that the pace is the median of."""
 

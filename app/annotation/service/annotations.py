@@ -19,7 +19,7 @@ from app.annotation.domain.agreement import (
     reach_consensus,
     reach_preference,
 )
-from app.annotation.domain.pools import LABEL_QUESTIONS, PACE_OF, PoolItem, next_of, pace, text_key
+from app.annotation.domain.pools import HELD_SECONDS, LABEL_QUESTIONS, PACE_OF, PoolItem, next_of, pace, text_key
 from app.annotation.service.tasks import find_task
 from app.annotation.store import AnnotationRow, ItemRow, PairItem, TaskCanary, TaskRow, defer_results
 from app.annotation.views import (
@@ -79,13 +79,16 @@ def annotate(
             at=to_us(now),
         )
         defer_results(connection, task, to_us(now))
-    return next_item(store, slug, annotator=annotator)
+    return next_item(store, slug, annotator=annotator, now=now)
 
 
-def next_item(store: Store, slug: str, *, annotator: str) -> NextItem:
-    """Return the next item for an annotator and the one after it, and how far the task is. Raises NotFoundError."""
-    with store.read() as connection:
-        return _next(connection, find_task(connection, slug), annotator)
+def next_item(store: Store, slug: str, *, annotator: str, now: datetime) -> NextItem:
+    """Hand an annotator its next item and the one after it, with how far the task is. Raises NotFoundError.
+
+    Nobody else is handed them for `HELD_SECONDS`, unless they are for everybody.
+    """
+    with store.write() as connection:
+        return _hand_out(connection, find_task(connection, slug), annotator, to_us(now))
 
 
 def annotator_of(identity: Identity, given: str | None) -> str:
@@ -113,10 +116,9 @@ def undo(store: Store, slug: str, *, annotator: str, now: datetime) -> NextItem:
         defer_results(connection, task, to_us(now))
         if item_id is None:
             raise ConflictError(f"{annotator} has no annotation in task '{slug}' that could be taken back")
-    with store.read() as connection:
-        found = _next(connection, task, annotator)
-        [item] = rows.list_items(connection, task.id, ids=[item_id])
-        return {**found, "item": _view(connection, task, item), "following": None}
+    with store.write() as connection:
+        found = _hand_out(connection, task, annotator, to_us(now), again=item_id)
+        return {**found, "following": None}
 
 
 def load_item(store: Store, slug: str, token: str, *, annotator: str) -> ItemView:
@@ -142,38 +144,63 @@ def require_grade(task: TaskRow, grade: int | None) -> None:
         raise InvalidInputError([Problem(path="grade", message=f"must be at most {highest}, the scale of the task")])
 
 
-def _next(connection: Connection, task: TaskRow, annotator: str) -> NextItem:
-    chosen: list[ItemView] = []
-    seed = task.document.seed
+def _hand_out(connection: Connection, task: TaskRow, annotator: str, now: int, *, again: int | None = None) -> NextItem:
+    """Hand out what an annotator has in hand, one item that it takes back before that, and what is missing of two."""
     if task.document.checks and task.planting is None:  # what comes later would be known for planted
-        return {"item": None, "following": None, "progress": _progress(connection, task, annotator)}
-    last = rows.last_canary(connection, task.id, annotator)
-    left = {} if last is None else rows.open_items(connection, task.id, annotator, canary_id=last)
-    canaries: set[int | None] | None = None
-    while len(chosen) < 2:  # noqa: PLR2004 - the next and the one to prefetch
-        if not left:
-            if canaries is None:
-                canaries = set(rows.open_canaries(connection, task.id, annotator))
-                canaries -= set() if last is None else {last}
-            if not canaries:
-                break
-            canary_id = next_of(canaries, seed=seed, annotator=annotator)
-            canaries.discard(canary_id)
-            left = rows.open_items(connection, task.id, annotator, canary_id=canary_id)
-            continue
-        token = next_of(left, seed=seed, annotator=annotator)
-        assert token is not None  # noqa: S101 - there is one left
-        [item] = rows.list_items(connection, task.id, ids=[left.pop(token)])
-        chosen.append(_view(connection, task, item))
+        return {"item": None, "following": None, "progress": _progress(connection, task, annotator, now)}
+    held = rows.held_by(connection, task.id, annotator, now=now)
+    ids = [*([] if again is None else [again]), *(one for one in held if one != again)][:_IN_HAND]
+    known = {item.id: item for item in rows.list_items(connection, task.id, ids=ids)} if ids else {}
+    chosen = [known[one] for one in ids]
+    chosen += _choose(connection, task, annotator, now, chosen)
+    until = now + round(HELD_SECONDS * 1_000_000)
+    rows.hold_items(connection, task.id, annotator, [item.id for item in chosen], until=until)
+    views = [_view(connection, task, item) for item in chosen]
     return {
-        "item": chosen[0] if chosen else None,
-        "following": chosen[1] if len(chosen) > 1 else None,
-        "progress": _progress(connection, task, annotator),
+        "item": views[0] if views else None,
+        "following": views[1] if len(views) > 1 else None,
+        "progress": _progress(connection, task, annotator, now),
     }
 
 
-def _progress(connection: Connection, task: TaskRow, annotator: str) -> ProgressView:
-    found = rows.annotator_progress(connection, task.id, annotator, newest=PACE_OF)
+_IN_HAND: Final = 2
+"""The item to grade and the one to prefetch."""
+
+
+def _choose(
+    connection: Connection, task: TaskRow, annotator: str, now: int, chosen: Sequence[ItemRow]
+) -> list[ItemRow]:
+    """Return what an annotator is handed beside what was chosen: items of the canary it is at, then of the next one."""
+    seed, ids = task.document.seed, [item.id for item in chosen]
+    at = chosen[-1].canary_id if chosen else rows.last_canary(connection, task.id, annotator)
+
+    def of_canary(canary_id: int | None) -> dict[str, int]:
+        found = rows.open_items(connection, task.id, annotator, canary_id, now)
+        return {token: item_id for token, item_id in found.items() if item_id not in ids}
+
+    left = {} if at is None else of_canary(at)
+    canaries: set[int | None] | None = None
+    while len(ids) < _IN_HAND:
+        if left:
+            token = next_of(left, seed=seed, annotator=annotator)
+            assert token is not None  # noqa: S101 - there is one left
+            ids.append(left.pop(token))
+            continue
+        if canaries is None:
+            canaries = set(rows.open_canaries(connection, task.id, annotator, now=now))
+            canaries -= set() if at is None else {at}
+        if not canaries:
+            break
+        canary_id = next_of(canaries, seed=seed, annotator=annotator)
+        canaries.discard(canary_id)
+        left = of_canary(canary_id)
+    new = ids[len(chosen) :]
+    found = {item.id: item for item in rows.list_items(connection, task.id, ids=new)} if new else {}
+    return [found[one] for one in new]
+
+
+def _progress(connection: Connection, task: TaskRow, annotator: str, now: int) -> ProgressView:
+    found = rows.annotator_progress(connection, task.id, annotator, newest=PACE_OF, now=now)
     each = pace(found.seconds)
     seconds = None if each is None else round(each * found.left, 1)
     return view_of(ProgressView, found, annotator=annotator, seconds_left=seconds)

@@ -49,6 +49,8 @@
     item = found.item ? found.item.id : "";
     form.hidden = !found.item;
     at("finished").hidden = Boolean(found.item);
+    at("with-others").hidden = !found.progress.with_others;
+    at("all-done").hidden = found.progress.with_others > 0;
     if (found.item) {
       token.value = item;
       at("query").textContent = found.item.query;
