@@ -1,4 +1,4 @@
-"""What is stored beside the row of a run, made of its outcome, and where a series of its numbers has gaps, and why.
+"""What is stored beside the row of a run, where a series of its numbers has gaps, and the cells of a heat map.
 
 What is shown of runs is in `views`; how a run is judged is in `app/scoring`; rows are written in `store`.
 """
@@ -12,6 +12,8 @@ from enum import StrEnum
 from statistics import median
 from typing import Final, NotRequired, cast
 
+import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
 from app.base.schedules import EPOCH, TICK, Schedule, next_due
@@ -181,6 +183,54 @@ def _usual_distance(edges: Sequence[tuple[int, int]], place: int) -> float:
 def _overdue(schedule: Schedule, left: int, right: int) -> bool:
     after = EPOCH + timedelta(microseconds=left)
     return (next_due(schedule, next_due(schedule, after)) - EPOCH) // TICK < right
+
+
+class Cell(StrEnum):
+    """What a canary was in the runs of a column of a heat map."""
+
+    HEALTHY = "."
+    SOMETIMES = "~"
+    """Degraded in fewer than half of the runs that measured it."""
+    DEGRADED = "#"
+    UNMEASURED = "?"
+    """Half of the probes failed or more, and no other run called it degraded."""
+    ABSENT = " "
+    """It was in none of these runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCells:
+    """Which canaries a run called degraded and of which it measured nothing, as places in its suite version."""
+
+    run_id: int
+    at: int
+    suite_version_id: int
+    degraded: NDArray[np.uint32]
+    failed: NDArray[np.uint32]
+
+
+def heat_map_cells(
+    columns: Sequence[Sequence[RunCells]], rows_of: Mapping[int, NDArray[np.intp]], *, rows: int
+) -> list[str]:
+    """Return the cells of each row as text, a `Cell` a column; `columns` are the runs of each.
+
+    `rows_of`: by suite version the row of each of its places, -1 = it is not drawn.
+    """
+    asked, failed, degraded = np.zeros((3, rows, len(columns)), np.int32)
+    for column, runs in enumerate(columns):
+        for run in runs:
+            row_of = rows_of[run.suite_version_id]
+            for counts, some in ((asked, row_of), (failed, row_of[run.failed]), (degraded, row_of[run.degraded])):
+                counts[some[some >= 0], column] += 1
+    measured = asked - failed
+    chosen = [
+        (asked == 0, Cell.ABSENT),
+        ((degraded > 0) & (2 * degraded >= measured), Cell.DEGRADED),
+        (degraded > 0, Cell.SOMETIMES),
+        (2 * failed >= asked, Cell.UNMEASURED),
+    ]
+    cells = np.select([where for where, _ in chosen], [ord(cell) for _, cell in chosen], ord(Cell.HEALTHY))
+    return [row.tobytes().decode("ascii") for row in cells.astype(np.uint8)]
 
 
 class RescoringSide(TypedDict):

@@ -1,5 +1,6 @@
 """REST routes of a run's report, of series over runs, and of the history of a canary."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
@@ -8,19 +9,22 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from app.base.api.bodies import Limit, Version, refusals, text_answers
 from app.base.api.requests import StoreDep, expensive, refuse_unknown_parameters
-from app.base.db.engine import to_us
+from app.base.db.engine import Store, to_us
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import FIRST_YEAR, LAST_YEAR, Category
 from app.detection.domain.views import EvidenceSeries
 from app.detection.service import baselines
 from app.reports.rendering import reports
+from app.reports.rendering.pictures import heat_map_png, layout_of
 from app.reports.rendering.reports import page_policy, report_html
 from app.reports.service import charts
 from app.reports.service import reports as run_reports
-from app.reports.views import CanaryHistory, MeasureSeries, ReportView
+from app.reports.views import CanaryHistory, HeatMap, MeasureSeries, ReportView
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 
+_MOST_COLUMNS = 400
+_WIDEST = 1600
 REPORT_TYPES = ("text/markdown", "application/xml", "text/html")
 
 
@@ -80,6 +84,74 @@ def get_series(
         points=points,
         version=version,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What a heat map is to show."""
+
+    start: datetime | None
+    end: datetime | None
+    columns: int
+    by: Literal["category", "tag"]
+    version: str | None
+
+    def read(self, store: Store, slug: str) -> HeatMap:
+        """Read it of a check."""
+        since, until = _period(self.start, self.end)
+        start = None if self.start is None else to_us(since)
+        return charts.heat_map(
+            store, slug, start=start, end=to_us(until), columns=self.columns, by=self.by, version=self.version
+        )
+
+
+def _asked(
+    start: Annotated[datetime | None, Query(alias="from")] = None,
+    end: Annotated[datetime | None, Query(alias="to")] = None,
+    columns: Annotated[int, Query(ge=1, le=_MOST_COLUMNS)] = 60,
+    by: Annotated[Literal["category", "tag"], Query(description="what canaries are grouped by")] = "category",
+    version: Version = None,
+) -> _Asked:
+    return _Asked(start=start, end=end, columns=columns, by=by, version=version)
+
+
+AskedDep = Annotated[_Asked, Depends(_asked)]
+
+
+@router.get("/checks/{slug}/heatmap")
+def get_heat_map(
+    store: StoreDep,
+    slug: str,
+    asked: AskedDep,
+    width: Annotated[
+        int | None, Query(ge=240, le=_WIDEST, description="adds the `layout` of a picture so wide")
+    ] = None,
+) -> HeatMap:
+    """Show every canary of a check in every run, by default the newest 60 runs.
+
+    A column is one run, or several that follow each other where a period has more runs than columns. Canaries are those
+    of the newest run. A year of runs every hour is drawn whole; of more runs the newest 10,000 (`is_cut`).
+    """
+    heat_map = asked.read(store, slug)
+    if width is not None:
+        heat_map["layout"] = layout_of(heat_map, width)
+    return heat_map
+
+
+@router.get("/checks/{slug}/heatmap.png", responses=text_answers(200, types=("image/png",)), response_class=Response)
+@expensive
+def get_heat_map_picture(
+    store: StoreDep,
+    slug: str,
+    asked: AskedDep,
+    width: Annotated[int, Query(ge=240, le=_WIDEST, description="pixels of a page")] = 1000,
+    scale: Annotated[int, Query(ge=1, le=2, description="pixels of the screen for one of a page")] = 2,
+    *,
+    dark: bool = False,
+) -> Response:
+    """Show the same as a picture."""
+    picture = heat_map_png(asked.read(store, slug), width=width, scale=scale, is_dark=dark)
+    return Response(picture, media_type="image/png", headers={"cache-control": "private, no-cache"})
 
 
 @router.get("/checks/{slug}/evidence-series")

@@ -4,6 +4,7 @@ Runs and results themselves are in `records.views`; `service.reports` and `servi
 """
 
 from dataclasses import dataclass
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -188,6 +189,77 @@ CanaryState = TypedDict(
     },
 )
 """State of a canary from one run to another; `last_run` is None while it holds."""
+
+
+class HeatMapColumn(TypedDict):
+    """One run, or several that follow each other."""
+
+    at: TimeText
+    """When the first of them ended."""
+    runs: int
+    first_run: str
+    last_run: str
+
+
+class HeatMapMark(TypedDict):
+    """Where the index version changed."""
+
+    column: int
+    """The first column whose runs asked it, from 0."""
+    at: TimeText
+    index_version: str
+
+
+class HeatMapRow(TypedDict):
+    """A canary."""
+
+    key: str
+    query: str
+    """Its first 100 characters."""
+    cells: str
+    """A letter a column: `.` healthy, `~` degraded in fewer than half of the runs, `#` degraded, `?` not measured, and
+    a space where it was not asked."""
+
+
+class HeatMapGroup(TypedDict):
+    """The canaries of a category or tag, those first that were degraded most."""
+
+    name: str
+    canaries: list[HeatMapRow]
+
+
+class HeatMapLayout(TypedDict):
+    """Where the cells of the picture are, in pixels of a page."""
+
+    width: int
+    height: int
+    left: int
+    """Of the first column."""
+    column: float
+    """Width of a column."""
+    tops: list[int]
+    """Of the rows, in the order of the groups."""
+    row: int
+    """Height of a row."""
+
+
+class HeatMap(TypedDict):
+    """Every canary of a check in every run of a period."""
+
+    check: str
+    measures_version: str | None
+    grouped_by: Literal["category", "tag"]
+    columns: list[HeatMapColumn]
+    marks: list[HeatMapMark]
+    groups: list[HeatMapGroup]
+    left_out_rows: int
+    """How many rows are not drawn beyond 2,000 in 60 groups: those of the canaries that were degraded least."""
+    left_out_canaries: int
+    """How many of earlier runs are not drawn, for the newest of these runs did not ask them."""
+    layout: NotRequired[HeatMapLayout]
+    """Of a picture of the width that was asked for."""
+    is_cut: bool
+    """Whether the period has earlier runs that are not drawn, for there are too many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
-from itertools import islice
+from itertools import chain, islice
 from secrets import token_urlsafe
 from typing import Annotated, Any, TypedDict, TypeVar, cast
 from urllib.parse import urlsplit
@@ -26,6 +26,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from cryptography.fernet import InvalidToken
 from fastapi import Depends, Request
+from fastapi.dependencies.models import Dependant
 from starlette.datastructures import FormData, MutableHeaders
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Send
@@ -350,8 +351,8 @@ def visitor(request: Request) -> Identity | None:
 
 _ELSEWHERE = {
     "measures_version": (
-        "is for the health, runs and series of a check, and for a run with its results and report; elsewhere numbers "
-        "are as recorded"
+        "is for the health, runs, series and heat map of a check, and for a run with its results and report; elsewhere "
+        "numbers are as recorded"
     )
 }
 """Messages for parameters that only other routes have."""
@@ -359,7 +360,7 @@ _ELSEWHERE = {
 
 async def refuse_unknown_parameters(request: Request) -> None:
     """Raise InvalidInputError for parameters the route does not have: a misspelt one would silently do nothing."""
-    names = [field.alias for field in request.scope["route"].dependant.query_params]
+    names = _parameters(request.scope["route"].dependant)
     unknown = islice((name for name in request.query_params if name not in names), MOST_PROBLEMS)
     problems = [
         Problem(path=name[:60], message=_ELSEWHERE.get(name) or f"unknown parameter{did_you_mean(name, names)}")
@@ -367,6 +368,12 @@ async def refuse_unknown_parameters(request: Request) -> None:
     ]
     if problems:
         raise InvalidInputError(problems)
+
+
+def _parameters(dependant: Dependant) -> list[str]:
+    """Return the names of the parameters of a route and of what it depends on."""
+    below = chain.from_iterable(map(_parameters, dependant.dependencies))
+    return [*(field.alias for field in dependant.query_params), *below]
 
 
 def _is_metrics_token(key: str | None, access: Access) -> bool:

@@ -15,8 +15,10 @@ from sqlalchemy import Connection, Table
 
 from app.base.db.engine import blocks, upsert_many
 from app.detection.tables import detections
+from app.records.domain import RunCells
 from app.records.store.encodings import number_at, pack_numbers, unpack_numbers, vector_columns
 from app.records.store.ranking_rows import layout_names
+from app.records.store.run_rows import unmeasured_at
 from app.records.tables import marks, rescored_rollups, rescored_runs, rollups, runs
 
 _UNKNOWN = "unknown"
@@ -112,6 +114,30 @@ def series_of_runs(
         unknown = verdict == _UNKNOWN
         points.append(Point(at=at, mean=mean, min=mean, max=mean, runs=1, first_run=run, last_run=run, unknown=unknown))
     return points, silent
+
+
+def cells_of_runs(connection: Connection, source: Source, start: int | None, end: int, *, limit: int) -> list[RunCells]:
+    """Read which canaries the newest `limit` ended runs of a period had as degraded and failed, in order of time.
+
+    `start`: None = from the first one on. Runs that asked nothing are left out; where nothing was measured, all failed.
+    """
+    numbers = source.numbers
+    period = runs.c.finished_at <= end if start is None else runs.c.finished_at.between(start, end)
+    columns = (runs.c.id, runs.c.finished_at, runs.c.suite_version_id, numbers.c.total, numbers.c.measured)
+    statement = source.select(*columns, numbers.c.failed, numbers.c.degraded_positions)
+    statement = statement.where(period, runs.c.suite_version_id.is_not(None), numbers.c.total > 0)
+    newest = connection.execute(statement.order_by(runs.c.finished_at.desc(), runs.c.id.desc()).limit(limit)).all()
+    missing = unmeasured_at(connection, [row.id for row in newest if row.failed and row.measured])
+    return [
+        RunCells(
+            run_id=row.id,
+            at=row.finished_at,
+            suite_version_id=row.suite_version_id,
+            degraded=np.frombuffer(row.degraded_positions or b"", "<u4"),
+            failed=np.array(sorted(missing[row.id][0]) if row.id in missing else range(row.failed or 0), np.uint32),
+        )
+        for row in reversed(newest)
+    ]
 
 
 def values_learned(

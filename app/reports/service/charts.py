@@ -1,31 +1,48 @@
-"""Data of charts: a measure of a check over time, and the states of a canary. Nothing here writes."""
+"""Data of charts: a measure over time, every canary in every run, and the states of a canary. Nothing here writes."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from app.alerts.service import explanations
 from app.base.db.engine import Connection, Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, NotFoundError, Problem
-from app.base.values import Verdict
+from app.base.values import Canary, Verdict
 from app.base.views import numbers, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import PooledNote, pooled_at, recall_label
 from app.catalog.service.references import find_check, schedule_of
-from app.records.domain import Gap, GapReason, Span, find_gaps
+from app.catalog.service.versions import load_suite
+from app.records.domain import Cell, Gap, GapReason, RunCells, Span, find_gaps, heat_map_cells
 from app.records.service import run_views
 from app.records.service.past_runs import find_rescoring
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store import series as series_rows
 from app.reports.store import alerts_in_period
-from app.reports.views import CanaryHistory, IndexMark, MeasureSeries, SeriesAlert, SeriesGap, SeriesPoint
+from app.reports.views import (
+    CanaryHistory,
+    HeatMap,
+    HeatMapColumn,
+    HeatMapGroup,
+    HeatMapRow,
+    IndexMark,
+    MeasureSeries,
+    SeriesAlert,
+    SeriesGap,
+    SeriesPoint,
+)
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import mean_name, parse_measure
 
 MAX_POINTS = 2_000
 _HOUR, _DAY = 3_600, 86_400
 _MICRO = 1_000_000
+Whole = NDArray[np.int64]
 _ALERTS = 200
 _MOST_GAPS = 50
 
@@ -199,6 +216,105 @@ def _stored_name(measure: str) -> str:
         return mean_name(parse_measure(measure))
     except ValueError:
         return measure
+
+
+def heat_map(
+    store: Store,
+    slug: str,
+    *,
+    start: int | None,
+    end: int,
+    columns: int,
+    by: Literal["category", "tag"] = "category",
+    version: str | None = None,
+) -> HeatMap:
+    """Return every canary of a check in every run of a period, in at most `columns` columns.
+
+    Without a start, in the newest `columns` runs. The canaries are those of the newest run, in several groups where
+    they have several tags.
+    """
+    most = columns if start is None else _MOST_MAPPED_RUNS
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        rescoring = find_rescoring(connection, check.id, version)
+        source = series_rows.Source(check_id=check.id, rescoring_id=None if rescoring is None else rescoring.id)
+        found = series_rows.cells_of_runs(connection, source, start, end, limit=most + 1)
+        runs = found[-most:]
+        members = load_suite(connection, runs[-1].suite_version_id).members if runs else []
+        versions = {run.suite_version_id for run in runs}
+        asked = {one: np.array(catalog.frozen_version(connection, one).members)[:, 0] for one in versions}
+        marks = series_rows.list_marks(connection, check.id, runs[0].at, end) if runs else []
+    ids = np.array([member.canary_id for member in members])
+    parts = _parts(runs, columns)
+    rows_of = {one: _rows_of(canaries, ids) for one, canaries in asked.items()}
+    cells = heat_map_cells(parts, rows_of, rows=len(members))
+    groups, left_out = _grouped([member.canary for member in members], cells, by)
+    earlier = np.setdiff1d(np.concatenate([ids, *asked.values()]), ids)
+    return {
+        "check": slug,
+        "measures_version": None if rescoring is None else rescoring.name,
+        "grouped_by": by,
+        "columns": [_column(part) for part in parts],
+        "marks": [
+            {"column": bisect_left(parts, at, key=lambda part: part[-1].at), "at": time_text(at), "index_version": name}
+            for at, name in marks
+        ],
+        "groups": groups,
+        "left_out_rows": left_out,
+        "left_out_canaries": len(earlier),
+        "is_cut": start is not None and len(found) > most,
+    }
+
+
+_MOST_MAPPED_RUNS = 10_000
+"""A year of runs every hour."""
+_MAPPED_QUERY = 100
+_MOST_ROWS = 2_000
+_MOST_GROUPS = 60
+
+
+def _parts(runs: Sequence[RunCells], columns: int) -> list[Sequence[RunCells]]:
+    """Return the runs in as many parts as there are columns, each as long as the others or one longer."""
+    number = min(columns, len(runs))
+    return [runs[place * len(runs) // number : (place + 1) * len(runs) // number] for place in range(number)]
+
+
+def _rows_of(canaries: Whole, ids: Whole) -> NDArray[np.intp]:
+    """Return the place of each of these canaries among `ids`; -1 = it is not there."""
+    order = np.argsort(ids)
+    place = order[np.minimum(np.searchsorted(ids, canaries, sorter=order), len(ids) - 1)]
+    return np.where(ids[place] == canaries, place, -1)
+
+
+def _column(part: Sequence[RunCells]) -> HeatMapColumn:
+    return {
+        "at": time_text(part[0].at),
+        "runs": len(part),
+        "first_run": str(part[0].run_id),
+        "last_run": str(part[-1].run_id),
+    }
+
+
+def _grouped(
+    canaries: Sequence[Canary], cells: Sequence[str], by: Literal["category", "tag"]
+) -> tuple[list[HeatMapGroup], int]:
+    """Return the groups by name, and how many rows are left out of them: those of the canaries degraded least."""
+    rows: list[tuple[str, HeatMapRow]] = []
+    for canary, row in zip(canaries, cells, strict=True):
+        query = " ".join(canary.query.split())[:_MAPPED_QUERY]
+        names = [str(canary.category)] if by == "category" else canary.tags or [""]
+        rows += [(name, {"key": canary.key, "query": query, "cells": row}) for name in names]
+
+    def worst_first(one: tuple[str, HeatMapRow]) -> tuple[int, str]:
+        row = one[1]["cells"]
+        return -(2 * row.count(Cell.DEGRADED) + row.count(Cell.SOMETIMES)), one[1]["key"]
+
+    groups: dict[str, list[HeatMapRow]] = {}
+    for name, drawn in sorted(rows, key=worst_first)[:_MOST_ROWS]:
+        if name in groups or len(groups) < _MOST_GROUPS:
+            groups.setdefault(name, []).append(drawn)
+    left_out = len(rows) - sum(map(len, groups.values()))
+    return [{"name": name, "canaries": some} for name, some in sorted(groups.items())], left_out
 
 
 def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> CanaryHistory:

@@ -1,0 +1,145 @@
+"""The heat map of a check as a picture: a row a canary, a column a run; for pages, mails and reports.
+
+`layout_of` says where each cell is, so that a page can tell what is under the pointer; `heat_map_png` draws it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
+from itertools import islice
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageColor, ImageDraw, ImageFont
+
+from app.records.domain import Cell
+from app.reports.views import HeatMap, HeatMapLayout
+
+_HEIGHT: Final = 520
+"""Pixels for the rows, if they are not too low then; more for very many."""
+_ROW: Final = (1, 9)
+"""The lowest and the highest row."""
+_SEAM: Final = 4
+"""Cells of this size and more have a line between them."""
+_GAP: Final = 10
+"""Between groups."""
+_LINE: Final = 13
+_FONT: Final = 11
+_LABEL: Final = 150
+_MARGIN: Final = 8
+_VERSION: Final = 10
+"""Letters of an index version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Inks:
+    """Colours of a theme; what is absent is not drawn."""
+
+    text: str
+    line: str
+    cells: dict[str, str]
+
+
+_LIGHT: Final = _Inks(
+    text="#3d4450",
+    line="#6b7280",
+    cells={Cell.HEALTHY: "#a3d9b8", Cell.SOMETIMES: "#f2b880", Cell.DEGRADED: "#c2410c", Cell.UNMEASURED: "#b6b9c4"},
+)
+_DARK: Final = _Inks(
+    text="#c9ced8",
+    line="#8b93a1",
+    cells={Cell.HEALTHY: "#2f6a4a", Cell.SOMETIMES: "#a8672a", Cell.DEGRADED: "#ff7a45", Cell.UNMEASURED: "#6b7080"},
+)
+
+
+def layout_of(heat_map: HeatMap, width: int) -> HeatMapLayout:
+    """Return where the cells are in a picture of this width, in pixels of a page."""
+    groups = [len(group["canaries"]) for group in heat_map["groups"]]
+    row = max(_ROW[0], min(_ROW[1], _HEIGHT // max(sum(groups), 1)))
+    left = min(_LABEL, width // 4)
+    tops: list[int] = []
+    top = 2 * _LINE + 4
+    for number in groups:
+        tops += range(top, top + number * row, row)
+        top += max(number * row, _LINE) + _GAP
+    return {
+        "width": width,
+        "height": top,
+        "left": left,
+        "column": (width - left) / max(len(heat_map["columns"]), 1),
+        "tops": tops,
+        "row": row,
+    }
+
+
+def heat_map_png(heat_map: HeatMap, *, width: int, scale: int, is_dark: bool = False) -> bytes:
+    """Draw a heat map; `width` is that on a page, `scale` the pixels of the screen for one of them."""
+    layout, inks = layout_of(heat_map, width), _DARK if is_dark else _LIGHT
+    edges = [
+        round((layout["left"] + place * layout["column"]) * scale) for place in range(len(heat_map["columns"]) + 1)
+    ]
+    image = Image.fromarray(_painted(heat_map, layout, edges, inks, scale))
+    draw = ImageDraw.Draw(image)
+    tops = iter(layout["tops"])
+    for group in heat_map["groups"]:
+        first, *_ = islice(tops, len(group["canaries"]))
+        room = layout["left"] - _MARGIN
+        label = _cut(group["name"].replace("_", " ") or "without a tag", room * scale, scale)
+        draw.text((room * scale, first * scale), label, inks.text, _font(scale), anchor="ra")
+    _draw_marks(draw, heat_map, edges, layout["height"], inks, scale)
+    packed = BytesIO()
+    image.quantize(64).save(packed, "PNG", optimize=True)
+    return packed.getvalue()
+
+
+def _painted(
+    heat_map: HeatMap, layout: HeatMapLayout, edges: Sequence[int], inks: _Inks, scale: int
+) -> NDArray[np.uint8]:
+    """Return the pixels of the cells alone, (height, width, 4); between large cells is a line."""
+    pixels = np.zeros((layout["height"] * scale, layout["width"] * scale, 4), np.uint8)
+    colours = np.zeros((128, 4), np.uint8)
+    for cell, ink in inks.cells.items():
+        colours[ord(cell)] = (*ImageColor.getrgb(ink), 255)
+    rows = [row["cells"] for group in heat_map["groups"] for row in group["canaries"]]
+    codes = np.frombuffer("".join(rows).encode("ascii"), np.uint8).reshape(len(rows), len(heat_map["columns"]))
+    wide, high = np.diff(edges), layout["row"] * scale
+    line = np.repeat(colours[codes], wide, axis=1)
+    if layout["column"] >= _SEAM:
+        for edge in edges[1:-1]:
+            line[:, edge - edges[0] - scale : edge - edges[0]] = 0
+    seam = scale if layout["row"] >= _SEAM else 0
+    for top, one in zip(layout["tops"], line, strict=True):
+        pixels[top * scale : top * scale + high - seam, edges[0] : edges[-1]] = one
+    return pixels
+
+
+def _draw_marks(
+    draw: ImageDraw.ImageDraw, heat_map: HeatMap, edges: Sequence[int], height: int, inks: _Inks, scale: int
+) -> None:
+    """Draw a dashed line where the index version changed, and its name where there is room in one of two lines."""
+    letters = zip(*(mark["index_version"] for mark in heat_map["marks"]), strict=False)
+    shared = next((place for place, some in enumerate(letters) if len(set(some)) > 1), 0)
+    ends = [0, 0]
+    for mark in heat_map["marks"]:
+        x = edges[min(mark["column"], len(edges) - 1)]
+        for y in range((2 * _LINE) * scale, height * scale, 5 * scale):
+            draw.line((x, y, x, y + 2 * scale), inks.line, scale)
+        name = mark["index_version"][shared:][:_VERSION]
+        wide = _font(scale).getlength(name)
+        level = next((one for one in (1, 0) if x + scale >= ends[one]), None)
+        if level is not None and x + scale + wide <= edges[-1]:
+            draw.text((x + 2 * scale, level * _LINE * scale), name, inks.text, _font(scale))
+            ends[level] = x + int(wide) + 8 * scale
+
+
+def _cut(text: str, width: int, scale: int) -> str:
+    while text and _font(scale).getlength(text) > width:
+        text = text.removesuffix("…")[:-1] + "…" if len(text) > 1 else ""
+    return text
+
+
+@cache
+def _font(scale: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(_FONT * scale)
