@@ -134,12 +134,12 @@ def get_heat_map(
     """
     heat_map = asked.read(store, slug)
     if width is not None:
-        heat_map["layout"] = layout_of(heat_map, width)
+        groups = [len(group["canaries"]) for group in heat_map["groups"]]
+        heat_map["layout"] = layout_of(groups, columns=len(heat_map["columns"]), width=width)
     return heat_map
 
 
 @router.get("/checks/{slug}/heatmap.png", responses=text_answers(200, types=("image/png",)), response_class=Response)
-@expensive
 def get_heat_map_picture(
     store: StoreDep,
     slug: str,

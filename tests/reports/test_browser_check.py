@@ -254,10 +254,12 @@ def test_dragging_looks_closer_and_the_way_back_is_a_button_and_a_key(chromium: 
     with opened(chromium, history.address) as tab:
         shown = tab.open(f"{CHECK}?range=1h")
         _drawn(shown)
-        box = shown.locator("#chart .u-over").bounding_box()
-        assert box is not None
 
         def drag() -> None:
+            over = shown.locator("#chart .u-over")
+            over.scroll_into_view_if_needed()
+            box = over.bounding_box()
+            assert box is not None
             shown.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 60)
             shown.mouse.down()
             shown.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 60, steps=5)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 BLOCKS = {"td", "th", "dt", "dd", "li", "p", "div", "summary", "h1", "h2", "h3"}
-VOID = {"meta", "link", "img", "br", "hr", "input", "path", "line", "polyline", "wbr"}
+VOID = {"meta", "link", "img", "br", "hr", "input", "path", "line", "polyline", "source", "wbr"}
 
 
 @dataclass(kw_only=True)

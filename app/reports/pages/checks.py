@@ -56,6 +56,7 @@ from app.records.service import run_views
 from app.records.service.run_views import ComparisonCandidates, find_candidates
 from app.records.views import RunView
 from app.reports.pages.overviews import banners_of, draw, make_badge
+from app.reports.rendering.pictures import layout_of
 from app.reports.rendering.report_measures import cutoff_table, recall_gap_lines, whole_table
 from app.reports.service import canary_views, charts, check_details
 from app.reports.service.canary_views import CanaryDetail, ComparedHit, layout_band
@@ -103,6 +104,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         thin=None if detail.line.archived else suites.load_reach(store, detail.line.suite)["coverage_note"],
         badge=Markup(draw(make_badge(store, detail.line), inside=True)),  # noqa: S704 - drawn by a template, which escapes
         ranges=RANGES,
+        heat_map_height=_heat_map_height(run),
         measures=_measures(run),
         kept=charts.stored_measures(store, slug),
         cutoffs=cutoff_table(run, self_judged=run["self_judged"]) if run else None,
@@ -113,6 +115,12 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         base=request.app.state.links.public_url.rstrip("/"),
         banners=banners_of(request, overdue=detail.line.overdue),
     )
+
+
+def _heat_map_height(run: RunView | None) -> int:
+    """Return how high the heat map of the newest runs is, so that nothing moves when it comes."""
+    groups = [part["canaries"] or 0 for part in run["categories"].values()] if run else []
+    return layout_of(groups, columns=1, width=1000)["height"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,9 +54,8 @@ _DARK: Final = _Inks(
 )
 
 
-def layout_of(heat_map: HeatMap, width: int) -> HeatMapLayout:
-    """Return where the cells are in a picture of this width, in pixels of a page."""
-    groups = [len(group["canaries"]) for group in heat_map["groups"]]
+def layout_of(groups: Sequence[int], *, columns: int, width: int) -> HeatMapLayout:
+    """Return where the cells of groups of so many canaries are in a picture of this width, in pixels of a page."""
     row = max(_ROW[0], min(_ROW[1], _HEIGHT // max(sum(groups), 1)))
     left = min(_LABEL, width // 4)
     tops: list[int] = []
@@ -68,7 +67,7 @@ def layout_of(heat_map: HeatMap, width: int) -> HeatMapLayout:
         "width": width,
         "height": top,
         "left": left,
-        "column": (width - left) / max(len(heat_map["columns"]), 1),
+        "column": (width - left) / max(columns, 1),
         "tops": tops,
         "row": row,
     }
@@ -76,10 +75,9 @@ def layout_of(heat_map: HeatMap, width: int) -> HeatMapLayout:
 
 def heat_map_png(heat_map: HeatMap, *, width: int, scale: int, is_dark: bool = False) -> bytes:
     """Draw a heat map; `width` is that on a page, `scale` the pixels of the screen for one of them."""
-    layout, inks = layout_of(heat_map, width), _DARK if is_dark else _LIGHT
-    edges = [
-        round((layout["left"] + place * layout["column"]) * scale) for place in range(len(heat_map["columns"]) + 1)
-    ]
+    inks, columns = _DARK if is_dark else _LIGHT, len(heat_map["columns"])
+    layout = layout_of([len(group["canaries"]) for group in heat_map["groups"]], columns=columns, width=width)
+    edges = [round((layout["left"] + place * layout["column"]) * scale) for place in range(columns + 1)]
     image = Image.fromarray(_painted(heat_map, layout, edges, inks, scale))
     draw = ImageDraw.Draw(image)
     tops = iter(layout["tops"])

@@ -45,6 +45,7 @@
       const scale = Math.min(2, Math.ceil(window.devicePixelRatio || 1));
       const until = found.columns.length ? { to: new Date().toISOString() } : {};
       image.closest("picture").querySelectorAll("source").forEach((source) => source.remove());
+      image.height = found.layout.height;
       image.src = `${address}/heatmap.png?${new URLSearchParams({ ...asked, ...until, scale, dark: dark.matches })}`;
       note.textContent = said(found);
       host.setAttribute("aria-label", `Heat map: ${rows.length} canaries in ${found.columns.length} columns. Arrow keys go from cell to cell, Enter opens the canary, R the run.`);
@@ -80,9 +81,9 @@
     const scale = host.clientWidth / layout.width;
     Object.assign(box.style, {
       left: `${(layout.left + column * layout.column) * scale}px`,
-      top: `${layout.tops[row] * scale}px`,
+      top: `${layout.tops[row]}px`,
       width: `${layout.column * scale}px`,
-      height: `${Math.max(layout.row * scale, 3)}px`,
+      height: `${Math.max(layout.row, 3)}px`,
     });
     const run = runs === 1 ? `run ${first}` : `runs ${first} to ${last}`;
     const lines = [
@@ -97,7 +98,7 @@
     if (pinned) tip.append(links);
     const right = (layout.left + (column + 1) * layout.column) * scale;
     tip.style.left = `${right > host.clientWidth / 2 ? Math.max(0, layout.left * scale + column * layout.column * scale - tip.offsetWidth - 6) : right + 6}px`;
-    tip.style.top = `${Math.max(0, Math.min(layout.tops[row] * scale - 8, host.clientHeight - tip.offsetHeight))}px`;
+    tip.style.top = `${Math.max(0, Math.min(layout.tops[row] - 8, host.clientHeight - tip.offsetHeight))}px`;
     cell.textContent = lines.map(({ text }) => text).join(", ");
     if (!histories.has(key)) rankLater(key, place);
   };
@@ -126,7 +127,7 @@
     const { layout, columns } = shown;
     const scale = width / layout.width;
     const column = Math.floor(((clientX - left) / scale - layout.left) / layout.column);
-    const y = (clientY - top) / scale;
+    const y = clientY - top;
     const row = layout.tops.findLastIndex((one) => one <= y);
     return row >= 0 && y < layout.tops[row] + layout.row && column >= 0 && column < columns.length ? { row, column } : null;
   };
