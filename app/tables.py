@@ -72,7 +72,7 @@ from app.records.tables import (
     states,
     vectors,
 )
-from app.reports.tables import reports
+from app.reports.store import reports
 from app.retrievers.store import embedder_findings, embedders, run_embedders
 from app.traffic.tables import reaches, traffic_parts, traffic_queries
 

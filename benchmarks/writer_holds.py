@@ -40,7 +40,7 @@ from app.records.service.plans import Planner
 from app.records.store.ranking_rows import RankingBody
 from app.reports.service import reports as run_reports
 from app.reports.service.reports import DueReports
-from app.reports.tables import reports
+from app.reports.store import reports
 from app.runs.service import rescoring
 from benchmarks.storage import ScriptedProbe, documents, one_run
 

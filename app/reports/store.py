@@ -1,4 +1,4 @@
-"""Rows of scheduled reports; and of checks with their newest run and detection, and of the alerts in a period.
+"""Scheduled reports, table and rows; checks with their newest run and detection; and the alerts in a period.
 
 The snapshot of metrics keeps the numbers of a check until its `NumbersVersion` changes: here are that version and the
 rows they are made of. The alerts in a period are those that a chart marks.
@@ -11,10 +11,21 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+)
 
 from app.alerts.tables import alerts
 from app.base.db.engine import blocks, insert_one, row_value
+from app.base.db.rows import Id, id_column, metadata
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.catalog import store as catalog
@@ -29,7 +40,22 @@ from app.records.domain import RunDetails
 from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
 from app.records.tables import latest
-from app.reports.tables import reports
+
+# Reports on a schedule: which are due, and what they say.
+reports = Table(
+    "reports",
+    metadata,
+    id_column(),
+    Column("check_id", Id, ForeignKey("definitions.id"), nullable=False),
+    Column("due_at", BigInteger, nullable=False),  # the instant of its schedule
+    Column("state", Text, nullable=False),  # due, sent or skipped
+    Column("run_id", Id),  # the run it is about
+    Column("content", LargeBinary),  # compressed JSON, of which bodies are made
+    Column("reason", Text),  # why it was skipped
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("check_id", "due_at"),  # N replicas look at the clock, one inserts
+    Index("ix_reports_created", "created_at"),
+)
 
 
 class CheckVersion(NamedTuple):

@@ -35,7 +35,7 @@ from app.reports import metrics
 from app.reports import store as report_rows
 from app.reports.service import reports as run_reports
 from app.reports.service.reports import DueReports
-from app.reports.tables import reports
+from app.reports.store import reports
 from tests.support.fakes import FakeSend, answered, hits
 from tests.support.living import until
 from tests.support.pages_service import Site, page
