@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.base.db.keys import Scope
-from tests.support.api_service import Api, api, bearer
+from tests.support.api_service import CHECK, Api, api, bearer
 
 ARMS = [{"name": "vector", "share": 0.95}, {"name": "hybrid", "share": 0.05}]
 EXPERIMENT: dict[str, Any] = {"arms": ARMS, "window": "1h", "delta": 0.02, "max_units": 20_000}
@@ -75,10 +75,12 @@ def test_exposures_and_outcomes_are_taken_in_and_hostile_ones_are_refused_whole(
 
 def test_a_promotion_says_why_it_is_open_and_takes_waivers_by_name(service: Api) -> None:
     service.docs()
+    service.put("/v1/checks/docs-hybrid", {**CHECK, "hooks": []})
     service.run()
+    service.run("docs-hybrid")
     service.put("/v1/experiments/search", EXPERIMENT)
     made = service.client.put(
-        "/v1/promotions/hybrid", json={"current": "docs", "candidate": "docs", "experiment": "search"}
+        "/v1/promotions/hybrid", json={"current": "docs", "candidate": "docs-hybrid", "experiment": "search"}
     )
     assert made.status_code == 201
     found = made.json()
@@ -101,10 +103,20 @@ def test_a_promotion_says_why_it_is_open_and_takes_waivers_by_name(service: Api)
     assert (gate["waiver"]["by"], gate["waiver"]["reason"]) == ("a write key", why)
     assert (gate["waiver"]["finding"], gate["waiver"]["found"]) == ("inconclusive", gate["reason"])
     assert service.client.put("/v1/promotions/hybrid", json=waived.json(), headers=headers).json() == waived.json()
-    changed = {"current": "docs", "candidate": "docs"}
+    changed = {"current": "docs", "candidate": "docs-hybrid"}
     forgotten = service.client.put("/v1/promotions/hybrid", json=changed, headers=headers).json()
     assert forgotten["gates"][1]["waiver"] is None, "it was given for another experiment"
     assert service.client.delete("/v1/promotions/hybrid", headers=headers).status_code == 204
+
+
+def test_a_promotion_of_a_check_to_itself_is_refused_naming_the_candidate(service: Api) -> None:
+    """It would show no loss, whatever the candidate is."""
+    service.docs()
+    answer = service.client.put("/v1/promotions/hybrid", json={"current": "docs", "candidate": "docs"})
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert (error["path"], error["message"]) == ("candidate", "must be another check than the current one, 'docs'")
+    assert service.client.get("/v1/promotions/hybrid").status_code == 404
 
 
 def test_a_promotion_of_what_does_not_exist_is_refused_naming_each_field(service: Api) -> None:
@@ -122,6 +134,6 @@ def test_a_promotion_of_what_does_not_exist_is_refused_naming_each_field(service
     paths = {error["path"] for error in answer.json()["errors"]}
     assert paths == {"candidate", "experiment", "guards[1].experiment"}
     for guard in ({}, {"measure": "faithfulness", "experiment": "none"}, {"measure": "mrr"}):
-        body = {"current": "docs", "candidate": "docs", "guards": [guard]}
+        body = {"current": "docs", "candidate": "nowhere", "guards": [guard]}
         answer = service.client.put("/v1/promotions/hybrid", json=body)
         assert (answer.status_code, answer.json()["errors"][0]["path"][:9]) == (422, "guards[0]")

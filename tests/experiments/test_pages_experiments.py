@@ -12,7 +12,7 @@ from app.base.web import pages as rendering
 from app.experiments.domain.experiments import RateDifference
 from app.experiments.pages import HEIGHT, WIDTH, draw_intervals
 from app.experiments.views import ExperimentLook
-from tests.support.api_service import Api, api, bearer
+from tests.support.api_service import CHECK, Api, api, bearer
 from tests.support.html_pages import Page
 
 HOSTILE = "<script>alert(1)</script>"
@@ -37,6 +37,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 def _service_in(folder: Path) -> Iterator[Api]:
     with api(folder) as opened:
         opened.docs()
+        opened.put("/v1/checks/docs-hybrid", {**CHECK, "hooks": []})
         opened.put("/v1/experiments/search", {"arms": ARMS, "window": "1h"})
         for day in (1, 2, 3):
             at = f"2026-11-0{day}T12:00:00Z"
@@ -54,7 +55,7 @@ def _service_in(folder: Path) -> Iterator[Api]:
                 for number, one in enumerate(units)
             ]
             assert opened.client.post("/v1/experiments/search/outcomes", json=outcomes).is_success
-        opened.put("/v1/promotions/hybrid", {"current": "docs", "candidate": "docs", "experiment": "search"})
+        opened.put("/v1/promotions/hybrid", {"current": "docs", "candidate": "docs-hybrid", "experiment": "search"})
         yield opened
 
 
@@ -104,6 +105,7 @@ def test_a_gate_is_waived_by_form_with_a_name_and_withdrawn(service: Api) -> Non
     assert f": “no budget {HOSTILE}”" in text
     assert "It had found the same when it was waived." in text
     service.run()
+    service.run("docs-hybrid")
     text = text_of(service, "/promotions/hybrid")
     assert "When it was waived it had found (inconclusive): check 'docs' has no run with results" in text
     assert "No answers of check 'docs' are judged." in text
@@ -142,7 +144,7 @@ def test_harm_that_exposure_has_shown_is_waived_by_an_admin_alone_and_stays_on_t
         assert answer.status_code == 403
     admin = bearer(service.key(Scope.ADMIN))
     assert service.client.get("/v1/promotions/hybrid", headers=admin).json()["state"] == "stopped"
-    unasked = {"current": "docs", "candidate": "docs"}
+    unasked = {"current": "docs", "candidate": "docs-hybrid"}
     refused = service.client.put("/v1/promotions/hybrid", json=unasked, headers=writer)
     assert refused.status_code == 403, "leaving the experiment out is no way around it"
     assert "only a key of scope admin may set another experiment" in refused.json()["detail"]
@@ -199,7 +201,7 @@ def test_promotions_experiments_and_shadows_are_created_by_form(service: Api) ->
         return str(answer.headers["location"])
 
     rails = {"faithfulness": "0.05", "other": "search", "other_loss": "0.01"}
-    assert create("promotion", slug="dense", current="docs", candidate="docs", **rails) == "/promotions/dense"
+    assert create("promotion", slug="dense", current="docs", candidate="docs-hybrid", **rails) == "/promotions/dense"
     promotion = service.get("/v1/promotions/dense")
     assert promotion["experiment"] is None
     assert promotion["guards"] == [
@@ -232,7 +234,7 @@ def test_a_form_with_mistakes_comes_back_with_what_was_typed(seen: Api) -> None:
         "kind": "promotion",
         "promotion.slug": "hybrid",
         "promotion.current": "docs",
-        "promotion.candidate": "docs",
+        "promotion.candidate": "docs-hybrid",
     }
     answer = seen.client.post("/experiments", data=taken)
     assert answer.status_code == 409

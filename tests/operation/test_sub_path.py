@@ -121,7 +121,7 @@ def test_redirects_of_actions_and_locations_of_the_api_stay_below_the_path(fille
     headers = {"origin": BASE}
     tested = client.post(f"{PATH}/hooks/ops/test", headers=headers)
     assert (tested.status_code, tested.headers["location"].startswith(f"{PATH}/hooks/ops")) == (303, True)
-    begun = client.post(f"{PATH}/v1/checks/bare/runs", json={}, headers={"accept": "application/json"})
+    begun = client.post(f"{PATH}/v1/checks/docs-hybrid/runs", json={}, headers={"accept": "application/json"})
     assert begun.headers["location"] == f"{PATH}/v1/runs/{begun.json()['id']}"
     assert client.get(begun.headers["location"]).status_code == 200
     lost = client.get(f"{PATH}/checks/docs/baseline")

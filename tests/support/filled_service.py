@@ -26,7 +26,7 @@ RULES = [
 CORPUS = {"files": {"corpus.jsonl": '{"_id": "d1", "title": "Fees", "text": "Fees are due monthly."}'}}
 
 EXPERIMENT = {"arms": [{"name": "vector", "share": 0.95}, {"name": "hybrid", "share": 0.05}], "window": "1h"}
-PROMOTION = {"current": "docs", "candidate": "docs", "experiment": "docs"}
+PROMOTION = {"current": "docs", "candidate": "docs-hybrid", "experiment": "docs"}
 
 
 @contextmanager
@@ -34,9 +34,9 @@ def filled_api(data_dir: Path, **settings: Any) -> Iterator[Api]:
     """Open a service with a check that degraded, an open alert, deliveries, a diagnosis, a re-scoring and a silence."""
     with api(data_dir, **settings) as opened:
         opened.docs(rules=RULES)
-        opened.put("/v1/checks/bare", {**CHECK, "hooks": []})
+        opened.put("/v1/checks/docs-hybrid", {**CHECK, "hooks": []})
         opened.put("/v1/judges/reader", {"url": "http://judge.test/v1", "model": "small"})
-        opened.put("/v1/silences/night", {"checks": ["bare"], "ends": "2099-01-01T00:00:00Z"})
+        opened.put("/v1/silences/night", {"checks": ["docs-hybrid"], "ends": "2099-01-01T00:00:00Z"})
         opened.run(index_version="v1")
         opened.retriever.found = {"How do I set up OAuth2?": ["c9"], "How long is data kept?": []}
         opened.run(index_version="v2")

@@ -216,7 +216,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "PromotionDocument": {
         "slug": "hybrid",
         "current": "docs",
-        "candidate": "docs",
+        "candidate": "docs-hybrid",
         "experiment": None,
         "guards": [{"measure": "faithfulness", "allowed_loss": 0.05}],
     },

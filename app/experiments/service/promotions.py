@@ -59,9 +59,9 @@ def put_promotion(
 ) -> bool:
     """Create a promotion or change it, which forgets its waivers; whether it is new.
 
-    Raises InvalidInputError where it names what does not exist; with `only_new` ConflictError wherever there is one;
-    ForbiddenError where the same candidate is to be held to other users or rails although exposure has shown a loss,
-    and the caller may not waive that.
+    Raises InvalidInputError where it names what does not exist, or one check as both; with `only_new` ConflictError
+    wherever there is one; ForbiddenError where the same candidate is to be held to other users or rails although
+    exposure has shown a loss, and the caller may not waive that.
     """
     if not (only_new or may_waive_harm):
         _refuse_hiding_harm(store, document, now=now)
@@ -214,6 +214,9 @@ def _require_references(connection: Connection, document: PromotionDocument) -> 
             find_check(connection, slug)
         except NotFoundError as error:
             problems.append(Problem(path=field, message=str(error)))
+    if document.candidate == document.current:
+        same = f"must be another check than the current one, '{document.current}'"
+        problems.append(Problem(path="candidate", message=same))
     if document.experiment is not None and rows.find_experiment(connection, document.experiment) is None:
         problems.append(Problem(path="experiment", message=f"there is no experiment '{document.experiment}'"))
     for place, guard in enumerate(document.guards):
