@@ -2,6 +2,7 @@
 
     python -m benchmarks.pooling [FOLDER ...]
     python -m benchmarks.pooling --recall [REPETITIONS [FOLDER ...]]
+    python -m benchmarks.pooling --alone [REPETITIONS [FOLDER ...]]
     python -m benchmarks.pooling --errors [REPETITIONS [FOLDER ...]]
 
 Both on collections whose relevant texts are all known: each FOLDER, cranfield and chunkeval of ../shared/data unless
@@ -14,6 +15,9 @@ grade. Nothing is drawn at random.
 With `--recall`, REPETITIONS (default 1,000) tasks of each design are drawn, pooled to depth 10 over BM25 and LSI,
 strata to 30, to 100 and the rest of the corpus: how often the interval of pooled recall covers the truth. Grades are
 the collection's own, so that only the sampling is measured. Each repetition resamples nothing else: the queries stay.
+
+`--alone` measures the same of tasks that pool one retriever, REPETITIONS (default 300) of each: with the rest of the
+corpus its recall is covered, without it is self-judged.
 
 With `--errors` simulated people grade the tasks of samples of 10, REPETITIONS (default 200) of each kind: two of them,
 a share of the items by both (`overlap`), and a third who decides where they disagree. Each grade, decisions included,
@@ -76,6 +80,8 @@ DIFFICULT = 0.2
 CHECKS = 20
 """Planted items of a task that has some."""
 DESIGNS = {"5, 5, 5": (5, 5), "10, 10, 10": (10, 10), "20, 20, 20": (20, 20), "10, 10, no rest": (10, 0)}
+Ranker = Callable[[Sequence[str], Sequence[str], int], list[list[int]]]
+RANKERS: Final[Mapping[str, Ranker]] = {"bm25": rank_bm25, "lsi": rank_lsi}
 Rankings = Mapping[str, Sequence[Sequence[int]]]
 Relevant = Sequence[frozenset[int]]
 
@@ -181,9 +187,19 @@ def swapped(
 
 def print_recall(repetitions: int = 1_000, *, folders: list[str]) -> None:
     """Print how often intervals cover the true recall, and hold samples of 10 with rest against the promise."""
+    print_coverage(repetitions, [RANKERS], folders=folders)
+
+
+def print_alone(repetitions: int = 300, *, folders: list[str]) -> None:
+    """Print the same of tasks that pool one retriever."""
+    print_coverage(repetitions, [{name: rank} for name, rank in RANKERS.items()], folders=folders)
+
+
+def print_coverage(repetitions: int, pooled: Sequence[Mapping[str, Ranker]], *, folders: list[str]) -> None:
+    """Print how often intervals cover the true recall, by collection, retrievers that are pooled, and samples."""
     print("| collection | retriever | samples | mean estimate | true | mean width | covers |")
-    for folder in folders or (str(DATA / "cranfield"), str(DATA / "chunkeval")):
-        task = Task(read_collection(Path(folder)))
+    for folder, rankers in product(folders or (str(DATA / "cranfield"), str(DATA / "chunkeval")), pooled):
+        task = Task(read_collection(Path(folder)), rankers)
         for design, (sample, rest) in DESIGNS.items():
             plan = PoolPlan(pool=10, strata=(Stratum(to=30, sample=sample), Stratum(to=100, sample=sample)), rest=rest)
             started = time.perf_counter()
@@ -247,13 +263,13 @@ class People:
 
 
 class Task:
-    """A collection as a task: what both retrievers return, merged once, and the relevant texts."""
+    """A collection as a task: what its retrievers return, merged once, and the relevant texts."""
 
-    def __init__(self, collection: Collection) -> None:
+    def __init__(self, collection: Collection, rankers: Mapping[str, Ranker] = RANKERS) -> None:
         self.name = collection.name
         texts, queries = collection.texts, [query.text for query in collection.queries]
         keys = [text_key(text, chunk=name) for text, name in zip(texts, collection.ids, strict=True)]
-        ranked = {"bm25": rank_bm25(texts, queries, 100), "lsi": rank_lsi(texts, queries, 100)}
+        ranked = {name: rank(texts, queries, 100) for name, rank in rankers.items()}
         self.retrievers = tuple(ranked)
         self.corpus = Corpus.of(keys)
         self.first = {key: place for place, key in zip(self.corpus.places, self.corpus.keys, strict=True)}
@@ -361,8 +377,8 @@ def _is_yes(said: Said) -> bool:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] in (["--recall"], ["--errors"]):
-        tables = {"--recall": print_recall, "--errors": print_errors}
+    tables = {"--recall": print_recall, "--alone": print_alone, "--errors": print_errors}
+    if sys.argv[1:2] and sys.argv[1] in tables:
         tables[sys.argv[1]](*map(int, sys.argv[2:3]), folders=sys.argv[3:])
     else:
         main(*sys.argv[1:])

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from app.annotation.documents import TaskDocument
 from app.annotation.domain.pools import PoolItem
-from app.annotation.domain.recall import PooledRecall
+from app.annotation.domain.recall import PooledRecall, is_pooled_recall_self_judged
 from app.annotation.tables import (
     adjudications,
     annotations,
@@ -467,6 +467,8 @@ class RecallRow(RecallEstimate):
     task: str
     suite: str
     at: int
+    self_judged: bool
+    """Whether the task asked this retriever alone and drew nothing from a corpus."""
 
 
 def defer_results(connection: Connection, task: TaskRow, now: int) -> None:
@@ -496,7 +498,7 @@ def list_recalls(
     Only where it is known; `in_force`: only of retrievers that are not archived.
     """
     statement = (
-        sa.select(pooled_recalls, tasks.c.slug.label("task"), definitions.c.slug.label("suite"))
+        sa.select(pooled_recalls, tasks.c.slug.label("task"), tasks.c.body, definitions.c.slug.label("suite"))
         .join(tasks, tasks.c.id == pooled_recalls.c.task_id)
         .join(definitions, definitions.c.id == tasks.c.suite_id)
         .where(tasks.c.archived_at.is_(None), definitions.c.archived_at.is_(None), pooled_recalls.c.value.is_not(None))
@@ -514,9 +516,22 @@ def list_recalls(
             )
         )
     newest: dict[tuple[str, str], str] = {}
-    # An older release that stored no `assumes` took every grade as right.
-    rows = [row_value(RecallRow, row, assumes=row.assumes or TAKEN_AS_RIGHT) for row in connection.execute(statement)]
+    rows = [
+        row_value(
+            RecallRow,
+            row,
+            # An older release that stored no `assumes` took every grade as right.
+            assumes=row.assumes or TAKEN_AS_RIGHT,
+            self_judged=_is_self_judged(json.loads(row.body)),
+        )
+        for row in connection.execute(statement)
+    ]
     return [row for row in rows if newest.setdefault((row.suite, row.retriever), row.task) == row.task]
+
+
+def _is_self_judged(task: Mapping[str, Any]) -> bool:
+    has_rest = any(stratum.get("rest") for stratum in task.get("strata") or ())
+    return is_pooled_recall_self_judged(task.get("retrievers") or (), has_rest=has_rest)
 
 
 _IN_FORCE = annotations.c.withdrawn_at.is_(None)

@@ -33,6 +33,8 @@ class PooledRecallView(TypedDict):
     assumes: str
     """What it takes for granted of the grades, or how it corrects them; empty where `value` is null."""
     task: str
+    self_judged: bool
+    """Whether the task asked this retriever alone, without random texts of a corpus: `value` is too high."""
 
 
 class TaskState(StrEnum):

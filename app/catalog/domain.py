@@ -58,6 +58,8 @@ class PooledNote(TypedDict):
     task: str
     assumes: str
     """What value and interval take for granted of the grades, or how they are corrected, in words."""
+    self_judged: bool
+    """Whether that task asked this retriever alone, without random texts of a corpus."""
 
 
 TAKEN_AS_RIGHT: Final = "every grade is taken as right"
@@ -89,14 +91,15 @@ def pooled_at(measure: str, pooled: Sequence[PooledNote]) -> list[PooledNote]:
 
 
 def pooled_text(one: PooledNote, *, conditional: bool = True) -> str:
-    """Return pooled recall with its 95 % interval, `0.907 (0.851 to 0.952, if every grade is right)`.
+    """Return pooled recall with its 95 % interval, `0.907 (0.851 to 0.952, if every grade is right)`, and its label.
 
     Without `conditional` it stands where the condition is said for all of them.
     """
     low, high = one["low"], one["high"]
     interval = "" if low is None or high is None else f"{ratio_text(low)} to {ratio_text(high)}"
     behind = ", ".join(filter(None, (interval, pooled_condition([one]) if conditional else "")))
-    return f"{ratio_text(one['value'])} ({behind})" if behind else ratio_text(one["value"])
+    text = f"{ratio_text(one['value'])} ({behind})" if behind else ratio_text(one["value"])
+    return f"{text}, {SELF_JUDGED}" if one.get("self_judged") else text  # older alerts have none here either
 
 
 def labelled(measure: str, *, self_judged: bool | None, pooled: Sequence[PooledNote] = ()) -> str:

@@ -553,6 +553,15 @@ def _shared_families(state: State) -> Iterator[Metric]:
                 }.items()
             ],
         )
+        yield gauge(
+            "coalmine_pooled_recall_self_judged",
+            "1 = its task asked this retriever alone, without random texts of a corpus, so the estimate is too high.",
+            ("suite", "retriever"),
+            [
+                (key, float(own))
+                for key, own in {(one.suite, one.retriever): one.self_judged for one in state.pooled_recalls}.items()
+            ],
+        )
     corrected = [
         ((*check.labels, measure, bound), value)
         for check in state.checks

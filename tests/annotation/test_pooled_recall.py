@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from app.annotation.domain.recall import PooledRecall, QueryGrades, SampledStratum, estimate_recall, recall_frame
+from app.annotation.domain.recall import (
+    PooledRecall,
+    QueryGrades,
+    SampledStratum,
+    estimate_recall,
+    is_pooled_recall_self_judged,
+    recall_frame,
+)
 
 
 def stratum(size: int, graded: int, relevant: int) -> SampledStratum:
@@ -115,8 +122,33 @@ def test_intervals_cover_the_true_recall_of_a_population() -> None:
 
 def test_the_frame_says_what_the_estimate_is_a_share_of() -> None:
     assert recall_frame(["bm25", "dense"], 100, None) == "of the relevant texts among the top 100 of bm25, dense"
-    own = "of the relevant texts among the top 5 of bm25, its own first hits alone: self-judged"
-    assert recall_frame(["bm25"], 5, None, sampled=False) == own
-    assert "self-judged" not in recall_frame(["bm25", "dense"], 5, None, sampled=False)
-    assert "self-judged" not in recall_frame(["bm25"], 30, None)
+    own = "of the relevant texts among the top 30 of bm25, its own first hits alone"
+    assert recall_frame(["bm25"], 30, None) == own
+    assert "alone" not in recall_frame(["bm25", "dense"], 5, None)
     assert recall_frame(["bm25"], 100, "handbook") == "of all relevant texts of the corpus handbook"
+
+
+def test_only_random_texts_of_a_corpus_tell_what_the_one_retriever_of_a_task_misses() -> None:
+    assert is_pooled_recall_self_judged(["bm25"], has_rest=False)
+    assert not is_pooled_recall_self_judged(["bm25"], has_rest=True)
+    assert not is_pooled_recall_self_judged(["bm25", "dense"], has_rest=False)
+
+
+def test_recall_of_one_retriever_is_covered_with_random_texts_and_never_without() -> None:
+    """200 queries of 6 relevant texts: 3 in the pool, 1 ranked below it, 2 among 400 that are never ranked."""
+    random, covered = np.random.default_rng(7), {True: 0, False: 0}
+    found = random.binomial(3, 0.8, size=200)
+    truth = found.sum() / (200 * 6)
+    for repetition in range(100):
+        below, rest = random.hypergeometric(1, 19, 10, size=200), random.hypergeometric(2, 398, 10, size=200)
+        for has_rest in (True, False):
+            queries = [
+                query(3, int(one), (20, 10, int(ranked)), *([(400, 10, int(other))] if has_rest else []))
+                for one, ranked, other in zip(found, below, rest, strict=True)
+            ]
+            estimate = estimate_recall(queries, has_rest=has_rest, seed=repetition)
+            assert estimate.low is not None
+            assert estimate.high is not None
+            covered[has_rest] += estimate.low <= truth <= estimate.high
+    assert covered[True] >= 93
+    assert covered[False] == 0

@@ -169,19 +169,24 @@ def test_it_stands_on_pages_in_reports_and_in_metrics(service: Api) -> None:
     estimate = service.get("/v1/tasks/truth/recall")["estimates"]
     assert [one["k"] for one in estimate] == [1, 3, 5, 10]
     assert estimate[-1]["value"] == 1
+    assert {one["self_judged"] for one in estimate} == {True}, "its strata go deeper, but into the same ranking"
     for path in ("/suites/docs", "/tasks/truth"):
         page = service.client.get(path).text
         assert "Pooled recall" in page
         assert re.findall(r'<td data-label="k" class="number">(\d+)', page) == ["1", "3", "5", "10"], path
+        assert page.count('<span class="quiet self-judged">self-judged</span>') == 4, path
+        assert "what this does not rank was never judged and its recall is too high" in page
     report = service.get("/v1/runs/1/report")
     assert [one["k"] for one in report["pooled_recall"]] == [10, 5, 3, 1]
     markdown = service.client.get("/v1/runs/1/report", params={"format": "markdown"}).text
-    assert "pooled recall@10 of search 1.00 (1.00 to 1.00)" in markdown
+    assert "pooled recall@10 of search 1.00 (1.00 to 1.00) (self-judged) of the relevant texts" in markdown
+    assert {one["self_judged"] for one in report["pooled_recall"]} == {True}
     assert "ooled recall@10" in service.client.get("/v1/runs/1/report", params={"format": "html"}).text
     service.refresh()
     exposed = service.client.get("/metrics").text
     assert 'coalmine_pooled_recall_ratio{bound="estimate",k="10",retriever="search",suite="docs"} 1.0' in exposed
     assert 'coalmine_pooled_recall_corrected{retriever="search",suite="docs"} 0.0' in exposed
+    assert 'coalmine_pooled_recall_self_judged{retriever="search",suite="docs"} 1.0' in exposed
     for path in ("/v1/checks/docs", "/v1/retrievers/search"):
         assert service.client.delete(path).status_code == 204
     service.refresh()
@@ -242,11 +247,35 @@ def test_corrected_pooled_recall_stands_without_a_condition_anywhere(service: Ap
         assert "every grade is" not in shown, path
 
 
+def test_random_texts_of_a_corpus_take_the_label_from_the_recall_of_one_retriever(service: Api) -> None:
+    lines = "\n".join(f'{{"_id": "d{number}", "text": "Text {number} of no use"}}' for number in range(20))
+    assert service.client.post("/v1/corpora/handbook", json={"files": {"corpus.jsonl": lines}}).is_success
+    task = {"suite": "docs", "retrievers": ["search"], "overlap": 0, "corpus": "handbook", "strata": [{"rest": 2}]}
+    service.put("/v1/tasks/wide", task)
+    assert service.client.post("/v1/tasks/wide/pool").status_code == 202
+    service.make_pool("wide")
+    service.grade_all("wide")
+    assert {one["self_judged"] for one in service.get("/v1/tasks/wide/recall")["estimates"]} == {False}
+    run = service.run()
+    assert {(one["task"], one["self_judged"]) for one in run["pooled_recall"]} == {("wide", False)}
+    for page in ("/suites/docs", "/tasks/wide"):
+        assert "self-judged" not in service.client.get(page).text.casefold()
+    report = service.client.get(f"/v1/runs/{run['id']}/report", params={"format": "markdown"}).text
+    assert "of all relevant texts of the corpus handbook" in report
+    assert "self-judged" not in report
+    service.refresh()
+    exposed = service.client.get("/metrics").text
+    assert 'coalmine_pooled_recall_self_judged{retriever="search",suite="docs"} 0.0' in exposed
+    assert 'coalmine_recall_self_judged{check="docs",retriever="search",suite="docs"} 0.0' in exposed
+    assert service.client.post("/v1/tasks/wide/adopt").is_success
+    assert service.run()["self_judged"] is True, "R@k counts what was drawn as it is, without its weight"
+
+
 def test_it_stands_beside_recall_wherever_a_task_estimates_it(service: Api) -> None:
     estimate = service.get("/v1/tasks/truth/recall")["estimates"]
     at_1, at_3 = (next(one for one in estimate if one["k"] == k) for k in (1, 3))
     interval = f"{at_3['value']:.3f} ({at_3['low']:.3f} to {at_3['high']:.3f}"
-    text = f"pooled {interval}, if every grade is right)"
+    text = f"pooled {interval}, if every grade is right), self-judged"
     assumes = "every grade is taken as right: no chunk was graded by two people"
     service.put("/v1/checks/docs", {**CHECK, "hooks": ["ops"], "use": "completeness"})
     run = service.run()
@@ -271,9 +300,11 @@ def test_it_stands_beside_recall_wherever_a_task_estimates_it(service: Api) -> N
     assert (at_10["k"], at_10["assumes"]) == (10, assumes)
     compared = service.get("/v1/compare", a="check:docs", b=f"run:{run['id']}")
     (line, *_) = [line for line in compared["differences"] if line.startswith("pooled recall@")]
-    assert line == f"pooled recall@3 of search is {interval}), by task truth; {assumes}"
+    assert line == f"pooled recall@3 of search is {interval}), self-judged, by task truth; {assumes}"
     arguments = ["compare", "check:docs", f"run:{run['id']}", "--data-dir", str(service.service.settings.data_dir)]
     assert line[1:] in CliRunner().invoke(app, [*arguments, "--format", "markdown"]).stdout
+    (checked,) = [one for one in service.get("/v1/checks/docs/quality")["sections"] if one["name"] == "recall"]
+    assert f"pooled recall@3 {interval}, if every grade is right), self-judged, by task truth" in checked["reason"]
     rule = {"kind": "threshold", "measure": "R@3", "critical": {"below": 0.99}, "open": {"bad": 1, "of": 1}}
     service.put("/v1/checks/docs", {**CHECK, "hooks": ["ops"], "rules": [rule]})
     service.retriever.found = {"How long is data kept?": ["c9"]}

@@ -180,6 +180,10 @@ class Api:
     def annotated_task(self, slug: str = "truth") -> None:
         """Define a task over the suite `docs`, grade everything, and compute its pooled recall, as a worker does."""
         self.pooled_task_of_any(slug)
+        self.grade_all(slug)
+
+    def grade_all(self, slug: str) -> None:
+        """Call everything of a pooled task relevant, and compute its pooled recall, as a worker does."""
         found = self.get(f"/v1/tasks/{slug}/next", annotator="Ann")
         while found["item"] is not None:
             path = f"/v1/tasks/{slug}/items/{found['item']['id']}/annotation"

@@ -157,14 +157,20 @@ def draw_share(random: np.random.Generator, hits: Floats, count: Floats | float,
     return drawn
 
 
-def recall_frame(retrievers: Sequence[str], depth: int, corpus: str | None, *, sampled: bool = True) -> str:
-    """Return in words what the estimate is a share of; `sampled`: deeper ranks than the pool were drawn from.
+def is_pooled_recall_self_judged(retrievers: Sequence[str], *, has_rest: bool) -> bool:
+    """Whether the pooled recall of a task is self-judged: it asked one retriever, and drew nothing from a corpus.
 
-    Of one retriever without a sample it is self-judged: what lies deeper, or elsewhere, was never judged.
+    However deep its strata go, what this retriever does not rank was never judged. Random texts of a corpus are judged
+    whoever finds them, and each stands for its share of the corpus.
     """
+    return len(retrievers) == 1 and not has_rest
+
+
+def recall_frame(retrievers: Sequence[str], depth: int, corpus: str | None) -> str:
+    """Return in words what the estimate is a share of; `corpus`: the one that random texts were drawn from."""
     if corpus is not None:
         return f"of all relevant texts of the corpus {corpus}"
-    own = ", its own first hits alone: self-judged" if len(retrievers) == 1 and not sampled else ""
+    own = ", its own first hits alone" if is_pooled_recall_self_judged(retrievers, has_rest=False) else ""
     return f"of the relevant texts among the top {depth} of {', '.join(retrievers)}{own}"
 
 

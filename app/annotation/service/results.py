@@ -22,6 +22,7 @@ from app.annotation.domain.recall import (
     SampledStratum,
     WrongShare,
     estimate_recall,
+    is_pooled_recall_self_judged,
     recall_frame,
 )
 from app.annotation.service.annotations import TaskGrades, read_grades
@@ -141,10 +142,12 @@ def load_recall(store: Store, slug: str) -> RecallView:
         canaries = rows.list_task_canaries(connection, task.id)
     decided = _decided_queries(found, canaries)
     estimates = _estimate(found, decided)
+    document = task.document
+    own = is_pooled_recall_self_judged(document.retrievers, has_rest=bool(document.plan.rest))
     return {
         "queries": len(decided),
         "undecided": sum(_expects(one) for one in canaries) - len(decided),
-        "estimates": [view_of(PooledRecallView, one, rounding=True, task=slug) for one in estimates],
+        "estimates": [view_of(PooledRecallView, one, rounding=True, task=slug, self_judged=own) for one in estimates],
         "to_grade_again": len(_heavy_items(found)) if _rests_on_few(estimates) else 0,
     }
 
@@ -235,7 +238,7 @@ def _decided_queries(found: TaskGrades, canaries: list[TaskCanary]) -> list[tupl
 def _estimate(found: TaskGrades, decided: list[tuple[TaskCanary, list[ItemRow]]]) -> list[RecallEstimate]:
     document, plan = found.task.document, found.task.document.plan
     corpus = document.corpus if plan.rest else None
-    frame = recall_frame(document.retrievers, plan.depth, corpus, sampled=bool(plan.strata))
+    frame = recall_frame(document.retrievers, plan.depth, corpus)
     depths = sorted({*(k for k in DEPTHS if k < plan.pool), plan.pool})
     said = tuple(_said_of(canary, items, found) for canary, items in decided)
     planted = _said_of_planted(found)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from app.base.texts import counted, percent_text
 from app.base.values import EMPTY, Canary, EmbedderChange, Judgment, Outcome, Ranking
-from app.catalog.domain import SELF_JUDGED
+from app.catalog.domain import SELF_JUDGED, PooledNote, pooled_at, pooled_text
 from app.diagnosis.views import Mark, QualityExample, QualityHistogram, QualitySection
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Scorer, ScorerKind, score_relevance
@@ -153,15 +153,24 @@ LEAST_FOUND: Final = 0.9
 """Of the canaries that expect something, the share that should find it in the top k."""
 _DEPTHS = (1, 3, 5, 10)
 _MISSING = "See whether the missing chunks are in the index at all, and whether their words are those of the queries."
+_OTHERS = "Have a pool of several retrievers judged, so that what this one misses counts."
 _DEEP = "Ask for more hits and rerank them: what is expected is found, but below the top k."
 
 
-def recall(answered: Sequence[Answered], *, k: int, fetch_k: int, self_judged: bool = False) -> QualitySection:
+def recall(
+    answered: Sequence[Answered],
+    *,
+    k: int,
+    fetch_k: int,
+    self_judged: bool = False,
+    pooled: Sequence[PooledNote] = (),
+) -> QualitySection:
     """Count at which depth the first expected chunk of each canary is found, by category too.
 
     Good where nine in ten canaries find it in the top k. Depths beyond `fetch_k` are not asked for, so unknown; what
     is not found up to there may still be in the index. `self_judged`: this retriever itself brought up much of what is
-    expected, so that it finds it.
+    expected, so that it finds it, and that it does is no sign of quality: unknown in the place of good. `pooled` recall
+    at k stands beside it.
     """
     expecting = [one for one in answered if one.canary.expects]
     if not expecting:
@@ -182,12 +191,15 @@ def recall(answered: Sequence[Answered], *, k: int, fetch_k: int, self_judged: b
     if lost:
         sentences.append(f"{percent_text(len(lost) / len(expecting))} not in the top {fetch_k}")
     if self_judged:
-        sentences.append(f"{SELF_JUDGED}: this retriever itself brought up much of what is expected")
+        own = f"{SELF_JUDGED}: this retriever itself brought up much of what is expected"
+        sentences.append(f"{own}, and what it misses was not judged")
+    name = f"pooled recall@{k}"
+    sentences += [f"{name} {pooled_text(one)}, by task {one['task']}" for one in pooled_at(name, pooled)]
     good = coverage >= LEAST_FOUND
-    advice = _MISSING if len(lost) >= len(deep) else _DEEP
+    advice = _OTHERS if good else _MISSING if len(lost) >= len(deep) else _DEEP
     return point(
         RECALL,
-        Mark.GOOD if good else Mark.REVIEW,
+        Mark.REVIEW if not good else Mark.UNKNOWN if self_judged else Mark.GOOD,
         ", ".join(sentences),
         numbers=numbers,
         groups={name: _numbers(part, depths) for name, part in sorted(categories.items()) if len(categories) > 1},
@@ -198,7 +210,7 @@ def recall(answered: Sequence[Answered], *, k: int, fetch_k: int, self_judged: b
                 for one in sorted(deep, key=lambda one: -(one.match.first_relevant or 0))[:EXAMPLES]
             ],
         ],
-        advice=None if good else advice,
+        advice=None if good and not self_judged else advice,
     )
 
 

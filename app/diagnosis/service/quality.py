@@ -10,8 +10,9 @@ from app.base.errors import NotFoundError
 from app.base.texts import counted
 from app.base.values import Canary
 from app.base.views import time_text, view_of
+from app.catalog.domain import PooledNote
 from app.catalog.service import references
-from app.catalog.service.suites import is_self_judged
+from app.catalog.service.suites import is_self_judged, pooled_notes
 from app.detection import store as detector_rows
 from app.diagnosis.domain.quality import (
     DAYS,
@@ -66,6 +67,8 @@ class _Evidence:
     series: Mapping[str, Sequence[tuple[float, float]]]
     changed: str | None
     self_judged: bool
+    pooled: Sequence[PooledNote]
+    """Pooled recall of its retriever over its suite."""
 
 
 def report(
@@ -89,7 +92,13 @@ def report(
         suite_power(power_of(evidence.canaries)),
         chunk_quality(chunks),
         embedding_quality(evidence.run.embedder),
-        recall(answered, k=yardstick.k, fetch_k=yardstick.fetch_k, self_judged=evidence.self_judged),
+        recall(
+            answered,
+            k=yardstick.k,
+            fetch_k=yardstick.fetch_k,
+            self_judged=evidence.self_judged,
+            pooled=evidence.pooled,
+        ),
         precision(answered, yardstick.scorer),
         vocabulary(answered, chunks, k=yardstick.k),
         chunk_boundaries(answered),
@@ -134,6 +143,7 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, 
         series=_series(connection, check.id, inputs.yardstick, start, to_us(now)),
         changed=_changed(connection, row, start),
         self_judged=is_self_judged(connection, inputs.suite.judgment_shares, inputs.retriever.slug),
+        pooled=pooled_notes(connection, inputs.suite_slug, inputs.retriever.slug),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from app.base.texts import Table, counted, number, plain
 from app.base.values import ROUNDING, marked_name
-from app.catalog.domain import labelled, pooled_condition, pooled_text, self_judged_lines
+from app.catalog.domain import SELF_JUDGED, labelled, pooled_condition, pooled_text, self_judged_lines
 from app.scoring.measures import RECALL_BY
 
 CUT_MEASURES = ("Hit", "P", "R", "R_id", "R_passage", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")
@@ -98,12 +98,15 @@ def pooled_recall_lines(recalls: Sequence[Mapping[str, Any]]) -> list[str]:
     for one in recalls:
         if one["value"] is not None and one["k"] >= deepest.get(one["retriever"], one)["k"]:
             deepest[one["retriever"]] = one
-    return [
-        f"pooled recall@{one['k']} of {one['retriever']} {one['value']:.2f} ({one['low']:.2f} to {one['high']:.2f}) "
-        f"{one['frame']}, by {counted(one['queries'], 'query')} of task {one['task']}"
-        f"; {one['assumes']}"
-        for one in deepest.values()
-    ]
+    lines = []
+    for one in deepest.values():
+        interval = f"({one['low']:.2f} to {one['high']:.2f})"
+        own = f" ({SELF_JUDGED})" if one.get("self_judged") else ""
+        lines.append(
+            f"pooled recall@{one['k']} of {one['retriever']} {one['value']:.2f} {interval}{own} {one['frame']}, "
+            f"by {counted(one['queries'], 'query')} of task {one['task']}; {one['assumes']}"
+        )
+    return lines
 
 
 def cutoff_table(

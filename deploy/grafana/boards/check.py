@@ -237,10 +237,10 @@ def _states() -> Panels:
             states(
                 506,
                 "Where judgments come from",
-                "Self-judged: all judgments are of the first chunks that this retriever itself returned, so its recall "
-                "is near 1 whatever it misses. Judge a pool over several retrievers.",
+                "Self-judged: this retriever itself brought up more than a fifth of what is expected, so its recall is "
+                "too high by what it misses. Judge a pool over several retrievers.",
                 over_time(q.state("coalmine_recall_self_judged", *MINE, by=("check",)), "recall"),
-                {"0": ("judged beyond its first hits", "blue"), "1": ("self-judged", "orange")},
+                {"0": ("judged beyond its own hits", "blue"), "1": ("self-judged", "orange")},
             ),
             8,
         ),

@@ -77,7 +77,8 @@ def _levels() -> Panels:
             _level(
                 103,
                 "$measure at $k",
-                "The chosen measure of the newest runs, comparable as it is: same suite, same definition, same k.",
+                "The chosen measure of the newest runs: same suite, same definition, same k. Where judgments come from "
+                "stands below; those of one retriever favour it.",
                 q.state("coalmine_measure_ratio", *MINE, *_CHOSEN),
             ),
             8,
@@ -186,7 +187,7 @@ def _states() -> Panels:
                     VERDICTS,
                 )
             ),
-            12,
+            8,
         ),
         (
             linked(
@@ -198,7 +199,20 @@ def _states() -> Panels:
                     {"1": ("in use", "blue")},
                 ).no_value("No retriever reports a version of its index")
             ),
-            12,
+            8,
+        ),
+        (
+            linked(
+                states(
+                    305,
+                    "Where judgments come from",
+                    "Self-judged: this retriever itself brought up more than a fifth of what is expected, so every "
+                    "measure of expected chunks favours it against the others. Judge a pool over all of them.",
+                    over_time(q.state("coalmine_recall_self_judged", *MINE), _NAME),
+                    {"0": ("judged beyond its own hits", "blue"), "1": ("self-judged", "orange")},
+                )
+            ),
+            8,
         ),
     ]
 
