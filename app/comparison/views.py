@@ -4,7 +4,7 @@ from typing_extensions import TypedDict
 
 from app.base.values import Category, Outcome, Reason, TimeText, Verdict
 from app.catalog.domain import PooledNote
-from app.comparison.domain.outcomes import Change, Claim, ComparisonVerdict, Exclusion, Side
+from app.comparison.domain.outcomes import CautionKind, Change, Claim, ComparisonVerdict, Exclusion, Side
 
 
 class ComparedMeasure(TypedDict):
@@ -28,14 +28,24 @@ class ComparedMeasure(TypedDict):
     """Null where no difference is claimed."""
 
 
-class RecallLoss(TypedDict):
-    """The recall that may have been lost beside the claimed gain of a top-heavy measure."""
+class ComparisonCaution(TypedDict):
+    """What to mind of a verdict: recall that may be lost beside a gain, or judgments of one retriever alone."""
 
-    measure: str
-    winner: Side
-    recall: str
-    loss: float
+    kind: CautionKind
     sentence: str
+    measure: str | None
+    """The top-heavy one that gained; null of judgments, as the next three."""
+    winner: Side | None
+    """The side that gains."""
+    recall: str | None
+    loss: float | None
+    """The largest loss of recall that the interval allows."""
+    favours: Side | None
+    """The self-judged side, which every measure favours against the other one; null where neither side is."""
+    retriever: str | None
+    """It alone brought up much of what is expected; null of a loss of recall."""
+    not_claimed: list[str]
+    """Primary measures that are higher on the self-judged side beyond chance."""
 
 
 class ComparedCategory(TypedDict):
@@ -46,7 +56,7 @@ class ComparedCategory(TypedDict):
     verdict: ComparisonVerdict
     winner: Side | None
     measures: list[ComparedMeasure]
-    cautions: list[RecallLoss]
+    cautions: list[ComparisonCaution]
     """What recall may have lost beside claimed gains of top-heavy measures."""
 
 
@@ -64,7 +74,7 @@ class ComparisonDecision(TypedDict):
 
     verdict: ComparisonVerdict
     sentence: str
-    cautions: list[RecallLoss]
+    cautions: list[ComparisonCaution]
     canaries: int
     """Number of compared canaries."""
     excluded: list[ExcludedCanaries]

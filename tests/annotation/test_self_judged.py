@@ -14,7 +14,7 @@ from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment
 from app.catalog.domain import TAKEN_AS_RIGHT, PooledNote, are_self_judged, is_own_pool, labelled
 from app.catalog.service import references
-from app.catalog.service.suites import is_self_judged
+from app.catalog.service.suites import is_self_judged, judging_retrievers
 from app.catalog.store import FILE
 from app.cli import app
 from app.hooks.notices import NoticeText
@@ -102,12 +102,24 @@ def test_only_recall_is_labelled(name: str) -> None:
 
 
 def test_pooled_recall_stands_beside_recall_at_its_k() -> None:
-    note = PooledNote(k=10, value=0.907, low=0.85, high=0.95, task="truth", assumes="corrected for wrong grades, ...")
+    note: PooledNote = {
+        "k": 10,
+        "value": 0.907,
+        "low": 0.85,
+        "high": 0.95,
+        "task": "truth",
+        "assumes": "corrected for wrong grades, ...",
+        "self_judged": False,
+    }
     pooled = [note]
     assert labelled("R@10", self_judged=False, pooled=pooled) == "R@10 (pooled 0.907 (0.850 to 0.950))"
     assert labelled("R@10", self_judged=True, pooled=pooled) == "R@10 (self-judged; pooled 0.907 (0.850 to 0.950))"
     assert labelled("R@5", self_judged=False, pooled=pooled) == "R@5"
     assert labelled("NDCG@10", self_judged=True, pooled=pooled) == "NDCG@10"
+    own: list[PooledNote] = [{**note, "self_judged": True}]
+    text = "pooled 0.907 (0.850 to 0.950), self-judged"
+    assert labelled("R@10", self_judged=False, pooled=own) == f"R@10 ({text})", "whatever R@10 itself is"
+    assert labelled("R@10", self_judged=True, pooled=own) == f"R@10 (self-judged; {text})"
     uncorrected: list[PooledNote] = [{**note, "assumes": f"{TAKEN_AS_RIGHT}: no chunk was graded by two people"}]
     text = "pooled 0.907 (0.850 to 0.950, if every grade is right)"
     assert labelled("R@10", self_judged=False, pooled=uncorrected) == f"R@10 ({text})"
@@ -136,6 +148,11 @@ def test_it_stands_beside_recall_wherever_that_is_shown(service: Api) -> None:
         )
     (recall,) = [one for one in service.get("/v1/checks/docs/quality")["sections"] if one["name"] == "recall"]
     assert "self-judged: this retriever itself brought up much of what is expected" in recall["reason"]
+    assert recall["verdict"] == "unknown", "that it finds its own hits again is no sign of quality"
+    assert recall["advice"] == "Have a pool of several retrievers judged, so that what this one misses counts."
+    shown = CliRunner().invoke(app, ["quality", "docs", "--data-dir", str(service.service.settings.data_dir)]).stdout
+    [row] = [line for line in shown.splitlines() if line.startswith("| Recall | ")]
+    assert row.startswith("| Recall | unknown | 100 % of 2 canaries find what they expect in the top 3, self-judged: ")
     check = words(service.client.get("/checks/docs").text)
     assert "R@3 self-judged 1.000" in check
     assert "R@3 (self-judged)" in check  # of charts
@@ -157,6 +174,8 @@ def test_other_judgments_have_no_label(service: Api, source: str | None) -> None
     assert "R@3 1.000" in report
     assert "self-judged" not in report
     assert "self-judged" not in service.client.get("/checks/docs").text
+    (recall,) = [one for one in service.get("/v1/checks/docs/quality")["sections"] if one["name"] == "recall"]
+    assert (recall["verdict"], recall["advice"]) == ("good", None)
     service.refresh()
     assert 'coalmine_recall_self_judged{check="docs",retriever="search",suite="docs"} 0.0' in (
         service.client.get("/metrics").text
@@ -173,8 +192,12 @@ def test_a_comparison_says_of_which_side(service: Api) -> None:
     found = service.get("/v1/compare", a="check:docs", b="check:other")
     assert (found["a"]["self_judged"], found["b"]["self_judged"]) == (True, False)
     assert [line for line in found["differences"] if "brought up by search itself" in line]
-    tilted = "much of what is expected was brought up by search, so every measure here favours it"
-    assert tilted in found["differences"]
+    [caution] = found["cautions"]
+    assert (caution["kind"], caution["favours"], caution["retriever"]) == ("judgments", "a", "search")
+    assert caution["sentence"] == TILTED
+    [mirrored] = service.get("/v1/compare", a="check:other", b="check:docs")["cautions"]
+    assert mirrored["favours"] == "b"
+    assert "which favours B in every measure and is against A: what only A finds" in mirrored["sentence"]
     arguments = ["compare", "check:docs", "check:other", "--data-dir", str(service.service.settings.data_dir)]
     assert "R@3 (self-judged)" in CliRunner().invoke(app, [*arguments, "--format", "markdown"]).stdout
     assert "R@3 self-judged: A" in words(service.client.get("/compare?a=check:docs&b=check:other").text)
@@ -182,7 +205,101 @@ def test_a_comparison_says_of_which_side(service: Api) -> None:
     later = service.run()
     same = service.get("/v1/compare", a=f"run:{first['id']}", b=f"run:{later['id']}")
     assert [line for line in same["differences"] if "brought up by search itself" in line], "A alone, of one retriever"
-    assert tilted not in same["differences"], "both sides are what brought it up"
+    assert same["cautions"] == [], "both sides are what brought it up"
+
+
+TILTED = (
+    "much of what is expected was brought up by search itself, which favours A in every measure and is against B: what "
+    "only B finds may never have been judged"
+)
+
+
+def loses_half(service: Api, source: str | None) -> None:
+    """Run `docs` of the retriever that all judgments are of, or none, and `other`, which finds half of them."""
+    queries = [f"What is {number}?" for number in range(24)]
+    chunk = {"id": "c1", "source": source} if source else {"id": "c1"}
+    service.docs(canaries=[{"key": f"q{n}", "query": one, "expected_chunks": [chunk]} for n, one in enumerate(queries)])
+    retriever = service.get("/v1/retrievers/search")
+    service.put("/v1/retrievers/other", {name: retriever[name] for name in ("url", "response", "scorer")})
+    service.put("/v1/checks/other", {"suite": "docs", "retriever": "other", "schedule": {"every": "1h"}, "k": 3})
+    service.run()
+    service.retriever.found = {one: ["c9"] for one in queries[:12]}
+    service.run("other")
+
+
+def test_what_a_side_gains_by_its_own_judgments_is_measured_and_not_claimed(service: Api) -> None:
+    loses_half(service, OWN)
+    found = service.get("/v1/compare", a="check:docs", b="check:other")
+    assert found["verdict"] == "no_difference_shown"
+    assert {
+        (one["claim"], one["winner"], one["difference"]) for one in found["primary"] if one["measure"] != "P@3"
+    } == {("self_judged", None, -0.5)}
+    assert {(part["verdict"], part["winner"]) for part in found["by_category"]} == {("no_difference_shown", None)}
+    assert found["sentence"].startswith(
+        "no difference shown between A and B over 24 canaries: NDCG@10 down 0.500 (95 %"
+    )
+    end = "which may come of the judgments that search brought up, so it is not claimed"
+    assert found["sentence"].endswith(f"coverage down 0.500, {end}")
+    [caution] = found["cautions"]
+    assert caution == {
+        "kind": "judgments",
+        "favours": "a",
+        "retriever": "search",
+        "not_claimed": ["NDCG@10", "R@3", "P@3", "MRR@10", "coverage"],
+        "sentence": f"{TILTED}; NDCG@10, R@3, P@3, MRR@10 and coverage are higher in A, which is not claimed",
+        **dict.fromkeys(("measure", "winner", "recall", "loss")),
+    }
+    page = words(service.client.get("/compare?a=check:docs&b=check:other").text)
+    assert "which favours A in every measure and is against B" in page
+    assert "not claimed: self-judged" in page
+    assert "higher in A" not in page.partition("Measures")[2].partition("Canaries")[0]
+    arguments = ["compare", "check:docs", "check:other", "--data-dir", str(service.service.settings.data_dir)]
+    for form in ("table", "markdown"):
+        shown = CliRunner().invoke(app, [*arguments, "--format", form])
+        assert shown.exit_code == 0, "B is not claimed to be worse"
+        told = " ".join(shown.stdout.split())
+        assert "which favours A in every measure and is against B" in told
+        assert "not claimed: self-judged" in told
+    runs = [service.get(f"/v1/checks/{slug}/health")["id"] for slug in ("docs", "other")]
+    diff = service.get(f"/v1/runs/{runs[0]}/diff/{runs[1]}")["decision"]
+    assert (diff["verdict"], diff["cautions"]) == (found["verdict"], found["cautions"])
+
+
+@pytest.mark.parametrize("source", [None, "task:gone"])
+def test_a_difference_by_judgments_of_nobody_known_is_claimed(service: Api, source: str | None) -> None:
+    loses_half(service, source)
+    found = service.get("/v1/compare", a="check:docs", b="check:other")
+    assert (found["verdict"], found["cautions"]) == ("worse", [])
+
+
+def test_a_difference_by_judgments_of_a_third_retriever_is_claimed_with_a_caution(service: Api) -> None:
+    loses_half(service, "retriever:third")
+    found = service.get("/v1/compare", a="check:docs", b="check:other")
+    assert found["verdict"] == "worse"
+    [caution] = found["cautions"]
+    assert (caution["kind"], caution["favours"], caution["retriever"]) == ("judgments", None, "third")
+    assert "every measure favours the side that is more like it" in caution["sentence"]
+
+
+def test_what_is_claimed_against_the_judgments_of_a_side_stands(service: Api) -> None:
+    loses_half(service, "retriever:other")
+    found = service.get("/v1/compare", a="check:other", b="check:docs")
+    assert found["verdict"] == "better"
+    assert {(one["claim"], one["winner"]) for one in found["primary"]} == {("claimed", "b")}
+    [caution] = found["cautions"]
+    assert (caution["favours"], caution["retriever"], caution["not_claimed"]) == ("a", "other", [])
+
+
+def test_judgments_that_a_later_version_of_the_suite_knows_the_source_of_count_for_both_runs(service: Api) -> None:
+    loses_half(service, None)
+    first = service.get("/v1/checks/docs/health")["id"]
+    chunk = {"id": "c1", "source": OWN}
+    canaries = [{"key": f"q{n}", "query": f"What is {n}?", "expected_chunks": [chunk]} for n in range(24)]
+    service.put("/v1/suites/docs", {"canaries": canaries})
+    later = service.run("other")
+    found = service.get("/v1/compare", a=f"run:{first}", b=f"run:{later['id']}")
+    assert (found["a"]["self_judged"], found["verdict"]) == (False, "no_difference_shown")
+    assert [one["favours"] for one in found["cautions"]] == ["a"]
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -280,6 +397,9 @@ def test_a_task_over_one_retriever_is_no_better_than_ticking_its_hits(
         assert is_self_judged(connection, {"task:truth": 1.0}, "bm25") is own
         assert is_self_judged(connection, {"task:truth": 0.5, "": 0.5}, "bm25") is own
         assert not is_self_judged(connection, {"task:truth": 1.0}, "dense")
+        assert judging_retrievers(connection, {"task:truth": 0.7, "retriever:dense": 0.3}) == (
+            ["bm25", "dense"] if own else ["dense"]
+        )
         assert not is_self_judged(connection, {"task:truth": 0.1, "task:gone": 0.9}, "bm25")
 
 

@@ -230,6 +230,35 @@ def test_each_verdict_follows_from_what_is_claimed() -> None:
     assert compare({}, {}, primaries=["R@5"], categories=()).verdict is ComparisonVerdict.TOO_FEW
 
 
+def test_nothing_is_claimed_in_favour_of_a_side_that_is_self_judged_and_all_against_it() -> None:
+    up, down, still = sloped(0.1, 0.1), sloped(-0.1, 0.1), np.zeros(40)
+
+    def judged_by(*sides: Side, **differences: Floats) -> ComparisonOutcome:
+        named = {name.replace("_", "@"): column for name, column in differences.items()}
+        zeros = {name: np.zeros(40) for name in named}
+        own = {f"r{side}": side for side in sides}
+        return compare(zeros, named, primaries=list(named), categories=["one"] * 40, brought_up=own)
+
+    found = judged_by(Side.B, R_5=up, MRR_10=still, NDCG_10=up)
+    assert [one.claim for one in found.decisions] == [Claim.SELF_JUDGED, Claim.NOT_SHOWN, Claim.SELF_JUDGED]
+    assert {one.winner for one in found.decisions} == {None}
+    assert (found.verdict, found.categories[0].verdict) == (ComparisonVerdict.NO_DIFFERENCE_SHOWN,) * 2
+    [caution] = found.judgments
+    assert (caution.favours, caution.retriever, caution.not_claimed) == (Side.B, "rb", ("R@5", "NDCG@10"))
+    against = judged_by(Side.B, R_5=down, MRR_10=still)
+    assert (against.verdict, against.judgments[0].not_claimed) == (ComparisonVerdict.WORSE, ())
+    assert judged_by(Side.A, R_5=up).verdict is ComparisonVerdict.BETTER
+    assert judged_by(Side.A, R_5=down).verdict is ComparisonVerdict.NO_DIFFERENCE_SHOWN
+    assert judged_by(Side.A, R_5=down, MRR_10=up).verdict is ComparisonVerdict.BETTER, "no trade: the loss is not shown"
+    both = judged_by(Side.A, Side.B, R_5=down, MRR_10=up)
+    assert both.verdict is ComparisonVerdict.NO_DIFFERENCE_SHOWN
+    assert [(one.favours, one.not_claimed) for one in both.judgments] == [(Side.A, ("R@5",)), (Side.B, ("MRR@10",))]
+    assert judged_by(R_5=up).judgments == ()
+    other = compare({"R@5": np.zeros(40)}, {"R@5": up}, primaries=["R@5"], categories=(), brought_up={"rc": None})
+    assert other.verdict is ComparisonVerdict.BETTER, "whom the judgments of a third one favour is not known"
+    assert [(one.favours, one.retriever, one.not_claimed) for one in other.judgments] == [(None, "rc", ())]
+
+
 def test_beside_the_gain_of_a_top_heavy_measure_stands_what_recall_may_have_lost() -> None:
     up, wide = sloped(0.1, 0.1), sloped(0.0, 0.3)
     [caution] = outcome(MRR_10=up, R_5=wide).cautions(DEPTH)

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.comparison.domain.outcomes import Claim, ComparisonOutcome, ComparisonVerdict, Depth, Exclusion, Side, compare
+from app.comparison.domain.outcomes import (
+    Claim,
+    ComparisonOutcome,
+    ComparisonVerdict,
+    Depth,
+    Exclusion,
+    JudgmentsCaution,
+    Side,
+    compare,
+)
 from app.comparison.domain.sentences import (
     A_AND_B,
     BEFORE_AND_NOW,
@@ -17,6 +26,7 @@ from app.comparison.domain.sentences import (
     claim_text,
     exclusion_sentence,
     headline,
+    judgments_sentence,
 )
 
 DEPTH = Depth(k=5, m=10, equal=True)
@@ -104,6 +114,31 @@ def test_each_verdict_has_its_sentence(found: ComparisonOutcome, names: SideName
     for told, expected in zip(numbers.findall(headline(found, names)), numbers.findall(sentence), strict=True):
         for one, other in zip(told.split(" and "), expected.split(" and "), strict=True):
             assert float(one) == pytest.approx(float(other), abs=0.006)
+
+
+def test_a_self_judged_side_is_named_with_what_is_not_claimed_of_it() -> None:
+    def judged_by_b(**differences: Sequence[float]) -> ComparisonOutcome:
+        b = {name.replace("_", "@"): np.array(column) for name, column in differences.items()}
+        a = {name: np.zeros(len(column)) for name, column in b.items()}
+        return compare(a, b, primaries=list(b), categories=(), brought_up={"dense": Side.B})
+
+    found = judged_by_b(R_5=[1.0] * 12)
+    assert headline(found, A_AND_B) == (
+        "no difference shown between A and B over 12 canaries: R@5 up 1.000 on every canary, which may come of the "
+        "judgments that dense brought up, so it is not claimed"
+    )
+    start = (
+        "much of what is expected was brought up by dense itself, which favours B in every measure and is against A: "
+        "what only A finds may never have been judged"
+    )
+    assert judgments_sentence(found.judgments[0], A_AND_B) == f"{start}; R@5 is higher in B, which is not claimed"
+    assert judgments_sentence(judged_by_b(R_5=STILL).judgments[0], A_AND_B) == start
+    third = JudgmentsCaution(favours=None, retriever="words", not_claimed=())
+    assert judgments_sentence(third, A_AND_B) == (
+        "much of what is expected was brought up by words alone, which is neither side: what it does not find may "
+        "never have been judged, so every measure favours the side that is more like it"
+    )
+    assert claim_text(found.decisions[0].claim, None, names=A_AND_B) == "not claimed: self-judged"
 
 
 _column = st.lists(st.sampled_from([-1.0, -0.5, -0.1, 0.0, 0.1, 0.5, 1.0]), min_size=14, max_size=14)

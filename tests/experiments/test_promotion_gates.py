@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.comparison.domain.outcomes import ComparisonVerdict
+from app.base.db.engine import Store
+from app.comparison.domain.outcomes import ComparisonVerdict, JudgmentsCaution, Side
 from app.experiments.domain.experiments import RateDifference
 from app.experiments.domain.promotions import (
     ExposureEvidence,
@@ -21,6 +22,9 @@ from app.experiments.domain.promotions import (
     Waiver,
     decide_promotion,
 )
+from app.experiments.service.promotions import compare_offline
+from tests.support.fakes import answered, hits
+from tests.support.world import CHECK, RETRIEVER, World, canary, page
 
 NO_JUDGE = "no judge is set"
 ABSENT = "no experiment is set"
@@ -75,6 +79,66 @@ def test_offline_asks_for_500_canaries_no_trade_and_no_loss_of_a_measure(
     evidence: OfflineEvidence, result: GateResult
 ) -> None:
     assert gate(decide(evidence), GateName.OFFLINE).result is result
+
+
+def own(side: Side | None, *not_claimed: str) -> JudgmentsCaution:
+    return JudgmentsCaution(favours=side, retriever=f"r-{side}", not_claimed=not_claimed)
+
+
+UNDECIDED = ComparisonVerdict.NO_DIFFERENCE_SHOWN
+
+
+@pytest.mark.parametrize(
+    ("evidence", "result"),
+    [
+        (replace(offline(verdict=UNDECIDED), judgments=(own(Side.B, "NDCG@10"),)), GateResult.INCONCLUSIVE),
+        (replace(offline(), judgments=(own(Side.A),)), GateResult.PASS),
+        (replace(offline(), judgments=(own(None),)), GateResult.PASS),
+        (replace(offline(), judgments=(own(Side.A, "R@5"),)), GateResult.INCONCLUSIVE),
+        (replace(offline(low=-0.09, high=-0.021), judgments=(own(Side.A),)), GateResult.INCONCLUSIVE),
+        (replace(offline(low=-0.09, high=-0.021), judgments=(own(Side.B),)), GateResult.FAIL),
+        (replace(offline(low=-0.09, high=0.02), judgments=(own(Side.A),)), GateResult.INCONCLUSIVE),
+        (replace(offline(), judgments=(own(Side.A), own(Side.B))), GateResult.INCONCLUSIVE),
+        (
+            replace(offline(verdict=ComparisonVerdict.WORSE), judgments=(own(Side.B, "MRR@10"),)),
+            GateResult.FAIL,
+        ),
+    ],
+)
+def test_offline_decides_nothing_that_may_come_of_the_judgments_of_one_side(
+    evidence: OfflineEvidence, result: GateResult
+) -> None:
+    found = gate(decide(evidence), GateName.OFFLINE)
+    assert found.result is result
+    assert f"much of what is expected was brought up by r-{evidence.judgments[0].favours} " in found.reason
+
+
+def test_a_gate_says_in_a_sentence_why_judgments_leave_it_undecided() -> None:
+    evidence = replace(offline(verdict=UNDECIDED), judgments=(own(Side.B, "NDCG@10"),))
+    assert gate(decide(evidence), GateName.OFFLINE).reason == (
+        "no loss of more than 0.02 over 500 canaries: MRR@10 +0.020 to +0.060, NDCG@10 +0.010 to +0.050, but that may "
+        "come of the judgments: much of what is expected was brought up by r-b itself, which favours the candidate in "
+        "every measure and is against the current check: what only the current check finds may never have been judged; "
+        "NDCG@10 is higher in the candidate, which is not claimed"
+    )
+
+
+def test_a_promotion_reads_whose_judgments_its_comparison_rests_on(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    expected = [{"id": "c1", "source": "retriever:other"}]
+    made = page([canary(f"c{number}", expected_chunks=expected) for number in range(20)], rules=[], hooks=[])
+    made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]
+    made["checks"].append({**made["checks"][0], "slug": "candidate", "retriever": "other"})
+    world.apply(made)
+    world.probe.otherwise = lambda _: answered(hits("noise"))
+    world.run()
+    world.probe.otherwise = lambda _: answered(hits("c1"))
+    world.run("candidate")
+    evidence = compare_offline(sqlite_store, CHECK, "candidate")
+    assert isinstance(evidence, OfflineEvidence)
+    [one] = evidence.judgments
+    assert (one.favours, one.retriever, len(one.not_claimed)) == (Side.B, "other", 5)
+    assert evidence.verdict is UNDECIDED
 
 
 @pytest.mark.parametrize(

@@ -442,14 +442,23 @@ def pooled_notes(connection: Connection, suite: str, retriever: str) -> list[Poo
 
 
 def is_self_judged(connection: Connection, shares: Mapping[str, float], retriever: str) -> bool:
-    """Whether much of what is expected was brought up by a retriever itself, by the shares of the sources.
+    """Whether much of what is expected was brought up by a retriever itself, by the shares of the sources."""
+    return retriever in judging_retrievers(connection, shares)
 
-    A task counts where it pooled this retriever alone; one that is not there does not count.
+
+def judging_retrievers(connection: Connection, shares: Mapping[str, float]) -> list[str]:
+    """Return the retrievers each of which alone brought up much of what is expected, by the shares of the sources.
+
+    A task counts where it pooled one retriever; one that is not there does not count.
     """
-    slugs = [one.partition(":")[2] for one in shares if one.startswith("task:")]
-    pools = task_rows.documents_of(connection, slugs)
-    own = {task_source(slug) for slug, bodies in pools.items() if all(is_own_pool(one, retriever) for one in bodies)}
-    return are_self_judged(shares, {retriever_source(retriever), *own})
+    named = [one.partition(":") for one in shares]
+    own = {slug: {retriever_source(slug)} for kind, _, slug in named if kind == "retriever"}
+    pools = task_rows.documents_of(connection, [slug for kind, _, slug in named if kind == "task"])
+    for slug, bodies in pools.items():
+        for retriever in bodies[0].get("retrievers") or ():
+            if all(is_own_pool(one, retriever) for one in bodies):
+                own.setdefault(retriever, set()).add(task_source(slug))
+    return sorted(retriever for retriever, sources in own.items() if are_self_judged(shares, sources))
 
 
 _JUDGMENTS: Final = [Judgment(grade=grade) for grade in range(MAX_GRADE + 1)]

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 from app.base.values import COVERAGE, ROUNDING, Canary, Verdict
@@ -240,8 +241,19 @@ class Claim(StrEnum):
     CLAIMED = "claimed"
     NOT_AFTER_CORRECTION = "not_claimed_after_correction"
     """Its interval does not include zero, but so it would by chance for one of several measures too often."""
+    SELF_JUDGED = "self_judged"
+    """It would be claimed, but is in favour of a side that brought up much of what is expected: it may come of that."""
     NOT_SHOWN = "not_shown"
     TOO_FEW = "too_few"
+
+
+class CautionKind(StrEnum):
+    """What a caution beside a verdict is about."""
+
+    RECALL_LOSS = "recall_loss"
+    """A top-heavy measure gained, and recall may have fallen."""
+    JUDGMENTS = "judgments"
+    """One retriever alone brought up much of what is expected."""
 
 
 class ComparisonVerdict(StrEnum):
@@ -267,9 +279,7 @@ class Decision:
     @property
     def winner(self) -> Side | None:
         """The side with the higher mean where that is claimed, as every primary measure grows with quality."""
-        if self.claim is not Claim.CLAIMED or self.estimate.difference is None:
-            return None
-        return Side.B if self.estimate.difference > 0 else Side.A
+        return _higher(self.estimate) if self.claim is Claim.CLAIMED else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +294,17 @@ class RecallCaution:
     """The largest loss of recall that the interval allows, above 0."""
     claimed: float | None = None
     """The loss itself where it is claimed, above 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgmentsCaution:
+    """A retriever that alone brought up much of what is expected, where two others, or it and another, are compared."""
+
+    favours: Side | None
+    """Its side; None = neither side is this retriever."""
+    retriever: str
+    not_claimed: tuple[str, ...]
+    """Primary measures that are higher on its side beyond chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,6 +367,7 @@ class ComparisonOutcome(Decided):
     categories: tuple[CategoryOutcome, ...]
     exploratory: tuple[Estimate, ...]
     """Of all other measures; nothing is claimed of them."""
+    judgments: tuple[JudgmentsCaution, ...] = ()
 
     @property
     def claimed(self) -> tuple[Decision, ...]:
@@ -359,12 +381,20 @@ class ComparisonOutcome(Decided):
 
 
 def compare(
-    a: Mapping[str, Floats], b: Mapping[str, Floats], *, primaries: Sequence[str], categories: Sequence[str]
+    a: Mapping[str, Floats],
+    b: Mapping[str, Floats],
+    *,
+    primaries: Sequence[str],
+    categories: Sequence[str],
+    brought_up: Mapping[str, Side | None] = MappingProxyType({}),
 ) -> ComparisonOutcome:
     """Compare two runs by columns of scores, a row for each pair of canaries; NaN = undefined.
 
-    `categories` has that of each row. Measures beside the primary ones are exploratory.
+    `categories` has that of each row. Measures beside the primary ones are exploratory. `brought_up` has the
+    retrievers that alone brought up much of what is expected, with their sides, None = neither. Nothing is claimed in
+    favour of such a side; what is claimed against it stands all the more.
     """
+    self_judged = {side for side in brought_up.values() if side is not None}
     whole = estimate_all([*primaries, *(name for name in a if name not in primaries)], a, b)
     rows_of: dict[str, list[int]] = {}
     for row, category in enumerate(categories):
@@ -377,14 +407,26 @@ def compare(
         )
         for category, rows in sorted(rows_of.items())
     }
-    [decisions] = decide_family([[whole[name] for name in primaries if name in whole]])
-    inner = decide_family([list(part.values()) for part in parts.values()])
+    [decisions] = decide_family([[whole[name] for name in primaries if name in whole]], self_judged)
+    inner = decide_family([list(part.values()) for part in parts.values()], self_judged)
     return ComparisonOutcome(
         decisions=decisions,
         categories=tuple(
             CategoryOutcome(category=category, decisions=found) for category, found in zip(parts, inner, strict=True)
         ),
         exploratory=tuple(one for name, one in whole.items() if name not in primaries),
+        judgments=tuple(
+            JudgmentsCaution(
+                favours=side,
+                retriever=retriever,
+                not_claimed=tuple(
+                    one.estimate.measure
+                    for one in decisions
+                    if one.claim is Claim.SELF_JUDGED and _higher(one.estimate) is side
+                ),
+            )
+            for retriever, side in brought_up.items()
+        ),
     )
 
 
@@ -398,29 +440,42 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def decide_family(family: Sequence[Sequence[Estimate]]) -> list[tuple[Decision, ...]]:
+def decide_family(
+    family: Sequence[Sequence[Estimate]], self_judged: Collection[Side] = ()
+) -> list[tuple[Decision, ...]]:
     """Decide a family of estimates, given by groups of canaries, each at the confidence of its interval.
 
     Of two runs that do not differ at all, in at most 1 - confidence of comparisons any difference is claimed.
     Estimates with too few pairs are not tested and correct no other. Measures of a group that differ in proportion on
     every pair, as R@5 and P@5 where each canary expects one chunk, are one test and count once: exchanging scores keeps
-    them so, and the p values hold just as well given which measures are one.
+    them so, and the p values hold just as well given which measures are one. Nothing is claimed in favour of a side
+    that is `self_judged`.
     """
     tests = {(group, one.pattern): one.p for group, part in enumerate(family) for one in part if one.p is not None}
     corrected = dict(zip(tests, holm(list(tests.values())), strict=True))
     return [
-        tuple(_decision(one, corrected.get((group, one.pattern))) for one in part) for group, part in enumerate(family)
+        tuple(_decision(one, corrected.get((group, one.pattern)), self_judged) for one in part)
+        for group, part in enumerate(family)
     ]
 
 
-def _decision(one: Estimate, corrected_p: float | None) -> Decision:
+def _decision(one: Estimate, corrected_p: float | None, self_judged: Collection[Side]) -> Decision:
     if corrected_p is None:
         claim = Claim.TOO_FEW
     elif not one.excludes_zero:
         claim = Claim.NOT_SHOWN
+    elif not is_significant(corrected_p, one.confidence):
+        claim = Claim.NOT_AFTER_CORRECTION
     else:
-        claim = Claim.CLAIMED if is_significant(corrected_p, one.confidence) else Claim.NOT_AFTER_CORRECTION
+        claim = Claim.SELF_JUDGED if _higher(one) in self_judged else Claim.CLAIMED
     return Decision(estimate=one, corrected_p=corrected_p, claim=claim)
+
+
+def _higher(one: Estimate) -> Side | None:
+    """Return the side with the higher mean; None where there is no difference."""
+    if not one.difference:
+        return None
+    return Side.B if one.difference > 0 else Side.A
 
 
 _VERDICTS: Final[Mapping[frozenset[Side], ComparisonVerdict]] = {

@@ -13,6 +13,7 @@ from app.comparison.domain.outcomes import (
     ComparisonVerdict,
     Decision,
     Exclusion,
+    JudgmentsCaution,
     RecallCaution,
     Side,
 )
@@ -67,6 +68,25 @@ def caution_sentence(caution: RecallCaution, names: SideNames) -> str:
     return f"{gain} may be lower by up to {_size(caution.loss)}"
 
 
+def judgments_sentence(caution: JudgmentsCaution, names: SideNames) -> str:
+    """Return the sentence on a retriever that alone brought up much of what is expected, for both sides."""
+    side = caution.favours
+    if side is None:
+        return (
+            f"much of what is expected was brought up by {caution.retriever} alone, which is neither side: what it does"
+            " not find may never have been judged, so every measure favours the side that is more like it"
+        )
+    other = names.gain[Side.A if side is Side.B else Side.B]
+    sentence = (
+        f"much of what is expected was brought up by {caution.retriever} itself, which favours {names.gain[side]} in "
+        f"every measure and is against {other}: what only {other} finds may never have been judged"
+    )
+    if not caution.not_claimed:
+        return sentence
+    are = "is" if len(caution.not_claimed) == 1 else "are"
+    return f"{sentence}; {listed(caution.not_claimed)} {are} higher {names.within[side]}, which is not claimed"
+
+
 def exclusion_sentence(reason: Exclusion, keys: Sequence[str], names: SideNames) -> str:
     """Return the sentence on canaries that are not compared."""
     shown = ", ".join(keys[:_NAMED]) + (", ..." if len(keys) > _NAMED else "")
@@ -109,6 +129,11 @@ def _no_difference(outcome: ComparisonOutcome, names: SideNames) -> str:
     start = f"no difference shown {names.between} over {counted(outcome.pairs, 'canary')}"
     if all(one.low is None and not one.difference for one in estimates):
         return f"{start}: every canary scores the same in all primary measures"
+    own = [one for one in outcome.decisions if one.claim is Claim.SELF_JUDGED]
+    if own:
+        retrievers = listed([one.retriever for one in outcome.judgments if one.not_claimed])
+        may = f"which may come of the judgments that {retrievers} brought up"
+        return f"{start}: {_claims(own)}, {may}, so it is not claimed"
     shaky = [one.estimate for one in outcome.decisions if one.claim is Claim.NOT_AFTER_CORRECTION]
     if shaky:
         stands = "has an interval" if len(shaky) == 1 else "have intervals"
@@ -157,6 +182,7 @@ def _size(difference: float) -> str:
 _CLAIMS: Final[Mapping[Claim, str]] = {
     Claim.CLAIMED: "claimed",
     Claim.NOT_AFTER_CORRECTION: "not claimed after correction",
+    Claim.SELF_JUDGED: "not claimed: self-judged",
     Claim.NOT_SHOWN: "no difference shown",
     Claim.TOO_FEW: "too few canaries",
 }

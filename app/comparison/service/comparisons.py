@@ -23,7 +23,7 @@ from app.base.views import id_or_none, rounded_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import Use, pooled_lines, self_judged_lines
 from app.catalog.service.references import find_check, find_run
-from app.catalog.service.suites import is_self_judged, pooled_notes
+from app.catalog.service.suites import is_self_judged, judging_retrievers, pooled_notes
 from app.comparison.domain.estimates import Floats
 from app.comparison.domain.outcomes import (
     Change,
@@ -187,8 +187,22 @@ def compare_runs(connection: Connection, a: ComparedRun, b: ComparedRun) -> Comp
         second,
         primaries=primary_measures(depth, a.use),
         categories=[b.canaries[place].category for _, place in pairing.places],
+        brought_up=_brought_up(connection, a, b),
     )
     return Comparison(a=a, b=b, pairing=pairing, depth=depth, outcome=outcome, scores=(first, second))
+
+
+def _brought_up(connection: Connection, a: ComparedRun, b: ComparedRun) -> dict[str, Side | None]:
+    """Return the retrievers that alone brought up much of what is expected, with their sides, None = neither.
+
+    There are none where both sides are one retriever, since that is as good for either. What is compared expects the
+    same in both runs, so what was brought up in either was so in both.
+    """
+    if a.retriever == b.retriever:
+        return {}
+    sides = {a.retriever: Side.A, b.retriever: Side.B}
+    found = {slug for run in (a, b) for slug in judging_retrievers(connection, run.inputs.suite.judgment_shares)}
+    return {slug: sides.get(slug) for slug in sorted(found, key=lambda slug: (sides.get(slug, "z"), slug))}
 
 
 def stored_columns(connection: Connection, states: Sequence[StateRow | None]) -> dict[str, Floats]:
@@ -272,9 +286,6 @@ def compare_references(
             *pooled_lines(run.retriever, comparison.depth.k, run.outline["pooled_recall"]),
         )
     ]
-    own = [run.retriever for run in (comparison.a, comparison.b) if run.outline["self_judged"]]
-    if len(own) == 1 and comparison.a.retriever != comparison.b.retriever:
-        notes.append(f"much of what is expected was brought up by {own[0]}, so every measure here favours it")
     page: ComparisonPage = {
         **decision_shape(comparison.outcome, comparison.pairing, comparison.depth, A_AND_B),
         "a": _outline(comparison.a, a),

@@ -17,6 +17,7 @@ from app.base.views import view_of
 from app.catalog.domain import Use
 from app.comparison.domain.estimates import Estimate
 from app.comparison.domain.outcomes import (
+    CautionKind,
     ComparisonOutcome,
     Decided,
     Decision,
@@ -27,8 +28,15 @@ from app.comparison.domain.outcomes import (
     pair_canaries,
     primary_measures,
 )
-from app.comparison.domain.sentences import BEFORE_AND_NOW, SideNames, caution_sentence, exclusion_sentence, headline
-from app.comparison.views import ComparedCategory, ComparedMeasure, ComparisonDecision, RecallLoss
+from app.comparison.domain.sentences import (
+    BEFORE_AND_NOW,
+    SideNames,
+    caution_sentence,
+    exclusion_sentence,
+    headline,
+    judgments_sentence,
+)
+from app.comparison.views import ComparedCategory, ComparedMeasure, ComparisonCaution, ComparisonDecision
 from app.scoring.measures import CUTOFFS, mean_name, parse_measure
 
 Report = Mapping[str, Any]
@@ -159,7 +167,13 @@ def decision_shape(outcome: ComparisonOutcome, pairing: Pairing, depth: Depth, n
     return {
         "verdict": outcome.verdict,
         "sentence": headline(outcome, names),
-        "cautions": _cautions(outcome, depth, names),
+        "cautions": [
+            *(
+                view_of(ComparisonCaution, one, _NO_LOSS, sentence=judgments_sentence(one, names))
+                for one in outcome.judgments
+            ),
+            *_recall_losses(outcome, depth, names),
+        ],
         "canaries": outcome.pairs,
         "excluded": [
             {
@@ -180,16 +194,20 @@ def decision_shape(outcome: ComparisonOutcome, pairing: Pairing, depth: Depth, n
                 one,
                 canaries=one.pairs,
                 measures=_decided(one.decisions),
-                cautions=_cautions(one, depth, names),
+                cautions=_recall_losses(one, depth, names),
             )
             for one in outcome.categories
         ],
     }
 
 
-def _cautions(outcome: Decided, depth: Depth, names: SideNames) -> list[RecallLoss]:
+_NO_LOSS: Final = {"kind": CautionKind.JUDGMENTS, **dict.fromkeys(("measure", "winner", "recall", "loss"))}
+_OF_LOSS: Final = {"kind": CautionKind.RECALL_LOSS, "favours": None, "retriever": None, "not_claimed": ()}
+
+
+def _recall_losses(outcome: Decided, depth: Depth, names: SideNames) -> list[ComparisonCaution]:
     return [
-        view_of(RecallLoss, one, rounding=True, sentence=caution_sentence(one, names))
+        view_of(ComparisonCaution, one, _OF_LOSS, rounding=True, sentence=caution_sentence(one, names))
         for one in outcome.cautions(depth)
     ]
 

@@ -5,13 +5,14 @@ found stays, whoever waives it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from app.base.texts import bound_text, change_text, counted
 from app.base.values import TimeText
-from app.comparison.domain.outcomes import ComparisonVerdict
+from app.comparison.domain.outcomes import ComparisonVerdict, JudgmentsCaution, Side
+from app.comparison.domain.sentences import A_AND_B, judgments_sentence
 from app.experiments.domain.experiments import RateDifference
 
 FEWEST_CANARIES: Final = 500
@@ -69,6 +70,8 @@ class OfflineEvidence:
     verdict: ComparisonVerdict
     measures: Mapping[str, Margin]
     """MRR and NDCG@10, by their names there."""
+    judgments: tuple[JudgmentsCaution, ...] = ()
+    """Retrievers that alone brought up much of what is expected; A is what is current."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,9 +291,27 @@ def _decide_offline(found: OfflineEvidence | str) -> tuple[GateResult, str]:
         return GateResult.INCONCLUSIVE, found
     if found.canaries < FEWEST_CANARIES:
         return GateResult.INCONCLUSIVE, f"{counted(found.canaries, 'canary')} of at least {FEWEST_CANARIES}"
-    if found.verdict is ComparisonVerdict.TRADE:
-        return GateResult.FAIL, "one measure is gained and another one paid with (trade)"
-    return _within_margin(found.measures, OFFLINE_MARGIN, f"over {counted(found.canaries, 'canary')}")
+    result, reason = _within_margin(found.measures, OFFLINE_MARGIN, f"over {counted(found.canaries, 'canary')}")
+    own = {one.favours: one.not_claimed for one in found.judgments}
+    # What a self-judged side gains is not claimed, but may be real.
+    traded = found.verdict is ComparisonVerdict.WORSE and own.get(Side.B)
+    may_be_traded = found.verdict is ComparisonVerdict.BETTER and own.get(Side.A)
+    if found.verdict is ComparisonVerdict.TRADE or traded:
+        result, reason = GateResult.FAIL, "one measure is gained and another one paid with (trade)"
+    if not own:
+        return result, reason
+    notes = "; ".join(judgments_sentence(one, _CURRENT_AND_CANDIDATE) for one in found.judgments)
+    doubtful = Side.A in own if result is GateResult.FAIL else Side.B in own or may_be_traded
+    if doubtful and result is not GateResult.INCONCLUSIVE:
+        return GateResult.INCONCLUSIVE, f"{reason}, but that may come of the judgments: {notes}"
+    return result, f"{reason}; {notes}"
+
+
+_CURRENT_AND_CANDIDATE: Final = replace(
+    A_AND_B,
+    within={Side.A: "in the current check", Side.B: "in the candidate"},
+    gain={Side.A: "the current check", Side.B: "the candidate"},
+)
 
 
 def _decide_judge(found: JudgeEvidence | str) -> tuple[GateResult, str]:

@@ -245,6 +245,7 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
         measures={
             name: Margin(low=one.lower, high=one.upper) for name in names if (one := estimates.get(name)) is not None
         },
+        judgments=found.outcome.judgments,
     )
 
 
