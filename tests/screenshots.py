@@ -42,6 +42,7 @@ CANARY = "oauth2-setup"
 EVERY = timedelta(minutes=30)
 _WIDTH = 1200
 _PICTURES = {
+    "heatmap": (f"/checks/{BROKEN}", "[aria-labelledby=every-canary]", "[aria-labelledby=every-canary]"),
     "overview": ("/", "body", "table"),
     "check": (f"/checks/{BROKEN}", "[aria-labelledby=over-time]", "[aria-labelledby=over-time]"),
     "canary": (f"/checks/{BROKEN}/canaries/{CANARY}", "[aria-labelledby=rankings]", "[aria-labelledby=rankings]"),
@@ -192,6 +193,9 @@ def _settle(page: Page) -> None:
     """Wait until charts are drawn; the service tells its news for ever, so that the network is idle is no sign."""
     for plot in page.locator(".plot:visible").all():
         expect(plot.locator("canvas")).to_be_visible()
+    for picture in page.locator("#heatmap img").all():
+        expect(page.locator("#heatmap-note")).to_contain_text("since")
+        picture.evaluate("one => one.decode()")
 
 
 def _canaries(demos: Mapping[str, str], receiver: str) -> dict[str, Any]:

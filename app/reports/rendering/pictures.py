@@ -125,11 +125,12 @@ def _draw_marks(
         for y in range((2 * _LINE) * scale, height * scale, 5 * scale):
             draw.line((x, y, x, y + 2 * scale), inks.line, scale)
         name = mark["index_version"][shared:][:_VERSION]
-        wide = _font(scale).getlength(name)
-        level = next((one for one in (1, 0) if x + scale >= ends[one]), None)
-        if level is not None and x + scale + wide <= edges[-1]:
-            draw.text((x + 2 * scale, level * _LINE * scale), name, inks.text, _font(scale))
-            ends[level] = x + int(wide) + 8 * scale
+        wide = int(_font(scale).getlength(name)) + 2 * scale
+        begin = x + 2 * scale if x + wide <= edges[-1] else x - wide  # left of the line where it is the last
+        level = next((one for one in (1, 0) if begin >= ends[one]), None)
+        if level is not None:
+            draw.text((begin, level * _LINE * scale), name, inks.text, _font(scale))
+            ends[level] = begin + wide + 6 * scale
 
 
 def _cut(text: str, width: int, scale: int) -> str:
