@@ -1,4 +1,8 @@
-"""Alembic's entry: migrations run on the connection that app.base.db.files hands over, in one transaction."""
+"""Alembic's entry: migrations run on the connection that app.base.db.files hands over, in one transaction.
+
+`metadata` has the tables of the subjects that were imported. Migrating does not read it; a test compares all of them
+with what the migrations make.
+"""
 
 from alembic import context
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app import tables
 from app.alerts import store as alerts
+from app.diagnosis.tables import diagnoses
 from tests.support.api_service import Api
 from tests.support.described_answers import Description, closed, description
 from tests.support.filled_service import app_of, filled_api, names_of
@@ -67,7 +67,7 @@ def test_answers_leave_nothing_out_of_the_evidence_that_is_stored(service: Api) 
     with service.service.store.read() as connection:
         stored = alerts.list_alerts(connection)
         changes = alerts.list_transitions(connection, [row.id for row in stored])
-        diagnosis = json.loads(connection.execute(sa.select(tables.diagnoses.c.evidence)).scalars().all()[-1])
+        diagnosis = json.loads(connection.execute(sa.select(diagnoses.c.evidence)).scalars().all()[-1])
     fields: set[str] = set()
     for row in stored:
         assert shape(answered[str(row.id)]["evidence"]) == shape(row.evidence)

@@ -12,6 +12,7 @@ from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+import app.site  # noqa: F401 - which imports the tables of every subject: `metadata` has those alone
 from app.alerts.documents import rules_in_force
 from app.base.db.engine import Store
 from app.base.db.files import _config, is_migrated, is_ours, migrate, revisions

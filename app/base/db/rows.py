@@ -112,6 +112,10 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
+"""The tables of the subjects that were imported; each has its own in `tables.py`, or beside its one store.
+
+Times are integer UTC microseconds; JSON that nobody filters by is TEXT, vectors are bytes.
+"""
 
 # SQLite fills only a column of type INTEGER from its row id.
 Id = BigInteger().with_variant(Integer, "sqlite")

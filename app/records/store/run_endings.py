@@ -1,7 +1,8 @@
 """What is written when a run ends: its row, what its probes came to, and the states that end and begin with it.
 
-All of it is called inside the transaction of the service that finalises. Before it, `ranking_rows` stored what was
-found; with it, `series` folds the run's numbers into hours and days. `run_rows` and `state_rows` read it back.
+The service that finalises calls it inside its transaction, but for `fill_aggregates`: the numbers of generated answers
+are known once they are judged, after the run has ended. Before it, `ranking_rows` stored what was found; with it,
+`series` folds the run's numbers into hours and days. `run_rows` and `state_rows` read it back.
 """
 
 import json
