@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.domain.rules import FAILED_SHARE, REPEATED, SlowerLimits
 from app.alerts.domain.state import OPEN, Retirement
-from app.alerts.domain.summaries import CAUSE_WORDS, lost_text
+from app.alerts.domain.summaries import CAUSE_WORDS, answer_change_text, lost_text
 from app.alerts.domain.views import BoundSides, ChangedCanary, RuleEvidence, TransitionView
 from app.alerts.service import explanations, notifications, shown_alerts
 from app.alerts.service.explanations import LatencyCurve, RunLatency
@@ -28,7 +28,7 @@ from app.base.api.requests import StoreDep, takes_form, wake
 from app.base.db.engine import Store, to_us
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError
-from app.base.texts import LATENCY_NAMES, counted, outcome_word, seconds_text
+from app.base.texts import LATENCY_NAMES, beside_text, counted, outcome_word, seconds_text
 from app.base.values import Cause, RuleKind, Severity
 from app.base.views import id_number
 from app.base.web.forms import choice_problem, problems_by_field, read_form
@@ -384,7 +384,14 @@ def limits(rule: RuleEvidence, kind: str, confirmed: Collection[str] = ()) -> st
     bounds = {"warning": rule.get("warning"), "critical": rule.get("critical")}
     sides = [f"{word} {_side(side, kind)}" for word, side in bounds.items() if side]
     margin = f", good again beyond a margin of {value(rule['margin'], kind)}" if rule.get("margin") else ""
-    return f"{capitalize_first(about)}: {', '.join(sides) or 'no bound'}{margin}."
+    labels = f" {_BY_LABELS}" if any(one["corrected"] for one in rule.get("window", ())) else ""
+    return f"{capitalize_first(about)}: {', '.join(sides) or 'no bound'}{margin}.{labels}"
+
+
+_BY_LABELS: Final = (
+    "Judged is the rate corrected by people's labels: a run is bad where it is beyond the bound, and with it the whole "
+    "interval or the judge's own rate; else it may be chance."
+)
 
 
 def _side(side: BoundSides, kind: str) -> str:
@@ -413,5 +420,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "by_cause": by_cause,
     "outcome_word": outcome_word,
     "lost": lost_text,
+    "answer_change": answer_change_text,
+    "beside_corrected": beside_text,
 }
 """For templates."""

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.values import Outcome, Percentile
+from app.base.values import CorrectedInterval, Outcome, Percentile, judged_name
 
 _DECIMALS = 3
 _MOST_DECIMALS = 9
@@ -36,6 +36,22 @@ def ratio_text(value: float, other: float | None = None) -> str:
 def bound_text(value: float) -> str:
     """Format a bound as it was typed: `0.9`, `1`, `0.375`; a computed one, of many digits, as a ratio."""
     return _trimmed_text(value, _TYPED_DECIMALS) if round(value, _TYPED_DECIMALS) == value else ratio_text(value)
+
+
+def corrected_text(value: float, beside: CorrectedInterval, other: float | None = None) -> str:
+    """Format a corrected rate with its interval and the judge's own: `0.745 (0.612 to 0.861; the judge: 0.873)`."""
+    return f"{ratio_text(value, other)} ({beside_text(beside)})"
+
+
+def beside_text(beside: CorrectedInterval) -> str:
+    """Format what stands beside a corrected rate: `0.612 to 0.861; the judge: 0.873`."""
+    low, high, judge = map(ratio_text, (beside["low"], beside["high"], beside["judge_rate"]))
+    return f"{low} to {high}; the judge: {judge}"
+
+
+def corrected_label(measure: str) -> str:
+    """Name of a corrected rate in a sentence: `faithful, corrected by people's labels`."""
+    return f"{judged_name(measure) or measure}, corrected by people's labels"
 
 
 def seconds_text(value: float, other: float | None = None) -> str:

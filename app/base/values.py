@@ -495,9 +495,36 @@ CorrectedRate = tuple[float, float, float]
 """Such a rate, and the ends of its 95 % interval."""
 
 
+class CorrectedInterval(TypedDict):
+    """What stands beside such a rate wherever it is shown: its 95 % interval, and the rate of the judge alone."""
+
+    low: float
+    high: float
+    judge_rate: float
+    """Share of the answers that the judge itself says yes of."""
+
+
+class CorrectedRateView(CorrectedInterval):
+    """The judge's rate of a run, corrected by labels of answers of its check."""
+
+    value: float
+    answers: int
+    """Of which the judge says something."""
+    labels: int
+    task: str
+    """Whose labels these are."""
+
+
 def corrected_name(measure: str) -> str:
     """Return the name of the rate that labels of people make of what a judge says."""
     return CORRECTED[JUDGED.index(measure)]
+
+
+def judged_name(measure: str | None) -> str | None:
+    """Return what a judge says that a measure is, or is the corrected rate of; None for any other measure."""
+    if measure in CORRECTED:
+        return JUDGED[CORRECTED.index(measure)]
+    return measure if measure in JUDGED else None
 
 
 def marked_name(measure: str, confirmed: Collection[str]) -> str:

@@ -11,8 +11,8 @@ from typing import Final, NotRequired, Protocol, Required
 
 from typing_extensions import TypedDict
 
-from app.alerts.domain.views import ChangedCanary, FleetView, SinceView
-from app.base.values import EMPTY, DeliveryState, TimeText
+from app.alerts.domain.views import ChangedCanary, FleetView, SinceView, WorseAnswers
+from app.base.values import EMPTY, CorrectedRateView, DeliveryState, TimeText
 from app.catalog.domain import PooledNote
 
 
@@ -179,6 +179,8 @@ class NoticeData(NoticeClass, total=False):
     coverage: float | None
     measure: str | None
     value: float | None
+    corrected: CorrectedRateView | None
+    """The value, where that is a rate by people's labels: with its interval, and the judge's own rate."""
     self_judged: bool
     """Whether the measure is recall of which the retriever itself brought up more than a fifth of what is expected."""
     pooled_recall: list[PooledNote]
@@ -193,6 +195,8 @@ class NoticeData(NoticeClass, total=False):
     recovered_on_retry: int | None
     """Of the changed: those that were healthy on every retry, which the summary leaves out."""
     causes: str | None
+    answers: WorseAnswers | None
+    """Of a rule about generated answers: those that got worse, in place of canaries."""
     fleet: FleetView | None
     since: SinceView | None
     verdict: str | None

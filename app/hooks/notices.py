@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Final
 
 from app.alerts.domain.state import IncidentClass, dedupe_keys
-from app.alerts.domain.summaries import lost_text
-from app.alerts.domain.views import ChangedCanary
+from app.alerts.domain.summaries import answer_change_text, lost_text
+from app.alerts.domain.views import ChangedCanary, WorseAnswer
 from app.base.errors import ConfigurationError
-from app.base.texts import bound_text, ratio_text
+from app.base.texts import bound_text, corrected_label, corrected_text, ratio_text
 from app.base.values import Reason
 from app.catalog.domain import labelled
 from app.hooks.domain import TAKES_NO_REPORT, Hook, HookKind, Notice, NoticeData
@@ -167,13 +167,17 @@ class NoticeText:
 
     @property
     def canaries(self) -> tuple[str, ...]:
-        """A line for each of the worst changed canaries."""
+        """A line for each of the worst changed canaries, or of the answers that got worse most."""
+        if answers := self.data.get("answers"):
+            return tuple(map(_answer, answers["listed"][:_MOST_CANARIES]))
         return tuple(map(_canary, list(self.data.get("degraded") or [])[:_MOST_CANARIES]))
 
     @property
     def more(self) -> int:
-        """Number of changed canaries beyond those."""
-        return max((self.data.get("changed_total") or 0) - len(self.canaries), 0)
+        """Number of changed canaries, or of answers that got worse, beyond those."""
+        answers = self.data.get("answers")
+        total = self.data.get("changed_total") if answers is None else answers["worse"]
+        return max((total or 0) - len(self.canaries), 0)
 
     @property
     def before(self) -> int:
@@ -230,8 +234,10 @@ class NoticeText:
             bound_shown = bound_text(threshold) if isinstance(threshold, float) else clean(threshold, 40)
             bound = "" if threshold is None else f" (bound {bound_shown})"
             own, pooled = data.get("self_judged"), data.get("pooled_recall", [])
-            label = labelled(clean(measure, _LONGEST_FACT), self_judged=own, pooled=pooled)
-            yield label[:1].upper() + label[1:], f"{_number(value)}{bound}"
+            label, rate = clean(measure, _LONGEST_FACT), data.get("corrected")
+            label = labelled(label, self_judged=own, pooled=pooled) if rate is None else corrected_label(label)
+            shown = _number(value) if rate is None else corrected_text(value, rate)
+            yield label[:1].upper() + label[1:], f"{shown}{bound}"
         for name, label in (("health_score", "Health score"), ("coverage", "Coverage")):
             if data.get(name) is not None and name != measure:
                 yield label, _number(data.get(name))
@@ -290,6 +296,13 @@ def _canary(canary: ChangedCanary) -> str:
     )
     name = f"{clean(canary.get('key'), 60)} “{clean(canary.get('query'), 80)}”"
     return clean(name + (f": {details}" if details else ""), _LONGEST_CANARY)
+
+
+def _answer(answer: WorseAnswer) -> str:
+    """One answer that got worse as a line."""
+    name = f"{clean(answer['key'], 60)} “{clean(answer['query'], 80)}”"
+    moved = f"{ratio_text(answer['value_before'])} → {ratio_text(answer['value'])}"
+    return clean(f"{name}: {moved}, {answer_change_text(answer['change'])}", _LONGEST_CANARY)
 
 
 def _lower(canary: ChangedCanary, best: object) -> str:

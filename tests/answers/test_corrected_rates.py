@@ -1,15 +1,12 @@
 """What people would say of the answers of each check: drawn for each, estimated for each, and correcting its runs."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.alerts.domain.rules import RunFacts, condition
-from app.annotation import store as task_rows
-from app.annotation.documents import TaskDocument
-from app.annotation.service import annotations, tasks
+from app.annotation.service import tasks
 from app.answers import store as rows
 from app.answers.domain.trust import (
     Basis,
@@ -23,27 +20,20 @@ from app.answers.domain.trust import (
     measure_judge,
 )
 from app.answers.service import answering, labels
-from app.answers.views import CheckTrust
 from app.base.db.engine import Store
-from app.base.documents.fields import parse_document
 from app.base.statistics import clopper_pearson, interval_of_difference
-from app.base.texts import Source
-from app.base.values import Aggregates, Bound, CorrectedRate, Rule, RuleKind
+from app.base.texts import corrected_text
+from app.base.values import Aggregates, Bound, CorrectedRate, CorrectedRateView, Rule, RuleKind
 from app.comparison.service import comparisons
 from app.experiments.service import promotions
 from app.reports.metrics import state_families
 from app.reports.pages.overviews import make_badge
 from app.reports.service import check_details
 from app.reports.service.metrics_snapshot import read_state
-from tests.support.answered_world import JUDGE, Answered, answered_world, answers_page
 from tests.support.present import present
+from tests.support.two_checks import KEYS, TwoChecks
 
 HOUR = 3_600_000_000
-RULE = {"kind": "threshold", "measure": "faithful", "critical": {"below": 0.6}, "open": {"bad": 1, "of": 1}, "close": 1}
-KEYS = [f"q{number:03}" for number in range(110)]
-LIES = {key for place, key in enumerate(KEYS) if place % 4 == 0}
-"""28 queries whose answers are bad; the judge sees all of them in one check, and half of them in the other."""
-UNSEEN = {key for place, key in enumerate(KEYS) if place % 8 == 0}
 
 
 # What is drawn
@@ -165,61 +155,6 @@ def test_a_difference_has_the_interval_of_both_sides() -> None:
 # The whole way
 
 
-@dataclass(kw_only=True)
-class TwoChecks:
-    """Two checks over one suite with as many bad answers, of which the judge sees fewer in `blind`."""
-
-    it: Answered
-
-    @classmethod
-    def of(cls, store: Store, *questions: str) -> "TwoChecks":
-        """Put both in force and run each."""
-        described: dict[str, Any] = answers_page(KEYS, slug="seen", sample=1.0, rules=[RULE])
-        checks = [{**described["checks"][0], "slug": slug} for slug in ("seen", "blind")]
-        judge: Mapping[str, Any] = {**JUDGE, "questions": [*(questions or ("faithful",))]}
-        it = answered_world(store, {**described, "checks": checks, "judges": [judge]})
-        it.judge.no.add("A lie about")
-        two = cls(it=it)
-        two.run("seen")
-        two.run("blind")
-        return two
-
-    def run(self, check: str) -> int:
-        """Run a check and have its answers judged."""
-        unseen = UNSEEN if check == "blind" else set()
-        told = {key: f"A {'smooth tale' if key in unseen else 'lie'} about {key}." for key in LIES}
-        self.it.ask_answers.texts = told
-        run_id = self.it.world.run(check).id
-        self.it.rate(run_id)
-        return run_id
-
-    def label(self, question: str = "faithful", *, count: int = 220) -> None:
-        """Let people say what is true of the answers that are drawn."""
-        store, world, slug = self.it.world.store, self.it.world, question.replace("_", "-")
-        described = {"slug": slug, "suite": "suite", "overlap": 0}
-        described["answers"] = {"judge": "reader", "question": question, "count": count}
-        tasks.put_task(store, parse_document(TaskDocument, described), by="ada", now=world.clock())
-        tasks.request_pool(store, slug, now=world.clock())
-        with store.read() as connection:
-            task = tasks.find_task(connection, slug)
-        labels.draw_labels(store, world.vault, self.it.judge, task.id, clock=world.clock)
-        table = annotations.export_annotations(store, slug)
-        with store.read() as connection:
-            keys = {one.canary_id: one.key for one in task_rows.list_task_canaries(connection, task.id)}
-            items = [(keys[one.canary_id or 0], one.chunk_ids[0]) for one in task_rows.list_items(connection, task.id)]
-        said = [f"{key},{chunk},,,Ann,{int(key not in LIES)}" for key, chunk in items]
-        annotations.import_annotations(
-            store, slug, [Source(name="said.csv", lines=lambda: [table, *(f"{line}\n" for line in said)])],
-            now=world.clock(),
-        )  # fmt: skip
-        labels.calibrate(store, task.id, now=world.clock())
-
-    def trust(self) -> dict[str, CheckTrust]:
-        """Return what the report of the judge says of each check."""
-        [measure] = labels.load_report(self.it.world.store, "reader", now=self.it.world.clock())["measures"]
-        return {one["check"]: one for one in measure["checks"]}
-
-
 @pytest.mark.both
 def test_a_judge_that_serves_two_checks_has_a_rate_of_each_and_their_runs_are_corrected(store: Store) -> None:
     two = TwoChecks.of(store)
@@ -273,44 +208,94 @@ def test_a_rule_judges_the_corrected_rate_and_says_so(sqlite_store: Store) -> No
     assert raw < 0.6
     assert corrected < raw - 0.1, "each lie that is seen stands for one that is not"
     [alert] = two.it.world.alerts()
-    assert alert["reason"].startswith("faithful, corrected by people's labels (")
+    rate = two.it.summary(run_id)["corrected"]["faithful"]
+    shown = f"faithful, corrected by people's labels, {corrected_text(rate['value'], rate)} is below 0.6 (critical)"
+    assert alert["reason"].startswith(shown)
     assert alert["severity"] == "critical"
 
 
+def by_labels(value: float, low: float, high: float, *, judge: float) -> CorrectedRateView:
+    """Return what people would say of a run."""
+    return CorrectedRateView(
+        value=value, low=low, high=high, judge_rate=judge, answers=110, labels=110, task="faithful"
+    )
+
+
+@pytest.mark.parametrize("measure", ["faithful", "faithful_corrected"])
 @pytest.mark.parametrize(
-    ("own", "corrected", "bad", "says"),
+    ("own", "corrected", "severity", "good", "says"),
     [
-        (
-            0.76,
-            (0.6, 0.3, 0.79),
-            False,
-            "faithful 0.760 is not below 0.65; by people's labels it is 0.600",
-        ),
-        (0.76, (0.5, 0.4, 0.62), True, "faithful, corrected by people's labels (0.400 to 0.620), 0.500 is below 0.65"),
-        (0.64, (0.6, 0.3, 0.79), True, "faithful, corrected by people's labels (0.300 to 0.790), 0.600 is below 0.65"),
-        (
-            0.5,
-            (0.7, 0.6, 0.8),
-            False,
-            "faithful, corrected by people's labels (0.600 to 0.800), 0.700 is not",
-        ),
-        (0.5, None, True, "faithful 0.500 is below 0.65"),
+        (0.76, (0.6, 0.3, 0.79), None, False, "is below 0.65, which its interval includes: it may be chance"),
+        (0.76, (0.5, 0.4, 0.62), "warning", False, "is below 0.65 (warning)"),
+        (0.64, (0.6, 0.3, 0.79), "warning", False, "is below 0.65 (warning)"),
+        (0.76, (0.35, 0.3, 0.6), "warning", False, "is below 0.65 (warning)"),
+        (0.76, (0.35, 0.3, 0.39), "critical", False, "is below 0.4 (critical)"),
+        (0.39, (0.35, 0.3, 0.6), "critical", False, "is below 0.4 (critical)"),
+        (0.5, (0.7, 0.6, 0.8), None, True, "is not below 0.65"),
+        (0.76, (0.7, 0.6, 0.8), None, True, "is not below 0.65"),
     ],
 )
-def test_a_corrected_rate_that_may_be_chance_is_bad_only_where_the_judge_says_so_too(
+def test_rules_on_a_rate_and_on_its_correction_judge_alike_and_not_by_what_may_be_chance(
+    measure: str,
     own: float,
-    corrected: CorrectedRate | None,
-    bad: bool,  # noqa: FBT001 - a case of the table
+    corrected: CorrectedRate,
+    severity: str | None,
+    good: bool,  # noqa: FBT001 - a case of the table
     says: str,
 ) -> None:
     rule = Rule(
-        key="f", kind=RuleKind.THRESHOLD, measure="faithful", critical=Bound(below=0.65), confirmed=True, margin=0
+        key="f",
+        kind=RuleKind.THRESHOLD,
+        measure=measure,
+        warning=Bound(below=0.65),
+        critical=Bound(below=0.4),
+        confirmed=True,
+        margin=0,
     )
-    run = Aggregates(
-        total=9, measured=9, failed=0, undefined=0, degraded=0, health_score=1, coverage=1, measures={"faithful": own}
+    rate = by_labels(*corrected, judge=own)
+    found = condition(
+        rule,
+        run_with(faithful=own, faithful_corrected=rate["value"]),
+        unknown=False,
+        facts=RunFacts(corrected={"faithful": rate}),
     )
-    found = condition(rule, run, unknown=False, facts=RunFacts(corrected=corrected))
-    assert (found.severity is not None, found.reason[: len(says)]) == (bad, says)
+    low, high = corrected[1:]
+    shown = (
+        f"faithful, corrected by people's labels, {rate['value']:.3f} ({low:.3f} to {high:.3f}; the judge: {own:.3f})"
+    )
+    assert found.reason == f"{shown} {says}"
+    assert (found.severity, found.good_beyond_margin, found.value, found.corrected) == (
+        severity,
+        good,
+        rate["value"],
+        rate,
+    )
+    hint = condition(
+        replace(rule, confirmed=False),
+        run_with(faithful=own),
+        unknown=False,
+        facts=RunFacts(corrected={"faithful": rate}),
+    )
+    assert hint.severity == (None if severity is None else "warning"), "nobody confirmed the judge"
+
+
+def run_with(**measures: float) -> Aggregates:
+    """Return aggregates of a run with these measures."""
+    return Aggregates(
+        total=9, measured=9, failed=0, undefined=0, degraded=0, health_score=1, coverage=1, measures=measures
+    )
+
+
+def test_a_rule_without_labels_judges_what_was_measured_and_shares_are_another_number() -> None:
+    rule = Rule(key="f", kind=RuleKind.THRESHOLD, measure="faithful", critical=Bound(below=0.65), confirmed=True)
+    assert condition(rule, run_with(faithful=0.5), unknown=False).reason == "faithful 0.500 is below 0.65 (critical)"
+    facts = RunFacts(corrected={"faithfulness": by_labels(0.5, 0.4, 0.6, judge=0.55)})
+    shares = replace(rule, measure="faithfulness")
+    assert condition(shares, run_with(faithfulness=0.9), unknown=False, facts=facts).severity is None
+    full = replace(rule, measure="faithfulness_corrected")
+    assert condition(full, run_with(faithfulness=0.9), unknown=False, facts=facts).severity == "critical"
+    assert not condition(full, run_with(faithfulness=0.9), unknown=False).measured
+    assert not condition(full, run_with(faithfulness=0.9), unknown=True, facts=facts).measured
 
 
 def test_the_badge_of_a_confirmed_measure_is_not_called_uncalibrated(sqlite_store: Store) -> None:

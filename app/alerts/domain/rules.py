@@ -13,6 +13,8 @@ from app.base.texts import (
     LATENCY_NAMES,
     bound_text,
     change_text,
+    corrected_label,
+    corrected_text,
     counted,
     named_text,
     p_text,
@@ -23,23 +25,24 @@ from app.base.texts import (
 from app.base.values import (
     ANSWER_MEASURES,
     ANSWERED_RATIO,
+    CORRECTED,
     COVERAGE,
     DEGRADED_SHARE,
     DETECTOR_CLOSE,
     EMPTY,
     FAITHFUL,
-    JUDGED,
     ROUNDING,
     Aggregates,
     Bound,
     Category,
-    CorrectedRate,
+    CorrectedRateView,
     EmbedderChange,
     Percentile,
     Reason,
     Rule,
     RuleKind,
     Severity,
+    judged_name,
 )
 from app.comparison.domain.estimates import Difference
 from app.retrievers.domain.probes import FailureSummary
@@ -72,6 +75,8 @@ class Condition:
     good_beyond_margin: bool = False
     baseline: float | None = None
     """What the value was compared with, where that is a baseline."""
+    corrected: CorrectedRateView | None = None
+    """The value, where that is a rate by people's labels."""
     since_run: int | None = None
     """The first bad run, where the rule covers more than this run."""
     at_once: bool = False
@@ -279,13 +284,13 @@ def as_hint(rule: Rule) -> Rule:
 
 
 def is_uncalibrated(rule: Rule) -> bool:
-    """Whether a rule watches what a judge says that people have not confirmed."""
-    return rule.measure in JUDGED and not rule.confirmed
+    """Whether a rule watches what a judge says, corrected or not, and people have not confirmed that judge."""
+    return judged_name(rule.measure) is not None and not rule.confirmed
 
 
-def watches_answers(rule: Rule) -> bool:
-    """Whether a rule is about generated answers, not about what was retrieved."""
-    return rule.kind is RuleKind.THRESHOLD and rule.measure in ANSWER_MEASURES
+def watches_answers(kind: str, measure: str | None) -> bool:
+    """Whether a rule of a kind and a measure is about generated answers, not about what was retrieved."""
+    return kind == RuleKind.THRESHOLD and measure in ANSWER_MEASURES
 
 
 ROOM: Final = 0.02
@@ -355,8 +360,8 @@ class RunFacts:
     """Why most of the failed probes failed; None = none did, or it was not read: it decides nothing."""
     repeated: RepeatedFailures | None = None
     """Canaries that this run and the ones before it did not measure."""
-    corrected: CorrectedRate | None = None
-    """What people would say of `faithful`; None = too few of them labelled answers of the check."""
+    corrected: Mapping[str, CorrectedRateView] = field(default_factory=lambda: EMPTY)
+    """By what a judge says: what people would say, where enough of them labelled answers of the check."""
     warm_up: WarmUp | None = None
     """State of the detector's warm-up; None = unknown."""
     baseline_latency: float | str | None = None
@@ -676,25 +681,48 @@ def _bounds_coverage(rule: Rule) -> bool:
     return any(bound is not None and bound.below is not None for bound in (rule.warning, rule.critical))
 
 
-def _threshold(rule: Rule, aggregates: Aggregates, corrected: CorrectedRate | None, *, unknown: bool) -> Condition:
-    """Condition by the bounds of a rule; of a confirmed judge by what people would say, unless that may be chance."""
+def _threshold(
+    rule: Rule, aggregates: Aggregates, corrected: Mapping[str, CorrectedRateView], *, unknown: bool
+) -> Condition:
+    """Condition by the bounds of a rule; of `faithful` and corrected rates by people's labels, where these tell."""
+    rate = corrected.get(judged_name(rule.measure) or "") if rule.measure in _BY_LABELS else None
+    if rate is not None and not unknown:
+        return _by_labels(rule, rate)
     name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
-    name = f"{name} (uncalibrated)" if is_uncalibrated(rule) else name
+    name += " (uncalibrated)" if is_uncalibrated(rule) else ""
     value = None if unknown or rule.measure is None else measure_value(aggregates, rule.measure, rule.category)
     if value is None:
-        return unmeasured_condition(
-            "the run is unknown" if unknown else f"{name} was not measured", threshold=mildest(rule)
-        )
-    own = judge_bounds(rule, name, value)
-    if corrected is None or rule.measure != FAITHFUL or is_uncalibrated(rule):
-        return own
-    rate, *ends = corrected
-    possible = " to ".join(map(ratio_text, ends))
-    people = judge_bounds(rule, f"{name}, corrected by people's labels ({possible}),", rate)
-    is_sure = all(judge_bounds(rule, name, end).severity is not None for end in ends)
-    if people.severity is None or own.severity is not None or is_sure:
-        return people
-    return replace(own, reason=f"{own.reason}; by people's labels it is {ratio_text(rate)}, {possible} possible")
+        reason = "the run is unknown" if unknown else f"{name} was not measured"
+        return unmeasured_condition(reason, threshold=mildest(rule))
+    return judge_bounds(rule, name, value)
+
+
+_BY_LABELS: Final = frozenset({FAITHFUL, *CORRECTED})
+"""What is judged by people's labels where these tell; other measures of a judge are means of shares, another number."""
+
+
+def _by_labels(rule: Rule, rate: CorrectedRateView) -> Condition:
+    """Condition of a corrected rate: bad beyond a bound, if its whole interval is or the judge's own rate is as well.
+
+    Where neither is, the rate may be there by chance: the run is neither bad nor good.
+    """
+    write = NumberWriter(value=lambda value, bound: corrected_text(value, rate, bound), bound=bound_text)
+    name, value = f"{corrected_label(rule.measure or '')},", rate["value"]
+    shown = replace(rule, warning=_shown(rule.warning, rate), critical=_shown(rule.critical, rate))
+    found, alone = (judge_bounds(one, name, value, write) for one in (shown, rule))
+    if found.severity is None and alone.severity is not None:
+        why = f"{alone.reason.rpartition(' (')[0]}, which its interval includes: it may be chance"
+        alone = good_condition(value, alone.threshold, why, beyond_margin=False)
+    return replace(alone if found.severity is None else found, corrected=rate)
+
+
+def _shown(bound: Bound | None, rate: CorrectedRateView) -> Bound | None:
+    """Return a bound that the interval of a rate crosses as a whole, or the judge's own rate crosses too; else None."""
+    limit = None if bound is None else _crossed(rate["value"], bound)
+    if bound is None or limit is None:
+        return None
+    ends = {_crossed(end, bound) for end in (rate["low"], rate["high"])}
+    return bound if ends == {limit} or _crossed(rate["judge_rate"], bound) == limit else None
 
 
 def _probe_errors(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: bool) -> Condition:
@@ -769,32 +797,3 @@ def _embedding(aggregates: Aggregates, *, unknown: bool) -> Condition:
     if unknown:
         return unmeasured_condition("the run is unknown")
     return good_condition(None, None, reason)
-
-
-ABOUT_CANARIES: Final = frozenset(
-    {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD, RuleKind.REGRESSION, RuleKind.CANARY}
-)
-"""Kinds that watch how canaries do; the others watch requests, and go on whatever is asked."""
-
-
-def has_subject(
-    rule: Rule, keys: Collection[str], categories: Collection[Category], expecting: Collection[Category]
-) -> bool:
-    """Whether a suite has a canary that a rule is about: of its key, its category, or expecting a chunk.
-
-    `categories` are those of its canaries, `expecting` those of the ones that expect a chunk. True for the kinds that
-    are not about canaries.
-    """
-    if rule.kind not in ABOUT_CANARIES:
-        return True
-    if rule.canary is not None:
-        return rule.canary in keys
-    category = Category.NEGATIVE if rule.measure == ANSWERED_RATIO else rule.category
-    # What a rule watches may be undefined of canaries without an expected chunk.
-    only_expecting = rule.kind in {RuleKind.REGRESSION, RuleKind.GUARD} or rule.measure not in _OF_ANY_CANARY
-    watched = expecting if only_expecting else categories
-    return bool(watched) if category is None else category in watched
-
-
-_OF_ANY_CANARY: Final = frozenset({None, "health_score", DEGRADED_SHARE, ANSWERED_RATIO, *ANSWER_MEASURES})
-"""Measures that canaries without an expected chunk may have."""

@@ -23,11 +23,23 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Final, cast
 
-from app.alerts.domain.rules import Condition, SlowerLimits
+from app.alerts.domain.rules import Condition, SlowerLimits, is_uncalibrated
 from app.alerts.domain.views import AlertState, BoundSides, StoredEvidence, TransitionType
 from app.base.schedules import Schedule, next_due
 from app.base.texts import counted, named_text, plural
-from app.base.values import Bound, DeliveryState, Percentile, Rule, RuleKind, RunStatus, Severity
+from app.base.values import (
+    ANSWER_MEASURES,
+    ANSWERED_RATIO,
+    DEGRADED_SHARE,
+    Bound,
+    Category,
+    DeliveryState,
+    Percentile,
+    Rule,
+    RuleKind,
+    RunStatus,
+    Severity,
+)
 
 OPEN: Final = frozenset({AlertState.FIRING, AlertState.RECOVERING})
 NON_REPEATING: Final = frozenset({TransitionType.OPENED, TransitionType.ESCALATED, TransitionType.UPDATED})
@@ -199,6 +211,35 @@ def retire(alert: Member, why: Retirement) -> Decision:
     )
 
 
+ABOUT_CANARIES: Final = frozenset(
+    {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD, RuleKind.REGRESSION, RuleKind.CANARY}
+)
+"""Kinds that watch how canaries do; the others watch requests, and go on whatever is asked."""
+
+
+def has_subject(
+    rule: Rule, keys: Collection[str], categories: Collection[Category], expecting: Collection[Category]
+) -> bool:
+    """Whether a suite has a canary that a rule is about: of its key, its category, or expecting a chunk.
+
+    `categories` are those of its canaries, `expecting` those of the ones that expect a chunk. True for the kinds that
+    are not about canaries.
+    """
+    if rule.kind not in ABOUT_CANARIES:
+        return True
+    if rule.canary is not None:
+        return rule.canary in keys
+    category = Category.NEGATIVE if rule.measure == ANSWERED_RATIO else rule.category
+    # What a rule watches may be undefined of canaries without an expected chunk.
+    only_expecting = rule.kind in {RuleKind.REGRESSION, RuleKind.GUARD} or rule.measure not in _OF_ANY_CANARY
+    watched = expecting if only_expecting else categories
+    return bool(watched) if category is None else category in watched
+
+
+_OF_ANY_CANARY: Final = frozenset({None, "health_score", DEGRADED_SHARE, ANSWERED_RATIO, *ANSWER_MEASURES})
+"""Measures that canaries without an expected chunk may have."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overdue:
     """A check of which nothing completed for too long."""
@@ -359,6 +400,7 @@ def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> StoredEvi
                 "value": one.condition.value,
                 "threshold": one.condition.threshold,
                 "baseline": one.condition.baseline,
+                "corrected": one.condition.corrected,
                 "severity": one.condition.severity,
                 "good": one.condition.good_beyond_margin,
             }
@@ -370,6 +412,8 @@ def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> StoredEvi
     if rule.kind is RuleKind.SLOWER:
         limits = SlowerLimits.of(rule.factor, rule.rise)
         found |= {"percentile": Percentile.P50, "factor": limits.factor, "rise": limits.rise}
+    if is_uncalibrated(rule):
+        found["uncalibrated"] = True
     failure = window[-1].condition.failure if window else None
     if failure is not None:
         found["failure"] = failure.as_json()

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from app.alerts.domain.rules import SlowerLimits
+from app.alerts.domain.rules import SlowerLimits, watches_answers
 from app.alerts.domain.state import OPEN, Member, Observation, good_runs
-from app.alerts.domain.views import AlertState, Degradation, SinceView, TransitionType
+from app.alerts.domain.views import AlertState, AnswerChange, Degradation, SinceView, TransitionType, WorseAnswers
 from app.base.texts import (
     LATENCY_NAMES,
     bound_text,
+    corrected_label,
+    corrected_text,
     counted,
     duration_text,
     named_text,
@@ -24,7 +26,17 @@ from app.base.texts import (
     seconds_text,
     short_name,
 )
-from app.base.values import Cause, Judgment, Outcome, Percentile, Reason, Rule, RuleKind, Severity, Verdict
+from app.base.values import (
+    Cause,
+    CorrectedRateView,
+    Judgment,
+    Percentile,
+    Reason,
+    Rule,
+    RuleKind,
+    Severity,
+    Verdict,
+)
 from app.catalog.domain import PooledNote, labelled
 from app.retrievers.domain.probes import FailureSummary
 from app.retrievers.domain.retrievers import EMBEDDER_AT
@@ -78,6 +90,12 @@ class AlertFacts:
     """Whether the measure is recall of which the retriever itself brought up much of what is expected."""
     pooled_recall: Sequence[PooledNote] = ()
     """Pooled recall at the k of the measure."""
+    uncalibrated: bool = False
+    """Whether a judge says it whom people have not confirmed."""
+    corrected: CorrectedRateView | None = None
+    """The value, where that is a rate by people's labels."""
+    answers: WorseAnswers | None = None
+    """Of a rule about generated answers: those that got worse."""
     category: str | None = None
     canary: str | None = None
     percentile: Percentile = Percentile.P95
@@ -131,8 +149,18 @@ def alert_summary(facts: AlertFacts) -> str:
 
 
 def _measure_of(facts: AlertFacts) -> str:
+    if facts.corrected is not None:
+        return f"{corrected_label(facts.measure or '')},"
     own, pooled = facts.self_judged, facts.pooled_recall
-    return measure_text(facts.measure, facts.category, self_judged=own, pooled=pooled)
+    name = measure_text(facts.measure, facts.category, self_judged=own, pooled=pooled)
+    return f"{name} (uncalibrated)" if facts.uncalibrated else name
+
+
+def _level(facts: AlertFacts, value: float) -> str:
+    """Return name and value of what a rule watches; a corrected rate with its interval and the judge's own rate."""
+    rate, bound = facts.corrected, facts.threshold
+    number = ratio_text(value, bound) if rate is None else corrected_text(value, rate, bound)
+    return f"{_measure_of(facts)} {number}"
 
 
 def measure_text(
@@ -144,11 +172,10 @@ def measure_text(
 
 
 def _threshold(facts: AlertFacts) -> str:
-    name = _measure_of(facts)
     if facts.value is None:
         return _reason_text(facts)
-    level = f"{name} {ratio_text(facts.value, facts.threshold)}"
-    return f"{level}{_bound(facts, bound_text)}{_since(facts)}{_with_canaries(facts)}"
+    beside = _with_answers(facts.answers) if _is_about_answers(facts) else _with_canaries(facts)
+    return f"{_level(facts, facts.value)}{_bound(facts, bound_text)}{_since(facts)}{beside}"
 
 
 def _drop(facts: AlertFacts) -> str:
@@ -259,6 +286,8 @@ def _recovered(facts: AlertFacts) -> str:
 
 
 def _recovered_canaries(facts: AlertFacts) -> str:
+    if _is_about_answers(facts):
+        return "the answers are good again" if facts.value is None else _level(facts, facts.value)
     watched = facts.kind in {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD} and facts.value is not None
     name = _measure_of(facts) if watched else "coverage"
     value = facts.value if watched else facts.coverage
@@ -292,6 +321,33 @@ def _with_canaries(facts: AlertFacts) -> str:
         verb = "was" if changed.recovered_on_retry == 1 else "were"
         return f", {count} degraded and {verb} healthy on retry" if changed.recovered_on_retry else ""
     return f", {changed_text(changed)}{cause_suffix(changed)}"
+
+
+def _is_about_answers(facts: AlertFacts) -> bool:
+    return watches_answers(facts.kind, facts.measure)
+
+
+def _with_answers(found: WorseAnswers | None) -> str:
+    if found is None or not found["worse"]:
+        return ""
+    return f", {found['worse']:,} of {counted(found['of'], 'answer')} got worse: {answer_changes_text(found)}"
+
+
+def answer_changes_text(found: WorseAnswers) -> str:
+    """Say what changed with the answers that got worse: `30 changed over the same chunks, 2 with worse retrieval`."""
+    ordered = _commonest_changes(found)
+    if len(ordered) == 1:
+        return f"all {_ANSWER_CHANGES[ordered[0][0]][0]}"
+    return ", ".join(f"{count:,} {_ANSWER_CHANGES[change][0]}" for change, count in ordered)
+
+
+def answer_change_text(change: AnswerChange) -> str:
+    """Say what changed with one answer that got worse."""
+    return _ANSWER_CHANGES[AnswerChange(change)][0]
+
+
+def _commonest_changes(found: WorseAnswers) -> list[tuple[AnswerChange, int]]:
+    return sorted(((AnswerChange(one), count) for one, count in found["changes"].items()), key=lambda one: -one[1])
 
 
 def _bound(facts: AlertFacts, write: Callable[[float], str]) -> str:
@@ -353,38 +409,6 @@ EMBEDDER_ADVICE: Final = (
     "Restore the embedding model that the index was built with, or re-index everything with the new one."
 )
 _UNKNOWN_CAUSE: Final = "Compare the run with the last healthy one, and diagnose the canaries that changed."
-_OUTCOMES: Final[Mapping[Outcome, str]] = {
-    Outcome.UNREACHABLE: "Check that {who} is running and can be reached from Coalmine.",
-    Outcome.TIMEOUT: "Check that {who} is running, and how busy it is.",
-    Outcome.REFUSED: "Send a test request to see what {who} rejects.",
-    Outcome.MALFORMED: "Send a test request and compare the answer of {who} with the response mapping.",
-    Outcome.BLOCKED: "Correct the URL of {who}, or allow its address in COALMINE_RETRIEVER_ALLOW.",
-    Outcome.PARTIAL: "Look at the message of {who}: a part of it failed or was too slow (shards, time limits, load).",
-    Outcome.OVERSIZE: "Ask {who} for fewer or shorter chunks.",
-}
-_STATUSES: Final[Mapping[int, str]] = {
-    401: "Check the credentials for {who}.",
-    403: "Check the credentials for {who}, and what they may read.",
-    404: "Check the URL of {who}, and that its collection exists.",
-    429: "Lower the concurrency or the rate of the retriever: {who} limits requests.",
-}
-_DATABASE: Final[Mapping[str, str]] = {
-    "28": "Check the credentials for {who}.",
-    "42501": "Check the grants of the database user of {who}: it may not read what the statement names.",
-    "3D000": "Check the URL of {who}, and that its database exists.",
-    "3F": "Check that the schema in the statement exists, at {who}.",
-    "42": "Check the tables, columns and functions that the statement names, at {who}.",
-    "53300": "Lower the concurrency of the retriever, or allow more connections: {who} has none left.",
-    "53": "Check memory and disk of {who}.",
-    "57P": "Check that {who} is running; it is starting, stopping or was shut down.",
-}
-_SQLSTATE: Final = re.compile(r"the database answered ([0-9A-Z]{5})\b")
-_REDIRECT: Final = (
-    "Set the URL of {who} to the address that it redirects to; if that is a sign-in, check the credentials."
-)
-_FIRST_CLIENT_ERROR: Final = 400
-_SERVER_ERROR: Final = "Check the log of {who}."
-_FIRST_SERVER_ERROR: Final = 500
 
 
 def alert_advice(facts: AlertFacts) -> str:
@@ -393,7 +417,8 @@ def alert_advice(facts: AlertFacts) -> str:
         return ""
     match facts.kind:
         case RuleKind.PROBE_ERRORS:
-            return _outage(facts.failure, facts.retriever)
+            unknown = "Correct what the reason names, and run the check again."
+            return unknown if facts.failure is None else facts.failure.advice(facts.retriever)
         case RuleKind.NO_DATA:
             return "Check that a worker is running; its log shows why no run completes."
         case RuleKind.LATENCY | RuleKind.SLOWER:
@@ -401,23 +426,35 @@ def alert_advice(facts: AlertFacts) -> str:
         case RuleKind.EMBEDDING:
             return EMBEDDER_ADVICE
         case _:
-            return _canaries(facts.changed)
+            return _answers(facts) if _is_about_answers(facts) else _canaries(facts.changed)
 
 
-def _outage(failure: FailureSummary | None, retriever: str) -> str:
-    if failure is None:
-        return "Correct what the reason names, and run the check again."
-    text = _OUTCOMES.get(failure.outcome, _SERVER_ERROR)
-    state = _SQLSTATE.search(failure.error)
-    if state is not None:
-        text = next((advice for start, advice in _DATABASE.items() if state[1].startswith(start)), text)
-    elif "TLS" in failure.error:
-        text = "Check the TLS settings and the certificate of {who}."
-    if failure.outcome is Outcome.REFUSED and failure.http_status is not None:
-        other = _REDIRECT if failure.http_status < _FIRST_CLIENT_ERROR else text
-        other = _SERVER_ERROR if failure.http_status >= _FIRST_SERVER_ERROR else other
-        text = _STATUSES.get(failure.http_status, other)
-    return text.format(who=failure.who(retriever))
+_ANSWER_CHANGES: Final[Mapping[AnswerChange, tuple[str, str]]] = {
+    AnswerChange.RETRIEVAL: ("with worse retrieval", "Look at retrieval: it got worse for the same queries."),
+    AnswerChange.CHUNKS: (
+        "made from other chunks",
+        "Look at the context: the generator gets other chunks than before, though the expected ones are still found.",
+    ),
+    AnswerChange.ANSWER: (
+        "changed over the same chunks",
+        "Look at the generator (model, prompt, settings): its answers changed, and the chunks it gets did not.",
+    ),
+    AnswerChange.JUDGE: (
+        "judged otherwise",
+        "Look at the judge (model, wording): it rates otherwise than before. Let people label answers anew.",
+    ),
+}
+"""What changed with answers, after a count of them, and what to do about it."""
+_READ_ANSWERS: Final = "Read the worst answers of the run beside their chunks: generator, prompt, context or judge?"
+_UNCONFIRMED: Final = "People have not confirmed the judge: let them label answers before you rely on it."
+
+
+def _answers(facts: AlertFacts) -> str:
+    """Return what to do about the two commonest changes of the answers that got worse."""
+    changes = [] if facts.answers is None else [change for change, _ in _commonest_changes(facts.answers)[:MOST_NAMED]]
+    parts = [_ANSWER_CHANGES[change][1] for change in changes] or [_READ_ANSWERS]
+    retrieval = [_canaries(facts.changed)] if AnswerChange.RETRIEVAL in changes else []
+    return " ".join([*parts, *retrieval, *([_UNCONFIRMED] if facts.uncalibrated else [])])
 
 
 def _canaries(changed: ChangedCanaries | None) -> str:

@@ -10,7 +10,17 @@ from typing import Annotated, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from app.base.values import Cause, ListedWords, Percentile, Reason, RuleKind, RunCauseKind, Severity, TimeText
+from app.base.values import (
+    Cause,
+    CorrectedRateView,
+    ListedWords,
+    Percentile,
+    Reason,
+    RuleKind,
+    RunCauseKind,
+    Severity,
+    TimeText,
+)
 from app.catalog.domain import PooledNote
 from app.retrievers.domain.probes import FailureView
 
@@ -95,6 +105,42 @@ class ListedCanaries(TypedDict, total=False):
     failing_before: int
 
 
+class AnswerChange(StrEnum):
+    """What changed with a generated answer that got worse, the first that applies."""
+
+    RETRIEVAL = "retrieval"
+    """Its canary degraded too."""
+    CHUNKS = "chunks"
+    """It is made from other chunks."""
+    ANSWER = "answer"
+    """It has another text, though its chunks are the same."""
+    JUDGE = "judge"
+    """Another model or wording judges it, or the same text of the same chunks is judged otherwise."""
+
+
+class WorseAnswer(TypedDict):
+    """A generated answer that got worse since before an alert began."""
+
+    key: str
+    query: str
+    value_before: float
+    value: float
+    """Of what the rule watches: 1 is yes, 0 no, else a share."""
+    change: AnswerChange
+
+
+class WorseAnswers(TypedDict):
+    """The generated answers that got worse since before an alert began."""
+
+    worse: int
+    of: int
+    """Answers that have a value in both runs."""
+    changes: dict[AnswerChange, int]
+    """The worse ones by what changed with them; none that is 0."""
+    listed: list[WorseAnswer]
+    """The first ten of them, those that lost most first."""
+
+
 class EvidenceFields(ListedCanaries, total=False):
     """Evidence of a rule without its runs; the fields present depend on its kind and on the change."""
 
@@ -103,6 +149,10 @@ class EvidenceFields(ListedCanaries, total=False):
     """Whether that is recall of which the retriever itself brought up much of what is expected; absent where not."""
     pooled_recall: list[PooledNote]
     """Pooled recall at the k of the measure; absent where no task estimates it."""
+    uncalibrated: bool
+    """Whether a judge says it whom people have not confirmed; absent where not."""
+    answers: WorseAnswers
+    """Of a rule about generated answers, in place of canaries."""
     category: str | None
     warning: BoundSides | None
     critical: BoundSides | None
@@ -145,13 +195,15 @@ class EvaluatedValues(TypedDict):
     value: float | None
     threshold: float | None
     baseline: float | None
+    corrected: CorrectedRateView | None
+    """The value, where that is a rate by people's labels."""
     severity: Severity | None
     good: bool
     """Whether it counts towards resolving."""
 
 
 class StoredEvaluation(EvaluatedValues):
-    """A run as evaluated by a rule, in stored evidence; that of the first releases has no `baseline`."""
+    """A run as evaluated by a rule, in stored evidence; that of earlier releases has no `baseline` or `corrected`."""
 
     run_id: int
 

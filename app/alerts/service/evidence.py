@@ -15,21 +15,28 @@ from heapq import nsmallest
 import numpy as np
 
 from app.alerts import store as alerts
+from app.alerts.domain.rules import watches_answers
 from app.alerts.domain.state import NON_REPEATING, OPEN
 from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, ChangedCanaries, lost_chunks
 from app.alerts.domain.views import (
+    AnswerChange,
     ChangedCanary,
     Degradation,
     FleetView,
     ListedCanaries,
     LowerChunk,
+    RuleEvidence,
     SinceView,
     StoredEvidence,
+    WorseAnswer,
+    WorseAnswers,
 )
 from app.alerts.store import AlertRow
+from app.answers.domain.generated import value_of
+from app.answers.store import AnswerRow, answers_at
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
 from app.base.texts import counted
-from app.base.values import Cause, Percentile, Ranking, Rule, RuleKind, Verdict
+from app.base.values import ROUNDING, Cause, Percentile, Ranking, Rule, RuleKind, Verdict, judged_name
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import PooledNote, labelled, pooled_at, recall_label
@@ -583,6 +590,77 @@ def _lower(member: SuiteMember, before: StateRow, now: StateRow, ranking: Rankin
     return lower[:_MOST_LOWER]
 
 
+def is_about_canaries(kind: str, evidence: StoredEvidence | RuleEvidence) -> bool:
+    """Whether an alert is about what canaries retrieve: by its rule, or as a reason why generated answers got worse."""
+    if not watches_answers(kind, evidence.get("measure")):
+        return kind not in NOT_ABOUT_CANARIES
+    answers = evidence.get("answers")
+    return answers is not None and AnswerChange.RETRIEVAL in answers["changes"]
+
+
+def worse_answers(
+    connection: Connection, check: Definition, run_id: int, first_run: int | None, measure: str
+) -> WorseAnswers | None:
+    """Return the generated answers of a run that are worth less than before the first bad run of an alert.
+
+    By the measure that its rule watches, or the one that this is corrected of. None where no run came before.
+    """
+    earlier = run_rows.previous_known_runs(connection, {first_run or run_id}).get(first_run or run_id)
+    if earlier is None:
+        return None
+    question = judged_name(measure) or measure
+    then, now = (answers_at(connection, check.id, one) for one in (earlier, run_id))
+    values = {
+        canary: (before, after)
+        for canary in then.keys() & now.keys()
+        if (before := value_of(then[canary].body, question)) is not None
+        and (after := value_of(now[canary].body, question)) is not None
+    }
+    worse = sorted(
+        (canary for canary, (before, after) in values.items() if after < before - ROUNDING),
+        key=lambda canary: (values[canary][1] - values[canary][0], canary),
+    )
+    (change,) = load_changes(connection, [(run_id, first_run)])
+    degraded = frozenset[int]() if change is None else change.changed_ids
+    moved = [canary for canary in worse if then[canary].ranking_id != now[canary].ranking_id][:_MOST_COMPARED]
+    ids = {row.ranking_id for canary in moved for row in (then[canary], now[canary])}
+    rankings = ranking_rows.load_rankings(connection, sorted(ids)).items()
+    texts = {number: ranking.texts[: check.body["k"]] for number, ranking in rankings}
+    changes = {one: _answer_change(question, then[one], now[one], texts, retrieval=one in degraded) for one in worse}
+    versions = [now[one].canary_version_id for one in worse[:_LISTED]]
+    keys, queries = catalog.keys_of(connection, versions), catalog.queries_of(connection, versions)
+    listed = [
+        WorseAnswer(
+            key=keys[version],
+            query=queries[version],
+            value_before=values[one][0],
+            value=values[one][1],
+            change=changes[one],
+        )
+        for one, version in zip(worse, versions, strict=False)
+    ]
+    counts = dict(Counter(changes.values()))
+    return {"worse": len(worse), "of": len(values), "changes": counts, "listed": listed}
+
+
+def _answer_change(
+    question: str, then: AnswerRow, now: AnswerRow, texts: Mapping[int, Sequence[str | None]], *, retrieval: bool
+) -> AnswerChange:
+    """Return what changed with an answer that got worse; `texts`: those of the chunks, by ranking, as far as read."""
+    before, after = (one.body["ratings"].get(question) for one in (then, now))
+    if before is not None and after is not None:
+        judges = [(one.get("model"), one.get("wording")) for one in (before, after)]
+        if judges[0] != judges[1]:
+            return AnswerChange.JUDGE
+    if retrieval:
+        return AnswerChange.RETRIEVAL
+    if then.ranking_id != now.ranking_id and texts.get(then.ranking_id, ()) != texts.get(now.ranking_id):
+        return AnswerChange.CHUNKS
+    return AnswerChange.JUDGE if then.text == now.text else AnswerChange.ANSWER
+
+
+_MOST_COMPARED = 500
+"""Answers that got worse whose chunks are compared by their texts where their rankings differ."""
 _BYTES, _BYTES_PER_DIAGNOSIS, _BYTES_PER_CANARY = 2_000, 4_000, 100
 _NEAR_RUNS = 10
 """Number of runs after a change of the index version in which a fault is attributed to it."""
@@ -608,8 +686,13 @@ class TransitionEvidence:
 
     def build(self, kind: RuleKind, scope: str, first_run: int | None, evaluated: StoredEvidence) -> StoredEvidence:
         """Evidence of a transition: what the rule evaluated, the changed canaries, and the retriever at fault."""
-        evidence: StoredEvidence = {**evaluated, **self._canaries(kind, scope, first_run, evaluated)}
         measure = evaluated.get("measure") or ""
+        evidence: StoredEvidence = {**evaluated}
+        if watches_answers(kind, measure) and self._run_id is not None:
+            answers = worse_answers(self._connection, self._check, self._run_id, first_run, measure)
+            evidence |= {} if answers is None else {"answers": answers}
+        if is_about_canaries(kind, evidence):
+            evidence = {**evidence, **self._canaries(kind, scope, first_run, evaluated)}
         if recall_label(measure, self_judged=True):
             if self._is_self_judged():
                 evidence["self_judged"] = True
@@ -633,7 +716,7 @@ class TransitionEvidence:
         They are those of its category that the opening run degraded, `run` did not measure, and the suite still has.
         """
         watches = rule.kind in {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD, RuleKind.REGRESSION}
-        if run is None or not watches or not run.failed:
+        if run is None or not watches or not run.failed or watches_answers(rule.kind, rule.measure):
             return []
         opened = run_rows.find_run(self._connection, opening_run) if opening_run is not None else None
         if opened is None or opened.suite_version_id is None or run.suite_version_id is None:

@@ -13,20 +13,21 @@ from enum import StrEnum
 from typing import Any, Final, cast
 
 from app.alerts import store as alerts
-from app.alerts.domain.rules import SlowerLimits
+from app.alerts.domain.rules import SlowerLimits, watches_answers
 from app.alerts.domain.state import NON_REPEATING, OPEN, RETIRED, TRIGGERS, Retirement
 from app.alerts.domain.summaries import (
-    NOT_ABOUT_CANARIES,
     AlertFacts,
     ChangedCanaries,
     alert_advice,
     alert_summary,
     all_lost_text,
+    answer_changes_text,
 )
 from app.alerts.domain.views import (
     AlertFields,
     AlertState,
     AlertView,
+    AnswerChange,
     ChangedCanary,
     Degradation,
     ExplainedTransition,
@@ -36,7 +37,14 @@ from app.alerts.domain.views import (
     TransitionType,
     TransitionView,
 )
-from app.alerts.service.evidence import FleetEvidence, load_fleet, load_fleets, since, since_all
+from app.alerts.service.evidence import (
+    FleetEvidence,
+    is_about_canaries,
+    load_fleet,
+    load_fleets,
+    since,
+    since_all,
+)
 from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import NotFoundError
@@ -54,6 +62,7 @@ from app.retrievers.domain.probes import FailureSummary
 _RUNS = {"run_id", "first_bad_run"}
 _TIMES = {"at", "since", "deadline"}
 _ENUMERATIONS: Mapping[str, type[StrEnum]] = {
+    "change": AnswerChange,
     "outcome": Outcome,
     "percentile": Percentile,
     "reasons": Reason,
@@ -130,11 +139,17 @@ def alert(store: Store, alert_id: int) -> AlertDetail:
     return {
         **_fields(row),
         "transitions": [
-            _explained(one, explanations.get(one.run_id) if one.type in TRIGGERS else None) for one in changes
+            _explained(one, explanations.get(one.run_id) if _is_explained(row, one) else None) for one in changes
         ],
         "since": fault_start,
         "deliveries": delivery_views,
     }
+
+
+def _is_explained(row: AlertRow, change: TransitionRow) -> bool:
+    """Whether what canaries have in common explains a change: not what generated answers alone brought about."""
+    is_of_answers = watches_answers(row.kind, change.evidence.get("measure"))
+    return change.type in TRIGGERS and (not is_of_answers or is_about_canaries(row.kind, change.evidence))
 
 
 def _explained(row: TransitionRow, why: FleetEvidence | None) -> ExplainedTransition:
@@ -200,7 +215,7 @@ def _transition(change: TransitionRow) -> TransitionView:
     return view_of(TransitionView, change, run_id=run_id, evidence=evidence(change.evidence))
 
 
-_RUN_OF_A_WINDOW: Final[Mapping[str, None]] = {"baseline": None}
+_RUN_OF_A_WINDOW: Final[Mapping[str, None]] = {"baseline": None, "corrected": None}
 """Defaults for runs of a window stored by an earlier release."""
 
 
@@ -321,7 +336,7 @@ def notice_data(connection: Connection, incident_id: int, transition_id: int, ki
     severity = transition.severity if kind in _GRAVE_AS_ITS_TRANSITION else incident.severity
     check = catalog.definition_by_id(connection, alert.check_id)
     facts, run, explanation = _facts_at(connection, alert, transition)
-    about_canaries = alert.kind not in NOT_ABOUT_CANARIES
+    about_canaries = is_about_canaries(alert.kind, transition.evidence)
     listed = transition.evidence.get("canaries", []) if about_canaries else []
     degraded = [_worst(canary, explanation) for canary in listed]
     degraded.sort(key=lambda canary: canary["persistent"] is False)  # canaries that were healthy on retry come last
@@ -358,6 +373,7 @@ def notice_data(connection: Connection, incident_id: int, transition_id: int, ki
         if alert.kind in {RuleKind.LATENCY, RuleKind.SLOWER}
         else transition.evidence.get("measure"),
         "value": rounded_or_none(facts.value) if is_measured else None,
+        "corrected": facts.corrected,
         "self_judged": facts.self_judged,
         "pooled_recall": list(facts.pooled_recall),
         "threshold": rounded_or_none(facts.threshold) if is_measured else None,
@@ -368,11 +384,19 @@ def notice_data(connection: Connection, incident_id: int, transition_id: int, ki
         "changed_total": transition.evidence.get("changed") if about_canaries else None,
         "failing_before": transition.evidence.get("failing_before") if about_canaries else None,
         "recovered_on_retry": facts.changed.recovered_on_retry if facts.changed is not None and bad else None,
-        "causes": (facts.changed.cause or None) if facts.changed is not None and bad else None,
+        "causes": _causes(facts) if bad else None,
+        "answers": facts.answers if bad else None,
         "fleet": explanation.fleet_view if explanation is not None and bad else None,
         "since": facts.since if bad else None,
         "links": filled_links(links, alert, transition.run_id),
     }
+
+
+def _causes(facts: AlertFacts) -> str | None:
+    """Why canaries changed, or what changed with the generated answers, in one phrase; None = unknown."""
+    if watches_answers(facts.kind, facts.measure):
+        return None if facts.answers is None or not facts.answers["worse"] else answer_changes_text(facts.answers)
+    return None if facts.changed is None else facts.changed.cause or None
 
 
 _LONGEST_QUERY = 300
@@ -411,7 +435,7 @@ def _facts_at(
 ) -> tuple[AlertFacts, RunRow | None, FleetEvidence | None]:
     """Return the facts of an alert at a transition, the run of that, and what explains it where it is of canaries."""
     runs = run_rows.find_runs(connection, run_ids_of(alert, transition))
-    about_canaries = alert.kind not in NOT_ABOUT_CANARIES
+    about_canaries = is_about_canaries(alert.kind, transition.evidence)
     explanation = load_fleet(connection, transition.run_id, first_run=alert.first_run) if about_canaries else None
     facts = facts_of(alert, runs, explanation, since(connection, alert.first_run), transition)
     return facts, None if transition.run_id is None else runs.get(transition.run_id), explanation
@@ -460,7 +484,13 @@ def _with_value_at(facts: AlertFacts, row: AlertRow, run_id: int | None) -> Aler
     one = next((one for one in window if run_id is not None and int(one["run_id"]) == run_id), None)
     if one is None or facts.run_id == run_id:
         return facts
-    return replace(facts, value=one["value"], threshold=one["threshold"], baseline=one.get("baseline"))
+    return replace(
+        facts,
+        value=one["value"],
+        threshold=one["threshold"],
+        baseline=one.get("baseline"),
+        corrected=one.get("corrected"),
+    )
 
 
 def recovery_summary(connection: Connection, row: AlertRow, changes: Sequence[TransitionRow]) -> str | None:
@@ -473,11 +503,12 @@ def recovery_summary(connection: Connection, row: AlertRow, changes: Sequence[Tr
 
 def explained_by_alert(rows: AlertRows) -> dict[int, tuple[int, int | None]]:
     """Return by alert the run that explains it and the first bad one; one pair for what is open of an incident."""
-    alone = {
-        row.id: (run_id, row.first_run)
-        for row, changes in rows
-        if row.kind not in NOT_ABOUT_CANARIES and (run_id := run_of(row, _newest_trigger(changes))) is not None
-    }
+    alone: dict[int, tuple[int, int | None]] = {}
+    for row, changes in rows:
+        trigger = _newest_trigger(changes)
+        run_id = run_of(row, trigger)
+        if run_id is not None and is_about_canaries(row.kind, (trigger or row).evidence):
+            alone[row.id] = (run_id, row.first_run)
     together: dict[int, list[tuple[int, int | None]]] = {}
     for row, _ in rows:
         if row.id in alone and row.incident_id is not None and row.state != AlertState.RESOLVED:
@@ -536,6 +567,9 @@ def facts_of(
         measure=evidence.get("measure"),
         self_judged=bool(evidence.get("self_judged")),
         pooled_recall=evidence.get("pooled_recall", ()),
+        uncalibrated=bool(evidence.get("uncalibrated")),
+        corrected=newest_run and newest_run.get("corrected"),
+        answers=evidence.get("answers"),
         category=evidence.get("category"),
         canary=alert.scope if kind is RuleKind.CANARY else None,
         percentile=Percentile(evidence.get("percentile") or Percentile.P95),

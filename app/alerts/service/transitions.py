@@ -13,7 +13,6 @@ from datetime import datetime
 
 from app.alerts import store as alerts
 from app.alerts.domain.rules import (
-    ABOUT_CANARIES,
     NO_FACTS,
     REPEATED,
     Alarm,
@@ -22,12 +21,12 @@ from app.alerts.domain.rules import (
     WarmUp,
     condition,
     has_kind,
-    has_subject,
     named_canaries,
     watches_answers,
     watches_latency,
 )
 from app.alerts.domain.state import (
+    ABOUT_CANARIES,
     OPEN,
     Decision,
     Member,
@@ -40,6 +39,7 @@ from app.alerts.domain.state import (
     decide_no_data,
     dedupe_keys,
     first_of_bad_runs,
+    has_subject,
     is_completed,
     retire,
     still_firing,
@@ -50,21 +50,19 @@ from app.alerts.service import notifications
 from app.alerts.service.evidence import TransitionEvidence, with_label
 from app.alerts.service.notifications import load_context, member_of
 from app.alerts.store import AlertRow
-from app.answers.domain.generated import corrected_rate
 from app.answers.store import confirmed_measures, read_run_answers
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.texts import counted, named_text
 from app.base.values import (
-    FAITHFUL,
-    JUDGED,
     Aggregates,
-    CorrectedRate,
+    CorrectedRateView,
     Reason,
     Rule,
     RuleKind,
     RunStatus,
     Severity,
     Verdict,
+    judged_name,
 )
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
@@ -169,8 +167,8 @@ def after_run(
 def after_answers(connection: Connection, check_id: int, run_id: int, *, now: datetime) -> bool:
     """Evaluate the rules on generated answers, which come after their run; True where there may be deliveries."""
     check = catalog.definition_by_id(connection, check_id)
-    watching = [] if _retirement_of(check) is not None else [one for one in _rules(check) if watches_answers(one)]
-    if not watching:
+    watching = [one for one in _rules(check) if watches_answers(one.kind, one.measure)]
+    if not watching or _retirement_of(check) is not None:
         return False
     rules = with_confirmed(connection, check.body["judge"], watching)
     evaluation = _Evaluation(connection, check, run_id, now)
@@ -652,23 +650,22 @@ def _read_facts(
         detections = detector_rows.detections_of(connection, [run.id for run in runs])
     canaries = _canaries(connection, named_canaries(rules), runs)
     latencies = run_latencies(connection, runs) if watches_latency(rules) else {}
-    corrected = _corrected(connection, runs) if any(rule.measure == FAITHFUL for rule in rules) else {}
+    corrected = _corrected(connection, runs) if any(judged_name(rule.measure) for rule in rules) else {}
     return {
         run.id: replace(
             detector_facts(row, before=run.id <= compared_since) if (row := detections.get(run.id)) else NO_FACTS,
             latencies=latencies.get(run.id, {}),
             canaries=canaries.get(run.id, {}),
-            corrected=corrected.get(run.id),
+            corrected=corrected.get(run.id, {}),
         )
         for run in runs
     }
 
 
-def _corrected(connection: Connection, runs: Sequence[RunRow]) -> dict[int, CorrectedRate]:
+def _corrected(connection: Connection, runs: Sequence[RunRow]) -> dict[int, Mapping[str, CorrectedRateView]]:
     """Return what people would say of the answers of runs by their labels, where these tell."""
     answers = read_run_answers(connection, [run.id for run in runs]).items()
-    rates = {run_id: corrected_rate(one, FAITHFUL) for run_id, one in answers}
-    return {run_id: rate for run_id, rate in rates.items() if rate is not None}
+    return {run_id: one.get("corrected", {}) for run_id, one in answers if one is not None}
 
 
 def _alarm(detection: DetectionRow) -> Alarm:
@@ -724,7 +721,7 @@ def _canaries(
 
 def with_confirmed(connection: Connection, judge: str | None, rules: Sequence[Rule]) -> tuple[Rule, ...]:
     """Return the rules of a check, those on a measure marked that people confirmed of its judge."""
-    if not any(rule.measure in JUDGED for rule in rules):
+    if not any(judged_name(rule.measure) for rule in rules):
         return tuple(rules)
     confirmed = confirmed_measures(connection, judge)
-    return tuple(replace(rule, confirmed=rule.measure in confirmed) for rule in rules)
+    return tuple(replace(rule, confirmed=judged_name(rule.measure) in confirmed) for rule in rules)

@@ -14,7 +14,15 @@ from typing import Final, NotRequired, Protocol
 from typing_extensions import TypedDict
 
 from app.answers.domain.judges import Judge, Question, Rating, RatingBody
-from app.base.values import ANSWER_MEASURES, EMPTY, GROUNDING, CorrectedRate, Outcome, corrected_name
+from app.base.values import (
+    ANSWER_MEASURES,
+    EMPTY,
+    GROUNDING,
+    CorrectedRate,
+    CorrectedRateView,
+    Outcome,
+    corrected_name,
+)
 from app.retrievers.domain.retrievers import AnswerSource
 from app.scoring.words import grams, words_of
 
@@ -121,6 +129,14 @@ class AnswerBody(TypedDict):
     """By question; empty where no judge was asked."""
 
 
+def value_of(body: AnswerBody, measure: str) -> float | None:
+    """Return what one answer is worth by a measure: by the judge, or by its grounding; None = that is not known."""
+    if measure in GROUNDING:
+        return body["utilisation"] if measure == GROUNDING[0] else body["chunks_used"]
+    rating = body["ratings"].get(measure)
+    return None if rating is None else rating["value"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatedAnswer:
     """An answer of a run with everything that is known of it."""
@@ -132,21 +148,6 @@ class RatedAnswer:
     chunks_used: float | None = None
     """Share of the chunks whose words it repeats."""
     ratings: Mapping[Question, Rating] = field(default_factory=dict)
-
-
-class CorrectedRateView(TypedDict):
-    """The judge's rate of a run, corrected by labels of answers of its check, with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-    judge_rate: float
-    """Share of the answers that the judge itself says yes of."""
-    answers: int
-    """Of which it says something."""
-    labels: int
-    task: str
-    """Whose labels these are."""
 
 
 def corrected_rate(found: "RunAnswers | None", measure: str) -> CorrectedRate | None:

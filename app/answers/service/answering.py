@@ -23,7 +23,6 @@ from app.answers.domain.generated import (
     AnswerBody,
     AnswerRequest,
     AskAnswers,
-    CorrectedRateView,
     GeneratedAnswer,
     RatedAnswer,
     RunAnswers,
@@ -56,7 +55,7 @@ from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.statistics import clopper_pearson
-from app.base.values import Canary, Outcome, Ranking
+from app.base.values import Canary, CorrectedRateView, Outcome, Ranking
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.documents.secrets import join_secrets

@@ -8,13 +8,12 @@ from typing import cast
 from app.alerts import store as alerts
 from app.annotation import store as task_rows
 from app.annotation.store import RecallRow
-from app.answers.domain.generated import CorrectedRateView
 from app.answers.store import calibrated_judges, read_run_answers
 from app.base import jobs
 from app.base.db.engine import Connection, Store, to_us
 from app.base.jobs.values import JobsWaiting
 from app.base.schedules import interval_seconds, next_due
-from app.base.values import OWN_MEASURES, Verdict
+from app.base.values import OWN_MEASURES, CorrectedRateView, Verdict
 from app.catalog import store as catalog
 from app.catalog.service.references import schedule_of
 from app.catalog.service.suites import is_self_judged

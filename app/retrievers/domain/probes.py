@@ -224,6 +224,40 @@ class FailedProbe(Protocol):
     def detail(self) -> str | None: ...  # noqa: D102 - said below
 
 
+_ADVICE: Final[Mapping[Outcome, str]] = {
+    Outcome.UNREACHABLE: "Check that {who} is running and can be reached from Coalmine.",
+    Outcome.TIMEOUT: "Check that {who} is running, and how busy it is.",
+    Outcome.REFUSED: "Send a test request to see what {who} rejects.",
+    Outcome.MALFORMED: "Send a test request and compare the answer of {who} with the response mapping.",
+    Outcome.BLOCKED: "Correct the URL of {who}, or allow its address in COALMINE_RETRIEVER_ALLOW.",
+    Outcome.PARTIAL: "Look at the message of {who}: a part of it failed or was too slow (shards, time limits, load).",
+    Outcome.OVERSIZE: "Ask {who} for fewer or shorter chunks.",
+}
+_STATUSES: Final[Mapping[int, str]] = {
+    401: "Check the credentials for {who}.",
+    403: "Check the credentials for {who}, and what they may read.",
+    404: "Check the URL of {who}, and that its collection exists.",
+    429: "Lower the concurrency or the rate of the retriever: {who} limits requests.",
+}
+_DATABASE: Final[Mapping[str, str]] = {
+    "28": "Check the credentials for {who}.",
+    "42501": "Check the grants of the database user of {who}: it may not read what the statement names.",
+    "3D000": "Check the URL of {who}, and that its database exists.",
+    "3F": "Check that the schema in the statement exists, at {who}.",
+    "42": "Check the tables, columns and functions that the statement names, at {who}.",
+    "53300": "Lower the concurrency of the retriever, or allow more connections: {who} has none left.",
+    "53": "Check memory and disk of {who}.",
+    "57P": "Check that {who} is running; it is starting, stopping or was shut down.",
+}
+_SQLSTATE: Final = re.compile(r"the database answered ([0-9A-Z]{5})\b")
+_REDIRECT: Final = (
+    "Set the URL of {who} to the address that it redirects to; if that is a sign-in, check the credentials."
+)
+_FIRST_CLIENT_ERROR: Final = 400
+_SERVER_ERROR: Final = "Check the log of {who}."
+_FIRST_SERVER_ERROR: Final = 500
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureSummary:
     """The failure that most failed probes of a run share."""
@@ -263,6 +297,20 @@ class FailureSummary:
     def __str__(self) -> str:
         """Write it as a sentence without its full stop."""
         return f"{self.what} ({self.counts})"
+
+    def advice(self, retriever: str = "") -> str:
+        """Return what to do next, in a sentence; `retriever` as for `who`."""
+        text = _ADVICE.get(self.outcome, _SERVER_ERROR)
+        state = _SQLSTATE.search(self.error)
+        if state is not None:
+            text = next((advice for start, advice in _DATABASE.items() if state[1].startswith(start)), text)
+        elif "TLS" in self.error:
+            text = "Check the TLS settings and the certificate of {who}."
+        if self.outcome is Outcome.REFUSED and self.http_status is not None:
+            other = _REDIRECT if self.http_status < _FIRST_CLIENT_ERROR else text
+            other = _SERVER_ERROR if self.http_status >= _FIRST_SERVER_ERROR else other
+            text = _STATUSES.get(self.http_status, other)
+        return text.format(who=self.who(retriever))
 
     def as_json(self) -> FailureView:
         """JSON of the summary, as evidence."""

@@ -1,0 +1,255 @@
+"""Alerts about generated answers: what page, webhook and mail say when answers get worse, and what to look at."""
+
+import json
+from dataclasses import replace
+from email import message_from_bytes, policy
+from typing import Any
+
+import pytest
+
+from app.base.db.engine import Store
+from app.base.texts import corrected_text
+from app.base.values import Answer
+from app.hooks.domain import Hook, HookKind, Mail, MailTls, Notice
+from app.hooks.notices import body_of
+from app.retrievers.domain.retrievers import ProbeQuery
+from tests.support.answered_world import JUDGE, TEXTS, Answered, answered_world, answers_page, with_texts
+from tests.support.fakes import answered, hits
+from tests.support.pages_service import Site
+from tests.support.two_checks import KEYS, TwoChecks
+
+MAIL = Mail(host="mail.test", port=25, tls=MailTls.NONE, sender="coalmine@example.org", recipients=("ops@example.org",))
+FEW = ["ant", "bee", "cat", "dog", "elk", "fox"]
+GENERATOR = "Look at the generator (model, prompt, settings)"
+CONTEXT = "Look at the context: the generator gets other chunks"
+AT_THE_JUDGE = "Look at the judge (model, wording)"
+RETRIEVAL = "Look at retrieval: it got worse for the same queries."
+OF_RETRIEVAL = ("Improve retrieval", "Re-index", "last healthy one", "canaries that changed")
+
+
+def notices(it: Answered) -> list[Notice]:
+    """Deliver what waits, and return all notices that the hook got."""
+    it.world.deliver_all()
+    return [json.loads(message.body) for _, message in it.world.send.sent]
+
+
+def mail_of(notice: Notice) -> tuple[str, str]:
+    """Return subject and text of the mail of a notice."""
+    body = body_of(Hook(slug="mail", kind=HookKind.EMAIL, mail=MAIL), notice, "message")
+    mail = message_from_bytes(body, policy=policy.default)
+    text = mail.get_body(("plain",))
+    assert text is not None
+    return str(mail["subject"]), text.get_content().replace("\r\n", "\n")
+
+
+def fallen(store: Store, *, measure: str = "faithful") -> tuple[TwoChecks, int]:
+    """Label two checks by a rule on a measure, and let more answers of one become lies of which the judge sees all."""
+    two = TwoChecks.of(store, measure=measure)
+    two.label()
+    two.run("blind")
+    two.it.ask_answers.texts = {key: f"A lie about {key}." for key in KEYS[:46]}
+    run_id = two.it.world.run("blind").id
+    two.it.rate(run_id)
+    return two, run_id
+
+
+def few(store: Store, measure: str = "faithful", **judge: Any) -> Answered:
+    """Run a check of six answers that are all good, with a rule on a measure by a judge that nobody confirmed."""
+    rule = {"kind": "threshold", "measure": measure, "warning": {"below": 0.9}, "open": {"bad": 1, "of": 1}, "close": 1}
+    document = answers_page(FEW, sample=1.0, rules=[rule])
+    it = answered_world(
+        store, {**document, "judges": [{**JUDGE, "questions": ["faithful", "answer_relevance"], **judge}]}
+    )
+    it.judge.no.add("A lie about")
+    it.ask_answers.texts = {key: f"A word about {key}." for key in FEW}
+    it.run()
+    return it
+
+
+def lie(it: Answered, count: int) -> None:
+    """Let answers become lies, over whatever chunks they get."""
+    it.ask_answers.texts = {
+        key: f"A {'lie' if place < count else 'word'} about {key}." for place, key in enumerate(FEW)
+    }
+
+
+@pytest.mark.parametrize("measure", ["faithful", "faithful_corrected"])
+def test_an_alert_by_peoples_labels_says_so_wherever_it_is_read(sqlite_store: Store, measure: str) -> None:
+    two, run_id = fallen(sqlite_store, measure=measure)
+    rate = two.it.summary(run_id)["corrected"]["faithful"]
+    shown = f"faithful, corrected by people's labels, {corrected_text(rate['value'], rate)}"
+    assert f"({rate['low']:.3f} to {rate['high']:.3f}; the judge: 0.582)" in shown
+    [notice] = notices(two.it)
+    data = notice["data"]
+    assert data["summary"] == (
+        f"blind: {shown}, below 0.6 since 12:04 UTC (run {run_id}), "
+        "40 of 110 answers got worse: all changed over the same chunks"
+    )
+    assert data["reason"].startswith(f"{shown} is below 0.6 (critical)")
+    assert (data["measure"], data["value"], data["corrected"]) == (measure, rate["value"], rate)
+    assert str(data["advice"]).startswith(GENERATOR)
+    assert (data["degraded"], data["lost"], data["fleet"], data["changed_total"]) == ([], None, None, None)
+    assert data["answers"] is not None
+    assert (data["answers"]["worse"], data["answers"]["of"], data["answers"]["changes"]) == (40, 110, {"answer": 40})
+    assert data["answers"]["listed"][0] == {
+        "key": "q000", "query": "q000", "value_before": 1.0, "value": 0.0, "change": "answer"
+    }  # fmt: skip
+
+    subject, text = mail_of(notice)
+    assert subject.startswith(f"blind: {shown}, below 0.6")
+    assert f"Faithful, corrected by people's labels: {corrected_text(rate['value'], rate)} (bound 0.6)\n" in text
+    assert f"What to do: {GENERATOR}" in text
+    assert "- q000 “q000”: 1.000 → 0.000, changed over the same chunks\n" in text
+    assert "and 30 more\n" in text
+
+    page = Site(world=two.it.world).page("/alerts/1")
+    assert shown in page.one("h1").text
+    assert GENERATOR in page.one("p", id="advice").text
+    assert (
+        f"{rate['low']:.3f} to {rate['high']:.3f}; the judge: 0.582"
+        in page.one("section", **{"aria-labelledby": "why"}).text
+    )
+    worse = page.one("section", **{"aria-labelledby": "worse"}).text
+    assert "40 of 110 answers got worse" in worse
+    assert not page.all("section", **{"aria-labelledby": "degraded"})
+    assert not any(word in page.text for word in OF_RETRIEVAL)
+
+
+def test_an_alert_by_peoples_labels_that_ends_says_by_which_rate(sqlite_store: Store) -> None:
+    two, _ = fallen(sqlite_store)
+    notices(two.it)
+    run_id = two.run("blind")
+    rate = two.it.summary(run_id)["corrected"]["faithful"]
+    last = notices(two.it)[-1]
+    assert last["type"] == "alert.resolved"
+    shown = f"(run {run_id}): faithful, corrected by people's labels, {corrected_text(rate['value'], rate)}"
+    assert last["data"]["summary"].endswith(shown)
+    assert (last["data"]["advice"], last["data"]["answers"]) == (None, None)
+
+
+@pytest.mark.parametrize("measure", ["faithful", "answer_relevance", "utilisation"])
+def test_answers_that_change_over_the_same_chunks_point_at_the_generator(sqlite_store: Store, measure: str) -> None:
+    it = few(sqlite_store, measure)
+    if measure == "utilisation":
+        it.ask_answers.texts = {}
+        it.run()
+    lie(it, 3)
+    it.run()
+    data = notices(it)[-1]["data"]
+    assert str(data["advice"]).startswith(GENERATOR)
+    assert not any(word in str(data["advice"]) for word in OF_RETRIEVAL)
+    assert data["answers"] is not None
+    assert set(data["answers"]["changes"]) == {"answer"}
+    judged = measure != "utilisation"
+    assert ("(uncalibrated)" in data["summary"]) is judged
+    assert ("People have not confirmed the judge" in str(data["advice"])) is judged
+
+
+def test_answers_made_of_other_chunks_point_at_the_context(sqlite_store: Store) -> None:
+    it = few(sqlite_store)
+
+    def others(item: ProbeQuery) -> Answer:
+        found = hits(f"doc-{item.query}", "noise")
+        return answered(replace(found, texts=(f"{TEXTS} This is about {item.query}.", "Something else here.")))
+
+    it.world.probe.otherwise = others
+    lie(it, 3)
+    it.run()
+    data = notices(it)[-1]["data"]
+    assert data["summary"].endswith("3 of 6 answers got worse: all made from other chunks")
+    assert str(data["advice"]).startswith(CONTEXT)
+
+
+def test_the_same_chunks_with_other_scores_are_the_same(sqlite_store: Store) -> None:
+    it = few(sqlite_store)
+
+    def rescored(item: ProbeQuery) -> Answer:
+        found = with_texts(item).ranking
+        assert found is not None
+        return answered(replace(found, scores=tuple(score - 0.01 for score in found.scores if score is not None)))
+
+    it.world.probe.otherwise = rescored
+    lie(it, 3)
+    it.run()
+    data = notices(it)[-1]["data"]
+    assert data["summary"].endswith("3 of 6 answers got worse: all changed over the same chunks")
+
+
+def test_the_same_answers_judged_otherwise_point_at_the_judge(sqlite_store: Store) -> None:
+    it = few(sqlite_store)
+    document = answers_page(FEW, sample=1.0)
+    rule = {
+        "kind": "threshold",
+        "measure": "faithful",
+        "warning": {"below": 0.9},
+        "open": {"bad": 1, "of": 1},
+        "close": 1,
+    }
+    document = answers_page(FEW, sample=1.0, rules=[rule])
+    questions = ["faithful", "answer_relevance"]
+    it.world.apply({**document, "judges": [{**JUDGE, "questions": questions, "model": "smaller"}]})
+    it.judge.no.add("A word about")
+    it.run()
+    data = notices(it)[-1]["data"]
+    assert data["summary"].endswith("6 of 6 answers got worse: all judged otherwise")
+    assert str(data["advice"]).startswith(AT_THE_JUDGE)
+
+
+def test_worse_retrieval_of_the_same_canaries_is_said_and_that_of_others_is_not(sqlite_store: Store) -> None:
+    it = few(sqlite_store)
+
+    def lost(item: ProbeQuery) -> Answer:
+        if item.query not in {"ant", "bee", "fox"}:
+            return with_texts(item)
+        return answered(replace(hits("noise", "other"), texts=("Nothing else here.", "Nor here.")))
+
+    it.world.probe.otherwise = lost
+    lie(it, 3)
+    it.run()
+    data = notices(it)[-1]["data"]
+    end = "3 of 6 answers got worse: 2 with worse retrieval, 1 changed over the same chunks"
+    assert data["summary"].endswith(end)
+    assert str(data["advice"]).startswith(RETRIEVAL)
+    assert GENERATOR in str(data["advice"])
+    assert data["answers"] is not None
+    assert [(one["key"], one["change"]) for one in data["answers"]["listed"]] == [
+        ("ant", "retrieval"), ("bee", "retrieval"), ("cat", "answer")
+    ]  # fmt: skip
+    assert {one["key"] for one in data["degraded"]} == {"ant", "bee", "fox"}
+    page = Site(world=it.world).page("/alerts/1")
+    assert page.all("section", **{"aria-labelledby": "degraded"})
+
+
+def test_worse_retrieval_of_other_canaries_is_no_part_of_an_alert_about_answers(sqlite_store: Store) -> None:
+    it = few(sqlite_store)
+
+    def lost(item: ProbeQuery) -> Answer:
+        return answered(replace(hits("noise"), texts=("Nothing.",))) if item.query == "fox" else with_texts(item)
+
+    it.world.probe.otherwise = lost
+    lie(it, 2)
+    it.run()
+    data = notices(it)[-1]["data"]
+    assert data["summary"].endswith("2 of 6 answers got worse: all changed over the same chunks")
+    assert (data["degraded"], data["fleet"], data["degraded_total"]) == ([], None, 1)
+    page = Site(world=it.world).page("/alerts/1")
+    assert not page.all("section", **{"aria-labelledby": "degraded"})
+    assert "chunk" not in page.one("section", **{"aria-labelledby": "history"}).text
+
+
+def test_an_alert_of_the_first_run_has_nothing_to_compare_with_and_says_what_to_read(sqlite_store: Store) -> None:
+    rule = {
+        "kind": "threshold",
+        "measure": "faithful",
+        "warning": {"below": 0.9},
+        "open": {"bad": 1, "of": 1},
+        "close": 1,
+    }
+    it = answered_world(sqlite_store, answers_page(FEW, sample=1.0, rules=[rule]))
+    it.judge.no.add("A lie about")
+    lie(it, 3)
+    it.run()
+    data = notices(it)[-1]["data"]
+    assert data["summary"] == "watch: faithful (uncalibrated) 0.500, below 0.9 since 12:01 UTC (run 1)"
+    assert str(data["advice"]).startswith("Read the worst answers of the run beside their chunks")
+    assert data["answers"] is None
