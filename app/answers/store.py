@@ -33,6 +33,7 @@ from app.answers.tables import (
     staged_answers,
 )
 from app.base.db.engine import blocks, hold_content, ids_of, insert_new, row_value, upsert, upsert_many
+from app.base.values import CorrectedRateView
 from app.catalog.store import Definition, definition_by_id, find_definition, list_definitions
 from app.catalog.tables import canaries, definitions
 from app.records.tables import runs
@@ -120,6 +121,24 @@ def read_run_answers(connection: Connection, run_ids: Sequence[int]) -> dict[int
         )
         found.update((row.run_id, None if row.body is None else json.loads(row.body)) for row in rows)
     return found
+
+
+def list_corrected(
+    connection: Connection, check_id: int, question: str, start: int, end: int
+) -> list[tuple[int, CorrectedRateView]]:
+    """List what people would say of the answers of runs of a period, by when each ended, where labels tell.
+
+    The newest of them, at most `_MOST_RUNS`.
+    """
+    period = sa.and_(runs.c.check_id == check_id, runs.c.finished_at.between(start, end))
+    newest = runs.c.finished_at.desc()
+    mine = sa.select(runs.c.finished_at, run_answers.c.body).join(runs, runs.c.id == run_answers.c.run_id)
+    rows = connection.execute(mine.where(period, run_answers.c.body.is_not(None)).order_by(newest).limit(_MOST_RUNS))
+    read: Iterable[tuple[int, RunAnswers]] = ((row.finished_at, json.loads(row.body)) for row in rows)
+    return [(at, one["corrected"][question]) for at, one in read if question in one.get("corrected", {})]
+
+
+_MOST_RUNS: Final = 20_000
 
 
 def answers_at(connection: Connection, check_id: int, run_id: int) -> dict[int, AnswerRow]:

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from app.alerts.domain.views import BoundLine, NormalRange
 from app.annotation.views import PooledRecallView
-from app.base.values import Outcome, Reason, Severity, TimeText, Verdict
+from app.base.values import CorrectedInterval, CorrectedRateView, Outcome, Reason, Severity, TimeText, Verdict
 from app.catalog.domain import MeasureGuideView, PooledNote
 from app.catalog.views import CompositionView
 from app.comparison.domain.outcomes import Change
@@ -78,6 +78,8 @@ class ReportView(TypedDict):
     """Canaries of the run by category and segment against targets; null where it was never carried out."""
     confirmed: list[str]
     """Measures of its judge that people confirmed; its others are marked as uncalibrated."""
+    corrected: dict[str, CorrectedRateView]
+    """By what its judge says, where people labelled enough answers of the check: what they would say, with interval."""
 
 
 class ReportedOutcome(TypedDict):
@@ -112,6 +114,11 @@ class SeriesPoint:
     last_run: str | None
     unknown: bool
     """Whether the verdict of the run is unknown: its value is shown, and it closes no gap."""
+    corrected: CorrectedInterval | None
+    """Of a rate corrected by labels: its interval, and the judge's own rate; of several runs their means.
+
+    None of other measures, of runs that are no longer stored, and of all before the newest 20,000 of the period.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -344,7 +344,17 @@ def test_a_report_comes_in_three_formats(service: Api) -> None:
     run = service.run()
     path = f"/v1/runs/{run['id']}/report"
     report = service.get(path)
-    assert report.keys() == {"run", "worst", "guide", "intervals", "since", "pooled_recall", "composition", "confirmed"}
+    assert report.keys() == {
+        "run",
+        "worst",
+        "guide",
+        "intervals",
+        "since",
+        "pooled_recall",
+        "composition",
+        "confirmed",
+        "corrected",
+    }
     assert report["run"] == run
     assert [result["key"] for result in report["worst"]] == ["oauth"]
     assert report["worst"][0].keys() >= RESULT

@@ -80,6 +80,8 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
     confirmed = answering.confirmed_of_check(store, slug)
     warm_up = baseline.warm_up if run is not None and detail.line.enabled and not detail.line.archived else None
     why = None if detail.line.archived else explanations.explain_rules(store, slug, now=now)
+    answers = answering.summary_of_run(store, run["id"]) if run else None
+    corrected = {} if answers is None else answers.get("corrected", {})
     return render(
         request,
         "reports/check.html",
@@ -108,9 +110,9 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         measures=_measures(run),
         kept=charts.stored_measures(store, slug),
         cutoffs=cutoff_table(run, self_judged=run["self_judged"]) if run else None,
-        wholes=whole_table(run, confirmed=confirmed) if run else None,
+        wholes=whole_table(run, confirmed=confirmed, corrected=corrected) if run else None,
         confirmed=confirmed,
-        answers=answering.summary_of_run(store, run["id"]) if run else None,
+        answers=answers,
         category_measures=_category_measures(run, k),
         base=request.app.state.links.public_url.rstrip("/"),
         banners=banners_of(request, overdue=detail.line.overdue),

@@ -14,13 +14,13 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
 from app.alerts.domain.views import AlertState
-from app.answers.service.answering import confirmed_of_check
+from app.answers.service.answering import confirmed_of_check, summary_of_run
 from app.base.api.requests import StoreDep
 from app.base.db.engine import Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import counted
-from app.base.values import JUDGED
+from app.base.texts import corrected_text, counted
+from app.base.values import CORRECTED, JUDGED, judged_name
 from app.base.web.forms import refuse_other
 from app.base.web.pages import fill, render, score, spoken
 from app.catalog.domain import recall_label
@@ -229,7 +229,8 @@ def make_badge(store: Store, line: CheckLine, *, label: str | None = None, measu
     if measure is not None and line.newest is not None:
         number, run = _number(store, line.slug, measure)
         if kind in {"healthy", "degraded", "recovering"}:
-            value = " ".join(filter(None, (score(number), _label(measure, run))))
+            shown = _corrected_text(store, measure, number, run) or score(number)
+            value = " ".join(filter(None, (shown, _label(measure, run))))
     confirmed = confirmed_of_check(store, line.slug) if measure in JUDGED else ()
     named = f"{line.slug} {spoken(measure, confirmed)}" if measure is not None else line.slug
     return Badge(label=_plain(named if label is None else label), value=_plain(value), kind=kind)
@@ -258,6 +259,13 @@ def _state(line: CheckLine) -> tuple[str, str]:
 
 def _label(measure: str, run: RunView) -> str:
     return recall_label(measure, self_judged=run["self_judged"], pooled=run["pooled_recall"])
+
+
+def _corrected_text(store: Store, measure: str, number: float | None, run: RunView) -> str:
+    """Return a corrected rate with its interval and the judge's own rate; empty for other measures."""
+    answers = summary_of_run(store, run["id"]) if measure in CORRECTED and number is not None else None
+    rate = None if answers is None else answers.get("corrected", {}).get(judged_name(measure) or "")
+    return "" if rate is None else corrected_text(rate["value"], rate)
 
 
 def _number(store: Store, slug: str, measure: str) -> tuple[float | None, RunView]:

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from app.base.texts import Table, counted, number, plain
-from app.base.values import ROUNDING, marked_name
+from app.base.texts import Table, beside_text, corrected_label, counted, number, plain
+from app.base.values import EMPTY, ROUNDING, CorrectedRateView, corrected_name, marked_name
 from app.catalog.domain import SELF_JUDGED, labelled, pooled_condition, pooled_text, self_judged_lines
 from app.scoring.measures import RECALL_BY
 
@@ -51,7 +51,7 @@ def measure_tables(report: Mapping[str, Any]) -> list[Table]:
     intervals, guide, confirmed = _intervals(report), report.get("guide"), report.get("confirmed", ())
     return [
         cutoff_table(run, intervals, guide, self_judged=run.get("self_judged")),
-        whole_table(run, intervals, confirmed=confirmed),
+        whole_table(run, intervals, confirmed=confirmed, corrected=report.get("corrected", EMPTY)),
         category_table(run, report),
     ]
 
@@ -149,13 +149,33 @@ def cutoff_table(
 
 
 def whole_table(
-    run: Mapping[str, Any], intervals: Mapping[str, Any] = _NO_INTERVALS, *, confirmed: Collection[str] = ()
+    run: Mapping[str, Any],
+    intervals: Mapping[str, Any] = _NO_INTERVALS,
+    *,
+    confirmed: Collection[str] = (),
+    corrected: Mapping[str, CorrectedRateView] = EMPTY,
 ) -> Table:
-    """Return the means of the measures over the whole ranking; those of a judge are marked unless `confirmed`."""
+    """Return the means of the measures over the whole ranking; those of a judge are marked unless `confirmed`.
+
+    Rates `corrected` by labels, by what the judge says, have their interval and the judge's own rate beside them.
+    """
+    rates = {corrected_name(said): rate for said, rate in corrected.items()}
     whole = [
-        (marked_name(name, confirmed), _estimate(run, name, intervals)) for name in run["measures"] if "@" not in name
+        (
+            marked_name(name, confirmed),
+            _estimate(run, name, intervals)
+            if name not in rates
+            else f"{number(run['measures'][name])}\n({beside_text(rates[name])})",
+        )
+        for name in run["measures"]
+        if "@" not in name
     ]
-    return Table(title="Over the whole ranking", columns=("measure", "value"), rows=tuple(whole))
+    notes = [
+        f"{corrected_label(said)}: by {counted(rate['labels'], 'label')} of task {rate['task']}, in parentheses the "
+        f"95 % interval and what the judge says of {counted(rate['answers'], 'answer')}"
+        for said, rate in corrected.items()
+    ]
+    return Table(title="Over the whole ranking", columns=("measure", "value"), rows=tuple(whole), note="; ".join(notes))
 
 
 def category_table(run: Mapping[str, Any], report: Mapping[str, Any] = _NO_INTERVALS) -> Table:

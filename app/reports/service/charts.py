@@ -1,19 +1,21 @@
 """Data of charts: a measure over time, every canary in every run, and the states of a canary. Nothing here writes."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.alerts.service import explanations
+from app.answers.store import list_corrected
 from app.base.db.engine import Connection, Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, NotFoundError, Problem
-from app.base.values import Canary, Verdict
-from app.base.views import numbers, rounded_or_none, time_text, view_of
+from app.base.values import CORRECTED, Canary, CorrectedInterval, Verdict, judged_name
+from app.base.views import numbers, rounded, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import PooledNote, pooled_at, recall_label
 from app.catalog.service.references import find_check, schedule_of
@@ -85,6 +87,8 @@ def series(
         )
         reasons = _reasons(connection, source, empty, stored_series)
         known = explanations.usual_range(connection, source, name)
+        points_shown = thin_points(stored_series.points, points, empty)
+        beside = _load_corrected(connection, check.id, measure, points_shown, end) if version is None else {}
         marks = series_rows.list_marks(connection, check.id, start, end)
         alerts = [
             view_of(SeriesAlert, row, id=str(row.id), rule=row.rule_key)
@@ -103,7 +107,7 @@ def series(
         "from": time_text(start),
         "to": time_text(end),
         "seconds": stored_series.seconds or None,
-        "points": [_point(point) for point in thin_points(stored_series.points, points, empty)],
+        "points": [_point(point, beside.get(point.at)) for point in points_shown],
         "marks": [IndexMark(at=time_text(at), index_version=version) for at, version in marks],
         "gaps": [_gap(gap, why, single=not stored_series.seconds) for gap, why in zip(empty, reasons, strict=True)],
         "usual": known,
@@ -181,7 +185,34 @@ def _gap(gap: Gap, why: GapReason | None, *, single: bool) -> SeriesGap:
     }
 
 
-def _point(point: series_rows.Point) -> SeriesPoint:
+def _load_corrected(
+    connection: Connection, check_id: int, measure: str, points: Sequence[series_rows.Point], end: int
+) -> dict[int, CorrectedInterval]:
+    """Return what stands beside the points of a corrected rate, by their times; of several runs the means.
+
+    Their intervals lean on the same labels, so the mean of their ends is no narrower than the interval of their mean.
+    """
+    if measure not in CORRECTED or not points:
+        return {}
+    starts = [point.at for point in points]
+    runs: dict[int, list[CorrectedInterval]] = {}
+    for at, rate in list_corrected(connection, check_id, judged_name(measure) or "", starts[0], end):
+        runs.setdefault(starts[bisect_right(starts, at) - 1], []).append(rate)
+    return {
+        start: CorrectedInterval(
+            low=_mean(one["low"] for one in rates),
+            high=_mean(one["high"] for one in rates),
+            judge_rate=_mean(one["judge_rate"] for one in rates),
+        )
+        for start, rates in runs.items()
+    }
+
+
+def _mean(values: Iterable[float]) -> float:
+    return rounded(fmean(values))
+
+
+def _point(point: series_rows.Point, beside: CorrectedInterval | None) -> SeriesPoint:
     return SeriesPoint(
         at=time_text(point.at),
         mean=rounded_or_none(point.mean),
@@ -191,6 +222,7 @@ def _point(point: series_rows.Point) -> SeriesPoint:
         first_run=None if point.first_run is None else str(point.first_run),
         last_run=None if point.last_run is None else str(point.last_run),
         unknown=point.unknown,
+        corrected=beside,
     )
 
 

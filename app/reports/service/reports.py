@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
 from app.annotation.service.results import load_recalls
-from app.answers.store import confirmed_for_check
+from app.answers.store import confirmed_for_check, read_run_answers
 from app.base.db.engine import Connection, Store, blocks, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import EPOCH, Schedule, credible_until, last_due, next_due, parse_schedule
@@ -78,6 +78,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
         row = find_run(connection, run_id)
         check_version = row.check_version_id
         confirmed = confirmed_for_check(connection, row.check_id)
+        answers = read_run_answers(connection, [row.id]).get(row.id) if version is None else None
         guide = None if check_version is None else load_check(connection, check_version)[0].guide.body()
         suite = None if row.suite_version_id is None else load_suite(connection, row.suite_version_id)
         pooled = load_recalls(connection, str(summary["suite"]), str(summary["retriever"]))
@@ -93,6 +94,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
         "pooled_recall": pooled,
         "composition": None if suite is None else compose_suite(suite),
         "confirmed": sorted(confirmed),
+        "corrected": {} if answers is None else answers.get("corrected", {}),
         "results": unhealthy,
     }
 

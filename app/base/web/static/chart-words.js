@@ -10,6 +10,13 @@ window.plots.words = (() => {
     return first === last ? `run ${first}` : `${runs} runs, ${first} to ${last}`;
   };
   const pointAt = (line, at) => known(line).find((one) => plots.seconds(one.at) === at);
+  // Of a rate corrected by labels its interval is drawn and told, of several runs of another measure the extremes.
+  const ends = ({ corrected, min, max }) => (corrected ? [corrected.low, corrected.high] : [min, max]);
+  const told = (one) => {
+    if (!one.corrected && one.runs === 1) return plots.score(one.mean);
+    const judge = one.corrected ? `; the judge: ${plots.score(one.corrected.judge_rate)}` : "";
+    return `${plots.score(one.mean)} (${ends(one).map(plots.score).join(" to ")}${judge})`;
+  };
   const within = (at) => ({ from, to }) => plots.seconds(from) < at && at < plots.seconds(to);
   const gapText = (gap) => {
     const runs = gap.runs ? `${gap.runs} ${gap.runs === 1 ? "run" : "runs"} measured too little` : "runs measured too little";
@@ -25,8 +32,7 @@ window.plots.words = (() => {
     for (const line of shown.lines) {
       const one = pointAt(line, at);
       if (!one) continue;
-      const span = one.runs > 1 ? ` (${plots.score(one.min)} to ${plots.score(one.max)})` : "";
-      found.push({ text: `${line.label} ${plots.score(one.mean)}${span}`, swatch: plots.ink(line.ink), runs: runsOf(one) });
+      found.push({ text: `${line.label} ${told(one)}`, swatch: plots.ink(line.ink), runs: runsOf(one) });
     }
     const gap = found.length ? null : shown.lines[0].gaps.find(within(at));
     if (!found.length && !gap) return null;
@@ -57,7 +63,7 @@ window.plots.words = (() => {
       one.prepend(swatch);
       items.push(one);
     };
-    if (spread) item("spread", "minimum to maximum of the averaged runs");
+    if (spread) item("spread", first.points.some(({ corrected }) => corrected) ? "95 % interval, by people’s labels" : "minimum to maximum of the averaged runs");
     for (const { usual, label, ink } of lines.length <= 2 ? lines : []) {
       if (!usual) continue;
       const name = lines.length > 1 ? ` for ${label}` : "";
@@ -106,12 +112,7 @@ window.plots.words = (() => {
         rows.get(one.at).values[place] = one;
       }
     });
-    const spread = lines.some(({ points }) => points.some(({ runs }) => runs > 1));
-    const value = (one) => {
-      if (!one) return "–";
-      const span = spread && one.runs > 1 ? ` (${plots.score(one.min)} to ${plots.score(one.max)})` : "";
-      return `${plots.score(one.mean)}${span}${one.unknown ? ", run unknown" : ""}`;
-    };
+    const value = (one) => (one ? `${told(one)}${one.unknown ? ", run unknown" : ""}` : "–");
     const head = plots.make("tr");
     head.append(...["Time", "Runs"].map((text) => plots.make("th", text, { scope: "col" })), ...lines.map(({ label }) => plots.make("th", label, { scope: "col", className: "number" })));
     table.tHead.replaceChildren(head);
@@ -131,5 +132,5 @@ window.plots.words = (() => {
     table.tBodies[0].replaceChildren(...body.sort((a, b) => b.at - a.at).map(({ row }) => row));
   };
 
-  return { described, fill, known, pointAt, say, spoken };
+  return { described, ends, fill, known, pointAt, say, spoken };
 })();

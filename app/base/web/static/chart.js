@@ -88,7 +88,7 @@
     const since = start(shown);
     scale.hidden = !lines.some(({ measure }) => measure.startsWith("ERR@"));
     const single = lines.length === 1;
-    const spread = single && lines[0].points.some(({ runs }) => runs > 1);
+    const spread = single && lines[0].points.some(({ runs, corrected }) => runs > 1 || corrected);
     const data = uPlot.join(lines.map((line) => columns(line, spread)));
     const few = lines.every(({ points }) => points.length <= 60);
     const curves = lines.map(({ label, ink, dash }, place) => ({
@@ -149,7 +149,7 @@
 
   // Nulls stand in the middle of gaps, so that no line is drawn through what nobody measured.
   const columns = (line, spread) => {
-    const rows = known(line).map((one) => [plots.seconds(one.at), one.mean, one.min, one.max]);
+    const rows = known(line).map((one) => [plots.seconds(one.at), one.mean, ...words.ends(one)]);
     for (const { from, to } of line.gaps) rows.push([(plots.seconds(from) + plots.seconds(to)) / 2, null, null, null]);
     rows.sort(([a], [b]) => a - b);
     const distinct = rows.filter(([at], place) => !place || at > rows[place - 1][0]);
