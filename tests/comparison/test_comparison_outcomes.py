@@ -259,6 +259,25 @@ def test_nothing_is_claimed_in_favour_of_a_side_that_is_self_judged_and_all_agai
     assert [(one.favours, one.retriever, one.not_claimed) for one in other.judgments] == [(None, "rc", ())]
 
 
+def test_judgments_of_one_of_two_equal_retrievers_call_the_other_worse_and_nothing_is_claimed() -> None:
+    """Each finds half of six relevant texts by itself; judged is what A finds, of 100 queries."""
+    random, claims = np.random.default_rng(3), {"as if by all": 0, "self-judged": 0, "by all": 0}
+    for _ in range(50):
+        findable = random.random((100, 6)) < 0.6
+        a, b = (findable & (random.random((100, 6)) < 0.8) for _ in range(2))
+        for name, judged in (("as if by all", a), ("self-judged", a), ("by all", np.ones_like(a))):
+            rows = judged.any(axis=1)
+            columns = [
+                {"R@5": ((one & judged).sum(axis=1) / np.maximum(judged.sum(axis=1), 1))[rows]} for one in (a, b)
+            ]
+            own = {"ra": Side.A} if name == "self-judged" else {}
+            found = compare(*columns, primaries=["R@5"], categories=(), brought_up=own)
+            claims[name] += found.winner is not None
+    assert claims["as if by all"] == 50
+    assert claims["self-judged"] == 0
+    assert claims["by all"] <= 5
+
+
 def test_beside_the_gain_of_a_top_heavy_measure_stands_what_recall_may_have_lost() -> None:
     up, wide = sloped(0.1, 0.1), sloped(0.0, 0.3)
     [caution] = outcome(MRR_10=up, R_5=wide).cautions(DEPTH)
