@@ -442,7 +442,9 @@ def test_a_list_that_has_no_numbers_of_a_rescoring_says_where_they_are(service: 
     answer = service.client.get("/v1/checks/docs/canaries/oauth/history", params=parameters)
     (error,) = answer.json()["errors"]
     assert (answer.status_code, error["path"]) == (422, "measures_version")
-    assert error["message"].startswith("is for the health, runs and series of a check, and for a run with its results")
+    assert error["message"].startswith(
+        "is for the health, runs, series and heat map of a check, and for a run with its results and report"
+    )
 
 
 def test_the_history_of_a_canary_has_a_state_per_change(either: Api) -> None:
