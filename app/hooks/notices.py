@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from email.message import EmailMessage
@@ -22,12 +23,17 @@ from app.catalog.domain import labelled
 from app.hooks.domain import TAKES_NO_REPORT, Hook, HookKind, Notice, NoticeData
 
 
-def body_of(hook: Hook, notice: Notice, message_id: str) -> bytes:
-    """Write the body of a notice for a hook, frozen at the first attempt. It never holds a secret."""
-    return report_body(hook, notice, message_id) if notice["type"] == READY else _alert_body(hook, notice, message_id)
+def body_of(hook: Hook, notice: Notice, message_id: str, picture: str | None = None) -> bytes:
+    """Write the body of a notice for a hook, frozen at the first attempt. It never holds a secret.
+
+    `picture`: the heat map of its check as the address a page holds it by, for mails about alerts.
+    """
+    if notice["type"] == READY:
+        return report_body(hook, notice, message_id)
+    return _alert_body(hook, notice, message_id, picture)
 
 
-def _alert_body(hook: Hook, notice: Notice, message_id: str) -> bytes:
+def _alert_body(hook: Hook, notice: Notice, message_id: str, picture: str | None) -> bytes:
     match HookKind(hook.kind):
         case HookKind.WEBHOOK:
             return webhook_body(notice)
@@ -38,7 +44,7 @@ def _alert_body(hook: Hook, notice: Notice, message_id: str) -> bytes:
         case HookKind.ALERTMANAGER:
             return alertmanager_body(hook, notice, message_id)
         case HookKind.EMAIL:
-            return email_body(hook, notice, message_id)
+            return email_body(hook, notice, message_id, picture)
         case HookKind.APPRISE:
             return apprise_body(notice)
 
@@ -530,16 +536,17 @@ def _mark(texts: NoticeText) -> str:
 
 
 _LONGEST_SUBJECT = 200
+_PICTURED = "Every canary, a row, in the newest runs, a column: green is healthy, red degraded, grey not measured"
 _COLOURS = {"critical": "#b91c1c", "warning": "#b45309"}
 _STYLE = "font-family:sans-serif;font-size:14px;color:#111827"
 
 
-def email_body(hook: Hook, notice: Notice, message_id: str) -> bytes:
-    """Write a notice as the message this hook sends."""
+def email_body(hook: Hook, notice: Notice, message_id: str, picture: str | None = None) -> bytes:
+    """Write a notice as the message this hook sends; `picture`: of the newest runs, see `body_of`."""
     texts = NoticeText(notice)
     parts = (_head(texts), texts.fact_lines, texts.canary_lines, texts.link_lines)
     text = "\n\n".join("\n".join(part) for part in parts if part) + "\n"
-    html = "\n".join(_elements(texts)) + "\n"
+    html = "\n".join(_elements(texts, picture)) + "\n"
     return mail_body(hook, notice, message_id, text=text, html=html, thread=texts.dedupe_key)
 
 
@@ -560,9 +567,30 @@ def mail_body(hook: Hook, notice: Notice, message_id: str, *, text: str, html: s
     message["Auto-Submitted"] = "auto-generated"
     message["X-Auto-Response-Suppress"] = "All"
     message.set_content(text, cte="quoted-printable")
-    message.add_alternative(html, subtype="html", cte="quoted-printable")
+    pictures: list[bytes] = []
+
+    def name(found: re.Match[str]) -> str:
+        pictures.append(b64decode(found[1]))
+        return f'src="cid:{_picture_id(len(pictures), message_id, domain)}"'
+
+    message.add_alternative(_HELD_PICTURE.sub(name, html), subtype="html", cte="quoted-printable")
+    for number, picture in enumerate(pictures, 1):
+        part = message.get_body(("html",))
+        assert isinstance(part, EmailMessage)  # noqa: S101 - added above
+        part.add_related(
+            picture, "image", "png", cid=f"<{_picture_id(number, message_id, domain)}>", disposition="inline"
+        )
+        part.set_boundary(f"=_{_digest(message_id + summary + 'pictures')}")
     message.set_boundary(f"=_{_digest(message_id + summary)}")
     return message.as_bytes()
+
+
+_HELD_PICTURE = re.compile(r'src="data:image/png;base64,([0-9A-Za-z+/=]+)"')
+"""A picture that a page holds itself; mail programs show only those that are parts of the message."""
+
+
+def _picture_id(number: int, message_id: str, domain: str) -> str:
+    return f"{_digest(f'{message_id} picture {number}')}@{domain}"
 
 
 def _literal(text: str) -> str:
@@ -583,11 +611,13 @@ def _head(texts: NoticeText) -> list[str]:
     return [texts.summary, *reason, *texts.next_step]
 
 
-def _elements(texts: NoticeText) -> Iterator[str]:
+def _elements(texts: NoticeText, picture: str | None) -> Iterator[str]:
     colour = "#15803d" if texts.resolved else _COLOURS.get(texts.severity, "#374151")
     yield f'<!DOCTYPE html>\n<html lang="en"><body style="{_STYLE}">'
     yield f'<h1 style="font-size:18px;color:{colour}">{escape(texts.summary)}</h1>'
     yield from (f"<p>{escape(line)}</p>" for line in _head(texts)[1:])
+    if picture is not None:
+        yield f'<p><img src="{picture}" width="640" style="max-width:100%;height:auto" alt="{_PICTURED}"></p>'
     if texts.facts:
         rows = (f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in texts.facts)
         yield f'<table cellpadding="4">{"".join(rows)}</table>'

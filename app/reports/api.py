@@ -51,7 +51,9 @@ def get_report(
     if report_format == "markdown":
         return PlainTextResponse(reports.report_markdown(report), media_type="text/markdown; charset=utf-8")
     if report_format == "html":
-        return HTMLResponse(report_html(report), headers={"content-security-policy": page_policy()})
+        heat_map = run_reports.heat_map_of(store, report, version=version)
+        page = report_html(report, heat_map=heat_map)
+        return HTMLResponse(page, headers={"content-security-policy": page_policy(heat_map)})
     return JSONResponse({name: part for name, part in report.items() if name != "results"})
 
 

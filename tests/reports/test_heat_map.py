@@ -3,8 +3,12 @@
 import gzip
 import json
 import re
+from base64 import b64decode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
 from io import BytesIO
 
 import numpy as np
@@ -15,6 +19,7 @@ from playwright.sync_api import Browser, Page, expect
 from app.base.db.engine import Store, to_us
 from app.base.db.files import migrate
 from app.base.values import Outcome
+from app.hooks.service import deliveries
 from app.records.domain import RunCells, heat_map_cells
 from app.reports.rendering.pictures import heat_map_png, layout_of
 from app.reports.service import charts
@@ -22,7 +27,7 @@ from app.reports.views import HeatMap, HeatMapRow
 from tests.support.browser import PHONE, inaccessible, opened, served, wider_than_the_screen
 from tests.support.fakes import answered, failed, hits
 from tests.support.pages_service import Site, site
-from tests.support.world import CHECK, World, canary, page
+from tests.support.world import AT_ONCE, CHECK, World, canary, page
 
 CANARIES = [canary("ant", category="procedural", tags=["law"]), canary("bee", tags=["law", "tax"]), canary("cat")]
 
@@ -194,6 +199,71 @@ def test_a_thousand_canaries_over_a_year_are_sent_in_sixty_kilobytes() -> None:
     }
     assert len(heat_map_png(found, width=1100, scale=2)) < 60_000
     assert len(gzip.compress(json.dumps(found).encode())) < 60_000
+
+
+MAIL = {
+    "slug": "ops",
+    "kind": "email",
+    "host": "mail.test",
+    "port": 25,
+    "tls": "none",
+    "from": "coalmine@example.org",
+    "to": ["ops@example.org"],
+}
+
+
+def _pictures(html: str, message: EmailMessage) -> list[Image.Image]:
+    """Give the pictures that a mail shows, each a part of it."""
+    parts = {
+        part["content-id"]: part.get_content() for part in message.walk() if part.get_content_type() == "image/png"
+    }
+    return [Image.open(BytesIO(parts[f"<{name}>"])) for name in re.findall(r'src="cid:([^"]+)"', html)]
+
+
+def test_a_mail_about_an_alert_shows_the_runs_up_to_it(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    made = page(CANARIES, rules=[AT_ONCE], hooks=["ops"])
+    world.apply({**made, "hooks": [MAIL]})
+    world.run()
+    world.run()
+    world.probe.all_miss()
+    world.run()
+    assert world.deliver() is not None
+    (_, sent), *_ = world.send.sent
+    message = message_from_bytes(sent.body, policy=default)
+    html = message.get_body(("html",))
+    assert html is not None
+    (shown,) = _pictures(html.get_content(), message)
+    inks = {tuple(ink) for ink in np.asarray(shown.convert("RGB")).reshape(-1, 3).tolist()}
+    assert {(0xC2, 0x41, 0x0C), (0xA3, 0xD9, 0xB8), (255, 255, 255)} <= inks
+    assert "data:" not in html.get_content()
+
+
+def test_a_mail_goes_without_a_picture_rather_than_not_at_all(
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(deliveries, "heat_map_until", broken)
+    world = World(store=sqlite_store)
+    world.apply({**page(CANARIES, rules=[AT_ONCE], hooks=["ops"]), "hooks": [MAIL]})
+    world.run()
+    world.probe.all_miss()
+    world.run()
+    sent = world.deliver()
+    assert sent is not None
+    assert sent.state == "delivered"
+
+
+def test_a_report_shows_the_runs_up_to_it_and_no_other_pictures(told: tuple[Site, str]) -> None:
+    client = told[0].client()
+    first, last = (client.get(f"/v1/runs/{run}/report?format=html") for run in (1, 5))
+    assert "<img" not in first.text
+    assert "img-src" not in first.headers["content-security-policy"]
+    (held,) = re.findall(r'<img src="data:image/png;base64,([^"]+)"', last.text)
+    assert Image.open(BytesIO(b64decode(held))).width == 1280
+    assert "img-src data:;" in last.headers["content-security-policy"]
 
 
 @pytest.fixture(scope="module")

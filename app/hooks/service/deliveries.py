@@ -29,6 +29,7 @@ from app.hooks.domain import (
     OUT_OF_REACH,
     REFRESH_EVERY,
     Hook,
+    HookKind,
     Message,
     Notice,
     NoticeData,
@@ -41,6 +42,8 @@ from app.hooks.notices import body_of, is_written_for
 from app.hooks.store import DeliveryRow
 from app.operation.service.self_monitor import Issue, SelfMonitor
 from app.reports import store as report_rows
+from app.reports.rendering.pictures import sheet
+from app.reports.service.charts import heat_map_until
 
 logger = logging.getLogger("coalmine.deliveries")
 
@@ -149,15 +152,16 @@ def _prepare(
     store: Store, vault: Vault, claimed: DeliveryRow, *, owner: str, links: Links, now: datetime
 ) -> PreparedDelivery | None:
     """Read the hook, and render the body unless an earlier attempt has; None where somebody else is at it."""
+    picture = _picture(store, claimed, now)
     with store.read() as connection:  # rendering may take long, so outside the write transaction
         definition = catalog.definition_by_id(connection, claimed.hook_id)
         hook = _reachable(vault, claimed, definition)
-        body = _body(connection, claimed, hook, links, now)
+        body = _body(connection, claimed, hook, links, now, picture)
     with store.write() as connection:
         edited = catalog.definition_by_id(connection, claimed.hook_id)
         if edited != definition:  # rare: changed meanwhile
             hook = _reachable(vault, claimed, edited)
-            body = _body(connection, claimed, hook, links, now)
+            body = _body(connection, claimed, hook, links, now, picture)
         if not outbox.prepare_delivery(connection, claimed.id, owner=owner, body=body):
             return None
     return PreparedDelivery(
@@ -167,11 +171,35 @@ def _prepare(
     )
 
 
-def _body(connection: Connection, claimed: DeliveryRow, hook: Hook, links: Links, now: datetime) -> bytes:
+def _picture(store: Store, claimed: DeliveryRow, now: datetime) -> str | None:
+    """Return the heat map of the check whose alert a mail is about, as the address that a page holds it by.
+
+    A mail goes without it rather than not at all.
+    """
+    if claimed.alert_id is None or claimed.body is not None:
+        return None
+    with store.read() as connection:
+        alert = alerts.find_alert(connection, claimed.alert_id)
+        hook = catalog.definition_by_id(connection, claimed.hook_id)
+    if alert is None or hook.body["kind"] != HookKind.EMAIL:
+        return None
+    try:
+        heat_map = heat_map_until(store, alert.check, to_us(now))
+        return None if heat_map is None else sheet(heat_map)
+    except StoreUnavailableError:
+        raise
+    except Exception:
+        logger.exception("bug", extra={"delivery": claimed.id, "hook": claimed.hook})
+        return None
+
+
+def _body(
+    connection: Connection, claimed: DeliveryRow, hook: Hook, links: Links, now: datetime, picture: str | None
+) -> bytes:
     """Return the body of a delivery, as frozen by an earlier attempt unless the hook changed its kind."""
     if claimed.body is not None and is_written_for(hook, claimed.body):
         return claimed.body
-    return body_of(hook, notice(connection, claimed, hook.slug, links, now), claimed.message_id)
+    return body_of(hook, notice(connection, claimed, hook.slug, links, now), claimed.message_id, picture)
 
 
 def _reachable(vault: Vault, claimed: DeliveryRow, definition: Definition) -> Hook:

@@ -3,6 +3,7 @@
 `layout_of` says where each cell is, so that a page can tell what is under the pointer; `heat_map_png` draws it.
 """
 
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +18,7 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 from app.records.domain import Cell
 from app.reports.views import HeatMap, HeatMapLayout
 
+SHEET_WIDTH: Final = 640
 _HEIGHT: Final = 520
 """Pixels for the rows, if they are not too low then; more for very many."""
 _ROW: Final = (1, 9)
@@ -73,12 +75,25 @@ def layout_of(groups: Sequence[int], *, columns: int, width: int) -> HeatMapLayo
     }
 
 
-def heat_map_png(heat_map: HeatMap, *, width: int, scale: int, is_dark: bool = False) -> bytes:
-    """Draw a heat map; `width` is that on a page, `scale` the pixels of the screen for one of them."""
+def sheet(heat_map: HeatMap) -> str:
+    """Return the picture for what is printed or sent, on white, as the address that a page holds it by."""
+    picture = heat_map_png(heat_map, width=SHEET_WIDTH, scale=2, ground="#ffffff")
+    return f"data:image/png;base64,{b64encode(picture).decode()}"
+
+
+def heat_map_png(
+    heat_map: HeatMap, *, width: int, scale: int, is_dark: bool = False, ground: str | None = None
+) -> bytes:
+    """Draw a heat map; `width` is that on a page, `scale` the pixels of the screen for one of them.
+
+    `ground`: the colour behind it; None = what the page has.
+    """
     inks, columns = _DARK if is_dark else _LIGHT, len(heat_map["columns"])
     layout = layout_of([len(group["canaries"]) for group in heat_map["groups"]], columns=columns, width=width)
     edges = [round((layout["left"] + place * layout["column"]) * scale) for place in range(columns + 1)]
     image = Image.fromarray(_painted(heat_map, layout, edges, inks, scale))
+    if ground is not None:
+        image = Image.alpha_composite(Image.new("RGBA", image.size, ground), image)
     draw = ImageDraw.Draw(image)
     tops = iter(layout["tops"])
     for group in heat_map["groups"]:

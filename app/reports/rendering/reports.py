@@ -29,6 +29,7 @@ from app.comparison.rendering import difference_text, interval_text, rank_text
 from app.comparison.views import ComparisonDecision, Sides
 from app.records.views import ReportComparison, not_returned, starter, why_degraded
 from app.reports.rendering import report_measures
+from app.reports.rendering.pictures import sheet
 from app.reports.rendering.report_measures import (
     category_cutoff_tables,
     composition_table,
@@ -37,6 +38,7 @@ from app.reports.rendering.report_measures import (
     pooled_recall_lines,
     recall_lines,
 )
+from app.reports.views import HeatMap
 
 _SHOWN_FAILURES = 5
 _NOT_WAITED_FOR = " (not sent, or aborted)"
@@ -502,20 +504,23 @@ def _sides(before: float | None, now: float | None) -> Sides:
 _HERE: Final = Path(__file__).parents[1] / "templates"
 
 
-def report_html(*reports_given: Mapping[str, Any]) -> str:
+def report_html(*reports_given: Mapping[str, Any], heat_map: HeatMap | None = None) -> str:
     """Return reports as one HTML page, a section each: verdict, reasons, failures, counts, tables.
 
-    Unlike the other formats it has the measures of each category at every cut-off.
+    Unlike the other formats it has the measures of each category at every cut-off, and a picture of the newest runs
+    where there were some (`heat_map`).
     """
     template = _environment().get_template("report_page.html")
     sections = [_section(report) for report in reports_given]
-    return template.render(policy=page_policy(), style=_style(), reports=sections).lstrip()
+    picture = None if heat_map is None else sheet(heat_map)
+    return template.render(policy=page_policy(heat_map), style=_style(), reports=sections, picture=picture).lstrip()
 
 
-def page_policy() -> str:
-    """Return the content security policy of the page, which allows only its own style."""
+def page_policy(heat_map: HeatMap | None = None) -> str:
+    """Return the content security policy of the page, which allows only its own style and picture."""
     digest = b64encode(sha256(_style().encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    images = "" if heat_map is None else "img-src data:; "
+    return f"default-src 'none'; style-src 'sha256-{digest}'; {images}base-uri 'none'; form-action 'none'"
 
 
 def _section(report: Mapping[str, Any]) -> dict[str, object]:

@@ -298,6 +298,13 @@ def heat_map(
     }
 
 
+def heat_map_until(store: Store, slug: str, end: int, *, version: str | None = None) -> HeatMap | None:
+    """Return the heat map of the newest runs up to a moment, as it fits on paper and in a mail; None = of one."""
+    found = heat_map(store, slug, start=None, end=end, columns=_SHEET_COLUMNS, version=version)
+    return found if len(found["columns"]) > 1 else None
+
+
+_SHEET_COLUMNS = 40
 _MOST_MAPPED_RUNS = 10_000
 """A year of runs every hour."""
 _MAPPED_QUERY = 100

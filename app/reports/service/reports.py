@@ -42,8 +42,9 @@ from app.records.views import WORST, ResultView, RunView, worst_first
 from app.reports import store as report_rows
 from app.reports.rendering import reports
 from app.reports.rendering.reports import change_lines, report_html
+from app.reports.service.charts import heat_map_until
 from app.reports.store import CheckVersion, ReportRow
-from app.reports.views import FullReport, MeanIntervalView, ReportChange, ReportedCanary, ReportedOutcome
+from app.reports.views import FullReport, HeatMap, MeanIntervalView, ReportChange, ReportedCanary, ReportedOutcome
 from app.scoring.measures import mean_name, parse_measure
 
 _CHANGED: Final = 50
@@ -157,7 +158,8 @@ def write_report(store: Store, report_id: int, *, now: datetime) -> bool:
         with store.write() as connection:
             report_rows.skip_report(connection, report_id, why or "")
         return False
-    content = _content(_load(store, run_id, before), has_news=before != run_id)
+    report = _load(store, run_id, before)
+    content = _content(report, report_html(report, heat_map=heat_map_of(store, report)), has_news=before != run_id)
     with store.write() as connection:
         if not report_rows.finish_report(connection, report_id, run_id=run_id, content=content):
             return False
@@ -187,7 +189,13 @@ def _load(store: Store, run_id: int, before: int | None) -> FullReport:
     return load_report(store, str(run_id))
 
 
-def _content(report: FullReport, *, has_news: bool) -> NoticeData:
+def heat_map_of(store: Store, report: FullReport, *, version: str | None = None) -> HeatMap | None:
+    """Return the heat map of the runs up to that of a report; None = it was the first."""
+    ended = to_us(datetime.fromisoformat(report["run"]["finished_at"] or ""))
+    return heat_map_until(store, report["run"]["check"], ended, version=version)
+
+
+def _content(report: FullReport, html: str, *, has_news: bool) -> NoticeData:
     """Return what a report says, of which the bodies for each kind of hook are made."""
     run, guide = report["run"], report["guide"]
     lines = [*reports.lead_lines(report), reports.counts_line(run), *change_lines(report)]
@@ -199,7 +207,7 @@ def _content(report: FullReport, *, has_news: bool) -> NoticeData:
         "summary": _summary(report),
         "lines": lines,
         "markdown": reports.report_markdown(report),
-        "html": report_html(report),
+        "html": html,
         "check": run["check"],
         "suite": run["suite"],
         "retriever": run["retriever"],
