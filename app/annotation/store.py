@@ -432,15 +432,13 @@ def read_texts(connection: Connection, ids: Sequence[int]) -> dict[int, CorpusTe
     return found
 
 
-def drop_texts(connection: Connection, corpus_id: int, limit: int) -> int:
-    """Delete up to so many texts of a corpus; how many there were."""
-    some = sa.select(corpus_texts.c.id).where(corpus_texts.c.corpus_id == corpus_id).limit(limit)
-    return connection.execute(sa.delete(corpus_texts).where(corpus_texts.c.id.in_(some))).rowcount
-
-
-def drop_corpus(connection: Connection, corpus_id: int) -> None:
-    """Delete a corpus without texts."""
-    connection.execute(sa.delete(corpora).where(corpora.c.id == corpus_id))
+def drop_corpus(connection: Connection, corpus_id: int, *, texts: int) -> bool:
+    """Delete up to so many texts of a corpus, and it too where there were fewer; whether it is gone."""
+    some = sa.select(corpus_texts.c.id).where(corpus_texts.c.corpus_id == corpus_id).limit(texts)
+    is_last = connection.execute(sa.delete(corpus_texts).where(corpus_texts.c.id.in_(some))).rowcount < texts
+    if is_last:
+        connection.execute(sa.delete(corpora).where(corpora.c.id == corpus_id))
+    return is_last
 
 
 _PAUSE: Final = 30_000_000
@@ -642,21 +640,19 @@ def last_canary(connection: Connection, task_id: int, annotator: str) -> int | N
     """Return the canary that an annotator was at last; None also for a pair, which is of none."""
     mine = sa.and_(annotations.c.task_id == task_id, annotations.c.annotator == annotator, _IN_FORCE)
     newest = sa.select(annotations.c.item_id).where(mine).order_by(annotations.c.id.desc()).limit(1).scalar_subquery()
-    statement = sa.select(task_items.c.canary_id).where(task_items.c.id == newest)
-    return connection.execute(statement).scalar_one_or_none()
+    return connection.execute(sa.select(task_items.c.canary_id).where(task_items.c.id == newest)).scalar_one_or_none()
 
 
 def open_canaries(connection: Connection, task_id: int, annotator: str, *, now: int) -> list[int | None]:
     """Return the canaries with items that an annotator could be handed; None for pairs, which are of none."""
-    statement = sa.select(task_items.c.canary_id).where(_free(task_id, annotator, now)).distinct()
-    return list(connection.execute(statement).scalars())
+    free = _free(task_id, annotator, now)
+    return list(connection.execute(sa.select(task_items.c.canary_id).where(free).distinct()).scalars())
 
 
 def open_items(connection: Connection, task_id: int, annotator: str, canary_id: int | None, now: int) -> dict[str, int]:
     """Return the ids of the items of a canary that an annotator could be handed, or the pairs, by token."""
     mine = sa.and_(_free(task_id, annotator, now), task_items.c.canary_id.is_not_distinct_from(canary_id))
-    rows = connection.execute(sa.select(task_items.c.token, task_items.c.id).where(mine))
-    return {row.token: row.id for row in rows}
+    return dict(connection.execute(sa.select(task_items.c.token, task_items.c.id).where(mine)).all())
 
 
 def held_by(connection: Connection, task_id: int, annotator: str, *, now: int) -> list[int]:
@@ -773,8 +769,7 @@ def save_pair_items(connection: Connection, task_id: int, pairs: Mapping[str, Pa
         (ids[token], one.query, json.dumps(list(one.left)), json.dumps(list(one.right)), int(one.candidate_right))
         for token, one in pairs.items()
     ]
-    columns = ("item_id", "query", "left_texts", "right_texts", "candidate_right")
-    insert_new(connection, pair_items, columns, rows)
+    insert_new(connection, pair_items, ("item_id", "query", "left_texts", "right_texts", "candidate_right"), rows)
 
 
 def read_pair_items(connection: Connection, task_id: int, *, item_id: int | None = None) -> Mapping[int, PairItem]:
@@ -798,15 +793,8 @@ def _beside_items(connection: Connection, table: sa.Table, task_id: int, item_id
     return connection.execute(beside.where(*mine))
 
 
-def list_pair_tasks(connection: Connection, shadow: str, *, since: int) -> list[TaskRow]:
-    """List the tasks of pairs of a shadow that were created since, and are not archived, the newest first."""
-    found = [task for task in list_tasks(connection) if task.created_at >= since]
-    of_shadow = [task for task in found if (pairs := task.document.pairs) is not None and pairs.shadow == shadow]
-    return sorted(of_shadow, key=lambda task: -task.id)
-
-
 def forget_texts(connection: Connection, task_id: int) -> None:
     """Delete the queries and texts of the pairs of a task; which side is the candidate's stays."""
     mine = sa.select(task_items.c.id).where(task_items.c.task_id == task_id)
-    values = {"query": "", "left_texts": "[]", "right_texts": "[]"}
-    connection.execute(sa.update(pair_items).where(pair_items.c.item_id.in_(mine)).values(values))
+    emptied = sa.update(pair_items).values(query="", left_texts="[]", right_texts="[]")
+    connection.execute(emptied.where(pair_items.c.item_id.in_(mine)))

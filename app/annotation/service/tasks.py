@@ -430,6 +430,5 @@ def delete_corpus(store: Store, name: str) -> None:
         found = require_found(rows.find_corpus(connection, name), f"corpus '{name}'")
     while True:
         with store.write() as connection:
-            if rows.drop_texts(connection, found.id, _TEXTS) < _TEXTS:
-                rows.drop_corpus(connection, found.id)
+            if rows.drop_corpus(connection, found.id, texts=_TEXTS):
                 return

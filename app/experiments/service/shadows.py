@@ -380,7 +380,10 @@ def draw_pairs(store: Store, task_id: int, *, now: datetime) -> None:
 def load_comparisons(connection: Connection, shadow: DefinedShadow) -> list[ComparisonView]:
     """Return the tasks of a shadow with what people preferred, the newest first; not those of one that it replaced."""
     found = []
-    for task in task_rows.list_pair_tasks(connection, shadow.slug, since=shadow.created_at):
+    for task in sorted(task_rows.list_tasks(connection), key=lambda task: -task.id):
+        wanted = task.document.pairs
+        if wanted is None or wanted.shadow != shadow.slug or task.created_at < shadow.created_at:
+            continue
         grades = read_grades(connection, task)
         pairs = task_rows.read_pair_items(connection, task.id)
         counts = count_preferences(

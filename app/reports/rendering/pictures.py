@@ -93,7 +93,7 @@ def heat_map_png(
     edges = [round((layout["left"] + place * layout["column"]) * scale) for place in range(columns + 1)]
     image = Image.fromarray(_painted(heat_map, layout, edges, inks, scale))
     if ground is not None:
-        image = Image.alpha_composite(Image.new("RGBA", image.size, ground), image)
+        image = Image.alpha_composite(Image.new("RGBA", image.size, ground), image).convert("RGB")
     draw = ImageDraw.Draw(image)
     tops = iter(layout["tops"])
     for group in heat_map["groups"]:
@@ -103,7 +103,7 @@ def heat_map_png(
         draw.text((room * scale, first * scale), label, inks.text, _font(scale), anchor="ra")
     _draw_marks(draw, heat_map, edges, layout["height"], inks, scale)
     packed = BytesIO()
-    image.quantize(64).save(packed, "PNG", optimize=True)
+    image.quantize(64, Image.Quantize.FASTOCTREE).save(packed, "PNG", optimize=True)
     return packed.getvalue()
 
 
