@@ -1,4 +1,7 @@
-"""The routers of all subjects, REST and pages, and the words that templates of all subjects use."""
+"""The routers of all subjects, REST and pages, and the words that templates of all subjects use, and the menu."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from app.alerts import api as alerts_api
 from app.alerts import pages as alerts
@@ -27,7 +30,7 @@ from app.operation import pages as operation
 from app.records.views import first_expected, not_returned, starter, why_degraded
 from app.reports import api as reports_api
 from app.reports.pages import checks, overviews
-from app.reports.pages.overviews import grave_issues
+from app.reports.pages.overviews import grave_issues, open_alerts
 from app.reports.rendering.report_measures import ERR_SCALE
 from app.retrievers import api as retrievers_api
 from app.retrievers.pages import retrievers, wizard
@@ -86,6 +89,42 @@ PAGES = tuple(
 """Routers of the pages, in matching order."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A page of the menu: its address, its name, and how the addresses begin of pages that are reached by it."""
+
+    address: str
+    name: str
+    within: tuple[str, ...]
+
+
+MENU: Mapping[str, tuple[Place, ...]] = {
+    "Status": (
+        Place(address="/", name="Checks", within=("/checks/", "/runs/", "/rescorings/", "/new-check")),
+        Place(address="/alerts", name="Alerts", within=("/alerts/",)),
+    ),
+    "Questions": (
+        Place(address="/suites", name="Suites", within=("/suites/", "/import")),
+        Place(address="/tasks", name="Annotation", within=("/tasks/",)),
+    ),
+    "Compare": (Place(address="/compare", name="Compare", within=("/compare/",)),),
+    "Experiments": (
+        Place(address="/experiments", name="Experiments", within=("/experiments/", "/promotions/", "/shadows/")),
+    ),
+    "Notify": (
+        Place(address="/hooks", name="Hooks", within=("/hooks/", "/new-hook")),
+        Place(address="/deliveries", name="Deliveries", within=()),
+        Place(address="/silences", name="Silences", within=("/silences/", "/new-silence")),
+    ),
+    "Set up": (
+        Place(address="/retrievers", name="Retrievers", within=("/retrievers/", "/new-retriever")),
+        Place(address="/judges", name="Judges", within=("/judges/",)),
+        Place(address="/docs", name="API", within=()),
+    ),
+}
+"""The menu: what people come for, and the pages of each."""
+
+
 add_words(
     filters={
         **alerts.FILTERS,
@@ -97,6 +136,6 @@ add_words(
         "starter": starter,
         "recall_label": lambda measure, own, pooled=(): recall_label(measure, self_judged=own, pooled=pooled),
     },
-    constants={"err_scale": ERR_SCALE},
-    values={"issues": grave_issues},
+    constants={"err_scale": ERR_SCALE, "menu": MENU},
+    values={"issues": grave_issues, "open_alerts": open_alerts},
 )

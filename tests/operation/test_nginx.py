@@ -108,6 +108,7 @@ def test_pages_streams_and_the_api_work_behind_nginx(
             with page.expect_request(f"**{PATH}/v1/events"):
                 page.get_by_role("link", name="Alerts", exact=True).click()
                 page.wait_for_url(f"**{PATH}/alerts")
+            page.get_by_role("link", name="Set up", exact=True).click()
             page.get_by_role("link", name="API", exact=True).click()
             expect(page.get_by_text("/v1/checks/{slug}/health")).to_be_visible()
             page.go_back()

@@ -194,7 +194,7 @@ def point_at_an_answer(page: Page, reader: Reader) -> None:
 
 
 def make_a_hook(page: Page, reader: Reader) -> None:
-    link(page, "Hooks")
+    link(page, "Notify")
     link(page, "New hook")
     page.get_by_role("link", name="webhook").click()
     page.get_by_label("Name", exact=True).fill("ops")
@@ -205,7 +205,7 @@ def make_a_hook(page: Page, reader: Reader) -> None:
 
 
 def import_questions(page: Page, reader: Reader) -> None:
-    link(page, "Suites")
+    link(page, "Questions")
     link(page, "Import a suite")
     page.get_by_label("Suite name").fill("handbook")
     page.get_by_label("Or paste the text").fill((reader.folder / "questions.csv").read_text(encoding="utf-8"))
@@ -215,7 +215,7 @@ def import_questions(page: Page, reader: Reader) -> None:
 
 
 def make_the_check(page: Page, _reader: Reader) -> None:
-    link(page, "Suites")
+    link(page, "Questions")
     page.get_by_role("link", name=written("handbook"), exact=True).click()
     link(page, "New check")
     page.get_by_role("checkbox", name="ops").check()

@@ -18,7 +18,7 @@ from app.reports.service.overview import PAGE, CheckFilter
 from tests.support.fakes import answered, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import HOSTILE, Site, csrf, page, site
-from tests.support.world import COVERAGE, World, canary, statements
+from tests.support.world import AT_ONCE, COVERAGE, World, canary, statements
 from tests.support.world import page as canary_page
 
 QUICK = {**COVERAGE, "open": {"bad": 1, "of": 1}}
@@ -377,9 +377,9 @@ def test_the_navigation_marks_where_one_is(seen: Site) -> None:
         "/alerts": {"Alerts": "page"},
         "/import": {"Suites": "true"},
         "/new-retriever": {"Retrievers": "true"},
-        "/deliveries": {"Hooks": "true"},
+        "/deliveries": {"Deliveries": "page"},
         "/new-silence": {"Silences": "true"},
-        "/tasks": {"Tasks": "page"},
+        "/tasks": {"Annotation": "page"},
     }
     for path, expected in marked.items():
         shown = seen.page(path)
@@ -389,13 +389,26 @@ def test_the_navigation_marks_where_one_is(seen: Site) -> None:
         assert current == expected, path
 
 
+def test_the_menu_says_how_many_alerts_are_open_by_the_newest_snapshot(sqlite_store: Store) -> None:
+    pages = site(sqlite_store)
+    pages.world.apply(canary_page([canary("ant")], rules=[AT_ONCE]))
+    pages.world.degrade()
+    assert not pages.page("/hooks").all("span", class_="count")
+    pages.exposition.snapshot.refresh(sqlite_store)
+    assert [one.text for one in pages.page("/hooks").all("span", class_="count")] == ["1"]
+    pages.world.heal()
+    pages.exposition.snapshot.refresh(sqlite_store)
+    assert not pages.page("/hooks").all("span", class_="count")
+
+
 NAVIGATION = {
     "Checks": "/",
     "Alerts": "/alerts",
     "Suites": "/suites",
     "Retrievers": "/retrievers",
     "Hooks": "/hooks",
+    "Deliveries": "/deliveries",
     "Silences": "/silences",
-    "Tasks": "/tasks",
+    "Annotation": "/tasks",
     "API": "/docs",
 }

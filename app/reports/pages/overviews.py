@@ -118,6 +118,12 @@ def grave_issues(request: Request) -> list[Banner]:
     return [banner for banner in _issues(request) if banner.severity == "critical"]
 
 
+def open_alerts(request: Request) -> int:
+    """Return how many alerts are open, by the newest snapshot; 0 while there is none."""
+    state = request.app.state.exposition.snapshot.state
+    return 0 if state is None else sum(state.alerts.values())
+
+
 def _worker(request: Request, *, overdue: bool) -> Banner | None:
     worker = request.app.state.worker
     if worker is not None and not worker.alive:
