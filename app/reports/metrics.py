@@ -396,7 +396,7 @@ def _check_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
     )
     yield gauge(
         "coalmine_measure_ratio",
-        "Mean of a measure over the canaries that expect something.",
+        "Mean of a measure over the canaries that expect something, or over the generated answers that it is of.",
         (*labels, "measure", "k"),
         [
             ((*check.labels, *_cut(name)), value)
