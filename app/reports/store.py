@@ -24,6 +24,7 @@ from sqlalchemy import (
 )
 
 from app.alerts.tables import alerts
+from app.answers.tables import run_answers
 from app.base.db.engine import blocks, insert_one, row_value
 from app.base.db.rows import Id, id_column, metadata
 from app.base.jobs import defer
@@ -173,6 +174,8 @@ class NumbersVersion(NamedTuple):
     """The newest ended run."""
     detected_run_id: int | None
     """The last run of the detector."""
+    answers_at: int | None
+    """When the generated answers of the newest run were rated, which adds their measures; None = they were not."""
 
 
 class CheckRows(NamedTuple):
@@ -190,9 +193,16 @@ class CheckRows(NamedTuple):
 def check_versions(connection: Connection, check_ids: Sequence[int] | None = None) -> dict[int, NumbersVersion]:
     """Return the versions of all checks in force by slug, or of those among these few hundred, by check id."""
     statement = (
-        sa.select(definitions.c.id, definitions.c.version_id, latest.c.run_id, detectors.c.run_id)
+        sa.select(
+            definitions.c.id,
+            definitions.c.version_id,
+            latest.c.run_id,
+            detectors.c.run_id,
+            run_answers.c.finished_at,
+        )
         .outerjoin(latest, latest.c.check_id == definitions.c.id)
         .outerjoin(detectors, detectors.c.check_id == definitions.c.id)
+        .outerjoin(run_answers, run_answers.c.run_id == latest.c.run_id)
         .where(definitions.c.kind == "check", definitions.c.archived_at.is_(None))
         .order_by(definitions.c.slug)
     )

@@ -26,12 +26,12 @@ from app.base.texts import corrected_text
 from app.base.values import Aggregates, Bound, CorrectedRate, CorrectedRateView, Rule, RuleKind
 from app.comparison.service import comparisons
 from app.experiments.service import promotions
-from app.reports.metrics import state_families
+from app.reports.metrics import Snapshot, state_families
 from app.reports.pages.overviews import make_badge
 from app.reports.service import check_details
 from app.reports.service.metrics_snapshot import read_state
 from tests.support.present import present
-from tests.support.two_checks import KEYS, TwoChecks
+from tests.support.two_checks import KEYS, LIES, TwoChecks
 
 HOUR = 3_600_000_000
 
@@ -324,6 +324,36 @@ def test_metrics_show_the_corrected_rate_with_its_interval(sqlite_store: Store) 
         ("blind", "faithful", bound): pytest.approx(rate[name])
         for bound, name in (("estimate", "value"), ("low", "low"), ("high", "high"))
     }
+
+
+@pytest.mark.both
+def test_metrics_show_the_measures_of_answers_that_are_rated_after_the_run_was_read(store: Store) -> None:
+    two = TwoChecks.of(store)
+    two.label()
+    snapshot = Snapshot()
+
+    def shown() -> dict[tuple[str, str], float]:
+        snapshot.refresh(store)
+        return {
+            (one.name, one.labels.get("bound", "")): one.value
+            for family in state_families(present(snapshot.state))
+            for one in family.samples
+            if one.labels.get("check") == "blind" and one.labels.get("measure") == "faithful"
+        }
+
+    for told in (LIES, KEYS[:60]):  # the second time the check was read with numbers of answers before
+        two.it.ask_answers.texts = {key: f"A lie about {key}." for key in told}
+        run_id = two.it.world.run("blind").id
+        assert shown() == {}, "the answers of the newest run are not rated yet"
+        two.it.rate(run_id)
+        rate = two.it.summary(run_id)["corrected"]["faithful"]
+        assert shown() == {
+            ("coalmine_measure_ratio", ""): pytest.approx(rate["judge_rate"]),
+            **{
+                ("coalmine_corrected_ratio", bound): pytest.approx(rate[name])
+                for bound, name in (("estimate", "value"), ("low", "low"), ("high", "high"))
+            },
+        }
 
 
 def test_a_comparison_shows_corrected_rates_where_both_sides_have_them(sqlite_store: Store) -> None:
