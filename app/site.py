@@ -45,6 +45,7 @@ ROUTERS = (
     definitions_api.router,
     exchange_api.router,
     reports_api.router,
+    reports_api.pictures,
     alerts_api.router,
     hooks_api.router,
     runs_api.router,

@@ -22,6 +22,8 @@ from app.reports.service import reports as run_reports
 from app.reports.views import CanaryHistory, HeatMap, MeasureSeries, ReportView
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
+pictures = APIRouter(include_in_schema=False, dependencies=[Depends(refuse_unknown_parameters)])
+"""Beside the API, as badges are."""
 
 _MOST_COLUMNS = 400
 _WIDEST = 1600
@@ -141,7 +143,7 @@ def get_heat_map(
     return heat_map
 
 
-@router.get("/checks/{slug}/heatmap.png", responses=text_answers(200, types=("image/png",)), response_class=Response)
+@pictures.get("/heatmap/{slug}.png")
 def get_heat_map_picture(
     store: StoreDep,
     slug: str,

@@ -116,7 +116,7 @@ def address(sqlite_store: Store) -> Iterator[str]:
     desk.make_pool()
     for name in ("Ann", "Bob"):
         desk.grade_all(name, flip=7)
-    make_experiment(pages.world.store, "watch", now=pages.world.clock())
+    make_experiment(pages.world.store, "watch", "down", now=pages.world.clock())
     make_shadow(pages.world, "suite")
     with served(pages.app()) as found:
         yield found

@@ -317,7 +317,7 @@ def test_hostile_texts_stay_texts_on_every_page(pages: Site) -> None:
         assert "49" not in shown.all("title")[0].text
         assert all(script.get("src") and not script.text for script in shown.all("script"))
         assert not [name for element in shown.elements for name in element.attributes if name.startswith("on")]
-        own = ("/static/", "/v1/checks/watch/heatmap.png?")
+        own = ("/static/", "/heatmap/watch.png?")
         assert all(image.get("src").startswith(own) for image in shown.all("img"))
     assert HOSTILE in Page(pages.client().get("/runs/3").text).text
 

@@ -22,7 +22,7 @@ from tests.support.world import World
 _ARMS = [{"name": "vector", "share": 0.5}, {"name": "hybrid", "share": 0.5}]
 
 
-def make_experiment(store: Store, check: str, *, now: datetime) -> None:
+def make_experiment(store: Store, current: str, candidate: str, *, now: datetime) -> None:
     """Make the experiment `search`, of the two days before `now`, and the promotion `hybrid` of a check."""
     begin = now - timedelta(days=2)
     document = parse_document(ExperimentDocument, {"slug": "search", "arms": _ARMS, "window": "1h"})
@@ -38,7 +38,7 @@ def make_experiment(store: Store, check: str, *, now: datetime) -> None:
             for number, unit in enumerate(units)
         ]
         experiments.receive_outcomes(store, "search", outcomes, now=at)
-    wish = {"slug": "hybrid", "current": check, "candidate": check, "experiment": "search"}
+    wish = {"slug": "hybrid", "current": current, "candidate": candidate, "experiment": "search"}
     promotions.put_promotion(store, parse_document(PromotionDocument, wish), by="ana", now=now)
 
 

@@ -46,7 +46,7 @@
       const until = found.columns.length ? { to: new Date().toISOString() } : {};
       image.closest("picture").querySelectorAll("source").forEach((source) => source.remove());
       image.height = found.layout.height;
-      image.src = `${address}/heatmap.png?${new URLSearchParams({ ...asked, ...until, scale, dark: dark.matches })}`;
+      image.src = `${plots.root}/heatmap/${encodeURIComponent(host.dataset.check)}.png?${new URLSearchParams({ ...asked, ...until, scale, dark: dark.matches })}`;
       note.textContent = said(found);
       host.setAttribute("aria-label", `Heat map: ${rows.length} canaries in ${found.columns.length} columns. Arrow keys go from cell to cell, Enter opens the canary, R the run.`);
       pinned = false;
