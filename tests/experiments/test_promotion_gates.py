@@ -1,7 +1,9 @@
 """The gates of a promotion: each result with its reason, waivers, and the last gate over the first."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -350,3 +352,97 @@ def test_a_loss_that_the_judge_shows_is_not_undone_by_labels_that_are_too_few(
     refuted = replace(corrected, low=-0.04, high=0.1)
     found = replace(found, measures={"faithfulness": refuted})
     assert decide_promotion("no runs", found, "no experiment is set", {}).gates[1].result is GateResult.PASS
+
+
+NAME = "(?:offline|judge|exposure)"
+ADVICE = re.compile(
+    rf"or waive (?P<waive>{NAME}(?:(?:, | and ){NAME})*)"
+    rf"(?:, and also (?P<also>{NAME}(?:(?:, | and ){NAME})*) unless (?:it passes|they pass) first)?(?:;|$)"
+)
+OFFLINES: tuple[OfflineEvidence | str, ...] = (offline(), offline(low=-0.09, high=-0.03), offline(canaries=212), ABSENT)
+JUDGES: tuple[JudgeEvidence | str, ...] = (judge(), judge(low=-0.2, high=-0.06), judge(calibrated=False), NO_JUDGE)
+EXPOSURES: tuple[ExposureEvidence | str, ...] = (
+    exposure(0.01, 0.1),
+    exposure(-0.1, -0.01),
+    exposure(-0.1, 0.1),
+    exposure(0.01, 0.1, mismatch=True),
+    ABSENT,
+)
+RAILS: tuple[tuple[GuardEvidence, ...], ...] = ((), (guard(-0.04, 0.03),), (guard(-0.2, -0.06),), (guard(-0.06, 0.03),))
+WAIVED = (None, GateResult.INCONCLUSIVE, GateResult.FAIL)
+
+Evidence = tuple[
+    OfflineEvidence | str,
+    JudgeEvidence | str,
+    ExposureEvidence | str,
+    tuple[GuardEvidence, ...],
+    dict[GateName, Waiver],
+]
+
+
+def every_combination() -> Iterator[Evidence]:
+    signatures = tuple(product(WAIVED, WAIVED, WAIVED))
+    for first, second, third, rails, given in product(OFFLINES, JUDGES, EXPOSURES, RAILS, signatures):
+        waivers = {name: waiver(one) for name, one in zip(GateName, given, strict=True) if one is not None}
+        yield first, second, third, rails, waivers
+
+
+def followed(evidence: Evidence, waive: Sequence[GateName], *, passing: Sequence[GateName] = ()) -> PromotionState:
+    """Return the state once these gates are waived as they stand, and those pass."""
+    first, second, third, rails, given = evidence
+    gates = decide_promotion(first, second, third, given, guards=rails).gates
+    signed = given | {one.gate: waiver(one.evidence) for one in gates if one.gate in waive}
+    return decide_promotion(
+        OFFLINES[0] if GateName.OFFLINE in passing else first,
+        JUDGES[0] if GateName.JUDGE in passing else second,
+        EXPOSURES[0] if GateName.EXPOSURE in passing else third,
+        signed,
+        guards=RAILS[1] if GateName.EXPOSURE in passing else rails,
+    ).state
+
+
+def test_waiving_what_a_decision_names_leads_to_the_promotion_and_nothing_less_does() -> None:
+    seen = 0
+    for first, second, third, rails, given in every_combination():
+        decision = decide_promotion(first, second, third, given, guards=rails)
+        advice = ADVICE.search(decision.reason)
+        assert (advice is not None) is ("or waive" in decision.reason), decision.reason
+        assert (advice is None) is (decision.state is not PromotionState.NEEDS_DECISION), decision.reason
+        if advice is None:
+            continue
+        seen += 1
+        waive, also = ([GateName(one) for one in re.findall(NAME, advice[part] or "")] for part in ("waive", "also"))
+        named = [*waive, *also]
+        assert ("an admin decides" in decision.reason) is (decision.gates[-1].result is GateResult.FAIL)
+
+        evidence = (first, second, third, rails, given)
+        assert followed(evidence, named) is PromotionState.PROMOTE, decision.reason
+        assert followed(evidence, waive, passing=also) is PromotionState.PROMOTE, decision.reason
+        for left_out in named:
+            fewer = [name for name in named if name is not left_out]
+            assert followed(evidence, fewer) is not PromotionState.PROMOTE, (
+                f"{left_out} need not be named: {decision.reason}"
+            )
+    assert seen > 100
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "rails", "says"),
+    [
+        (
+            "no runs",
+            BAD_JUDGE,
+            RAILS[2],
+            "or waive judge and exposure, and also offline unless it passes first",
+        ),
+        (offline(), NO_JUDGE, RAILS[2], "waive exposure, and also judge unless it passes first"),
+        (offline(low=-0.09, high=-0.03), BAD_JUDGE, RAILS[2], "waive offline, judge and exposure"),
+        ("no runs", BAD_JUDGE, RAILS[3], "waive judge, and also offline and exposure unless they pass first"),
+        ("no runs", BAD_JUDGE, RAILS[0], "a person decides: keep what is current, or waive judge"),
+    ],
+)
+def test_a_decision_names_every_gate_that_is_in_the_way(
+    first: OfflineEvidence | str, second: JudgeEvidence | str, rails: tuple[GuardEvidence, ...], says: str
+) -> None:
+    decision = decide_promotion(first, second, BETTER, {}, guards=rails)
+    assert f"{says};" in f"{decision.reason};"

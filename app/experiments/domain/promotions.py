@@ -244,14 +244,28 @@ def _conclude(
         against = exposure.reason
         if exposure.result is not GateResult.FAIL:
             against = f"users are served better ({exposure.reason}), but the judge failed: {judge.reason}"
-        waive = " and ".join(str(gate.gate) for gate in failed)
         who = "an admin" if exposure in failed else "a person"
-        decides = f"{against}; {who} decides: keep what is current, or waive {waive}"
+        decides = f"{against}; {who} decides: keep what is current, or {_waivers_that_suffice(gates)}"
         return PromotionState.NEEDS_DECISION, decides, {exposure.gate, *(gate.gate for gate in failed)}
     if exposure.result is GateResult.PASS:
         better = f"it may go to all users: they are served better, {exposure.reason}"
         return PromotionState.PROMOTE, better, {exposure.gate}
     return _conclude_without_users(gates, users)
+
+
+def _waivers_that_suffice(gates: tuple[Gate, ...]) -> str:
+    """Say which waivers lead to `promote`: where exposure does not pass, every other gate has to pass or be waived."""
+    asked = gates[1:] if gates[-1].result is GateResult.PASS else gates
+    failed = [str(gate.gate) for gate in asked if gate.result is GateResult.FAIL]
+    waive = f"waive {_listed(failed)}"
+    unknown = [str(gate.gate) for gate in asked if gate.result is GateResult.INCONCLUSIVE]
+    if gates[-1].result is GateResult.PASS or not unknown:
+        return waive
+    return f"{waive}, and also {_listed(unknown)} unless {'they pass' if len(unknown) > 1 else 'it passes'} first"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _conclude_without_users(
