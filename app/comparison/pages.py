@@ -18,6 +18,7 @@ from app.base.web.forms import refuse_other
 from app.base.web.pages import render
 from app.comparison.domain.outcomes import Side
 from app.comparison.domain.sentences import A_AND_B, claim_text
+from app.comparison.rendering import hint_mark
 from app.comparison.service import comparisons
 from app.comparison.service.comparisons import list_choices
 from app.records.service import run_views
@@ -65,6 +66,7 @@ def show_comparison(
             {"a": comparisons.run_reference(found["a"]["id"]), "b": comparisons.run_reference(found["b"]["id"])}
         ),
         claim=partial(claim_text, names=A_AND_B),
+        hint_mark=hint_mark,
         scatter=draw_scatter(comparison.ordering, first, second) if found["canaries"] else None,
         size=SIZE,
         fewest_labels=FEWEST_LABELS,

@@ -12,7 +12,14 @@ from app.base.values import Verdict
 from app.catalog.domain import labelled
 from app.comparison.domain.outcomes import Side
 from app.comparison.domain.sentences import A_AND_B, claim_text
-from app.comparison.views import ComparedAnswers, ComparedCanary, ComparedMeasure, ComparedRunOutline, ComparisonPage
+from app.comparison.views import (
+    ComparedAnswers,
+    ComparedCanary,
+    ComparedMeasure,
+    ComparedRunOutline,
+    ComparisonPage,
+    JudgedSide,
+)
 
 _SHOWN: Final = 80
 _SMALLEST: Final = 0.001
@@ -98,14 +105,23 @@ def comparison_tables(report: ComparisonReport) -> tuple[Table, ...]:
 def _answers(one: ComparedAnswers) -> tuple[str, ...]:
     """Return the row of a measure of answers: by people's labels where both sides have them."""
     corrected = one["low"] is not None
-    sides = [side["corrected"] if corrected else side["judge"] for side in (one["a"], one["b"])]
     return (
         one["measure"],
-        *map(number, sides),
+        *(
+            number(side["corrected"]) if corrected else f"{number(side['judge'])}{hint_mark(side)}"
+            for side in (one["a"], one["b"])
+        ),
         difference_text(one["difference"]),
         interval_text(one["low"], one["high"]),
         "people's labels" if corrected else "the judge alone",
     )
+
+
+def hint_mark(side: JudgedSide) -> str:
+    """Return what stands behind the number of a side's judge that people have not confirmed; else nothing."""
+    # A service of an earlier release does not say whether they did.
+    is_hint = side["judge"] is not None and not side.get("confirmed", True)
+    return " (uncalibrated)" if is_hint else ""
 
 
 def _side(name: str, run: ComparedRunOutline) -> tuple[str, ...]:

@@ -205,6 +205,8 @@ class JudgedSide(TypedDict):
 
     judge: float | None
     """The judge's own mean."""
+    confirmed: bool
+    """Whether people confirmed this measure of the judge; else what it says is marked as uncalibrated."""
     corrected: float | None
     """The share of answers that people would say yes of; null without enough labels of the check."""
     low: float | None

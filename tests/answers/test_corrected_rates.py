@@ -24,12 +24,15 @@ from app.base.db.engine import Store
 from app.base.statistics import clopper_pearson, interval_of_difference
 from app.base.texts import corrected_text
 from app.base.values import Aggregates, Bound, CorrectedRate, CorrectedRateView, Rule, RuleKind
+from app.comparison.rendering import ComparisonReport, comparison_markdown, comparison_tables
 from app.comparison.service import comparisons
 from app.experiments.service import promotions
 from app.reports.metrics import Snapshot, state_families
 from app.reports.pages.overviews import make_badge
 from app.reports.service import check_details
 from app.reports.service.metrics_snapshot import read_state
+from tests.support.answered_world import JUDGE, answers_page
+from tests.support.pages_service import Site
 from tests.support.present import present
 from tests.support.two_checks import KEYS, LIES, TwoChecks
 
@@ -375,6 +378,41 @@ def test_a_comparison_shows_corrected_rates_where_both_sides_have_them(sqlite_st
     assert after["low"] < 0 < after["high"]
     assert after["b"]["judge"] == pytest.approx(96 / 110)
     assert after["b"]["labels"] == 110
+
+
+def test_a_comparison_marks_each_side_whose_judge_nobody_confirmed(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store)
+
+    def compared() -> tuple[list[bool], list[str], str]:
+        view, _ = comparisons.compare_references(sqlite_store, "check:seen", "check:blind")
+        report = ComparisonReport(view=view, losses=[], wins=[])
+        [answers] = view["answers"]
+        [table] = [one for one in comparison_tables(report) if one.title == "Generated answers"]
+        cells = list(table.rows[0][1:3])
+        assert f"| faithful | {cells[0]} | {cells[1]} |" in comparison_markdown(report)
+        page = Site(world=two.it.world).page("/compare?a=check:seen&b=check:blind")
+        shown = page.one("section", **{"aria-labelledby": "answers"}).text
+        return [answers["a"]["confirmed"], answers["b"]["confirmed"]], cells, shown
+
+    confirmed, cells, shown = compared()
+    assert (confirmed, cells) == ([False, False], ["0.745 (uncalibrated)", "0.873 (uncalibrated)"])
+    assert all(cell in shown for cell in cells)
+    two.label()
+    described = answers_page(KEYS, slug="seen", sample=1.0, rules=[])
+    own = described["checks"][0]
+    described["checks"] = [own, {**own, "slug": "blind", "judge": "stranger"}]
+    two.it.world.apply({**described, "judges": [JUDGE, {**JUDGE, "slug": "stranger"}]})
+    two.run("seen")
+    two.run("blind")
+    confirmed, cells, shown = compared()
+    assert (confirmed, cells) == ([True, False], ["0.745", "0.873 (uncalibrated)"]), "the judge of A alone is confirmed"
+    assert shown.count("uncalibrated") == 1
+    assert cells[1] in shown
+    two.it.world.apply({**described, "checks": [own, {**own, "slug": "blind"}], "judges": [JUDGE]})
+    two.run("blind")
+    confirmed, cells, shown = compared()
+    assert confirmed == [True, True]
+    assert not any("uncalibrated" in text for text in (*cells, shown))
 
 
 def test_a_promotion_reads_the_corrected_difference(sqlite_store: Store) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from app.answers.domain.generated import RunAnswers, corrected_rate
-from app.answers.store import read_run_answers
+from app.answers.store import confirmed_measures, read_run_answers
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.statistics import CONFIDENCE, interval_of_difference
@@ -310,17 +310,19 @@ def _compare_answers(connection: Connection, a: ComparedRun, b: ComparedRun) -> 
     first, second = found.get(a.row.id), found.get(b.row.id)
     if first is None or second is None:
         return []
+    confirmed = (confirmed_measures(connection, first["judge"]), confirmed_measures(connection, second["judge"]))
     return [
-        _compared_answers(name, first, second)
+        _compared_answers(name, first, second, confirmed)
         for name in JUDGED
         if name in first["ratings"] and name in second["ratings"]
     ]
 
 
-def _judged_side(measure: str, found: RunAnswers) -> JudgedSide:
+def _judged_side(measure: str, found: RunAnswers, confirmed: Collection[str]) -> JudgedSide:
     rate = found.get("corrected", {}).get(measure)
     return {
         "judge": found["measures"].get(measure),
+        "confirmed": measure in confirmed,
         "corrected": rate and rate["value"],
         "low": rate and rate["low"],
         "high": rate and rate["high"],
@@ -328,8 +330,10 @@ def _judged_side(measure: str, found: RunAnswers) -> JudgedSide:
     }
 
 
-def _compared_answers(measure: str, first: RunAnswers, second: RunAnswers) -> ComparedAnswers:
-    a, b = _judged_side(measure, first), _judged_side(measure, second)
+def _compared_answers(
+    measure: str, first: RunAnswers, second: RunAnswers, confirmed: tuple[Collection[str], Collection[str]]
+) -> ComparedAnswers:
+    a, b = _judged_side(measure, first, confirmed[0]), _judged_side(measure, second, confirmed[1])
     rates = (corrected_rate(first, measure), corrected_rate(second, measure))
     difference: float | None = None
     low: float | None = None
