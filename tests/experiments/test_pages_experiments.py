@@ -185,6 +185,38 @@ def test_a_promotion_is_stopped_by_the_open_critical_alerts_of_its_checks_which_
     assert "It goes on all the same, as it is defined" in text_of(service, "/promotions/hybrid")
 
 
+def send_even(service: Api, slug: str, *, units: int = 600, arm: int | None = None, **plan: Any) -> None:
+    """Define an experiment and send units of which every other one is a success, whatever its arm; or all to one."""
+    service.put(f"/v1/experiments/{slug}", {"arms": ARMS, "window": "1h", **plan})
+    at = "2026-11-01T12:00:00Z"
+    sent = [
+        {"unit": f"user-{one}", "arm": ARMS[one % 2 if arm is None else arm]["name"], "at": at} for one in range(units)
+    ]
+    assert service.client.post(f"/v1/experiments/{slug}/exposures", json=sent).is_success
+    values = [
+        {"event_id": str(one), "unit": f"user-{one}", "value": int(one % 4 < 2), "at": at} for one in range(units)
+    ]
+    assert service.client.post(f"/v1/experiments/{slug}/outcomes", json=values).is_success
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        ({"max_units": 400}, "exposure ended without a decision: 600 units of at most 400 came"),
+        ({"delta": 0.4}, "exposure ended: no difference larger than 0.4: after 600 units"),
+    ],
+)
+def test_a_promotion_says_that_its_experiment_has_ended(service: Api, plan: dict[str, Any], says: str) -> None:
+    send_even(service, "even", **plan)
+    service.put("/v1/promotions/hybrid", {"current": "docs", "candidate": "docs-hybrid", "experiment": "even"})
+    for gate in ("offline", "judge"):
+        service.client.post("/promotions/hybrid/waive", data={"gate": gate, "reason": WHY})
+    found = service.get("/v1/promotions/hybrid")
+    assert (found["state"], found["gates"][2]["result"]) == ("open", "inconclusive")
+    assert found["reason"].startswith(says)
+    assert found["reason"].endswith("keep what is current, begin a new epoch, or waive exposure")
+
+
 def test_a_key_that_may_only_read_sees_the_form_disabled_and_cannot_send_it(service: Api) -> None:
     headers = bearer(service.key(Scope.READ))
     page = service.client.get("/promotions/hybrid", headers=headers).text

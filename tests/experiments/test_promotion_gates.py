@@ -367,8 +367,17 @@ EXPOSURES: tuple[ExposureEvidence | str, ...] = (
     exposure(-0.1, 0.1),
     exposure(0.01, 0.1, mismatch=True),
     ABSENT,
+    replace(exposure(-0.1, 0.1), ended=True),
+    replace(exposure(-0.01, 0.01), ended=True, within=0.06),
+    replace(exposure(0.01, 0.1), ended=True),
 )
-RAILS: tuple[tuple[GuardEvidence, ...], ...] = ((), (guard(-0.04, 0.03),), (guard(-0.2, -0.06),), (guard(-0.06, 0.03),))
+RAILS: tuple[tuple[GuardEvidence, ...], ...] = (
+    (),
+    (guard(-0.04, 0.03),),
+    (guard(-0.2, -0.06),),
+    (guard(-0.06, 0.03),),
+    (replace(guard(-0.06, 0.03), ended=True),),
+)
 WAIVED = (None, GateResult.INCONCLUSIVE, GateResult.FAIL)
 
 Evidence = tuple[
@@ -407,7 +416,10 @@ def test_waiving_what_a_decision_names_leads_to_the_promotion_and_nothing_less_d
         decision = decide_promotion(first, second, third, given, guards=rails)
         advice = ADVICE.search(decision.reason)
         assert (advice is not None) is ("or waive" in decision.reason), decision.reason
-        assert (advice is None) is (decision.state is not PromotionState.NEEDS_DECISION), decision.reason
+        needed = decision.state is PromotionState.NEEDS_DECISION
+        assert needed or decision.state is PromotionState.OPEN or advice is None, decision.reason
+        assert advice is not None or not needed, decision.reason
+        assert ("more units change nothing for exposure" in decision.reason) is (advice is not None and not needed)
         if advice is None:
             continue
         seen += 1
@@ -446,3 +458,41 @@ def test_a_decision_names_every_gate_that_is_in_the_way(
 ) -> None:
     decision = decide_promotion(first, second, BETTER, {}, guards=rails)
     assert f"{says};" in f"{decision.reason};"
+
+
+@pytest.mark.parametrize(
+    ("within", "says"),
+    [
+        (None, "exposure ended without a decision: users say so; it can show 0.07"),
+        (0.06, "exposure ended: no difference larger than 0.06: users say so"),
+    ],
+)
+def test_an_exposure_that_ended_undecided_says_so_and_what_follows(within: float | None, says: str) -> None:
+    ended = replace(exposure(-0.05, 0.05), ended=True, within=within)
+    alone = decide(offline(), judge(), ended)
+    assert (alone.state, alone.gates[-1].result) == (PromotionState.OPEN, GateResult.INCONCLUSIVE)
+    assert alone.reason == (
+        f"{says}; more units change nothing for exposure: keep what is current, begin a new epoch, or waive exposure"
+    )
+    others = decide("no runs", judge(calibrated=False), ended)
+    assert f"; {says}; more units" in others.reason
+    assert others.reason.endswith("or waive exposure, and also offline and judge unless they pass first")
+    stopped = decide(offline(low=-0.09, high=-0.03), judge(), ended)
+    assert stopped.reason.endswith(says)
+    waived = decide(offline(), judge(), ended, {GateName.EXPOSURE: waiver()})
+    how = "although exposure ended without" if within is None else "where users showed no difference larger than 0.06"
+    assert how in waived.reason
+    for one in (alone, others, stopped, waived):
+        assert "exposure has decided nothing" not in one.reason
+        assert "exposure decided nothing" not in one.reason
+
+
+def test_an_exposure_whose_guard_rail_ended_unknown_cannot_pass_any_more() -> None:
+    decision = decide_promotion(offline(), judge(), BETTER, {}, guards=RAILS[-1])
+    assert decision.reason.startswith(
+        "exposure cannot pass any more: users are served better (users say so), but a loss"
+    )
+    assert ", and more units change nothing; more units change nothing for exposure: keep what" in decision.reason
+    assert decision.reason.endswith("or waive exposure")
+    failed = decide_promotion(offline(), BAD_JUDGE, BETTER, {}, guards=RAILS[-1])
+    assert failed.reason.endswith("a person decides: keep what is current, or waive judge and exposure")

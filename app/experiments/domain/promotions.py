@@ -96,6 +96,10 @@ class ExposureEvidence:
     """The experiment's own."""
     power: str
     """What it can show, in words."""
+    ended: bool = False
+    """Whether further units change nothing."""
+    within: float | None = None
+    """Bound that the difference is shown to stay below; None = none is."""
 
     @property
     def is_better(self) -> bool:
@@ -117,6 +121,8 @@ class GuardEvidence:
     """A loss of so much, or more, is not accepted."""
     found: Margin | str
     """Candidate less current; a text says why nothing is known."""
+    ended: bool = False
+    """Whether further units change nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +205,9 @@ def decide_promotion(
         for name, (evidence, reason), of_gate in found
     )
     users = exposure if isinstance(exposure, ExposureEvidence) else None
-    state, reason = _together(gates, users, stopping)
+    unknown = any(one.ended and rail.result is GateResult.INCONCLUSIVE for one, rail in zip(guards, rails, strict=True))
+    over = _is_over(users) or (unknown and users is not None and users.is_better)
+    state, reason = _together(gates, users, stopping, over=over)
     return PromotionDecision(gates=gates, state=state, reason=reason)
 
 
@@ -211,21 +219,37 @@ def _is_waived(evidence: GateResult, waiver: Waiver | None) -> bool:
 
 
 def _together(
-    gates: tuple[Gate, ...], users: ExposureEvidence | None, stopping: Sequence[str]
+    gates: tuple[Gate, ...], users: ExposureEvidence | None, stopping: Sequence[str], *, over: bool
 ) -> tuple[PromotionState, str]:
-    """Return the state and why: users overrule offline, a person the rest by a waiver, and no finding is left out."""
-    state, reason, told = _conclude(gates, users, stopping)
-    others = [_found_beside(gate) for gate in gates if gate.gate not in told and gate.evidence is not GateResult.PASS]
+    """Return the state and why: users overrule offline, a person the rest by a waiver, and no finding is left out.
+
+    `over` says that exposure cannot pass any more, whatever units come.
+    """
+    state, reason, told = _conclude(gates, users, stopping, over=over)
+    others = [
+        _found_beside(gate, users, over=over)
+        for gate in gates
+        if gate.gate not in told and gate.evidence is not GateResult.PASS
+    ]
     uncovered = [
         f"the waiver of {gate.gate} by {gate.waiver.by} does not cover that: it was given before that was found"
         for gate in gates
         if gate.waiver is not None and gate.result is GateResult.FAIL
     ]
-    return state, "; ".join([reason, *others, *uncovered])
+    follows = []
+    if over and state is PromotionState.OPEN and gates[-1].result is GateResult.INCONCLUSIVE:
+        waive = _waivers_that_suffice(gates, over=over)
+        follows = [f"more units change nothing for exposure: keep what is current, begin a new epoch, or {waive}"]
+    return state, "; ".join([reason, *others, *uncovered, *follows])
+
+
+def _is_over(users: ExposureEvidence | None) -> bool:
+    """Whether exposure has ended without showing who is served better."""
+    return users is not None and users.ended and not (users.is_better or users.is_worse)
 
 
 def _conclude(
-    gates: tuple[Gate, ...], users: ExposureEvidence | None, stopping: Sequence[str]
+    gates: tuple[Gate, ...], users: ExposureEvidence | None, stopping: Sequence[str], *, over: bool
 ) -> tuple[PromotionState, str, set[GateName]]:
     """Return the state, why, and the gates whose finding is told by that."""
     offline, judge, exposure = gates
@@ -245,23 +269,31 @@ def _conclude(
         if exposure.result is not GateResult.FAIL:
             against = f"users are served better ({exposure.reason}), but the judge failed: {judge.reason}"
         who = "an admin" if exposure in failed else "a person"
-        decides = f"{against}; {who} decides: keep what is current, or {_waivers_that_suffice(gates)}"
+        decides = f"{against}; {who} decides: keep what is current, or {_waivers_that_suffice(gates, over=over)}"
         return PromotionState.NEEDS_DECISION, decides, {exposure.gate, *(gate.gate for gate in failed)}
     if exposure.result is GateResult.PASS:
         better = f"it may go to all users: they are served better, {exposure.reason}"
         return PromotionState.PROMOTE, better, {exposure.gate}
-    return _conclude_without_users(gates, users)
+    return _conclude_without_users(gates, users, over=over)
 
 
-def _waivers_that_suffice(gates: tuple[Gate, ...]) -> str:
-    """Say which waivers lead to `promote`: where exposure does not pass, every other gate has to pass or be waived."""
+def _waivers_that_suffice(gates: tuple[Gate, ...], *, over: bool) -> str:
+    """Say which waivers lead to `promote`: where exposure does not pass, every other gate has to pass or be waived.
+
+    `over` says that exposure cannot pass any more.
+    """
     asked = gates[1:] if gates[-1].result is GateResult.PASS else gates
-    failed = [str(gate.gate) for gate in asked if gate.result is GateResult.FAIL]
-    waive = f"waive {_listed(failed)}"
-    unknown = [str(gate.gate) for gate in asked if gate.result is GateResult.INCONCLUSIVE]
-    if gates[-1].result is GateResult.PASS or not unknown:
-        return waive
-    return f"{waive}, and also {_listed(unknown)} unless {'they pass' if len(unknown) > 1 else 'it passes'} first"
+    unknown = [gate.gate for gate in asked if gate.result is GateResult.INCONCLUSIVE]
+    also = [str(name) for name in unknown if not (over and name is GateName.EXPOSURE)]
+    waive = [
+        str(gate.gate)
+        for gate in asked
+        if gate.result is GateResult.FAIL or (gate.gate in unknown and str(gate.gate) not in also)
+    ]
+    only = f"waive {_listed(waive)}"
+    if gates[-1].result is GateResult.PASS or not also:
+        return only
+    return f"{only}, and also {_listed(also)} unless {'they pass' if len(also) > 1 else 'it passes'} first"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -269,7 +301,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _conclude_without_users(
-    gates: tuple[Gate, ...], users: ExposureEvidence | None
+    gates: tuple[Gate, ...], users: ExposureEvidence | None, *, over: bool
 ) -> tuple[PromotionState, str, set[GateName]]:
     """Return the same where exposure does not decide, or is waived."""
     exposure = gates[-1]
@@ -278,12 +310,17 @@ def _conclude_without_users(
         return PromotionState.STOPPED, f"stopped by {stopped.gate}: {stopped.reason}", {stopped.gate}
     waiting = next((gate for gate in gates if gate.result is GateResult.INCONCLUSIVE), None)
     if waiting is not None:
-        return PromotionState.OPEN, f"{waiting.gate} has decided nothing yet: {waiting.reason}", {waiting.gate}
+        found = _undecided(waiting.gate, users, over=over) or "has decided nothing yet"
+        return PromotionState.OPEN, f"{waiting.gate} {found}: {waiting.reason}", {waiting.gate}
     decided = "before users showed a difference"
     if users is None:
         decided = "without asking users"
     elif users.mismatch:
         decided = "although what users showed cannot be believed"
+    elif _is_over(users):
+        decided = "although exposure ended without a decision"
+        if users.within is not None:
+            decided = f"where users showed no difference larger than {bound_text(users.within)}"
     elif users.is_better:
         broken = any(guard.result is GateResult.FAIL for guard in exposure.guards)
         decided = f"with users who are served better, although a guard rail is {'broken' if broken else 'not known'}"
@@ -292,9 +329,22 @@ def _conclude_without_users(
     return PromotionState.PROMOTE, f"it may go to all users: a person decided so, {decided}", set()
 
 
-def _found_beside(gate: Gate) -> str:
+def _undecided(gate: GateName, users: ExposureEvidence | None, *, over: bool) -> str:
+    """Say how exposure ended where it did not decide; empty of any other gate, and while more may come."""
+    if gate is not GateName.EXPOSURE or users is None or not over:
+        return ""
+    if not _is_over(users):
+        return "cannot pass any more"
+    if users.within is None:
+        return "ended without a decision"
+    return f"ended: no difference larger than {bound_text(users.within)}"
+
+
+def _found_beside(gate: Gate, users: ExposureEvidence | None, *, over: bool) -> str:
     """Tell what a gate found that does not make the conclusion, and who waived it and why."""
-    found = "failed" if gate.evidence is GateResult.FAIL else "decided nothing"
+    found = _undecided(gate.gate, users, over=over) or "decided nothing"
+    if gate.evidence is GateResult.FAIL:
+        found = "failed"
     if gate.waiver is None or gate.result is not GateResult.WAIVED:
         return f"{gate.gate} {found}: {gate.reason}"
     return f"{gate.gate} {found} ({gate.reason}), waived by {gate.waiver.by}: “{gate.waiver.reason}”"
@@ -349,7 +399,8 @@ def _decide_exposure(found: ExposureEvidence | str, guards: Sequence[GuardFindin
         than = "users are served better" if found.is_better else "no difference is shown"
         return GateResult.FAIL, f"{than} ({found.reason}), but {'; '.join(broken)}"
     if not found.is_better:
-        return GateResult.INCONCLUSIVE, found.reason if found.mismatch else f"{found.reason}; {found.power}"
+        told = found.mismatch or found.within is not None
+        return GateResult.INCONCLUSIVE, found.reason if told else f"{found.reason}; {found.power}"
     unknown = [guard.reason for guard in guards if guard.result is GateResult.INCONCLUSIVE]
     if unknown:
         return GateResult.INCONCLUSIVE, f"users are served better ({found.reason}), but {'; '.join(unknown)}"
@@ -361,6 +412,8 @@ def _decide_guard(one: GuardEvidence) -> GuardFinding:
         result, reason = GateResult.INCONCLUSIVE, f"nothing is known of {one.name}: {one.found}"
     else:
         result, reason = _within_margin({one.name: one.found}, one.allowed_loss)
+    if one.ended and result is GateResult.INCONCLUSIVE:
+        reason = f"{reason}, and more units change nothing"
     return GuardFinding(name=one.name, allowed_loss=one.allowed_loss, result=result, reason=reason)
 
 

@@ -185,6 +185,7 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> tuple[Pr
 def _read_guard(store: Store, guard: GuardDocument, judged: JudgeEvidence | str, *, now: datetime) -> GuardEvidence:
     """Return what is known of a guard rail."""
     found: Margin | str
+    ended = False
     if guard.experiment is None:
         name = str(guard.measure)
         if isinstance(judged, str):
@@ -198,13 +199,14 @@ def _read_guard(store: Store, guard: GuardDocument, judged: JudgeEvidence | str,
     else:
         name = f"experiment {guard.experiment}"
         users = read_exposure(store, guard.experiment, now=now)
+        ended = isinstance(users, ExposureEvidence) and users.ended
         if isinstance(users, str):
             found = users
         elif users.mismatch or users.difference is None:
             found = users.reason
         else:
             found = Margin(low=users.difference.low, high=users.difference.high)
-    return GuardEvidence(name=name, allowed_loss=guard.allowed_loss, found=found)
+    return GuardEvidence(name=name, allowed_loss=guard.allowed_loss, found=found, ended=ended)
 
 
 def _require_references(connection: Connection, document: PromotionDocument) -> None:
@@ -312,4 +314,6 @@ def read_exposure(store: Store, slug: str | None, *, now: datetime) -> ExposureE
         mismatch=decision.state is ExperimentState.MISMATCH,
         reason=decision.reason,
         power=current.power,
+        ended=decision.ended,
+        within=current.row.document.delta if decision.state is ExperimentState.EQUIVALENT else None,
     )
