@@ -185,18 +185,35 @@ def test_a_promotion_is_stopped_by_the_open_critical_alerts_of_its_checks_which_
     assert "It goes on all the same, as it is defined" in text_of(service, "/promotions/hybrid")
 
 
-def send_even(service: Api, slug: str, *, units: int = 600, arm: int | None = None, **plan: Any) -> None:
-    """Define an experiment and send units of which every other one is a success, whatever its arm; or all to one."""
+def send_even(service: Api, slug: str, *, units: int = 600, every: int = 2, **plan: Any) -> None:
+    """Define an experiment of which the first arm gets one unit in `every`; every other pair of units is a success."""
     service.put(f"/v1/experiments/{slug}", {"arms": ARMS, "window": "1h", **plan})
     at = "2026-11-01T12:00:00Z"
-    sent = [
-        {"unit": f"user-{one}", "arm": ARMS[one % 2 if arm is None else arm]["name"], "at": at} for one in range(units)
-    ]
+    sent = [{"unit": f"user-{one}", "arm": ARMS[int(one % every > 0)]["name"], "at": at} for one in range(units)]
     assert service.client.post(f"/v1/experiments/{slug}/exposures", json=sent).is_success
     values = [
         {"event_id": str(one), "unit": f"user-{one}", "value": int(one % 4 < 2), "at": at} for one in range(units)
     ]
     assert service.client.post(f"/v1/experiments/{slug}/outcomes", json=values).is_success
+
+
+@pytest.mark.parametrize(
+    ("every", "says", "withholds"),
+    [
+        (2, "One look is no line yet: the difference and its interval stand above.", "is withheld"),
+        (3, "The difference is withheld while the arms do not get their shares.", "stand above"),
+    ],
+)
+def test_one_look_points_at_the_difference_only_where_the_page_has_it(
+    service: Api, every: int, says: str, withholds: str
+) -> None:
+    send_even(service, "even", every=every)
+    (look,) = service.get("/v1/experiments/even")["looks"]
+    assert look["difference"] is not None
+    text = text_of(service, "/experiments/even")
+    assert says in text
+    assert withholds not in text
+    assert ("95 % interval" in text) is (every == 2)
 
 
 @pytest.mark.parametrize(
