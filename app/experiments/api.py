@@ -243,7 +243,7 @@ def post_lists(store: StoreDep, slug: str, body: Content) -> MergedList:
 def post_clicks(store: StoreDep, slug: str, body: Content) -> ReceivedClicks:
     """Take in clicks, at most 10,000 a request: `[{event_id, unit, team}]`, `team` as the merged list has it.
 
-    Ids are stored hashed. Sent again, nothing counts twice.
+    A click without a `team`, or with null, says nothing. Ids are stored hashed. Sent again, nothing counts twice.
     """
     batch = parse_document(ClickBatch, {"clicks": body})
     return experiments.receive_clicks(store, slug, batch.clicks, now=datetime.now(UTC))

@@ -249,11 +249,11 @@ class ListsRequest(Document):
 
 
 class Click(Document):
-    """A click of a unit on a chunk of its merged list; `team` as the list has it. One without a team says nothing."""
+    """A click of a unit on a chunk of its merged list; `team` as the list has it, and without one it says nothing."""
 
     event_id: UnitId
     unit: UnitId
-    team: Side
+    team: Side | None = None
 
 
 class ClickBatch(Document):

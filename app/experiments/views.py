@@ -241,8 +241,10 @@ class ReceivedClicks(TypedDict):
     """What became of the clicks of a request."""
 
     received: int
+    without_team: int
+    """Clicks that name no team, which say nothing: their chunk only filled the list up."""
     units: int
-    """Distinct units among them."""
+    """Distinct units among the others."""
 
 
 class InterleavingView(TypedDict):

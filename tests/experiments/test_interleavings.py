@@ -146,6 +146,23 @@ def test_wrong_lists_and_clicks_are_refused(service: Api) -> None:
     for wrong in ({"unit": "u", "a": ["x", "x"], "b": ["y"]}, {"unit": "u", "a": [], "b": ["y"]}, {"unit": "u"}):
         assert service.client.post(f"{address}/lists", json=wrong).status_code == 422
     good = {"event_id": "1", "unit": "u", "team": "a"}
-    for bad in ([{**good, "team": "c"}], [{"unit": "u", "team": "a"}], good, [good] * 10_001):
+    for bad in ([{**good, "team": "c"}], [{**good, "team": ""}], [{"unit": "u", "team": "a"}], good, [good] * 10_001):
         assert service.client.post(f"{address}/clicks", json=bad).status_code == 422
     assert service.get(address)["prefer_a"] == 0
+
+
+def test_clicks_without_a_team_say_nothing_and_refuse_none_of_the_others(service: Api) -> None:
+    address = "/v1/interleavings/search"
+    service.put(address, {"a": "vector", "b": "hybrid"})
+    merged = service.client.post(f"{address}/lists", json={"unit": "u", "a": ["x", "y", "z"], "b": ["x"]}).json()
+    teams = [hit["team"] for hit in merged["hits"]]
+    assert None in teams
+    clicks = [{"event_id": str(place), "unit": "u", "team": team} for place, team in enumerate(teams)]
+    absent = {"event_id": "absent", "unit": "only fillers"}
+    answer = service.client.post(f"{address}/clicks", json=[*clicks, absent])
+    assert answer.status_code == 200, answer.text
+    none = teams.count(None) + 1
+    assert answer.json() == {"received": len(teams) + 1, "without_team": none, "units": 1}
+    credit = teams.count("b") - teams.count("a")
+    found = service.get(address)
+    assert (found["prefer_a"], found["prefer_b"], found["ties"]) == (credit < 0, credit > 0, credit == 0)

@@ -329,11 +329,14 @@ def merge_lists(store: Store, slug: str, wish: ListsRequest) -> MergedList:
 
 
 def receive_clicks(store: Store, slug: str, clicks: Sequence[Click], *, now: datetime) -> ReceivedClicks:
-    """Count clicks, each `event_id` of a unit once. The first look at which it ends decides. Raises NotFoundError."""
+    """Count clicks, each `event_id` of a unit once. The first look at which it ends decides. Raises NotFoundError.
+
+    One without a team says nothing, and nothing of it is kept.
+    """
     with store.write() as connection:
         row = _find(connection, slug, lock=True)
         digest = unit_hasher(row.salt)
-        came = [ClickRow(digest(one.unit), digest(one.event_id), _CREDIT[one.team]) for one in clicks]
+        came = [ClickRow(digest(one.unit), digest(one.event_id), _CREDIT[one.team]) for one in clicks if one.team]
         units = {one.unit for one in came}
         before = rows.read_credits(connection, row.id, units)
         rows.insert_clicks(connection, row.id, came)
@@ -347,7 +350,8 @@ def receive_clicks(store: Store, slug: str, clicks: Sequence[Click], *, now: dat
         rows.save_counts(connection, row.id, found, ties)
         if row.decided_at is None and _decide(row, found, ties).ended:
             rows.save_decision(connection, row.id, found, to_us(now))
-    return {"received": len(clicks), "units": len(units)}
+    without_team = sum(one.team is None for one in clicks)
+    return {"received": len(clicks), "without_team": without_team, "units": len(units)}
 
 
 def list_interleavings(store: Store, *, after: str = "", limit: int) -> list[InterleavingView]:
