@@ -12,7 +12,7 @@ from app.annotation import pages as annotation
 from app.answers import api as answers_api
 from app.answers import pages as answers
 from app.base.web.pages import add_words
-from app.catalog.domain import recall_label
+from app.catalog.domain import pooled_condition, recall_label
 from app.comparison import api as comparison_api
 from app.comparison import pages as comparisons
 from app.definitions import api as definitions_api
@@ -135,6 +135,7 @@ add_words(
         "rank": first_expected,
         "absent": not_returned,
         "starter": starter,
+        "pooled_condition": lambda one: pooled_condition([one]),
         "recall_label": lambda measure, own, pooled=(): recall_label(measure, self_judged=own, pooled=pooled),
     },
     constants={"err_scale": ERR_SCALE, "menu": MENU},

@@ -214,12 +214,14 @@ def are_groups_fine(hits: Iterable[tuple[str, str | None]], groups: Collection[s
     """Whether documents are as fine as chunks, so that a canary covers little more than its own chunk.
 
     `hits` are chunk and document of what answers hold. First hits alone cannot tell: a document may always come by the
-    same chunk. `groups` are those of the asked queries, one each: where several share one, a canary covers more.
+    same chunk. `groups` are those of the asked queries, one each: where several share one and nothing but first hits is
+    known, a canary may cover more.
     """
-    if 2 * len(set(groups)) < len(groups):
+    known = list(hits)
+    chunks = {chunk for chunk, _ in known}
+    documents = {document or chunk for chunk, document in known}
+    if 2 * len(set(groups)) < len(groups) and len(chunks) <= len(set(groups)):
         return False
-    chunks = {chunk for chunk, _ in hits}
-    documents = {document or chunk for chunk, document in hits}
     return bool(chunks) and len(documents) >= FINE_GROUPS * len(chunks)
 
 

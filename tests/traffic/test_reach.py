@@ -141,6 +141,10 @@ def test_groups_that_several_queries_share_are_not_fine() -> None:
     assert not are_groups_fine([("banner", "banner")], ["banner"] * 50), "one page for everything is the opposite"
     assert not are_groups_fine(hits, [f"d{number // 3}" for number in range(60)])
     assert are_groups_fine(hits, [f"d{number}" for number in range(20)])
+    deeper = [(f"c{number}", f"d{number}") for number in range(20, 40)]
+    assert are_groups_fine([*hits, *deeper], [f"d{number // 30}" for number in range(600)]), "however many are asked"
+    parts = [(f"c{number}-{part}", f"d{number}") for number in range(20) for part in range(2)]
+    assert not are_groups_fine([*hits, *parts], [f"d{number // 30}" for number in range(600)])
 
 
 def test_a_retriever_that_finds_nothing_is_named_as_the_reason() -> None:

@@ -295,9 +295,10 @@ def _assumption(said: Sequence[SaidOfQuery], planted: SaidOfPlanted, model: Grad
     sources += [f"{counted(len(planted), 'planted chunk')}"] if planted else []
     named = " and ".join(sources)
     if not model.wrong_is_seen:
+        agreed = "" if planted else ": all agree on relevance"
         return (
-            f"corrected for wrong grades, of which none was seen among {named}: all agree on relevance; up to "
-            f"about {_fine_percent(irrelevant.high)} of what is irrelevant and {_fine_percent(relevant.high)} of what "
+            f"corrected for wrong grades, of which none was seen among {named}{agreed}; up to about "
+            f"{_fine_percent(irrelevant.high)} of what is irrelevant and {_fine_percent(relevant.high)} of what "
             "is relevant may still be graded wrongly"
         )
     return (
