@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from app.comparison.domain.outcomes import Side
@@ -13,6 +14,7 @@ from app.experiments.domain.experiments import (
     Look,
     decide_experiment,
     say_power,
+    units_for_enough,
     units_needed,
 )
 
@@ -119,8 +121,56 @@ def test_what_has_ended_waits_for_no_units() -> None:
     assert "would probably have shown" not in say_power(PLAN, lost), "it shows nothing at all"
 
 
-def test_too_few_of_a_kind_show_nothing_however_many_units_come() -> None:
-    decision = decide(look((5_000, 20), (5_000, 25)))
-    assert say_power(PLAN, decision) == (
-        "with 50 % of the units in hybrid it shows nothing before each arm has at least 30 successes and 30 failures"
+RULE = "it shows nothing before each arm has at least 30 successes and 30 failures"
+
+
+@pytest.mark.parametrize(
+    ("found", "most", "says"),
+    [
+        (
+            look((5_000, 20), (5_000, 25)),
+            100_000,
+            "that takes about 17,220 units, with probability 0.8 (5,000 units of vector had 20 successes so far)",
+        ),
+        (
+            look((1_000, 2), (1_000, 3)),
+            3_000,
+            (
+                "that takes about 34,440 units, with probability 0.8 (1,000 units of vector had 2 successes so far), "
+                "and at most 3,000 come"
+            ),
+        ),
+        (
+            look((1_000, 400), (1_000, 999)),
+            100_000,
+            "that takes about 68,879 units, with probability 0.8 (1,000 units of hybrid had 1 failure so far)",
+        ),
+        (look((1_000, 0), (1_000, 3)), 100_000, "1,000 units of vector had 0 successes so far"),
+    ],
+)
+def test_too_few_of_a_kind_show_nothing_however_many_units_come(found: Look, most: int, says: str) -> None:
+    plan = ExperimentPlan(names=PLAN.names, share=0.5, delta=0.02, max_units=most)
+    assert say_power(plan, decide(found, plan=plan)) == f"with 50 % of the units in hybrid {RULE}: {says}"
+
+
+def test_a_rate_that_is_seen_already_is_not_taken_as_another_one() -> None:
+    decision = decide(look((200, 24), (200, 30)))
+    needed = units_needed(0.05, rate=0.12, share=0.5)
+    assert say_power(PLAN, decision).endswith(
+        f"by about {needed:,} units, with probability 0.8 (rate of vector so far 0.120)"
     )
+    assert "(rate of vector taken as 0.500)" in say_power(PLAN, decide(look((29, 3), (20, 2))))
+
+
+def test_an_arm_that_gets_too_few_units_for_the_rule_is_not_promised_a_difference() -> None:
+    plan = ExperimentPlan(names=PLAN.names, share=0.999, delta=0.02, max_units=20_000)
+    assert say_power(plan, decide(plan=plan)).endswith(
+        "too few for at least 30 successes and 30 failures in each arm, before which it shows nothing"
+    )
+
+
+@pytest.mark.parametrize(("rate", "share"), [(0.002, 0.5), (0.01, 0.05), (0.97, 0.5)])
+def test_an_arm_has_enough_of_a_kind_by_the_units_that_are_told(rate: float, share: float) -> None:
+    units = round(units_for_enough(rate=rate, share=share) * share)
+    rarer = np.random.default_rng(3).binomial(units, min(rate, 1 - rate), 20_000)
+    assert np.mean(rarer >= 30) == pytest.approx(0.8, abs=0.02)

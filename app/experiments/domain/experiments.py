@@ -331,35 +331,75 @@ def units_needed(difference: float, *, rate: float, share: float) -> int:
     )
 
 
+def units_for_enough(*, rate: float, share: float) -> float:
+    """Units after which an arm of a share has `FEWEST_OF_A_KIND` of the rarer kind with `USUAL_POWER`; may be infinite.
+
+    The expected number m of the rarer kind solves m - z sqrt(m) = `FEWEST_OF_A_KIND` - 1/2, as a count of rare events
+    varies by sqrt(m).
+    """
+    z, rarer = NormalDist().inv_cdf(USUAL_POWER), min(rate, 1 - rate)
+    expected = ((z + math.sqrt(z * z + 4 * FEWEST_OF_A_KIND - 2)) / 2) ** 2
+    return math.ceil(expected / (share * rarer)) if rarer else math.inf
+
+
 def say_power(plan: ExperimentPlan, decision: ExperimentDecision) -> str:
     """Say what an experiment can show, about the rate of its first arm as far as that is known."""
     counts = (ArmCounts(units=0, successes=0),) * 2 if decision.look is None else decision.look.counts
-    units, known = counts[0].units + counts[1].units, counts[0].enough
-    rate = counts[0].rate if known else USUAL_RATE
-    share = 1 - plan.share
+    units, share = counts[0].units + counts[1].units, 1 - plan.share
+    arms = list(zip(plan.names, counts, (plan.share, share), strict=True))
+    name, first = next(((name, arm) for name, arm, _ in arms if _is_seen(arm)), (plan.names[0], None))
+    rate = USUAL_RATE if first is None else first.rate
+    begin = f"with {percent_text(share)} of the units in {plan.names[1]} it"
+    few = f"at least {FEWEST_OF_A_KIND} successes and {FEWEST_OF_A_KIND} failures"
+    # Units that each arm needs for so many, the arm that needs most last; one without units is taken as the other is.
+    rule = sorted(
+        (units_for_enough(rate=arm.rate if _is_seen(arm) else rate, share=of_all), place)
+        for place, (_, arm, of_all) in enumerate(arms)
+    )
+    least_units, place = rule[-1]
+    open_ = decision.difference is None
+    if (
+        open_
+        and first is not None
+        and (rate in {0, 1} or least_units > units_needed(SEEN_DIFFERENCE, rate=rate, share=share))
+    ):
+        rare, arm = arms[place][:2] if _is_seen(arms[place][1]) else (name, first)
+        return f"{begin} shows nothing before each arm has {few}: {_say_rare(rare, arm, least_units, plan)}"
     needed = units_needed(SEEN_DIFFERENCE, rate=rate, share=share)
     least = detectable_difference(rate=rate, share=share, units=plan.max_units)
-    about = f"rate of {plan.names[0]} {'is' if known else 'taken as'} {ratio_text(rate)}"
+    word = "taken as" if first is None else "is" if first.enough else "so far"
     seen = f"a difference of {bound_text(SEEN_DIFFERENCE)}"
-    enough = f"{needed:,} units, with probability {USUAL_POWER} ({about})"
+    enough = f"{needed:,} units, with probability {USUAL_POWER} (rate of {name} {word} {ratio_text(rate)})"
+    most = f"at most {plan.max_units:,} come, which are enough for one of {ratio_text(least)}"
+    if open_ and least_units > plan.max_units:
+        most = f"at most {plan.max_units:,} come, too few for {few} in each arm, before which it shows nothing"
     undecided = decision.state not in {ExperimentState.WINNER, ExperimentState.MISMATCH}
-    if undecided and units >= needed and decision.difference is None:
-        few = f"each arm has at least {FEWEST_OF_A_KIND} successes and {FEWEST_OF_A_KIND} failures"
-        return f"with {percent_text(share)} of the units in {plan.names[1]} it shows nothing before {few}"
+    if undecided and units >= needed and open_:
+        return f"{begin} shows nothing before each arm has {few}"
     if undecided and units >= needed:
-        more = f"; at most {plan.max_units:,} come, which are enough for one of {ratio_text(least)}"
-        return (
-            f"with {percent_text(share)} of the units in {plan.names[1]} it shows {seen} by about {enough}, and "
-            f"{units:,} are counted: one as large would probably have shown by now"
-            + more
-            * (decision.state is ExperimentState.RUNNING)
-        )
+        more = f"; {most}" if decision.state is ExperimentState.RUNNING else ""
+        shown = f"{units:,} are counted: one as large would probably have shown by now"
+        return f"{begin} shows {seen} by about {enough}, and {shown}{more}"
     if needed <= plan.max_units:
-        return f"with {percent_text(share)} of the units in {plan.names[1]} it shows {seen} by about {enough}"
-    return (
-        f"with {percent_text(share)} of the units in {plan.names[1]} it cannot be expected to show {seen}: that takes "
-        f"about {enough}, and at most {plan.max_units:,} come, which are enough for one of {ratio_text(least)}"
-    )
+        return f"{begin} shows {seen} by about {enough}"
+    return f"{begin} cannot be expected to show {seen}: that takes about {enough}, and {most}"
+
+
+def _is_seen(arm: ArmCounts) -> bool:
+    """Whether an arm has units enough to go by their rate."""
+    return arm.units >= FEWEST_OF_A_KIND
+
+
+def _say_rare(name: str, arm: ArmCounts, least_units: float, plan: ExperimentPlan) -> str:
+    """Say how many units it takes until an arm has enough of the rarer kind, by what was seen of it so far."""
+    failures = arm.units - arm.successes
+    number = min(arm.successes, failures)
+    kinds = ("success", "successes") if arm.successes <= failures else ("failure", "failures")
+    seen = f"{arm.units:,} units of {name} had {number:,} {kinds[number != 1]} so far"
+    if not number:
+        return seen
+    most = f", and at most {plan.max_units:,} come" if least_units > plan.max_units else ""
+    return f"that takes about {least_units:,.0f} units, with probability {USUAL_POWER} ({seen}){most}"
 
 
 _HALF: Final = 0.5
