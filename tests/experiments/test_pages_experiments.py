@@ -234,6 +234,22 @@ def test_a_promotion_says_that_its_experiment_has_ended(service: Api, plan: dict
     assert found["reason"].endswith("keep what is current, begin a new epoch, or waive exposure")
 
 
+def test_a_guard_rail_shows_its_interval_whether_it_passes_or_not(service: Api) -> None:
+    send_even(service, "railok", delta=0.4)
+    low, high = (service.get("/v1/experiments/railok")["difference"][end] for end in ("low", "high"))
+    compared = {"current": "docs", "candidate": "docs-hybrid", "experiment": "search"}
+    rails = [{"experiment": "railok", "allowed_loss": loss} for loss in (0.4, 0.02)]
+    service.put("/v1/promotions/hybrid", {**compared, "guards": rails})
+    text = text_of(service, "/promotions/hybrid")
+    interval = f"experiment railok {low:+.3f} to {high:+.3f}"
+    assert (
+        f"pass Guard rail experiment railok, which may lose less than 0.400: no loss of more than 0.4: {interval}"
+        in text
+    )
+    unknown = f"a loss of more than 0.02 is not ruled out: {interval}, and more units change nothing"
+    assert f"inconclusive Guard rail experiment railok, which may lose less than 0.020: {unknown}" in text
+
+
 def test_a_key_that_may_only_read_sees_the_form_disabled_and_cannot_send_it(service: Api) -> None:
     headers = bearer(service.key(Scope.READ))
     page = service.client.get("/promotions/hybrid", headers=headers).text
