@@ -115,6 +115,15 @@ def test_an_alert_by_peoples_labels_says_so_wherever_it_is_read(sqlite_store: St
     assert not any(word in page.text for word in OF_RETRIEVAL)
 
 
+def test_a_service_answers_an_alert_about_answers_as_it_is_described(sqlite_store: Store) -> None:
+    two, _ = fallen(sqlite_store)
+    client = Site(world=two.it.world).client()
+    alert = client.get("/v1/alerts/1").json()
+    assert alert["transitions"][0]["evidence"]["answers"]["changes"] == {"answer": 40}
+    [listed] = client.get("/v1/alerts").json()["items"]  # is not validated, and a warning of its serializer is an error
+    assert listed["transitions"][0]["evidence"] == alert["transitions"][0]["evidence"]
+
+
 def test_an_alert_by_peoples_labels_that_ends_says_by_which_rate(sqlite_store: Store) -> None:
     two, _ = fallen(sqlite_store)
     notices(two.it)

@@ -226,7 +226,8 @@ def evidence(found: StoredEvidence) -> RuleEvidence:
 
 def _on_the_wire(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {inner: _on_the_wire(inner, one) for inner, one in value.items()}
+        words = AnswerChange if name == "changes" else str
+        return {words(inner): _on_the_wire(inner, one) for inner, one in value.items()}
     if isinstance(value, list):
         default = _RUN_OF_A_WINDOW if name == "window" else {}
         return [_on_the_wire(name, {**default, **one} if isinstance(one, Mapping) else one) for one in value]
