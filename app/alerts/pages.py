@@ -28,7 +28,7 @@ from app.base.api.requests import StoreDep, takes_form, wake
 from app.base.db.engine import Store, to_us
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError
-from app.base.texts import LATENCY_NAMES, beside_text, counted, outcome_word, seconds_text
+from app.base.texts import LATENCY_NAMES, beside_text, counted, outcome_word, rate_text, seconds_text
 from app.base.values import Cause, RuleKind, Severity
 from app.base.views import id_number
 from app.base.web.forms import choice_problem, problems_by_field, read_form
@@ -422,5 +422,6 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "lost": lost_text,
     "answer_change": answer_change_text,
     "beside_corrected": beside_text,
+    "beside_own": rate_text,
 }
 """For templates."""

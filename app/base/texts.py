@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.values import CorrectedInterval, Outcome, Percentile, judged_name
+from app.base.values import CorrectedInterval, CorrectedRateView, Outcome, Percentile, judged_name
 
 _DECIMALS = 3
 _MOST_DECIMALS = 9
@@ -47,6 +47,20 @@ def beside_text(beside: CorrectedInterval) -> str:
     """Format what stands beside a corrected rate: `0.612 to 0.861; the judge: 0.873`."""
     low, high, judge = map(ratio_text, (beside["low"], beside["high"], beside["judge_rate"]))
     return f"{low} to {high}; the judge: {judge}"
+
+
+def own_text(value: float, rate: CorrectedRateView, other: float | None = None) -> str:
+    """Format what a judge says where labels correct only its rate of full shares.
+
+    `0.563 (by the judge's own numbers; corrected 0.474, 0.220 to 0.649)`.
+    """
+    return f"{ratio_text(value, other)} (by the judge's own numbers; {rate_text(rate)})"
+
+
+def rate_text(rate: CorrectedRateView) -> str:
+    """Format a corrected rate that stands beside another number: `corrected 0.474, 0.220 to 0.649`."""
+    value, low, high = map(ratio_text, (rate["value"], rate["low"], rate["high"]))
+    return f"corrected {value}, {low} to {high}"
 
 
 def corrected_label(measure: str) -> str:

@@ -489,6 +489,8 @@ JUDGED: Final = (FAITHFUL, "faithfulness", "answer_relevance", "correctness")
 CORRECTED: Final = tuple(f"{measure}_corrected" for measure in JUDGED)
 """What people would say by their labels of a check's answers: the share of its answers of which they would say yes."""
 ANSWER_MEASURES: Final = (*GROUNDING, *JUDGED, *CORRECTED)
+BY_LABELS: Final = frozenset({FAITHFUL, *CORRECTED})
+"""What rules judge by people's labels where these tell; the others of a judge are means of shares, another number."""
 
 
 CorrectedRate = tuple[float, float, float]

@@ -42,10 +42,10 @@ def mail_of(notice: Notice) -> tuple[str, str]:
     return str(mail["subject"]), text.get_content().replace("\r\n", "\n")
 
 
-def fallen(store: Store, *, measure: str = "faithful") -> tuple[TwoChecks, int]:
+def fallen(store: Store, *, measure: str = "faithful", question: str = "faithful") -> tuple[TwoChecks, int]:
     """Label two checks by a rule on a measure, and let more answers of one become lies of which the judge sees all."""
-    two = TwoChecks.of(store, measure=measure)
-    two.label()
+    two = TwoChecks.of(store, question, measure=measure)
+    two.label(question)
     two.run("blind")
     two.it.ask_answers.texts = {key: f"A lie about {key}." for key in KEYS[:46]}
     run_id = two.it.world.run("blind").id
@@ -113,6 +113,30 @@ def test_an_alert_by_peoples_labels_says_so_wherever_it_is_read(sqlite_store: St
     assert "40 of 110 answers got worse" in worse
     assert not page.all("section", **{"aria-labelledby": "degraded"})
     assert not any(word in page.text for word in OF_RETRIEVAL)
+
+
+def test_an_alert_by_the_judges_own_shares_says_so_and_what_people_would_say(sqlite_store: Store) -> None:
+    two, run_id = fallen(sqlite_store, measure="faithfulness", question="faithfulness")
+    rate = two.it.summary(run_id)["corrected"]["faithfulness"]
+    people = f"corrected {rate['value']:.3f}, {rate['low']:.3f} to {rate['high']:.3f}"
+    shown = f"faithfulness 0.582 (by the judge's own numbers; {people})"
+    [notice] = notices(two.it)
+    data = notice["data"]
+    assert data["summary"].startswith(f"blind: {shown}, below 0.6 since 12:04 UTC (run {run_id}), ")
+    assert data["reason"].startswith(f"{shown} is below 0.6 (critical)")
+    assert data["value"] == pytest.approx(64 / 110)
+    assert (data["measure"], data["corrected"]) == ("faithfulness", None)
+    assert mail_of(notice)[0].startswith(f"blind: {shown}, below 0.6")
+    site = Site(world=two.it.world)
+    page = site.page("/alerts/1")
+    assert shown in page.one("h1").text
+    why = page.one("section", **{"aria-labelledby": "why"}).text
+    assert f"0.582 the judge\u2019s own; {people}" in why
+    assert "Judged is the rate corrected by people's labels" not in why
+    alert = site.client().get("/v1/alerts/1").json()
+    assert alert["evidence"]["window"][-1]["beside"] == rate
+    two.run("blind")
+    assert "faithfulness 0.873 (by the judge's own numbers; corrected " in notices(two.it)[-1]["data"]["summary"]
 
 
 def test_a_service_answers_an_alert_about_answers_as_it_is_described(sqlite_store: Store) -> None:

@@ -17,6 +17,7 @@ from app.base.texts import (
     corrected_text,
     counted,
     named_text,
+    own_text,
     p_text,
     plural,
     ratio_text,
@@ -25,12 +26,11 @@ from app.base.texts import (
 from app.base.values import (
     ANSWER_MEASURES,
     ANSWERED_RATIO,
-    CORRECTED,
+    BY_LABELS,
     COVERAGE,
     DEGRADED_SHARE,
     DETECTOR_CLOSE,
     EMPTY,
-    FAITHFUL,
     ROUNDING,
     Aggregates,
     Bound,
@@ -77,6 +77,8 @@ class Condition:
     """What the value was compared with, where that is a baseline."""
     corrected: CorrectedRateView | None = None
     """The value, where that is a rate by people's labels."""
+    beside: CorrectedRateView | None = None
+    """What people would say, where the value is a judge's own mean of shares."""
     since_run: int | None = None
     """The first bad run, where the rule covers more than this run."""
     at_once: bool = False
@@ -537,7 +539,7 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
     """
     match rule.kind:
         case RuleKind.THRESHOLD:
-            return _threshold(as_hint(rule), aggregates, facts.corrected, unknown=unknown)
+            return _threshold(as_hint(rule), aggregates, facts, unknown=unknown)
         case RuleKind.PROBE_ERRORS:
             return replace(_probe_errors(rule, aggregates, facts, unknown=unknown), failure=facts.failure)
         case RuleKind.EMBEDDING:
@@ -681,12 +683,10 @@ def _bounds_coverage(rule: Rule) -> bool:
     return any(bound is not None and bound.below is not None for bound in (rule.warning, rule.critical))
 
 
-def _threshold(
-    rule: Rule, aggregates: Aggregates, corrected: Mapping[str, CorrectedRateView], *, unknown: bool
-) -> Condition:
+def _threshold(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: bool) -> Condition:
     """Condition by the bounds of a rule; of `faithful` and corrected rates by people's labels, where these tell."""
-    rate = corrected.get(judged_name(rule.measure) or "") if rule.measure in _BY_LABELS else None
-    if rate is not None and not unknown:
+    rate = facts.corrected.get(judged_name(rule.measure) or "")
+    if rate is not None and not unknown and rule.measure in BY_LABELS:
         return _by_labels(rule, rate)
     name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
     name += " (uncalibrated)" if is_uncalibrated(rule) else ""
@@ -694,11 +694,10 @@ def _threshold(
     if value is None:
         reason = "the run is unknown" if unknown else f"{name} was not measured"
         return unmeasured_condition(reason, threshold=mildest(rule))
-    return judge_bounds(rule, name, value)
-
-
-_BY_LABELS: Final = frozenset({FAITHFUL, *CORRECTED})
-"""What is judged by people's labels where these tell; other measures of a judge are means of shares, another number."""
+    if rate is None:
+        return judge_bounds(rule, name, value)
+    write = NumberWriter(value=lambda value, bound: own_text(value, rate, bound), bound=bound_text)
+    return replace(judge_bounds(rule, name, value, write), beside=rate)
 
 
 def _by_labels(rule: Rule, rate: CorrectedRateView) -> Condition:

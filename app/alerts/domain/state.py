@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Final, cast
 
 from app.alerts.domain.rules import Condition, SlowerLimits, is_uncalibrated
-from app.alerts.domain.views import AlertState, BoundSides, StoredEvidence, TransitionType
+from app.alerts.domain.views import AlertState, BoundSides, StoredEvaluation, StoredEvidence, TransitionType
 from app.base.schedules import Schedule, next_due
 from app.base.texts import counted, named_text, plural
 from app.base.values import (
@@ -393,19 +393,7 @@ def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> StoredEvi
         "of": len(recent),
         "good_in_a_row": good,
         "first_bad_run": (bad[0].condition.since_run or bad[0].run_id) if bad else None,
-        "window": [
-            {
-                "run_id": one.run_id,
-                "at": one.at.isoformat(),
-                "value": one.condition.value,
-                "threshold": one.condition.threshold,
-                "baseline": one.condition.baseline,
-                "corrected": one.condition.corrected,
-                "severity": one.condition.severity,
-                "good": one.condition.good_beyond_margin,
-            }
-            for one in judged
-        ],
+        "window": [_evaluation(one) for one in judged],
     }
     if rule.kind is RuleKind.LATENCY:
         found["percentile"] = rule.percentile or Percentile.P95
@@ -417,6 +405,22 @@ def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> StoredEvi
     failure = window[-1].condition.failure if window else None
     if failure is not None:
         found["failure"] = failure.as_json()
+    return found
+
+
+def _evaluation(one: Observation) -> StoredEvaluation:
+    found: StoredEvaluation = {
+        "run_id": one.run_id,
+        "at": one.at.isoformat(),
+        "value": one.condition.value,
+        "threshold": one.condition.threshold,
+        "baseline": one.condition.baseline,
+        "corrected": one.condition.corrected,
+        "severity": one.condition.severity,
+        "good": one.condition.good_beyond_margin,
+    }
+    if one.condition.beside is not None:
+        found["beside"] = one.condition.beside
     return found
 
 

@@ -21,6 +21,7 @@ from app.base.texts import (
     counted,
     duration_text,
     named_text,
+    own_text,
     plural,
     ratio_text,
     seconds_text,
@@ -94,6 +95,8 @@ class AlertFacts:
     """Whether a judge says it whom people have not confirmed."""
     corrected: CorrectedRateView | None = None
     """The value, where that is a rate by people's labels."""
+    beside: CorrectedRateView | None = None
+    """What people would say, where the value is a judge's own mean of shares."""
     answers: WorseAnswers | None = None
     """Of a rule about generated answers: those that got worse."""
     category: str | None = None
@@ -160,6 +163,8 @@ def _level(facts: AlertFacts, value: float) -> str:
     """Return name and value of what a rule watches; a corrected rate with its interval and the judge's own rate."""
     rate, bound = facts.corrected, facts.threshold
     number = ratio_text(value, bound) if rate is None else corrected_text(value, rate, bound)
+    if facts.beside is not None:
+        number = own_text(value, facts.beside, bound)
     return f"{_measure_of(facts)} {number}"
 
 

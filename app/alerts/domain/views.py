@@ -197,6 +197,8 @@ class EvaluatedValues(TypedDict):
     baseline: float | None
     corrected: CorrectedRateView | None
     """The value, where that is a rate by people's labels."""
+    beside: NotRequired[CorrectedRateView]
+    """What people would say, where the value is a judge's own mean of shares and enough of them labelled answers."""
     severity: Severity | None
     good: bool
     """Whether it counts towards resolving."""

@@ -491,6 +491,7 @@ def _with_value_at(facts: AlertFacts, row: AlertRow, run_id: int | None) -> Aler
         threshold=one["threshold"],
         baseline=one.get("baseline"),
         corrected=one.get("corrected"),
+        beside=one.get("beside"),
     )
 
 
@@ -570,6 +571,7 @@ def facts_of(
         pooled_recall=evidence.get("pooled_recall", ()),
         uncalibrated=bool(evidence.get("uncalibrated")),
         corrected=newest_run and newest_run.get("corrected"),
+        beside=newest_run and newest_run.get("beside"),
         answers=evidence.get("answers"),
         category=evidence.get("category"),
         canary=alert.scope if kind is RuleKind.CANARY else None,
