@@ -241,6 +241,9 @@ def test_a_guard_rail_shows_its_interval_whether_it_passes_or_not(service: Api) 
     rails = [{"experiment": "railok", "allowed_loss": loss} for loss in (0.4, 0.02)]
     service.put("/v1/promotions/hybrid", {**compared, "guards": rails})
     text = text_of(service, "/promotions/hybrid")
+    assert (
+        text.count("A range with signs, such as +0.044 to +0.081, is the 95 % interval of the candidate less what") == 1
+    )
     interval = f"experiment railok {low:+.3f} to {high:+.3f}"
     assert (
         f"pass Guard rail experiment railok, which may lose less than 0.400: no loss of more than 0.4: {interval}"
