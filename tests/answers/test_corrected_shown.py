@@ -71,6 +71,24 @@ def test_a_report_without_labels_has_no_corrected_rate(two: TwoChecks) -> None:
     assert "corrected by people" not in report_markdown(report)
 
 
+def test_a_run_has_both_numbers_and_its_answers_and_pages_have_the_interval_too(two: TwoChecks) -> None:
+    site, rate = Site(world=two.it.world), rates(two)[2]
+    client = site.client()
+    for path in ("/v1/runs/5", "/v1/checks/blind/health"):
+        measures = client.get(path).json()["measures"]
+        shown = {name: measures[name] for name in ("faithful", "faithful_corrected")}
+        assert shown == {
+            "faithful": pytest.approx(rate["judge_rate"], abs=1e-6),
+            "faithful_corrected": pytest.approx(rate["value"], abs=1e-6),
+        }
+    assert client.get("/v1/runs/5/answers").json()["summary"]["corrected"] == {"faithful": rate}
+    beside = f"{rate['low']:.3f} to {rate['high']:.3f}"
+    for path in ("/runs/5", "/runs/5/answers", "/checks/blind"):
+        text = site.page(path).text
+        assert beside in text
+        assert "corrected by 110 labels of people" in text
+
+
 def test_each_point_of_a_run_has_the_interval(two: TwoChecks) -> None:
     points = measure_series(two, "faithful_corrected")["points"]
     assert [(one.first_run, one.mean) for one in points] == [
