@@ -210,7 +210,6 @@ def test_the_same_chunks_with_other_scores_are_the_same(sqlite_store: Store) -> 
 
 def test_the_same_answers_judged_otherwise_point_at_the_judge(sqlite_store: Store) -> None:
     it = few(sqlite_store)
-    document = answers_page(FEW, sample=1.0)
     rule = {
         "kind": "threshold",
         "measure": "faithful",
