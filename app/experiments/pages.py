@@ -33,7 +33,7 @@ from app.experiments.documents import (
     ShadowDocument,
     WaiverRequest,
 )
-from app.experiments.domain.experiments import USUAL_POWER, USUAL_RATE, units_needed
+from app.experiments.domain.experiments import USUAL_POWER, USUAL_RATE, ExperimentState, units_needed
 from app.experiments.domain.promotions import GateName
 from app.experiments.service import experiments, promotions, shadows
 from app.experiments.views import ExperimentLook, ShadowHour
@@ -94,7 +94,9 @@ def create(request: Request, store: StoreDep, form: FormInput) -> Response:
 def show_experiment(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show an experiment: its decision, arms, and the interval over time."""
     found = experiments.load_experiment(store, slug, now=datetime.now(UTC))
-    chart = draw_intervals(found["looks"], delta=found["delta"], decided_at=found["decided_at"])
+    is_withheld = found["state"] == ExperimentState.MISMATCH
+    looks = [] if is_withheld else found["looks"]
+    chart = draw_intervals(looks, delta=found["delta"], decided_at=found["decided_at"])
     return render(
         request,
         "experiments/experiment.html",

@@ -47,7 +47,8 @@ class EpochView(TypedDict):
     decided_at: TimeText | None
     """Exposures until then decided; null while it runs."""
     difference: RateDifference | None
-    """At the look that decided, else at the newest; null until each arm has 30 successes and 30 failures."""
+    """At the look that decided, else at the newest; null until each arm has 30 successes and 30 failures. Not to be
+    believed where the state is `mismatch`."""
     power: str
     """What it can show, in words: the units that a difference of .05 needs, and what `max_units` show."""
 
@@ -75,7 +76,7 @@ class ExperimentDetail(ExperimentView):
     mismatch_evidence: float
     """Decimal logarithm of the evidence that the arms do not get their shares: 3 is an alarm."""
     looks: list[ExperimentLook]
-    """Of the current epoch, at most 200."""
+    """Of the current epoch, at most 200. Their differences are not to be believed where the state is `mismatch`."""
     epochs: list[EpochView]
     """The earlier ones, the newest first."""
 

@@ -181,6 +181,8 @@ class NoticeData(NoticeClass, total=False):
     value: float | None
     corrected: CorrectedRateView | None
     """The value, where that is a rate by people's labels: with its interval, and the judge's own rate."""
+    beside: CorrectedRateView | None
+    """What people would say, where the value is a judge's own mean of shares and enough of them labelled answers."""
     self_judged: bool
     """Whether the measure is recall of which the retriever itself brought up more than a fifth of what is expected."""
     pooled_recall: list[PooledNote]

@@ -13,11 +13,11 @@ from html import escape
 from types import MappingProxyType
 from typing import Final
 
-from app.alerts.domain.state import IncidentClass, dedupe_keys
+from app.alerts.domain.state import IncidentClass, dedupe_keys, is_about_canaries
 from app.alerts.domain.summaries import answer_change_text, lost_text
 from app.alerts.domain.views import ChangedCanary, WorseAnswer
 from app.base.errors import ConfigurationError
-from app.base.texts import bound_text, corrected_label, corrected_text, ratio_text
+from app.base.texts import bound_text, corrected_label, corrected_text, own_text, ratio_text
 from app.base.values import Reason
 from app.catalog.domain import labelled
 from app.hooks.domain import TAKES_NO_REPORT, Hook, HookKind, Notice, NoticeData
@@ -243,13 +243,20 @@ class NoticeText:
             label, rate = clean(measure, _LONGEST_FACT), data.get("corrected")
             label = labelled(label, self_judged=own, pooled=pooled) if rate is None else corrected_label(label)
             shown = _number(value) if rate is None else corrected_text(value, rate)
+            if (people := data.get("beside")) is not None:
+                shown = own_text(value, people)
             yield label[:1].upper() + label[1:], f"{shown}{bound}"
+        if is_about_canaries(data.get("kind", ""), measure, data.get("answers")):
+            yield from self._retrieved()
+        yield from self._subject()
+
+    def _retrieved(self) -> Iterator[tuple[str, str]]:
+        data = self.data
         for name, label in (("health_score", "Health score"), ("coverage", "Coverage")):
-            if data.get(name) is not None and name != measure:
+            if data.get(name) is not None and name != data.get("measure"):
                 yield label, _number(data.get(name))
         if data.get("degraded_total") is not None:
             yield "Degraded", _degraded(data)
-        yield from self._subject()
 
     def _subject(self) -> Iterator[tuple[str, str]]:
         data = self.data
@@ -372,10 +379,11 @@ def _details(texts: NoticeText) -> dict[str, object]:
     if texts.advice:
         details["what to do"] = texts.advice
     details |= {name.lower(): value for name, value in texts.facts}
+    listed = "canaries" if texts.data.get("answers") is None else "answers"
     if texts.canaries:
-        details["canaries"] = list(texts.canaries)
+        details[listed] = list(texts.canaries)
     if texts.more:
-        details["more canaries"] = texts.more
+        details[f"more {listed}"] = texts.more
     if texts.before:
         details["failing before"] = texts.before
     return details

@@ -125,8 +125,11 @@ def test_an_alert_by_the_judges_own_shares_says_so_and_what_people_would_say(sql
     assert data["summary"].startswith(f"blind: {shown}, below 0.6 since 12:04 UTC (run {run_id}), ")
     assert data["reason"].startswith(f"{shown} is below 0.6 (critical)")
     assert data["value"] == pytest.approx(64 / 110)
-    assert (data["measure"], data["corrected"]) == ("faithfulness", None)
-    assert mail_of(notice)[0].startswith(f"blind: {shown}, below 0.6")
+    assert (data["measure"], data["corrected"], data["beside"]) == ("faithfulness", None, rate)
+    subject, text = mail_of(notice)
+    assert subject.startswith(f"blind: {shown}, below 0.6")
+    assert f"F{shown[1:].replace('0.582 (', ': 0.582 (').replace(' :', ':')} (bound 0.6)\n" in text
+    assert not any(f"\n{name}: " in text for name in ("Degraded", "Coverage", "Health score"))
     site = Site(world=two.it.world)
     page = site.page("/alerts/1")
     assert shown in page.one("h1").text

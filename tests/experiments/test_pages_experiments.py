@@ -216,6 +216,27 @@ def test_one_look_points_at_the_difference_only_where_the_page_has_it(
     assert ("95 % interval" in text) is (every == 2)
 
 
+def test_no_interval_is_drawn_of_arms_that_do_not_get_their_shares(service: Api) -> None:
+    service.put("/v1/experiments/uneven", {"arms": ARMS, "window": "1h"})
+    for day in range(1, 4):
+        at = f"2026-11-0{day}T12:00:00Z"
+        units = [{"unit": f"{day}-{one}", "arm": ARMS[int(one % 3 > 0)]["name"], "at": at} for one in range(600)]
+        values = [
+            {"event_id": one["unit"], "unit": one["unit"], "value": place % 2, "at": at}
+            for place, one in enumerate(units)
+        ]
+        for what, sent in (("exposures", units), ("outcomes", values)):
+            assert service.client.post(f"/v1/experiments/uneven/{what}", json=sent).is_success
+    found = service.get("/v1/experiments/uneven")
+    assert found["state"] == "mismatch"
+    assert sum(one["difference"] is not None for one in found["looks"]) > 1
+    page = Page(service.client.get("/experiments/uneven").text)
+    assert not page.all("svg", role="img")
+    assert "The difference is withheld while the arms do not get their shares." in page.text
+    assert "95 % interval" not in page.text
+    assert "The interval holds at every look" not in page.text
+
+
 @pytest.mark.parametrize(
     ("plan", "says"),
     [

@@ -218,6 +218,23 @@ def test_what_there_is_to_know_is_told() -> None:
 
 
 @pytest.mark.parametrize(
+    "about",
+    [
+        {"kind": "latency", "measure": "p95", "value": 1.3},
+        {"kind": "no_data", "measure": None, "value": None},
+        {"kind": "threshold", "measure": "faithful", "answers": None},
+        {"kind": "threshold", "measure": "faithful", "answers": {"changes": {"answer": 3}, "worse": 3, "listed": []}},
+    ],
+)
+def test_what_was_retrieved_is_told_only_where_the_alert_is_about_it(about: dict[str, Any]) -> None:
+    told = notice()
+    told["data"].update(cast("Any", about))
+    names = [name for name, _ in NoticeText(told).facts]
+    assert not {"Coverage", "Health score", "Degraded"} & set(names)
+    assert "Severity" in names
+
+
+@pytest.mark.parametrize(
     ("changes", "text"),
     [
         ({"recovered_on_retry": 2}, "12 in run 812: 9 since the alert began, 2 healthy on retry, 1 failing before"),

@@ -23,8 +23,16 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Final, cast
 
-from app.alerts.domain.rules import Condition, SlowerLimits, is_uncalibrated
-from app.alerts.domain.views import AlertState, BoundSides, StoredEvaluation, StoredEvidence, TransitionType
+from app.alerts.domain.rules import Condition, SlowerLimits, is_uncalibrated, watches_answers
+from app.alerts.domain.views import (
+    AlertState,
+    AnswerChange,
+    BoundSides,
+    StoredEvaluation,
+    StoredEvidence,
+    TransitionType,
+    WorseAnswers,
+)
 from app.base.schedules import Schedule, next_due
 from app.base.texts import counted, named_text, plural
 from app.base.values import (
@@ -433,6 +441,17 @@ def _bound_evidence(bound: Bound | None) -> BoundSides | None:
 
 def _runs(rule: Rule) -> str:
     return "runs" if rule.kind is RuleKind.PROBE_ERRORS else "measured runs"
+
+
+NOT_ABOUT_CANARIES: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.LATENCY, RuleKind.SLOWER})
+"""Kinds of rules whose alerts list no canaries."""
+
+
+def is_about_canaries(kind: str, measure: str | None, answers: WorseAnswers | None) -> bool:
+    """Whether an alert is about what canaries retrieve: by its rule, or as a reason why generated answers got worse."""
+    if not watches_answers(kind, measure):
+        return kind not in NOT_ABOUT_CANARIES
+    return answers is not None and AnswerChange.RETRIEVAL in answers["changes"]
 
 
 class IncidentClass(StrEnum):

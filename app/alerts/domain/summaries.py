@@ -42,9 +42,6 @@ from app.catalog.domain import PooledNote, labelled
 from app.retrievers.domain.probes import FailureSummary
 from app.retrievers.domain.retrievers import EMBEDDER_AT
 
-NOT_ABOUT_CANARIES: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.LATENCY, RuleKind.SLOWER})
-"""Kinds of rules whose alerts list no canaries."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedCanaries:

@@ -16,8 +16,8 @@ import numpy as np
 
 from app.alerts import store as alerts
 from app.alerts.domain.rules import watches_answers
-from app.alerts.domain.state import NON_REPEATING, OPEN
-from app.alerts.domain.summaries import NOT_ABOUT_CANARIES, ChangedCanaries, lost_chunks
+from app.alerts.domain.state import NON_REPEATING, NOT_ABOUT_CANARIES, OPEN, is_about_canaries
+from app.alerts.domain.summaries import ChangedCanaries, lost_chunks
 from app.alerts.domain.views import (
     AnswerChange,
     ChangedCanary,
@@ -25,7 +25,6 @@ from app.alerts.domain.views import (
     FleetView,
     ListedCanaries,
     LowerChunk,
-    RuleEvidence,
     SinceView,
     StoredEvidence,
     WorseAnswer,
@@ -590,14 +589,6 @@ def _lower(member: SuiteMember, before: StateRow, now: StateRow, ranking: Rankin
     return lower[:_MOST_LOWER]
 
 
-def is_about_canaries(kind: str, evidence: StoredEvidence | RuleEvidence) -> bool:
-    """Whether an alert is about what canaries retrieve: by its rule, or as a reason why generated answers got worse."""
-    if not watches_answers(kind, evidence.get("measure")):
-        return kind not in NOT_ABOUT_CANARIES
-    answers = evidence.get("answers")
-    return answers is not None and AnswerChange.RETRIEVAL in answers["changes"]
-
-
 def worse_answers(
     connection: Connection, check: Definition, run_id: int, first_run: int | None, measure: str
 ) -> WorseAnswers | None:
@@ -691,7 +682,7 @@ class TransitionEvidence:
         if watches_answers(kind, measure) and self._run_id is not None:
             answers = worse_answers(self._connection, self._check, self._run_id, first_run, measure)
             evidence |= {} if answers is None else {"answers": answers}
-        if is_about_canaries(kind, evidence):
+        if is_about_canaries(kind, measure, evidence.get("answers")):
             evidence = {**evidence, **self._canaries(kind, scope, first_run, evaluated)}
         if recall_label(measure, self_judged=True):
             if self._is_self_judged():

@@ -25,6 +25,7 @@ from app.alerts.domain.state import (
     Suppression,
     decide,
     decide_no_data,
+    is_about_canaries,
     no_data_expected,
 )
 from app.alerts.domain.summaries import alert_advice, alert_summary, all_lost_text, outlook
@@ -42,7 +43,7 @@ from app.alerts.domain.views import (
 )
 from app.alerts.service import shown_alerts
 from app.alerts.service import transitions as alert_transitions
-from app.alerts.service.evidence import TransitionEvidence, is_about_canaries, list_changed, load_fleet, worse_answers
+from app.alerts.service.evidence import TransitionEvidence, list_changed, load_fleet, worse_answers
 from app.alerts.service.notifications import Context, load_context, member_of
 from app.alerts.service.shown_alerts import (
     AlertDetail,
@@ -513,7 +514,9 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict
         assert row is not None  # noqa: S101 - notified alerts stay for a year
         check = catalog.definition_by_id(connection, row.check_id)
         answers = _worse_answers(connection, check, row, alert, over=over)
-        about_canaries = is_about_canaries(row.kind, {**row.evidence, "answers": answers} if answers else row.evidence)
+        about_canaries = is_about_canaries(
+            row.kind, row.evidence.get("measure"), answers or row.evidence.get("answers")
+        )
         opened = [one["evidence"] for one in alert["transitions"] if one["type"] == TransitionType.OPENED]
         evaluated = alert["evidence"]
         if "cause" in evaluated:  # resolved without a run

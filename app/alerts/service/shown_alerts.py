@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from app.alerts import store as alerts
 from app.alerts.domain.rules import SlowerLimits, watches_answers
-from app.alerts.domain.state import NON_REPEATING, OPEN, RETIRED, TRIGGERS, Retirement
+from app.alerts.domain.state import NON_REPEATING, OPEN, RETIRED, TRIGGERS, Retirement, is_about_canaries
 from app.alerts.domain.summaries import (
     AlertFacts,
     ChangedCanaries,
@@ -39,7 +39,6 @@ from app.alerts.domain.views import (
 )
 from app.alerts.service.evidence import (
     FleetEvidence,
-    is_about_canaries,
     load_fleet,
     load_fleets,
     since,
@@ -148,8 +147,9 @@ def alert(store: Store, alert_id: int) -> AlertDetail:
 
 def _is_explained(row: AlertRow, change: TransitionRow) -> bool:
     """Whether what canaries have in common explains a change: not what generated answers alone brought about."""
-    is_of_answers = watches_answers(row.kind, change.evidence.get("measure"))
-    return change.type in TRIGGERS and (not is_of_answers or is_about_canaries(row.kind, change.evidence))
+    measure, answers = change.evidence.get("measure"), change.evidence.get("answers")
+    is_of_answers = watches_answers(row.kind, measure)
+    return change.type in TRIGGERS and (not is_of_answers or is_about_canaries(row.kind, measure, answers))
 
 
 def _explained(row: TransitionRow, why: FleetEvidence | None) -> ExplainedTransition:
@@ -337,7 +337,8 @@ def notice_data(connection: Connection, incident_id: int, transition_id: int, ki
     severity = transition.severity if kind in _GRAVE_AS_ITS_TRANSITION else incident.severity
     check = catalog.definition_by_id(connection, alert.check_id)
     facts, run, explanation = _facts_at(connection, alert, transition)
-    about_canaries = is_about_canaries(alert.kind, transition.evidence)
+    evidence = transition.evidence
+    about_canaries = is_about_canaries(alert.kind, evidence.get("measure"), evidence.get("answers"))
     listed = transition.evidence.get("canaries", []) if about_canaries else []
     degraded = [_worst(canary, explanation) for canary in listed]
     degraded.sort(key=lambda canary: canary["persistent"] is False)  # canaries that were healthy on retry come last
@@ -375,6 +376,7 @@ def notice_data(connection: Connection, incident_id: int, transition_id: int, ki
         else transition.evidence.get("measure"),
         "value": rounded_or_none(facts.value) if is_measured else None,
         "corrected": facts.corrected,
+        "beside": facts.beside,
         "self_judged": facts.self_judged,
         "pooled_recall": list(facts.pooled_recall),
         "threshold": rounded_or_none(facts.threshold) if is_measured else None,
@@ -436,7 +438,8 @@ def _facts_at(
 ) -> tuple[AlertFacts, RunRow | None, FleetEvidence | None]:
     """Return the facts of an alert at a transition, the run of that, and what explains it where it is of canaries."""
     runs = run_rows.find_runs(connection, run_ids_of(alert, transition))
-    about_canaries = is_about_canaries(alert.kind, transition.evidence)
+    evidence = transition.evidence
+    about_canaries = is_about_canaries(alert.kind, evidence.get("measure"), evidence.get("answers"))
     explanation = load_fleet(connection, transition.run_id, first_run=alert.first_run) if about_canaries else None
     facts = facts_of(alert, runs, explanation, since(connection, alert.first_run), transition)
     return facts, None if transition.run_id is None else runs.get(transition.run_id), explanation
@@ -509,7 +512,9 @@ def explained_by_alert(rows: AlertRows) -> dict[int, tuple[int, int | None]]:
     for row, changes in rows:
         trigger = _newest_trigger(changes)
         run_id = run_of(row, trigger)
-        if run_id is not None and is_about_canaries(row.kind, (trigger or row).evidence):
+        evidence = (trigger or row).evidence
+        about_canaries = is_about_canaries(row.kind, evidence.get("measure"), evidence.get("answers"))
+        if run_id is not None and about_canaries:
             alone[row.id] = (run_id, row.first_run)
     together: dict[int, list[tuple[int, int | None]]] = {}
     for row, _ in rows:

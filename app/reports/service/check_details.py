@@ -9,10 +9,11 @@ from datetime import datetime
 from typing import Any
 
 from app.alerts import store as alerts
+from app.alerts.domain.state import is_about_canaries
 from app.alerts.domain.summaries import ChangedCanaries, recovery_state
 from app.alerts.domain.views import AlertView, FleetView
 from app.alerts.service import evidence, shown_alerts
-from app.alerts.service.evidence import FleetEvidence, is_about_canaries, list_changed
+from app.alerts.service.evidence import FleetEvidence, list_changed
 from app.alerts.service.shown_alerts import AlertLine, explained_by_alert, summaries
 from app.alerts.store import AlertFilter
 from app.base.db.engine import Connection, Store, from_us, row_value, to_us
@@ -194,7 +195,8 @@ def load_check(store: Store, slug: str, now: datetime, *, version: str | None = 
 
 
 def _changed(unresolved: Sequence[AlertLine], explanation: FleetEvidence | None) -> ChangedCanaries | None:
-    about_canaries = any(is_about_canaries(one.alert["kind"], one.alert["evidence"]) for one in unresolved)
+    known = [(one.alert["kind"], one.alert["evidence"]) for one in unresolved]
+    about_canaries = any(is_about_canaries(kind, one.get("measure"), one.get("answers")) for kind, one in known)
     changed = None if explanation is None else explanation.changed
     return changed if changed is not None and about_canaries and changed.compared else None
 
