@@ -173,6 +173,16 @@ def listed(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
+def first_clause(sentence: str) -> str:
+    """Return a sentence up to its first semicolon; one within brackets, as in a label, does not count."""
+    depth = 0
+    for place, sign in enumerate(sentence):
+        depth += (sign == "(") - (sign == ")")
+        if not depth and sentence.startswith("; ", place):
+            return sentence[:place]
+    return sentence
+
+
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun: `1 canary`, `2 canaries`, `1,200 runs`; the noun is given in the singular."""
     return f"{count:,} {plural(count, noun)}"

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from app.alerts.domain.rules import (
     NO_FACTS,
     RunFacts,
-    differs_from_gate,
     measure_value,
     named_canaries,
     silent_bounds,
@@ -44,7 +43,14 @@ from app.scoring.evaluation import (
 from app.scoring.rankings import Match, missing_fields, present_fields, round_ranking
 from app.scoring.run_inputs import RunInputs
 from app.scoring.text_changes import UNCHANGED, ChangedTexts
-from app.scoring.verdicts import cache_remarks, is_unknown, remarks, run_verdict, too_few_scored
+from app.scoring.verdicts import (
+    cache_remarks,
+    differs_from_gate,
+    is_unknown,
+    remarks,
+    run_verdict,
+    too_few_scored,
+)
 
 
 def _empty() -> Mapping[int, Any]:

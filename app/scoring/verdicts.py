@@ -5,18 +5,19 @@ is decided in `alerts`. Drops, the paired differences that `drop` rules compare 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.domain.rules import NO_FACTS, Alarm, RunFacts, condition
+from app.alerts.domain.rules import GATE_COVERAGE, NO_FACTS, Alarm, RunFacts, WarmUp, condition
 from app.base.texts import bound_text, change_text, counted, outcome_word, ratio_text
 from app.base.values import (
     ANSWERED_RATIO,
     DEGRADED_SHARE,
+    ROUNDING,
     Aggregates,
     Category,
     Outcome,
@@ -144,6 +145,20 @@ def run_verdict(
     ]
     reasons = [one.reason for one in conditions if one.severity is not None]
     return (Verdict.DEGRADED if reasons else Verdict.HEALTHY), reasons
+
+
+def differs_from_gate(rules: Iterable[Rule], coverage: float | None, warm_up: WarmUp | None) -> str | None:
+    """Sentence on a healthy run that `coalmine check` calls degraded, without its full stop; None = they agree.
+
+    A check without rules has a bound of coverage there and none in a service, which knows no baseline yet.
+    """
+    guarded = any(rule.kind is RuleKind.GUARD for rule in rules)
+    if not guarded or warm_up is None or warm_up.over or coverage is None or coverage >= GATE_COVERAGE - ROUNDING:
+        return None
+    return (
+        f"no baseline yet: coverage {ratio_text(coverage)} is compared with the first run's only; "
+        f"`coalmine check`, which has no history, requires {GATE_COVERAGE:g}"
+    )
 
 
 def too_few_scored(*, scored: int, unscored: int, why_unscored: str | None) -> str | None:

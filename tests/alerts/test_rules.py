@@ -11,7 +11,6 @@ from app.alerts.domain.rules import (
     WarmUp,
     condition,
     default_rule_key,
-    differs_from_gate,
     first_run,
     measure_value,
     with_default_rules,
@@ -20,6 +19,7 @@ from app.alerts.domain.rules import (
 from app.alerts.domain.summaries import AlertFacts, alert_summary
 from app.alerts.domain.views import TransitionType
 from app.base.values import Aggregates, Bound, EmbedderChange, Rule, RuleKind, Severity, Slice
+from app.scoring.verdicts import differs_from_gate
 
 TWO_BOUNDS = Rule(
     key="cov",

@@ -308,7 +308,12 @@ def test_it_stands_beside_recall_wherever_a_task_estimates_it(service: Api) -> N
     rule = {"kind": "threshold", "measure": "R@3", "critical": {"below": 0.99}, "open": {"bad": 1, "of": 1}}
     service.put("/v1/checks/docs", {**CHECK, "hooks": ["ops"], "rules": [rule]})
     service.retriever.found = {"How long is data kept?": ["c9"]}
-    service.run()
+    run = service.run()
+    label = f"self-judged; {text}" if run["self_judged"] else text
+    bad = f"R@3 ({label}) {run['measures']['R@3']:.3f} is below 0.99 (critical)"
+    assert bad in run["reasons"]
+    assert bad in Page(service.client.get("/checks/docs").text).text, "its semicolon ends no clause"
+    assert bad in service.get("/v1/alerts")["items"][0]["reason"]
     service.deliver()
     notice = json.loads(service.mailbox.messages[-1][1].body)["data"]
     assert [one["k"] for one in notice["pooled_recall"]] == [3]

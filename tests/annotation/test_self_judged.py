@@ -3,12 +3,14 @@
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from app.alerts.service import transitions
 from app.annotation.service import annotations
 from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment
@@ -22,6 +24,7 @@ from app.records.domain import stored_shares
 from app.scoring.run_inputs import judgment_shares
 from tests.support.annotation_tasks import Desk
 from tests.support.api_service import Api, api
+from tests.support.filled_service import rescored
 
 OWN = "retriever:search"
 
@@ -320,6 +323,67 @@ def test_alerts_and_notifications_about_recall_say_so(service: Api, *, own: bool
     assert alert["transitions"][-1]["evidence"].get("self_judged", False) is own
     page = words(service.client.get(f"/alerts/{alert['id']}").text)
     assert (f"docs: {name} 0.5" in page, "self-judged" in page) == (True, own)
+
+
+RULES = [
+    {"kind": "threshold", "measure": "R@3", "critical": {"below": 0.9}, "open": {"bad": 1, "of": 1}},
+    {"kind": "threshold", "measure": "MRR", "critical": {"below": 0.9}, "open": {"bad": 1, "of": 1}},
+]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_reasons_of_rules_and_verdicts_say_so(service: Api, *, own: bool) -> None:
+    service.docs(canaries=ticked(OWN if own else None), rules=RULES)
+    service.retriever.found = {"How long is data kept?": ["c9"]}
+    run = service.run()
+    name = "R@3 (self-judged)" if own else "R@3"
+    bad = f"{name} 0.500 is below 0.9"
+    assert f"{bad} (critical)" in run["reasons"], "and those of other measures have no label"
+    assert "MRR 0.250 is below 0.9 (critical)" in run["reasons"]
+    assert run["reasons"] == service.get("/v1/checks/docs/health")["reasons"]
+    (alert,) = [one for one in service.get("/v1/alerts")["items"] if one["rule"] == "threshold-R@3"]
+    assert alert["reason"].startswith(bad)
+    assert alert["transitions"][-1]["reason"].startswith(bad)
+    (rule,) = [one for one in service.get("/v1/checks/docs/alerting")["rules"] if one["rule"] == "threshold-R@3"]
+    assert rule["reason"].startswith(bad)
+    for page in ("/", "/checks/docs", f"/runs/{run['id']}", "/alerts", f"/alerts/{alert['id']}"):
+        assert bad in words(service.client.get(page).text), page
+    for form in ("markdown", "html", "junit"):
+        assert bad in words(service.client.get(f"/v1/runs/{run['id']}/report?format={form}").text), form
+    service.retriever.found = {}
+    service.run()
+    good = f"{name} 1.000 is not below 0.9"
+    (rule,) = [one for one in service.get("/v1/checks/docs/alerting")["rules"] if one["rule"] == "threshold-R@3"]
+    assert rule["reason"].startswith(good)
+    assert good in words(service.client.get("/checks/docs").text)
+
+
+def test_a_reminder_has_the_label_once(service: Api) -> None:
+    service.docs(canaries=ticked(), rules=RULES[:1], remind="1h")
+    service.retriever.found = {"How long is data kept?": ["c9"]}
+    service.run()
+    service.deliver()
+    store = service.service.store
+    for check in transitions.checks_at_tick(store):
+        assert transitions.at_tick(store, check, now=datetime.now(UTC) + timedelta(hours=2))
+    (alert,) = service.get("/v1/alerts")["items"]
+    reminder = alert["transitions"][-1]
+    assert reminder["type"] == "reminded"
+    assert reminder["reason"].count("R@3 (self-judged) 0.500") == 1
+    assert reminder["reason"].count("self-judged") == 1
+
+
+def test_a_run_judged_anew_has_it_in_its_reasons(service: Api) -> None:
+    service.docs(canaries=ticked(), rules=RULES[:1])
+    service.retriever.found = {"How long is data kept?": ["c9"]}
+    run = service.run()
+    chunks = [{"id": chunk, "source": OWN} for chunk in ("c1", "c8")]
+    service.put("/v1/suites/docs/canaries/retention", {"query": "How long is data kept?", "expected_chunks": chunks})
+    assert service.client.post("/v1/checks/docs/rescorings").status_code == 202
+    assert rescored(service) == 1
+    (version,) = service.get("/v1/checks/docs/rescorings")["items"]
+    again = service.get(f"/v1/runs/{run['id']}", measures_version=version["measures_version"])
+    assert "R@3 (self-judged) 0.500 is below 0.9 (critical)" in again["reasons"]
 
 
 def test_an_older_run_says_so_as_the_newest_does(service: Api) -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
+from app.base.texts import first_clause
 from app.base.values import Outcome
-from app.base.web.pages import ABSENT, brief, plainly
+from app.base.web.pages import ABSENT, plainly
 from app.detection.service import baselines
 from app.reports.service import check_details
 from tests.support.fakes import answered, failed, hits
@@ -147,7 +148,9 @@ def test_names_of_ours_are_words_and_names_of_others_stay() -> None:
     words = "health score of simple factual 0.4, most of all in category complex factual and tag my_tag; since run 3"
     assert plainly(told) == words
     assert plainly("the canary my_health_score_1 is degraded") == "the canary my_health_score_1 is degraded"
-    assert brief(told) == told.removesuffix("; since run 3")
+    assert first_clause(told) == told.removesuffix("; since run 3")
+    label = "R@3 (self-judged; pooled 0.907 (0.851 to 0.952)) 0.5 is below 0.9"
+    assert first_clause(f"{label}; since run 3; it fires") == label
 
 
 # --- the chart ---

@@ -19,11 +19,16 @@ DROP = {"kind": "drop", "measure": "coverage", "critical": {"by": 0.2}}
 
 
 def report(
-    probe: FakeProbe, *rules: Mapping[str, Any], before: Mapping[str, Any] | None = None, by: str = "id"
+    probe: FakeProbe,
+    *rules: Mapping[str, Any],
+    before: Mapping[str, Any] | None = None,
+    by: str = "id",
+    source: str | None = None,
 ) -> dict[str, Any]:
+    came = {} if source is None else {"source": source}
     page = {
         "suite": "s",
-        "canaries": [{"key": key, "query": key, "expected_chunks": [{by: f"doc-{key}"}]} for key in KEYS],
+        "canaries": [{"key": key, "query": key, "expected_chunks": [{by: f"doc-{key}", **came}]} for key in KEYS],
         "retrievers": [{"slug": "r", "url": "http://127.0.0.1:1/", "response": {"hits": "hits", "id": "id", by: by}}],
         "checks": [{"slug": "c", "suite": "s", "retriever": "r", "schedule": {"every": "5m"}, "rules": list(rules)}],
     }
@@ -45,6 +50,21 @@ def test_a_named_canary_and_a_latency_need_no_history() -> None:
     assert said(report(lost("c3"), named)) == ("degraded", ["canary 'c3' is degraded: missing (critical)"])
     assert said(report(lost("c4"), named)) == ("healthy", [])
     assert said(report(FakeProbe(), slow)) == ("degraded", ["median latency 500 ms is above 100 ms (critical)"])
+
+
+@pytest.mark.parametrize(("source", "label"), [("retriever:r", " (self-judged)"), ("retriever:x", ""), (None, "")])
+def test_a_reason_about_recall_says_where_it_is_self_judged(
+    source: str | None, label: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bound = {"kind": "threshold", "measure": "R@5", "critical": {"below": 0.95}}
+    fell = {"kind": "drop", "measure": "R@5", "critical": {"by": 0.2}}
+    found = report(lost(*KEYS[:8]), bound, fell, before=report(FakeProbe(), source=source), source=source)
+    below, drop = said(found)[1]
+    assert below == f"R@5{label} 0.333 is below 0.95 (critical)"
+    assert drop.startswith(f"R@5{label} 0.333 against 1.000 in the baseline, ")
+    for form in ("table", "junit", "markdown", "html"):
+        show_reports([found], form)
+        assert below in " ".join(capsys.readouterr().out.split()), form
 
 
 def test_a_named_canary_whose_probe_failed_or_that_is_not_there_says_nothing_and_says_so() -> None:

@@ -44,6 +44,7 @@ from app.base.values import (
     Severity,
     judged_name,
 )
+from app.catalog.domain import PooledNote, labelled, recall_label
 from app.comparison.domain.estimates import Difference
 from app.retrievers.domain.probes import FailureSummary
 
@@ -369,6 +370,10 @@ class RunFacts:
     baseline_latency: float | str | None = None
     """99 % quantile of the median latencies of the baseline's runs, in seconds; or why it is unknown, without a full
     stop; None = no detector evaluated this run."""
+    self_judged: bool = False
+    """Whether the retriever itself brought up much of what is expected: said of its recall."""
+    pooled: Sequence[PooledNote] = ()
+    """Pooled recall, said beside recall; both decide nothing."""
 
 
 NO_FACTS: Final = RunFacts()
@@ -385,7 +390,7 @@ def _judge_facts(rule: Rule, facts: RunFacts, *, unknown: bool) -> Condition:
         return unmeasured_condition("the run is unknown", threshold=mildest(rule))
     match rule.kind:
         case RuleKind.DROP:
-            return _drop(rule, facts.drops.get(rule.key, "the run was not compared with a baseline"))
+            return _drop(rule, facts)
         case RuleKind.REGRESSION:
             return _regression(rule, facts.alarm)
         case RuleKind.CANARY:
@@ -412,6 +417,11 @@ def has_kind(rules: Iterable[Rule], *kinds: RuleKind) -> bool:
 def watches_latency(rules: Iterable[Rule]) -> bool:
     """Whether any of these rules is about how long answers take."""
     return has_kind(rules, RuleKind.LATENCY, RuleKind.SLOWER)
+
+
+def watches_recall(rules: Iterable[Rule]) -> bool:
+    """Whether any of these rules is about recall, whose label says where the judgments came from."""
+    return any(recall_label(rule.measure or "", self_judged=True) for rule in rules)
 
 
 def named_canaries(rules: Iterable[Rule]) -> set[str]:
@@ -441,12 +451,12 @@ NO_HISTORY: Final = "it compares with earlier runs, and no detector evaluated th
 _KINDS: Final = frozenset({RuleKind.DROP, RuleKind.REGRESSION, RuleKind.CANARY, RuleKind.LATENCY, RuleKind.SLOWER})
 
 
-def _drop(rule: Rule, difference: Difference | str) -> Condition:
+def _drop(rule: Rule, facts: RunFacts) -> Condition:
     """Bad where the mean fell by at least so much, and that is claimed: by its interval and by its p value."""
+    difference = facts.drops.get(rule.key, "the run was not compared with a baseline")
     if isinstance(difference, str):
         return unmeasured_condition(difference)
-    name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
-    fell = -difference.difference
+    name, fell = _measure_name(rule, facts), -difference.difference
     levels = f"{name} {ratio_text(difference.now)} against {ratio_text(difference.before)} in the baseline"
     moved = f"{levels}, {change_text(difference.difference)} ({_evidence(difference)})"
     shown = f"{moved}, over {counted(difference.pairs, 'canary')}"
@@ -466,6 +476,12 @@ def _drop(rule: Rule, difference: Difference | str) -> Condition:
         reason = f"{shown}: no drop of {least:g}, but within the margin of {rule.margin:g}"
     good = good_condition(difference.now, difference.before - least, reason, beyond_margin=clear)
     return replace(good, baseline=difference.before)
+
+
+def _measure_name(rule: Rule, facts: RunFacts) -> str:
+    """Return what a rule watches; recall with its label."""
+    name = labelled(rule.measure or "value", self_judged=facts.self_judged, pooled=facts.pooled)
+    return f"{name} of {rule.category}" if rule.category else name
 
 
 def _evidence(difference: Difference) -> str:
@@ -641,20 +657,6 @@ def with_gate_rules(
     return _with_those_of_every_check((stand_in, *rules), disabled, has_history=False), why
 
 
-def differs_from_gate(rules: Iterable[Rule], coverage: float | None, warm_up: WarmUp | None) -> str | None:
-    """Sentence on a healthy run that `coalmine check` calls degraded, without its full stop; None = they agree.
-
-    A check without rules has a bound of coverage there and none in a service, which knows no baseline yet.
-    """
-    guarded = any(rule.kind is RuleKind.GUARD for rule in rules)
-    if not guarded or warm_up is None or warm_up.over or coverage is None or coverage >= GATE_COVERAGE - ROUNDING:
-        return None
-    return (
-        f"no baseline yet: coverage {ratio_text(coverage)} is compared with the first run's only; "
-        f"`coalmine check`, which has no history, requires {GATE_COVERAGE:g}"
-    )
-
-
 def _with_those_of_every_check(
     rules: tuple[Rule, ...], disabled: Collection[str], *, has_history: bool = True
 ) -> tuple[Rule, ...]:
@@ -688,8 +690,7 @@ def _threshold(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: 
     rate = facts.corrected.get(judged_name(rule.measure) or "")
     if rate is not None and not unknown and rule.measure in BY_LABELS:
         return _by_labels(rule, rate)
-    name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
-    name += " (uncalibrated)" if is_uncalibrated(rule) else ""
+    name = f"{_measure_name(rule, facts)}{' (uncalibrated)' if is_uncalibrated(rule) else ''}"
     value = None if unknown or rule.measure is None else measure_value(aggregates, rule.measure, rule.category)
     if value is None:
         reason = "the run is unknown" if unknown else f"{name} was not measured"

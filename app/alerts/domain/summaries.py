@@ -20,6 +20,7 @@ from app.base.texts import (
     corrected_text,
     counted,
     duration_text,
+    first_clause,
     named_text,
     own_text,
     plural,
@@ -367,7 +368,7 @@ def _reason_text(facts: AlertFacts) -> str:
 
 
 def _first_clause(reason: str) -> str:
-    return _without_severity(reason.rstrip(".").partition("; ")[0])
+    return _without_severity(first_clause(reason.rstrip(".")))
 
 
 def _without_severity(reason: str) -> str:

@@ -38,7 +38,7 @@ from app.base.texts import counted
 from app.base.values import ROUNDING, Cause, Percentile, Ranking, Rule, RuleKind, Verdict, judged_name
 from app.base.views import view_of
 from app.catalog import store as catalog
-from app.catalog.domain import PooledNote, labelled, pooled_at, recall_label
+from app.catalog.domain import PooledNote, pooled_at, recall_label
 from app.catalog.service.suites import is_self_judged, pooled_notes
 from app.catalog.service.versions import load_suite, load_suites
 from app.catalog.store import Definition
@@ -780,11 +780,3 @@ class TransitionEvidence:
         retriever = catalog.find_definition(self._connection, "retriever", slug)
         address = None if retriever is None else url_address(retriever.body["url"], retriever.body.get("options") or {})
         return f"{slug} at {address}" if address else slug
-
-
-def with_label(reason: str, evidence: StoredEvidence) -> str:
-    """Return the sentence of a rule with the label beside recall."""
-    measure, own = evidence.get("measure"), evidence.get("self_judged")
-    if not measure:
-        return reason
-    return reason.replace(measure, labelled(measure, self_judged=own, pooled=evidence.get("pooled_recall", ())), 1)

@@ -24,6 +24,7 @@ from app.alerts.domain.rules import (
     named_canaries,
     watches_answers,
     watches_latency,
+    watches_recall,
 )
 from app.alerts.domain.state import (
     ABOUT_CANARIES,
@@ -47,7 +48,7 @@ from app.alerts.domain.state import (
 )
 from app.alerts.domain.views import AlertState, StoredEvidence, TransitionType
 from app.alerts.service import notifications
-from app.alerts.service.evidence import TransitionEvidence, with_label
+from app.alerts.service.evidence import TransitionEvidence
 from app.alerts.service.notifications import load_context, member_of
 from app.alerts.store import AlertRow
 from app.answers.store import confirmed_measures, read_run_answers
@@ -66,6 +67,7 @@ from app.base.values import (
 )
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
+from app.catalog.service.suites import is_self_judged, pooled_notes
 from app.catalog.service.versions import load_suite
 from app.catalog.store import Definition
 from app.detection import store as detector_rows
@@ -78,7 +80,7 @@ from app.records.store import run_rows, state_rows
 from app.records.store.run_rows import RunRow
 from app.retrievers.domain.probes import FailedProbe, summarize_failures
 from app.scoring.evaluation import known_reasons
-from app.scoring.run_inputs import UnusableSuiteError
+from app.scoring.run_inputs import RunInputs, SuiteSnapshot, UnusableSuiteError
 from app.scoring.verdicts import NOT_CARRIED_OUT, drop_from_json
 
 
@@ -385,7 +387,7 @@ class _Evaluation:
             at=to_us(self._now),
             type=change,
             severity=severity,
-            reason=with_label(reason, evidence),
+            reason=reason,
             run_id=self._run_id,
             evidence=evidence,
         )
@@ -484,7 +486,7 @@ def load_facts(
     rows = _newest_runs(connection, check_id, with_verdict=max((window_length(rule) for rule in run_rules), default=1))
     compared_since = _compared_since(connection, check_id, run_rules)
     facts = CheckFacts(runs=rows, run_facts=_read_facts(connection, run_rules, rows, compared_since))
-    facts = _with_failure(connection, facts)
+    facts = _with_recall_label(connection, check_id, _with_failure(connection, facts), run_rules)
     # A rule without an alert that is unmeasured on the newest run opens none, whatever older runs were.
     depending = [
         rule
@@ -597,6 +599,31 @@ def _with_failure(connection: Connection, facts: CheckFacts) -> CheckFacts:
     failure = summarize_failures(failures.values(), newest.total or len(failures))
     found = replace(facts.run_facts.get(newest.id, NO_FACTS), failure=failure)
     return CheckFacts(runs=facts.runs, run_facts={**facts.run_facts, newest.id: found})
+
+
+def _with_recall_label(connection: Connection, check_id: int, facts: CheckFacts, rules: Sequence[Rule]) -> CheckFacts:
+    """Add where the judgments of the newest run came from, the only run whose reasons are shown."""
+    newest = facts.newest
+    if newest is None or newest.suite_version_id is None or not watches_recall(rules):
+        return facts
+    body = catalog.definition_by_id(connection, check_id).body
+    found = facts.run_facts.get(newest.id, NO_FACTS)
+    with suppress(UnusableSuiteError):
+        suite = load_suite(connection, newest.suite_version_id)
+        found = _labelled(connection, found, suite, slug=body["suite"], retriever=body["retriever"])
+    return CheckFacts(runs=facts.runs, run_facts={**facts.run_facts, newest.id: found})
+
+
+def with_recall_label(connection: Connection, facts: RunFacts, inputs: RunInputs) -> RunFacts:
+    """Return the facts of a run with where the judgments of its suite came from, if a rule is about recall."""
+    if not watches_recall(inputs.yardstick.rules):
+        return facts
+    return _labelled(connection, facts, inputs.suite, slug=inputs.suite_slug, retriever=inputs.retriever.slug)
+
+
+def _labelled(connection: Connection, facts: RunFacts, suite: SuiteSnapshot, *, slug: str, retriever: str) -> RunFacts:
+    own = is_self_judged(connection, suite.judgment_shares, retriever)
+    return replace(facts, self_judged=own, pooled=pooled_notes(connection, slug, retriever))
 
 
 def _is_void(row: RunRow) -> bool:

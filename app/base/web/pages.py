@@ -36,7 +36,7 @@ from app import __version__
 from app.base.api.requests import below, csrf_token, identify_visitor, route_path, sub_path
 from app.base.db.keys import Identity, Scope
 from app.base.errors import CoalmineError, ForbiddenError, UnauthorizedError
-from app.base.texts import counted, shown_json
+from app.base.texts import counted, first_clause, shown_json
 from app.base.values import Category, marked_name
 
 _HERE = Path(__file__).parent
@@ -133,7 +133,7 @@ def _environment(path: str = "") -> Environment:
         capitalize_first=capitalize_first,
         joined=joined,
         plainly=plainly,
-        brief=brief,
+        brief=first_clause,
         utc=utc,
         timed=timed,
         iso=iso,
@@ -202,11 +202,6 @@ def plainly(sentence: str) -> str:
     Names given by users stay unchanged.
     """
     return _OURS.sub(lambda found: spoken(found[0]), _GROUPED.sub(r"\1 ", sentence))
-
-
-def brief(sentence: str) -> str:
-    """Return the first clause of one of our sentences, up to the semicolon."""
-    return sentence.partition("; ")[0]
 
 
 def joined(sentences: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 
 from app.alerts.domain.rules import NO_FACTS, RepeatedFailures
 from app.alerts.service import transitions
-from app.alerts.service.transitions import detector_facts, repeated_failures
+from app.alerts.service.transitions import detector_facts, repeated_failures, with_recall_label
 from app.answers import store as answers
 from app.answers.store import StagedAnswer
 from app.base.db.engine import Connection, Store, blocks, to_us
@@ -291,6 +291,7 @@ def _end(
         detection = _run_detector(connection, plan, gathered, scores)
         repeated = repeated_failures(connection, check_id, run_id, inputs.suite.keys, responses.failures)
         facts = _facts(detection, embedder, repeated)
+        facts = replace(facts, rule_facts=with_recall_label(connection, facts.rule_facts, inputs))
         cause = find_cause(connection, plan, gathered.ranking_ids, scores, detection, facts)
     if cause is not None and cause.is_reportable(run_id):
         facts = replace(facts, cause=cause.reason, cause_detail=cause.detail)

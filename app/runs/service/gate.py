@@ -96,7 +96,9 @@ def measure(
     saved = _Saved.of(inputs, scores, before)
     asks_again = saved.before is not None and not scores.unknown
     alarm = _alarm(inputs, probe, run_id, responses, saved, whole) if asks_again else None
-    rule_facts = RunFacts(drops=_drops(inputs, saved), alarm=alarm)
+    # There are no tasks here to look up: what comes from one counts as judged by more than this retriever.
+    self_judged = are_self_judged(inputs.suite.judgment_shares, [retriever_source(inputs.retriever.slug)])
+    rule_facts = RunFacts(drops=_drops(inputs, saved), alarm=alarm, self_judged=self_judged)
     texts = str(scores.texts)
     cause = f"Texts of the same chunks changed since the saved report: {texts}" if texts else None
     facts = HistoryFacts(rule_facts=rule_facts, names_silent_rules=True, note=note, cause=cause)
@@ -120,8 +122,7 @@ def measure(
         suite_hash=inputs.suite.hash,
         config_hash=inputs.config_hash,
         measures_version=MEASURES_VERSION,
-        # There are no tasks here to look up: what comes from one counts as judged by more than this retriever.
-        self_judged=are_self_judged(inputs.suite.judgment_shares, [retriever_source(inputs.retriever.slug)]),
+        self_judged=self_judged,
     )
     shaped = [_result(inputs, responses, outcome, position, answer) for position, answer in enumerate(answers)]
     return {

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final, cast
 
 from app.alerts.domain.rules import RunFacts
-from app.alerts.service.transitions import baseline_latency, repeated_failures
+from app.alerts.service.transitions import baseline_latency, repeated_failures, with_recall_label
 from app.base.db.engine import Connection, Store, blocks, from_us, hold_content, row_value, to_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.limits import SLOWED
@@ -143,8 +143,10 @@ class Sweep:
         with self._store.read() as connection:
             keys = table.inputs.suite.keys
             repeated = repeated_failures(connection, self._rescoring.check_id, run.id, keys, failures)
+            known = RunFacts(repeated=repeated, baseline_latency=usual)
+            rule_facts = with_recall_label(connection, known, table.inputs)
         facts = HistoryFacts(
-            rule_facts=RunFacts(repeated=repeated, baseline_latency=usual),
+            rule_facts=rule_facts,
             embedder=change,
             embedder_reason=reason,
             names_silent_rules=True,
