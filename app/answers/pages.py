@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, Response
 from app.annotation.pages import open_task
 from app.annotation.views import CoefficientView
 from app.answers.domain.judges import Question
-from app.answers.domain.trust import FEWEST_LABELS, LEAST_KAPPA, ProportionView, RateView
+from app.answers.domain.trust import CORRECTING_LABELS, LEAST_KAPPA, ProportionView, RateView
 from app.answers.service import answering, labels
 from app.answers.views import CalibrationView
 from app.base.api.requests import StoreDep, takes_form
@@ -101,7 +101,7 @@ def _judge(
         suites=labels.suites_of(store, report["checks"]),
         meanings=_MEANINGS,
         least_kappa=LEAST_KAPPA,
-        fewest_labels=FEWEST_LABELS,
+        correcting_labels=CORRECTING_LABELS,
         typed=form,
         problems=problems,
     )

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from app.answers.domain.trust import FEWEST_LABELS
+from app.answers.domain.trust import CORRECTING_LABELS
 from app.base.api.requests import StoreDep, expensive
 from app.base.errors import NotFoundError
 from app.base.values import ROUNDING
@@ -69,7 +69,7 @@ def show_comparison(
         hint_mark=hint_mark,
         scatter=draw_scatter(comparison.ordering, first, second) if found["canaries"] else None,
         size=SIZE,
-        fewest_labels=FEWEST_LABELS,
+        correcting_labels=CORRECTING_LABELS,
     )
 
 

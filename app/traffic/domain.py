@@ -182,6 +182,13 @@ def group_traffic(counts: Sequence[int], sample: TrafficSample, groups: Mapping[
     return dict(sorted(traffic.items(), key=lambda item: (-item[1], item[0])))
 
 
+def empty_share(counts: Sequence[int], sample: TrafficSample, groups: Mapping[int, str | None]) -> float:
+    """Estimated share of the answered traffic for which the retriever found nothing; 0 where nothing was answered."""
+    marked = {place: "" if group is None else "." for place, group in groups.items()}
+    traffic = group_traffic(counts, sample, marked)
+    return traffic.get("", 0.0) / total if (total := sum(traffic.values())) else 0.0
+
+
 def suggest_queries(
     queries: Sequence[str],
     counts: Sequence[int],
@@ -344,6 +351,8 @@ class TrafficReachView(TypedDict):
     covered_groups: int
     all_groups: int
     groups: list[GroupView]
+    empty: float
+    """Share of the traffic for which the retriever found nothing: in no group, and not covered."""
     too_fine: bool
     """Whether documents are as fine as chunks, so that a grouping should be given."""
 

@@ -138,6 +138,7 @@ def _view(store: Store, sample: "_Sample", covered: AbstractSet[str]) -> Traffic
         covered_groups=sum(one["covered"] for one in groups),
         all_groups=len(groups),
         groups=groups[:_SHOWN_GROUPS],
+        empty=rounded(estimates.empty_share(sample.counts, sample.drawn, sample.groups)),
         reason=estimates.reach_reason(
             sample.failures,
             answered=len(sample.groups),

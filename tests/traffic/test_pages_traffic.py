@@ -59,6 +59,24 @@ def test_reach_is_measured_on_a_page(service: Api) -> None:
         assert rows == ["c1 75.0 % covered", "x2 25.0 % not covered"]
 
 
+def test_traffic_for_which_nothing_was_found_is_told_beside_the_shares_that_it_is_missing_in(service: Api) -> None:
+    service.retriever.found["who pays?"] = []
+    body = {"files": {"a.csv": "query,count\nhow long is data kept?,2\nwho pays?,3\n"}}
+    service.client.post("/v1/suites/docs/traffic", params={"retriever": "search"}, json=body)
+    post(service, "/suites/docs/reach", retriever="search")
+    service.ask_sample()
+    found = service.get("/v1/suites/docs/reach", retriever="search")
+    assert (found["empty"], found["value"], found["all_groups"]) == (0.6, 0.4, 1)
+    told = "For 60.0 % of the traffic the retriever found nothing: it is in no group, and not covered."
+    for path in (TRAFFIC, "/suites/docs"):
+        assert told in read(service, path).text
+    service.retriever.found["who pays?"] = ["x2"]
+    post(service, "/suites/docs/reach", retriever="search")
+    service.ask_sample()
+    assert service.get("/v1/suites/docs/reach", retriever="search")["empty"] == 0
+    assert "found nothing" not in read(service).text
+
+
 def test_an_interval_stands_behind_what_is_estimated(service: Api) -> None:
     lines = "\n".join(f'{{"query": "how long is data kept {number}?", "count": 5}}' for number in range(900))
     body = {"files": {"a.jsonl": lines}}

@@ -9,6 +9,7 @@ from app.traffic.domain import (
     TrafficSample,
     are_groups_fine,
     draw_sample,
+    empty_share,
     estimate_reach,
     group_traffic,
     head_size,
@@ -127,6 +128,10 @@ def test_traffic_of_groups_adds_up_to_that_of_answered_queries() -> None:
     found = group_traffic(counts, sample, {place: str(place % 7) for place in sample.places})
     assert sum(found.values()) == pytest.approx(sum(counts))
     assert list(found.values()) == sorted(found.values(), reverse=True)
+    some = {place: None if place % 7 == 3 else str(place % 7) for place in sample.places}
+    with_hits = sum(group_traffic(counts, sample, some).values())
+    assert with_hits + empty_share(counts, sample, some) * sum(counts) == pytest.approx(sum(counts))
+    assert empty_share(counts, sample, {}) == 0
 
 
 def test_documents_as_fine_as_chunks_are_noticed() -> None:

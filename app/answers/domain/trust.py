@@ -249,6 +249,11 @@ def decide_correction(found: JudgeAgreement, rarer: int) -> tuple[bool, str]:
 
 FEWEST_ERRORS_KNOWN_BY: Final = 5
 """Labels yes and labels no of a check from which on its runs are corrected: `benchmarks.judge --checks`."""
+CORRECTING_LABELS: Final = (
+    f"{FEWEST_LABELS} labels, at least {FEWEST_ERRORS_KNOWN_BY} of them yes and {FEWEST_ERRORS_KNOWN_BY} no, that show "
+    "the judge to be better than chance"
+)
+"""What it takes to correct the runs of a check, as `decide_correction` decides it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from app.alerts.domain.state import OPEN
 from app.alerts.domain.views import AlertState
 from app.answers.domain.generated import corrected_rate
 from app.answers.domain.judges import Question
-from app.answers.domain.trust import FEWEST_ERRORS_KNOWN_BY, FEWEST_LABELS
+from app.answers.domain.trust import CORRECTING_LABELS
 from app.answers.service.answering import answers_of_run
 from app.answers.views import RunAnswersPage
 from app.base.db.engine import Connection, Store, to_us
@@ -281,8 +281,7 @@ def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence 
 
 
 _UNCORRECTED: Final = (
-    f"by the judge's own numbers: a run is corrected where people labelled at least {FEWEST_LABELS} answers of its "
-    f"check before it, at least {FEWEST_ERRORS_KNOWN_BY} of them yes and {FEWEST_ERRORS_KNOWN_BY} no"
+    f"by the judge's own numbers: a run is corrected where its check had before it {CORRECTING_LABELS}"
 )
 
 
