@@ -215,4 +215,6 @@ def _settled(watching: Prometheus) -> float | None:
     counted = [value for _, value in watching.instant(f"count({ends})", time=at)]
     did = '__name__=~"coalmine_(runs|probes|embedding_canaries)_total"'
     uneven = watching.instant(f'sum({{{did}, job="{BOTH}"}}) != sum({{{did}, job!="{BOTH}"}})', time=at)
-    return at if at - newest < 2 and not apart and not uneven and counted in ([], [8]) else None
+    waiting = watching.instant("(max(coalmine_runs_waiting) - min(coalmine_runs_waiting)) > 0", time=at)
+    is_same = not apart and not uneven and not waiting and counted in ([], [8])
+    return at if at - newest < 2 and is_same else None
