@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from typing_extensions import TypedDict
 
-from app.base.texts import ratio_text
+from app.base.texts import listed, ratio_text
 
 JUDGMENT_SOURCE: Final = r"^(task|retriever):[a-z0-9-]{1,64}$"
 """Form of a source: the annotation task that graded a chunk, or the retriever among whose hits it was ticked."""
@@ -41,6 +41,20 @@ def are_self_judged(shares: Mapping[str, float], own: Collection[str]) -> bool:
     `shares`: which share of what is expected comes from which source.
     """
     return sum(share for source, share in shares.items() if source in own) > MOST_OWN
+
+
+def lone_judges(shares: Mapping[str, float], pools: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Return the retrievers each of which alone brought up much of what is expected, by the shares of the sources.
+
+    `pools`: the retriever that a task pooled alone, by the source of the task.
+    """
+    own: dict[str, set[str]] = {}
+    for source in shares:
+        kind, _, slug = source.partition(":")
+        retriever = slug if kind == "retriever" else pools.get(source)
+        if retriever is not None:
+            own.setdefault(retriever, set()).add(source)
+    return sorted(retriever for retriever, sources in own.items() if are_self_judged(shares, sources))
 
 
 def is_own_pool(task: Mapping[str, Any], retriever: str) -> bool:
@@ -108,13 +122,21 @@ def labelled(measure: str, *, self_judged: bool | None, pooled: Sequence[PooledN
     return f"{measure} ({label})" if label else measure
 
 
-def self_judged_lines(retriever: str, *, self_judged: bool | None) -> list[str]:
-    """Return the sentence that says what the label means; none where recall is not self-judged."""
-    line = (
+def judgment_lines(retriever: str, *, self_judged: bool | None, others: Sequence[str] | None = ()) -> list[str]:
+    """Return the sentences on recall by judgments that came from one retriever alone; none by any others.
+
+    The first says what the label means where recall is self-judged; `others` are other retrievers of which it is so.
+    """
+    own = (
         f"R@k is {SELF_JUDGED}: much of what is expected was brought up by {retriever} itself, so that recall is too "
         "high by whatever it misses; have a pool of several retrievers judged, and read pooled recall beside it"
     )
-    return [line] if self_judged else []
+    names = listed(others or ())
+    other = (
+        f"much of what is expected was brought up by {names} alone: what only {retriever} finds may never have been "
+        f"judged, so R@k favours retrievers like {names}; have a pool of several retrievers judged"
+    )
+    return [*([own] if self_judged else []), *([other] if others else [])]
 
 
 def pooled_lines(retriever: str, k: int, pooled: Sequence[PooledNote]) -> list[str]:

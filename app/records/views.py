@@ -86,6 +86,9 @@ class RunDocument(TypedDict):
     self_judged: bool | None
     """Whether more than a fifth of what is expected was brought up by this retriever itself, so that R@k is too high by
     whatever it misses; null where runs are listed."""
+    judged_by: list[str] | None
+    """Other retrievers, each of which alone brought up more than a fifth of what is expected: what only this one finds
+    may never have been judged; null where runs are listed."""
     pooled_recall: list[PooledNote]
     """Pooled recall of its retriever over its suite, by k: it stands beside R@k; empty where no task estimates it."""
 
@@ -249,16 +252,15 @@ def run_shape(
     means: Mapping[str, float | None],
     body: RunDetails,
     embedder: StoredFinding | None = None,
-    self_judged: bool | None = None,
     **given: Any,
 ) -> RunDocument:
     """Return the view of a run; a field that is not given is of the first source that has it, as in `view_of`.
 
     `means`: numbers by name, those of categories are ignored. `body` is the JSON stored beside the row, `embedder` the
-    finding on one; `self_judged` and `pooled_recall`: see `catalog.domain`.
+    finding on one; `self_judged`, `judged_by` and `pooled_recall`: see `catalog.domain`.
     """
     means = {name: value for name, value in means.items() if "/" not in name}
-    given.setdefault("pooled_recall", [])
+    given = {"self_judged": None, "judged_by": None, "pooled_recall": [], **given}
     return view_of(
         RunDocument,
         *sources,
@@ -279,7 +281,6 @@ def run_shape(
         unmeasured=body.get("unmeasured"),
         latency_seconds=body.get("latency_seconds") or {"p50": None, "p95": None, "max": None},
         embedder=finding_shape(embedder),
-        self_judged=self_judged,
         **given,
     )
 

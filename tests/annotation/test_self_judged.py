@@ -185,6 +185,39 @@ def test_other_judgments_have_no_label(service: Api, source: str | None) -> None
     )
 
 
+@pytest.mark.parametrize(
+    ("source", "others"), [("retriever:other", ["other"]), ("task:alone", ["other"]), ("task:both", []), (OWN, [])]
+)
+def test_judgments_of_another_retriever_alone_are_said_beside_recall(
+    service: Api, source: str, others: list[str]
+) -> None:
+    service.docs(canaries=ticked(source))
+    retriever = service.get("/v1/retrievers/search")
+    service.put("/v1/retrievers/other", {name: retriever[name] for name in ("url", "response", "scorer")})
+    for task, pooled in (("alone", ["other"]), ("both", ["other", "search"])):
+        service.put(f"/v1/tasks/{task}", {"suite": "docs", "retrievers": pooled})
+    run = service.run()
+    assert run["judged_by"] == service.get("/v1/checks/docs/health")["judged_by"] == others
+    assert {one["judged_by"] for one in service.get("/v1/checks/docs/runs")["items"]} == {None}
+    report = service.get(f"/v1/runs/{run['id']}/report", format="json")
+    assert report["run"]["judged_by"] == others
+    reports = [f"/v1/runs/{run['id']}/report?format={form}" for form in ("markdown", "html")]
+    for path in ("/checks/docs", f"/runs/{run['id']}", *reports):
+        assert (OTHERS in words(service.client.get(path).text.replace("\\", ""))) is bool(others), path
+
+
+OTHERS = (
+    "uch of what is expected was brought up by other alone: what only search finds may never have been judged, so R@k "
+    "favours retrievers like other; have a pool of several retrievers judged"
+)
+
+
+def test_judgments_of_few_are_not_said(service: Api) -> None:
+    chunks = [{"id": f"c{number}"} for number in range(1, 5)]
+    service.docs(canaries=[{**ticked()[0], "expected_chunks": [*chunks, {"id": "c5", "source": "retriever:other"}]}])
+    assert service.run()["judged_by"] == [], "a fifth, not more"
+
+
 def test_a_comparison_says_of_which_side(service: Api) -> None:
     service.docs(canaries=ticked())
     retriever = service.get("/v1/retrievers/search")

@@ -62,6 +62,10 @@ def test_a_reason_about_recall_says_where_it_is_self_judged(
     below, drop = said(found)[1]
     assert below == f"R@5{label} 0.333 is below 0.95 (critical)"
     assert drop.startswith(f"R@5{label} 0.333 against 1.000 in the baseline, ")
+    assert (found["run"]["self_judged"], found["run"]["judged_by"]) == (
+        bool(label),
+        ["x"] if source == "retriever:x" else [],
+    )
     for form in ("table", "junit", "markdown", "html"):
         show_reports([found], form)
         assert below in " ".join(capsys.readouterr().out.split()), form

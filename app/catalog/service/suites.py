@@ -30,7 +30,7 @@ from app.catalog.documents.canary_documents import (
     possible_keys,
 )
 from app.catalog.documents.canary_files import Documents
-from app.catalog.domain import PooledNote, are_self_judged, is_own_pool, retriever_source, task_source
+from app.catalog.domain import PooledNote, is_own_pool, lone_judges, task_source
 from app.catalog.service.references import refuse_named, require_canary, require_floors, require_suite
 from app.catalog.service.versions import load_suite_in_force
 from app.catalog.store import (
@@ -451,14 +451,14 @@ def judging_retrievers(connection: Connection, shares: Mapping[str, float]) -> l
 
     A task counts where it pooled one retriever; one that is not there does not count.
     """
-    named = [one.partition(":") for one in shares]
-    own = {slug: {retriever_source(slug)} for kind, _, slug in named if kind == "retriever"}
-    pools = task_rows.documents_of(connection, [slug for kind, _, slug in named if kind == "task"])
-    for slug, bodies in pools.items():
-        for retriever in bodies[0].get("retrievers") or ():
-            if all(is_own_pool(one, retriever) for one in bodies):
-                own.setdefault(retriever, set()).add(task_source(slug))
-    return sorted(retriever for retriever, sources in own.items() if are_self_judged(shares, sources))
+    tasks = [slug for kind, _, slug in (one.partition(":") for one in shares) if kind == "task"]
+    pools = {
+        task_source(slug): retriever
+        for slug, bodies in task_rows.documents_of(connection, tasks).items()
+        for retriever in bodies[0].get("retrievers") or ()
+        if all(is_own_pool(one, retriever) for one in bodies)
+    }
+    return lone_judges(shares, pools)
 
 
 _JUDGMENTS: Final = [Judgment(grade=grade) for grade in range(MAX_GRADE + 1)]

@@ -21,7 +21,7 @@ from app.base.statistics import CONFIDENCE, interval_of_difference
 from app.base.values import COVERAGE, DEGRADED_SHARE, JUDGED, ROUNDING, Canary, Outcome, Verdict
 from app.base.views import id_or_none, rounded_or_none, view_of
 from app.catalog import store as catalog
-from app.catalog.domain import Use, pooled_lines, self_judged_lines
+from app.catalog.domain import Use, judgment_lines, pooled_lines
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.suites import is_self_judged, judging_retrievers, pooled_notes
 from app.comparison.domain.estimates import Floats
@@ -282,7 +282,7 @@ def compare_references(
         line
         for run in (comparison.a, comparison.b)
         for line in (
-            *self_judged_lines(run.retriever, self_judged=run.outline["self_judged"]),
+            *judgment_lines(run.retriever, self_judged=run.outline["self_judged"]),
             *pooled_lines(run.retriever, comparison.depth.k, run.outline["pooled_recall"]),
         )
     ]

@@ -20,7 +20,7 @@ from app.base.values import Answer, Canary, Outcome, Ranking, Reason, RunStatus,
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check, find_run
-from app.catalog.service.suites import is_self_judged, pooled_notes
+from app.catalog.service.suites import judging_retrievers, pooled_notes
 from app.catalog.service.versions import load_suites
 from app.detection import store as detector_rows
 from app.detection.service import baselines
@@ -100,10 +100,14 @@ def _full(connection: Connection, row: RunRow, body: RunDetails) -> RunDocument:
     check = _check_bodies(connection, [row])[row.id]
     run = _run(row, check, body)
     if not body:
-        return {**run, "self_judged": None}
-    self_judged = is_self_judged(connection, stored_shares(body), run["retriever"])
-    pooled = pooled_notes(connection, run["suite"], run["retriever"])
-    return {**run, "self_judged": self_judged, "pooled_recall": pooled}
+        return run
+    retriever, judges = run["retriever"], judging_retrievers(connection, stored_shares(body))
+    return {
+        **run,
+        "self_judged": retriever in judges,
+        "judged_by": [one for one in judges if one != retriever],
+        "pooled_recall": pooled_notes(connection, run["suite"], retriever),
+    }
 
 
 def list_runs(

@@ -39,7 +39,7 @@ from app.base.values import OWN_MEASURES, Category, Cause, Outcome, Reason, Repo
 from app.base.web.forms import Version, parse_choice, parse_number, read_form, read_revision, refuse_other
 from app.base.web.pages import render
 from app.catalog.documents.warnings import blind_to_recall_reason
-from app.catalog.domain import Use, self_judged_lines
+from app.catalog.domain import Use, judgment_lines
 from app.catalog.service import suites
 from app.comparison.domain.outcomes import Change
 from app.comparison.domain.sentences import BEFORE_AND_NOW, claim_text
@@ -100,7 +100,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         fleet=detail.fleet,
         fallen=_by_cause(detail.degraded),
         recall_gap=[] if run is None else recall_gap_lines(run["measures"]),
-        self_judged=[] if run is None else self_judged_lines(run["retriever"], self_judged=run["self_judged"]),
+        judgments=[] if run is None else _judgment_lines(run),
         guide=None if detail.definition.use is Use.GENERAL else detail.definition.guide,
         blind=None if detail.line.archived else blind_to_recall_reason(detail.definition),
         thin=None if detail.line.archived else suites.load_reach(store, detail.line.suite)["coverage_note"],
@@ -117,6 +117,11 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         base=request.app.state.links.public_url.rstrip("/"),
         banners=banners_of(request, overdue=detail.line.overdue),
     )
+
+
+def _judgment_lines(run: RunView) -> list[str]:
+    """Return the sentences on whose judgments the recall of a run is by."""
+    return judgment_lines(run["retriever"], self_judged=run["self_judged"], others=run["judged_by"])
 
 
 def _heat_map_height(run: RunView | None) -> int:
@@ -231,7 +236,7 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
             store, run_id, [result["key"] for result in found], version=version or None
         ),
         recall_gap=recall_gap_lines(run["measures"]),
-        self_judged=self_judged_lines(run["retriever"], self_judged=run["self_judged"]),
+        judgments=_judgment_lines(run),
         k=check_details.k_of_run(store, run_id),
         answers=answering.summary_of_run(store, run_id),
         confirmed=answering.confirmed_of_check(store, run["check"]),

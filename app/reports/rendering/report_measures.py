@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from app.base.texts import Table, beside_text, corrected_label, counted, number, plain
 from app.base.values import EMPTY, ROUNDING, CorrectedRateView, corrected_name, marked_name
-from app.catalog.domain import SELF_JUDGED, labelled, pooled_condition, pooled_text, self_judged_lines
+from app.catalog.domain import SELF_JUDGED, judgment_lines, labelled, pooled_condition, pooled_text
 from app.scoring.measures import RECALL_BY
 
 CUT_MEASURES = ("Hit", "P", "R", "R_id", "R_passage", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")
@@ -73,9 +73,10 @@ def category_cutoff_tables(report: Mapping[str, Any]) -> list[Table]:
 
 
 def recall_lines(run: Mapping[str, Any]) -> list[str]:
-    """Return what to know of the recall of a run: that it is self-judged, that chunks have other ids."""
-    own = self_judged_lines(str(run.get("retriever")), self_judged=run.get("self_judged"))
-    return [*own, *recall_gap_lines(run["measures"])]
+    """Return what to know of the recall of a run: whose judgments it is by, that chunks have other ids."""
+    retriever, others = str(run.get("retriever")), run.get("judged_by")
+    judged = judgment_lines(retriever, self_judged=run.get("self_judged"), others=others)
+    return [*judged, *recall_gap_lines(run["measures"])]
 
 
 def recall_gap_lines(measures: Mapping[str, Any]) -> list[str]:

@@ -24,7 +24,7 @@ from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.check_documents import CheckDocument, build_inputs, config_hash
 from app.catalog.documents.secrets import content_hash
-from app.catalog.domain import are_self_judged, retriever_source
+from app.catalog.domain import lone_judges
 from app.comparison.domain.estimates import Difference
 from app.comparison.service.decisions import expectation_digest, same_expectations
 from app.records.domain import run_body
@@ -97,7 +97,8 @@ def measure(
     asks_again = saved.before is not None and not scores.unknown
     alarm = _alarm(inputs, probe, run_id, responses, saved, whole) if asks_again else None
     # There are no tasks here to look up: what comes from one counts as judged by more than this retriever.
-    self_judged = are_self_judged(inputs.suite.judgment_shares, [retriever_source(inputs.retriever.slug)])
+    judges = lone_judges(inputs.suite.judgment_shares)
+    self_judged = inputs.retriever.slug in judges
     rule_facts = RunFacts(drops=_drops(inputs, saved), alarm=alarm, self_judged=self_judged)
     texts = str(scores.texts)
     cause = f"Texts of the same chunks changed since the saved report: {texts}" if texts else None
@@ -123,6 +124,7 @@ def measure(
         config_hash=inputs.config_hash,
         measures_version=MEASURES_VERSION,
         self_judged=self_judged,
+        judged_by=[one for one in judges if one != inputs.retriever.slug],
     )
     shaped = [_result(inputs, responses, outcome, position, answer) for position, answer in enumerate(answers)]
     return {
