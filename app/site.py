@@ -131,7 +131,7 @@ add_words(
         **alerts.FILTERS,
         **hooks.FILTERS,
         "bound": alerts.bound,
-        "why": why_degraded,
+        "why": lambda result, own=False: why_degraded(result, self_judged=own),
         "rank": first_expected,
         "absent": not_returned,
         "starter": starter,

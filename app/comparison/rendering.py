@@ -98,7 +98,8 @@ def comparison_tables(report: ComparisonReport) -> tuple[Table, ...]:
             for one in view["by_category"]
         ),
     )
-    canaries = tuple(_canaries(view, side, rows) for side, rows in ((Side.A, report.losses), (Side.B, report.wins)))
+    wins = ((Side.A, report.losses), (Side.B, report.wins))
+    canaries = tuple(_canaries(view, side, rows, own=own) for side, rows in wins)
     return tuple(table for table in (sides, measures, answers, categories, *canaries) if table.rows)
 
 
@@ -143,11 +144,11 @@ def _measure(one: ComparedMeasure) -> tuple[str, ...]:
     )
 
 
-def _canaries(view: ComparisonPage, side: Side, rows: Sequence[ComparedCanary]) -> Table:
+def _canaries(view: ComparisonPage, side: Side, rows: Sequence[ComparedCanary], *, own: bool) -> Table:
     total = view["wins"]["a" if side is Side.A else "b"]
     shown = f", the first {len(rows)}" if total > len(rows) else ""
     return Table(
-        title=f"Higher in {side.upper()} by {view['ordered_by']}: {total}{shown}",
+        title=f"Higher in {side.upper()} by {labelled(view['ordered_by'], self_judged=own)}: {total}{shown}",
         columns=("canary", "query", "A", "B", "difference", "rank in A", "rank in B"),
         rows=tuple(
             (

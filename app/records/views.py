@@ -29,7 +29,7 @@ from app.base.values import (
     Verdict,
 )
 from app.base.views import numbers, rounded_or_none, time_text, view_of
-from app.catalog.domain import PooledNote
+from app.catalog.domain import PooledNote, labelled
 from app.comparison.views import ComparisonDecision, Sides
 from app.records.domain import RescoringSide, RunDetails, SliceView
 from app.retrievers.domain.probes import StoredFinding, UnmeasuredView
@@ -423,9 +423,10 @@ def _verdict(*, measured: bool, reasons: Sequence[Reason]) -> Verdict:
     return Verdict.DEGRADED if reasons else Verdict.HEALTHY
 
 
-def why_degraded(result: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each reason of a degraded result."""
-    return [_SENTENCES[Reason(reason)](result) for reason in result["reasons"]]
+def why_degraded(result: Mapping[str, Any], *, self_judged: bool | None = False) -> list[str]:
+    """Return a sentence for each reason of a degraded result; `self_judged`: whether recall of its run is."""
+    known = {**result, "self_judged": self_judged}
+    return [_SENTENCES[Reason(reason)](known) for reason in result["reasons"]]
 
 
 def first_expected(result: Mapping[str, Any]) -> int | None:
@@ -464,7 +465,7 @@ def _missing(result: Mapping[str, Any]) -> str:
 
 def _below_floor(result: Mapping[str, Any]) -> str:
     missed = [
-        f"{name} {_score(value, floor)} is below its floor {floor:g}"
+        f"{labelled(name, self_judged=result['self_judged'])} {_score(value, floor)} is below its floor {floor:g}"
         for name, floor in result["floors"].items()
         if (value := result["measures"].get(name)) is not None and value < floor
     ]

@@ -391,6 +391,47 @@ def test_reasons_of_rules_and_verdicts_say_so(service: Api, *, own: bool) -> Non
     assert good in words(service.client.get("/checks/docs").text)
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_tables_and_floors_say_so(service: Api, *, own: bool) -> None:
+    source = OWN if own else None
+    chunks = [{"id": one, **({"source": source} if source else {})} for one in ("c1", "c2")]
+    queries = [f"What is {number}?" for number in range(24)]
+    categories = ("procedural", "simple_factual")
+    canaries = [
+        {"key": f"q{place}", "query": one, "expected_chunks": chunks, "category": categories[place % 2]}
+        for place, one in enumerate(queries)
+    ]
+    service.docs(canaries=[{**one, "floors": {"R@3": 0.9}} for one in canaries], rules=RULES[:1], use="completeness")
+    first = service.run()
+    service.retriever.found = {one: ["c1"] for one in queries}
+    run = service.run()
+    name, label = ("R@3 (self-judged)", "R@3 self-judged") if own else ("R@3", "R@3")
+    floor = f"{name} 0.500 is below its floor 0.9"
+    (alert,) = service.get("/v1/alerts")["items"]
+    shown = {path: words(service.client.get(path).text) for path in (f"/runs/{run['id']}", "/checks/docs")}
+    shown |= {
+        form: words(service.client.get(f"/v1/runs/{run['id']}/report?format={form}&since={first['id']}").text)
+        for form in ("markdown", "html")
+    }
+    shown["junit"] = service.client.get(f"/v1/runs/{run['id']}/report?format=junit").text
+    for place, text in shown.items():
+        assert floor in text, place
+    assert f"| {name} | 1.000 | 0.500 | -0.500 |" in shown["markdown"]
+    assert f"{name} 1.000 0.500 -0.500" in shown["html"]
+    assert f"Ended Index version {label} Bound" in words(service.client.get(f"/alerts/{alert['id']}").text)
+    pair = f"a=run:{first['id']}&b=run:{run['id']}"
+    compared = words(service.client.get(f"/compare?{pair}").text)
+    assert f"Category Canaries {label} NDCG@10" in compared
+    assert f"The largest losses of B first, by {label}." in compared.replace(" .", ".")
+    assert floor in words(service.client.get(f"/compare/canary?{pair}&key=q0").text)
+    arguments = ["compare", f"run:{first['id']}", f"run:{run['id']}", "--format", "markdown"]
+    markdown = CliRunner().invoke(app, [*arguments, "--data-dir", str(service.service.settings.data_dir)]).stdout
+    assert f"Higher in A by {name}: 24" in markdown
+    diff = words(service.client.get(f"/runs/{first['id']}/diff/{run['id']}").text).replace(" .", ".")
+    assert f"The most harmed first, by {label}." in diff
+    assert f"Reasons now {label} Overlap" in diff
+
+
 def test_a_reminder_has_the_label_once(service: Api) -> None:
     service.docs(canaries=ticked(), rules=RULES[:1], remind="1h")
     service.retriever.found = {"How long is data kept?": ["c9"]}

@@ -9,6 +9,7 @@ import yaml
 
 from app.base.values import Answer, Outcome
 from app.catalog.documents.canary_files import read_canary_files
+from app.reports.rendering.reports import compare_reports
 from app.retrievers.domain.retrievers import ProbeQuery
 from app.runs.commands.gate import show_reports
 from app.runs.service.gate import choose_targets, measure
@@ -58,7 +59,8 @@ def test_a_reason_about_recall_says_where_it_is_self_judged(
 ) -> None:
     bound = {"kind": "threshold", "measure": "R@5", "critical": {"below": 0.95}}
     fell = {"kind": "drop", "measure": "R@5", "critical": {"by": 0.2}}
-    found = report(lost(*KEYS[:8]), bound, fell, before=report(FakeProbe(), source=source), source=source)
+    before = report(FakeProbe(), source=source)
+    found = report(lost(*KEYS[:8]), bound, fell, before=before, source=source)
     below, drop = said(found)[1]
     assert below == f"R@5{label} 0.333 is below 0.95 (critical)"
     assert drop.startswith(f"R@5{label} 0.333 against 1.000 in the baseline, ")
@@ -69,6 +71,8 @@ def test_a_reason_about_recall_says_where_it_is_self_judged(
     for form in ("table", "junit", "markdown", "html"):
         show_reports([found], form)
         assert below in " ".join(capsys.readouterr().out.split()), form
+    show_reports([{**found, "comparison": compare_reports(before, found)}], "markdown")
+    assert f"| R@5{label} | 1.000 | 0.333 | -0.667 |" in capsys.readouterr().out
 
 
 def test_a_named_canary_whose_probe_failed_or_that_is_not_there_says_nothing_and_says_so() -> None:

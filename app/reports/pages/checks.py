@@ -7,6 +7,7 @@ events.
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -122,6 +123,13 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
 def _judgment_lines(run: RunView) -> list[str]:
     """Return the sentences on whose judgments the recall of a run is by."""
     return judgment_lines(run["retriever"], self_judged=run["self_judged"], others=run["judged_by"])
+
+
+def _is_self_judged(store: Store, slug: str) -> bool | None:
+    """Whether recall of a check is self-judged by its newest run; None = there is none."""
+    with suppress(NotFoundError):
+        return run_views.health(store, slug)["self_judged"]
+    return None
 
 
 def _heat_map_height(run: RunView | None) -> int:
@@ -442,6 +450,7 @@ def _canary(
         advice=CAUSE_ADVICE[diagnosis.cause] if diagnosis else "",
         evidence=json.dumps(diagnosis.evidence, indent=2, ensure_ascii=False) if diagnosis else "",
         trial=trial,
+        self_judged=None if trial is None else _is_self_judged(store, slug),
         trial_hits=None if trial is None else _compare_hits(trial, detail),
         refused=refused,
     )

@@ -23,6 +23,7 @@ from app.base import texts
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import UNDEFINED, Table, counted, number, outcome_word, plain, prose, shorten, table_markdown
 from app.base.values import OWN_MEASURES, Category, Outcome, Reason, Verdict
+from app.catalog.domain import labelled
 from app.comparison.domain.outcomes import Change, Claim, Side
 from app.comparison.domain.sentences import BEFORE_AND_NOW, claim_text
 from app.comparison.rendering import difference_text, interval_text, rank_text
@@ -101,7 +102,7 @@ def _junit_suite(report: Mapping[str, Any]) -> str:
             name=_xml(str(result["key"])),
             time=f"{latency:.3f}",
         )
-        kind, message = _junit_outcome(result)
+        kind, message = _junit_outcome(result, run)
         if kind == "failure" and not (degraded and (failing is None or result["key"] in failing)):
             already = "degraded in the baseline too" if degraded else "degraded by its own limits"
             ET.SubElement(case, "system-out").text = _xml(f"{already}: {message}")
@@ -228,7 +229,7 @@ def worst_table(report: Mapping[str, Any]) -> Table:
         (
             plain(str(result["key"])),
             shorten(str(result["query"]), 100),
-            _reason_text(result),
+            _reason_text(result, report["run"]),
             number(result["top_score"]),
             _found_text(result),
             _first_three([_judgment_name(judgment) for judgment in not_returned(result)]),
@@ -246,14 +247,14 @@ def _xml(text: str) -> str:
     return _NOT_XML.sub("�", text)
 
 
-def _junit_outcome(result: Mapping[str, Any]) -> tuple[str | None, str]:
+def _junit_outcome(result: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str | None, str]:
     """Return the JUnit element of a canary and its message; None = it passed."""
     if result["outcome"] == Outcome.SKIPPED:
         return "error", f"not measured: the run ended first{_NOT_WAITED_FOR}"
     if result["outcome"] != Outcome.OK or result["verdict"] == Verdict.UNKNOWN:
-        return "error", _reason_text(result)
+        return "error", _reason_text(result, run)
     if result["verdict"] == Verdict.DEGRADED:
-        return "failure", _reason_text(result)
+        return "failure", _reason_text(result, run)
     undefined = result["category"] != Category.NEGATIVE and all(value is None for value in result["measures"].values())
     undefined = undefined and not any(result.get(name) for name in _NO_JUDGMENT_NEEDED)
     return ("skipped", "nothing is expected, so nothing is measured") if undefined else (None, "")
@@ -262,9 +263,9 @@ def _junit_outcome(result: Mapping[str, Any]) -> tuple[str | None, str]:
 _NO_JUDGMENT_NEEDED = ("expect_empty", "forbidden_chunks", "max_age_seconds", "max_latency_seconds")
 
 
-def _reason_text(result: Mapping[str, Any]) -> str:
+def _reason_text(result: Mapping[str, Any], run: Mapping[str, Any]) -> str:
     if result["outcome"] == Outcome.OK:
-        return "; ".join(why_degraded(result)) or str(result["verdict"])
+        return "; ".join(why_degraded(result, self_judged=run.get("self_judged"))) or str(result["verdict"])
     status = f" ({result['http_status']})" if result.get("http_status") else ""
     return f"{outcome_word(result['outcome'])}{status}"
 
@@ -326,18 +327,23 @@ def change_tables(report: Mapping[str, Any]) -> list[Table]:
         return []
     before = f"since run {since['before']['id']}"
     tables = [
-        _measures(since["decision"]["primary"], f"Change {before}"),
+        _measures(since["decision"]["primary"], f"Change {before}", self_judged=_are_self_judged(report, since)),
         _canaries(since["degraded"], f"Degraded {before}"),
         _canaries(since["healed"], f"Healed {before}"),
     ]
     return [table for table in tables if table.rows]
 
 
-def _measures(primary: Sequence[Mapping[str, Any]], title: str) -> Table:
+def _are_self_judged(report: Mapping[str, Any], since: Mapping[str, Any]) -> bool:
+    """Whether recall of one of two runs is self-judged: where it is of one, its numbers beside the other's are too."""
+    return bool(report["run"].get("self_judged") or since["before"].get("self_judged"))
+
+
+def _measures(primary: Sequence[Mapping[str, Any]], title: str, *, self_judged: bool) -> Table:
     columns = ("measure", "before", "now", "difference", "95 % interval", "result")
     rows = tuple(
         (
-            str(one["measure"]),
+            labelled(str(one["measure"]), self_judged=self_judged),
             number(one["a"]),
             number(one["b"]),
             difference_text(one["difference"]),
@@ -406,7 +412,7 @@ def compare_reports(
                 "key": result["key"],
                 "query": result["query"],
                 "reasons": result["reasons"],
-                "why": list(why_degraded(result)),
+                "why": why_degraded(result, self_judged=new.get("self_judged")),
             }
             for result in now["results"]
             if result["verdict"] == Verdict.DEGRADED and old_verdicts.get(result["key"]) != Verdict.DEGRADED
@@ -445,10 +451,17 @@ def comparison_lines(comparison: Mapping[str, Any]) -> list[str]:
     return lines + [f"Not strictly comparable: {difference}" for difference in comparison["differences"]]
 
 
-def comparison_tables(comparison: Mapping[str, Any]) -> tuple[Table, ...]:
-    """Return tables of changed measures, newly degraded canaries and recovered ones; tables may be empty."""
+def comparison_tables(report: Mapping[str, Any]) -> tuple[Table, ...]:
+    """Return tables of changed measures, newly degraded canaries and recovered ones; tables may be empty.
+
+    There are none of a report without a comparison.
+    """
+    comparison = report.get("comparison")
+    if comparison is None:
+        return ()
+    own = report["run"].get("self_judged")
     moved = tuple(
-        (plain(name), number(one["before"]), number(one["now"]), _signed(one["difference"]))
+        (labelled(plain(name), self_judged=own), number(one["before"]), number(one["now"]), _signed(one["difference"]))
         for name, one in comparison["measures"].items()
         if one["before"] != one["now"] and (one["difference"] is None or abs(one["difference"]) > _STEADY)
     )
@@ -540,7 +553,7 @@ def _section(report: Mapping[str, Any]) -> dict[str, object]:
         "lead": report_measures.lead_numbers(report),
         "categories": report_measures.category_cutoff_tables(report),
         "compared": [*change_lines(report), *([] if comparison is None else comparison_lines(comparison))],
-        "moved": [*change_tables(report), *([] if comparison is None else comparison_tables(comparison))],
+        "moved": [*change_tables(report), *comparison_tables(report)],
     }
 
 

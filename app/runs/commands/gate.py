@@ -175,7 +175,7 @@ def _show_report(console: Console, report: Mapping[str, Any]) -> None:
         console.print(Text(f"  {line}"), soft_wrap=True)
     for line in (counts_line(run), *_comparison_lines(report)):
         console.print(Text(line), soft_wrap=True)
-    compared = comparison_tables(report["comparison"]) if "comparison" in report else ()
+    compared = comparison_tables(report)
     for table in (*report_tables(report), *[table for table in compared if table.rows]):
         console.print()
         draw(console, table)
@@ -189,7 +189,7 @@ def _markdown(report: Mapping[str, Any]) -> str:
     parts = [report_markdown(report)]
     if "comparison" in report:
         parts += [f"{line}\n" for line in comparison_lines(report["comparison"])]
-        parts += [f"{table_markdown(table)}\n" for table in comparison_tables(report["comparison"]) if table.rows]
+        parts += [f"{table_markdown(table)}\n" for table in comparison_tables(report) if table.rows]
     return "\n".join(parts)
 
 
