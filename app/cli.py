@@ -54,7 +54,10 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "rescore": ("app.runs.commands.rescorings", "Re-score past runs by the current judgments, from stored rankings."),
     "reanchor": ("app.diagnosis.commands", "List, accept or reject new judgments proposed for renamed chunks."),
     "quality": ("app.diagnosis.commands", "Report the retrieval quality of a check from stored answers."),
-    "compare": ("app.comparison.commands", "Compare two runs or checks, and say whether B is better than A."),
+    "compare": (
+        "app.comparison.commands",
+        "Compare two runs, checks or retrievers, and say whether B is better than A.",
+    ),
     "traffic": ("app.traffic.commands", "Add queries of users to the traffic of a suite."),
     "suggest": (
         "app.traffic.commands",

@@ -59,7 +59,7 @@ PAGES = (
     "/checks/dataforge-staging",
     "/new-check",
     "/runs/{run}",
-    "/runs/{good}/diff/{run}",
+    "/compare?a=run:{good}&b=run:{run}",
     f"/compare?a=check:{BROKEN}&b=check:dataforge-staging",
     f"/compare/canary?a=check:{BROKEN}&b=check:dataforge-staging&key={CANARY}",
     "/alerts",

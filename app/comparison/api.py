@@ -1,4 +1,4 @@
-"""Routes of comparisons: of two runs or checks as A and B, and of two runs as before and now."""
+"""Routes of comparisons: of two runs, checks or retrievers as A and B, and of two runs as before and now."""
 
 from typing import Annotated
 
@@ -12,7 +12,9 @@ from app.comparison.views import ComparisonPage, RunDiffPage
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 
-Reference = Annotated[str, Query(max_length=80, description="`run:ID`, or `check:SLUG` for its newest ended run")]
+Reference = Annotated[
+    str, Query(max_length=80, description="`run:ID`, or `check:SLUG` or `retriever:SLUG` for its newest ended run")
+]
 
 
 @router.get("/compare", responses=refusals(404, 409))
@@ -25,7 +27,7 @@ def compare(
     after: Annotated[int, Query(ge=0, le=LARGEST_ID, description="the `next` of the page before")] = 0,
     limit: Limit = 50,
 ) -> ComparisonPage:
-    """Compare two runs or checks: which one is better, by what, and how sure that is.
+    """Compare two runs, checks or retrievers: which one is better, by what, and how sure that is.
 
     `verdict` and `sentence` are about B against A, over the canaries that both measured and that expect the same.
     A difference of a `primary` measure is claimed only if its 95 % interval does not include zero and its p value,

@@ -1,4 +1,4 @@
-"""`coalmine compare`: two runs or checks, and which one is better."""
+"""`coalmine compare`: two runs, checks or retrievers, and which one is better."""
 
 from enum import StrEnum
 from typing import Annotated, Final
@@ -44,14 +44,14 @@ class Format(StrEnum):
     )
 )
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="run:ID, or check:SLUG for its newest ended run.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="run:ID, check:SLUG or retriever:SLUG: its newest ended run.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one, which is held against A.")],
     *,
     form: Annotated[Format, typer.Option("--format", help="What is written to stdout.")] = Format.TABLE,
     server: ServerUrl = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Compare two runs or checks, and say whether B is better than A.
+    """Compare two runs, checks or retrievers, and say whether B is better than A.
 
     Over the canaries that both measured and that expect the same. Exit code 1: B is worse, or better in one measure and
     worse in another; 0: better, or no difference is shown; 2: they cannot be compared.

@@ -1,4 +1,4 @@
-"""Renders a comparison of two runs or checks as tables for a terminal and as Markdown.
+"""Renders a comparison of two runs, checks or retrievers as tables for a terminal and as Markdown.
 
 Keys, queries, slugs and index versions are hostile here: they are shown literally and cut.
 """
@@ -87,7 +87,7 @@ def comparison_tables(report: ComparisonReport) -> tuple[Table, ...]:
     )
     categories = Table(
         title="Categories",
-        columns=("category", "canaries", "higher", *(labels[one["measure"]] for one in view["primary"])),
+        columns=("category", "canaries", "better", *(labels[one["measure"]] for one in view["primary"])),
         rows=tuple(
             (
                 one["category"],
@@ -148,7 +148,7 @@ def _canaries(view: ComparisonPage, side: Side, rows: Sequence[ComparedCanary], 
     total = view["wins"]["a" if side is Side.A else "b"]
     shown = f", the first {len(rows)}" if total > len(rows) else ""
     return Table(
-        title=f"Higher in {side.upper()} by {labelled(view['ordered_by'], self_judged=own)}: {total}{shown}",
+        title=f"{A_AND_B.won[side]} by {labelled(view['ordered_by'], self_judged=own)}: {total}{shown}",
         columns=("canary", "query", "A", "B", "difference", "rank in A", "rank in B"),
         rows=tuple(
             (

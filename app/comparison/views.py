@@ -1,4 +1,4 @@
-"""Views of comparisons, as JSON on the wire: of two runs or checks as A and B, and of two runs as before and now."""
+"""Views of comparisons, as JSON on the wire: of two sides as A and B, and of two runs as before and now."""
 
 from typing_extensions import TypedDict
 
@@ -170,7 +170,7 @@ class ComparedRunOutline(RunOutline):
     """One of two compared runs, with how it is judged and the reference it was asked for by."""
 
     reference: str
-    """`run:ID` or `check:SLUG`, as asked."""
+    """`run:ID`, `check:SLUG` or `retriever:SLUG`, as asked."""
     k: int
     fetch_k: int
 

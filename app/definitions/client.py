@@ -175,7 +175,7 @@ class Server:
         return self._call("GET", f"/v1/checks/{_quoted(check)}/quality", QualityReport)
 
     def compare(self, a: str, b: str, *, winner: str | None = None, limit: int) -> ComparisonPage:
-        """Comparison of two runs or checks, see `GET /v1/compare`."""
+        """Comparison of two runs, checks or retrievers, see `GET /v1/compare`."""
         of_winner = "" if winner is None else f"&winner={_quoted(winner)}"
         path = f"/v1/compare?a={_quoted(a)}&b={_quoted(b)}&limit={limit}{of_winner}"
         return self._call("GET", path, ComparisonPage)

@@ -53,10 +53,10 @@ def test_the_table_shows_what_the_verdict_rests_on(service: Api) -> None:
     rows = {line.split()[0]: line.split() for line in lines if line.split()}
     assert "The runs are of different checks, docs and candidate." in lines
     assert rows["coverage"][1:4] == ["1.000", "0.667", "-0.333"]
-    assert rows["coverage"][-3:] == ["higher", "in", "A"]
+    assert rows["coverage"][-3:] == ["A", "is", "better"]
     assert rows["q00"] == ["q00", "ask", "q00", "1.000", "0.000", "-1.000", "1", "not", "found"]
-    assert "Higher in A by NDCG@10: 8" in lines
-    assert not [line for line in lines if line.startswith("Higher in B")]
+    assert "A is better by NDCG@10: 8" in lines
+    assert not [line for line in lines if line.startswith("B is better")]
 
 
 def test_json_is_what_the_api_says(service: Api) -> None:
@@ -83,7 +83,7 @@ def test_a_service_gives_the_same_as_its_database(service: Api) -> None:
 def test_markdown_shows_texts_of_others_literally(service: Api) -> None:
     text = compare("check:docs", "check:candidate", "--format", "markdown", "--data-dir", folder(service)).stdout
     assert text.startswith("# B scores worse than A: NDCG@10 down 0.333")
-    assert "## Higher in A by NDCG@10: 8" in text
+    assert "## A is better by NDCG@10: 8" in text
     assert "`[31mv1\\|<b>`" in text
     assert not {"\x1b", "\u202e"} & set(text)
     assert [line for line in text.splitlines() if "<b>" in line and "`" not in line] == []
@@ -91,7 +91,7 @@ def test_markdown_shows_texts_of_others_literally(service: Api) -> None:
 
 def test_what_cannot_be_compared_ends_with_2(service: Api) -> None:
     cases: list[tuple[tuple[str, str], str]] = [
-        (("check:docs", "docs"), "must be run:ID or check:SLUG"),
+        (("check:docs", "docs"), "must be run:ID, check:SLUG or retriever:SLUG"),
         (("check:docs", "check:nobody"), "there is no check 'nobody'"),
         (("run:77", "check:docs"), "there is no run '77'"),
     ]

@@ -198,9 +198,10 @@ def test_canaries_that_are_not_compared_are_counted_and_named(
 
 
 def test_a_table_says_who_is_higher_only_where_that_is_claimed() -> None:
-    assert claim_text(Claim.CLAIMED, Side.B, names=A_AND_B) == "higher in B"
-    assert claim_text(Claim.CLAIMED, Side.A, names=BEFORE_AND_NOW) == "higher before"
+    assert claim_text(Claim.CLAIMED, Side.B, names=A_AND_B) == "B is better"
+    assert claim_text(Claim.CLAIMED, Side.A, names=BEFORE_AND_NOW) == "fell"
+    assert claim_text(Claim.CLAIMED, Side.B, names=BEFORE_AND_NOW) == "rose"
     assert claim_text(Claim.NOT_AFTER_CORRECTION, None, names=A_AND_B) == "not claimed after correction"
     assert claim_text(Claim.NOT_SHOWN, None, names=A_AND_B) == "no difference shown"
-    assert claim_text(Claim.TOO_FEW, None, names=A_AND_B) == "too few canaries"
+    assert claim_text(Claim.TOO_FEW, None, names=A_AND_B) == "too few to tell"
     assert claim_text(None, None, names=A_AND_B) == "exploratory"

@@ -25,7 +25,7 @@ PAGES = (
     "/checks/watch/canaries/ant",
     "/checks/watch/reanchors",
     "/runs/2",
-    "/runs/1/diff/2",
+    "/compare?a=run:1&b=run:2",
     "/alerts",
     "/alerts/1",
     "/hooks",
@@ -54,7 +54,8 @@ PAGES = (
     "/checks/down",
     "/checks/down/canaries/ant",
     "/runs/4",
-    "/runs/1/diff/4",
+    "/compare?a=run:1&b=run:4",
+    "/compare?what=retriever",
     "/compare",
     "/compare?a=check:watch&b=run:1",
     "/compare/canary?a=check:watch&b=run:1&key=ant",
@@ -172,13 +173,13 @@ def test_on_a_phone_no_table_of_a_check_or_of_two_runs_is_scrolled_sideways(
     pages.world.run(index_version="2026-11-22-after-a-new-index")
     found: dict[str, list[str]] = {}
     with served(pages.app()) as address, opened(chromium, address, viewport=PHONE) as tab:
-        for path in ("/checks/watch", "/runs/1/diff/2"):
+        for path in ("/checks/watch", "/compare?a=run:1&b=run:2"):
             shown = tab.open(path)
             shown.evaluate("document.querySelectorAll('main details').forEach((one) => { one.open = true; })")
             found[path] = shown.evaluate(_SCROLLED_SIDEWAYS)
             found[path] += ["page"] * wider_than_the_screen(shown)
         assert shown.locator("main .scroll").count() == 3  # primary measures, other ones, categories
-    assert found == {"/checks/watch": [], "/runs/1/diff/2": []}
+    assert found == {"/checks/watch": [], "/compare?a=run:1&b=run:2": []}
 
 
 _SCROLLED_SIDEWAYS = """() => [...document.querySelectorAll('main .scroll')]

@@ -119,8 +119,8 @@ def test_a_run_leads_to_what_changed_to_its_canaries_and_to_its_reports(pages: S
     baselines.pin(pages.world.store, CHECK, "1", by="Ada", note=None, now=pages.world.clock())
     shown = pages.page("/runs/3")
     links = {one.get("href"): one.text for one in shown.all("a")}
-    assert links["/runs/2/diff/3"] == "with the previous run, 2"
-    assert links["/runs/1/diff/3"] == "with the baseline, run 1"
+    assert links["/compare?a=run:2&b=run:3"] == "with the previous run, 2"
+    assert links["/compare?a=run:1&b=run:3"] == "with the baseline, run 1"
     assert f"/checks/{CHECK}/canaries/c00" in links
     for form in ("html", "markdown", "json", "junit"):
         assert f"/v1/runs/3/report?format={form}" in links
@@ -133,14 +133,14 @@ def test_a_run_leads_to_what_changed_to_its_canaries_and_to_its_reports(pages: S
 def test_the_last_healthy_run_is_named_where_it_is_another_than_the_one_before(pages: Site) -> None:
     pages.world.run()
     links = {one.get("href"): one.text for one in pages.page("/runs/4").all("a")}
-    assert links["/runs/3/diff/4"] == "with the previous run, 3"
-    assert links["/runs/2/diff/4"] == "with the last healthy run, 2"
+    assert links["/compare?a=run:3&b=run:4"] == "with the previous run, 3"
+    assert links["/compare?a=run:2&b=run:4"] == "with the last healthy run, 2"
 
 
 def test_the_first_run_has_nothing_to_be_compared_with(seen: Site) -> None:
     shown = seen.page("/runs/1")
     assert "It is the first stored run of watch" in shown.text
-    assert not [one for one in shown.all("a") if "/diff/" in one.get("href")]
+    assert not [one for one in shown.all("a") if "&b=run:" in one.get("href")]
 
 
 def test_a_run_that_waits_is_no_reason_to_fail(pages: Site) -> None:
@@ -152,7 +152,7 @@ def test_a_run_that_waits_is_no_reason_to_fail(pages: Site) -> None:
 
 
 def test_a_run_diff_names_what_got_worse_and_by_how_much(seen: Site) -> None:
-    shown = seen.page("/runs/2/diff/3")
+    shown = seen.page("/compare?a=run:2&b=run:3")
     assert "The runs can be compared" in shown.text
     assert "The index versions are v1 and v2" in shown.text
     assert "worse Worse than before: NDCG@10 down 0." in shown.text
@@ -160,31 +160,31 @@ def test_a_run_diff_names_what_got_worse_and_by_how_much(seen: Site) -> None:
     rows = [one.text for one in shown.all("tr")]
     (coverage,) = [row for row in rows if row.startswith("coverage ")]
     assert coverage.startswith("coverage 1.000 0.538 -0.462 -0.")
-    assert coverage.endswith("higher before")
+    assert coverage.endswith("fell")
     (exploratory,) = [row for row in rows if row.startswith("Hit@1 ")]
     assert exploratory.endswith("exploratory"), "nothing is claimed of it, however much it fell"
     assert "1 canary was not measured now: c13." in shown.text
     (first,) = [row for row in rows if row.startswith("c00 ")]
-    assert "degraded rank 1 before, → now not found missing -1.000" in first
+    assert "degraded missing rank 1 before, → not found now 1.000 0.000 -1.000" in first
     (slid,) = [row for row in rows if row.startswith("c06 ")]
-    assert "worse rank 1 before, → now rank 2" in slid
+    assert "fell rank 1 before, → rank 2 now" in slid
     (unheard,) = [row for row in rows if row.startswith("c13 ")]
-    assert "unknown rank 1 before, → now error response" in unheard
+    assert "unknown rank 1 before, → error response now" in unheard
     assert shown_keys(shown)[:7] == list(KEYS[:7]), "the most harmed first"
 
 
 def test_a_diff_shows_only_what_is_asked_for(seen: Site) -> None:
     wanted = {"worse": KEYS[:7], "better": (), "changed": (*KEYS[:7], "c13"), "": KEYS}
-    ways = ("all ", "got worse ", "got better ", "changed ")
+    ways = ("all ", "fell ", "rose ", "changed ")
     for show, found in wanted.items():
-        shown = seen.page(f"/runs/2/diff/3?show={show}" if show else "/runs/2/diff/3")
+        shown = seen.page(f"/compare?a=run:2&b=run:3&show={show}" if show else "/compare?a=run:2&b=run:3")
         assert sorted(shown_keys(shown)) == sorted(found), show
         (chosen,) = [one for one in shown.all("a", **{"aria-current": "true"}) if one.text.startswith(ways)]
         assert chosen.text.rpartition(" ")[2] == str(len(found)), "it says how many"
 
 
 def test_a_diff_of_what_is_the_same_says_so(seen: Site) -> None:
-    shown = seen.page("/runs/1/diff/2?show=changed")
+    shown = seen.page("/compare?a=run:1&b=run:2&show=changed")
     assert "Nothing changed" in shown.text
     assert "every canary scores the same in all primary measures" in shown.text
 
@@ -192,38 +192,50 @@ def test_a_diff_of_what_is_the_same_says_so(seen: Site) -> None:
 def test_a_diff_says_why_runs_cannot_be_compared_strictly(pages: Site) -> None:
     pages.world.apply(page([canary(key) for key in KEYS], k=3, rules=[COVERAGE]))
     pages.world.run()
-    shown = pages.page("/runs/2/diff/4")
+    shown = pages.page("/compare?a=run:2&b=run:4")
     assert "Not directly comparable" in shown.text
     assert "K is 5 and 3" in shown.text
 
 
 def test_other_runs_are_picked_and_the_two_are_swapped(seen: Site) -> None:
-    shown = seen.page("/runs/2/diff/3")
-    for name, chosen in (("before", "2"), ("now", "3")):
-        assert shown.all("select", name=name)
-        assert chosen in [one.get("value") for one in shown.all("option") if "selected" in one.attributes]
-    assert shown.all("a", href="/runs/3/diff/2")
-    answer = seen.client().get("/runs/compare?before=1&now=3")
-    assert (answer.status_code, answer.headers["location"]) == (303, "/runs/1/diff/3")
+    shown = seen.page("/compare?a=run:2&b=run:3")
+    for name, label, chosen in (("a", "Before", "2"), ("b", "Now", "3")):
+        assert shown.one("input", name=name).get("value") == chosen
+        assert [one for one in shown.all("label") if one.text == label]
+    assert shown.one("input", name="what").get("value") == "run"
+    assert shown.all("a", href="/compare?a=run%3A3&b=run%3A2")
 
 
 def test_picking_leads_nowhere_else(seen: Site) -> None:
     for hostile in ("//elsewhere.example", "../../login", "1?x=//elsewhere"):
         answer = seen.client().get("/runs/compare", params={"before": hostile, "now": "3"})
-        assert answer.headers["location"].startswith("/runs/")
-        assert answer.headers["location"].endswith("/diff/3")
-        assert answer.headers["location"].count("/") == 4
-        assert "?" not in answer.headers["location"]
+        assert answer.headers["location"].startswith("/compare?a=run%3A")
+        assert answer.headers["location"].endswith("&b=run%3A3")
+        assert answer.headers["location"].count("/") == 1
+        assert answer.headers["location"].count("?") == 1
 
 
 def test_what_cannot_be_compared_is_a_page_that_says_so(seen: Site) -> None:
-    for path, status in {"/runs/1/diff/99": 404, "/runs/x/diff/1": 404, "/runs/1/diff/2?show=x": 422}.items():
-        seen.page(path, status)
+    cases = {"a=run:1&b=run:99": 404, "a=run:x&b=run:1": 404, "a=run:1&b=run:2&show=x": 422}
+    for query, status in cases.items():
+        seen.page(f"/compare?{query}", status)
+
+
+def test_the_former_addresses_of_two_runs_lead_to_their_comparison(seen: Site) -> None:
+    cases = {
+        "/runs/2/diff/3": "/compare?a=run%3A2&b=run%3A3",
+        "/runs/2/diff/3?show=worse&after=1": "/compare?a=run%3A2&b=run%3A3&show=worse&after=1",
+        "/runs/2/diff/3?measures_version=2.r1": "/compare?a=run%3A2&b=run%3A3&measures_version=2.r1",
+        "/runs/compare?before=1&now=3": "/compare?a=run%3A1&b=run%3A3",
+    }
+    for path, target in cases.items():
+        answer = seen.client().get(path)
+        assert (answer.status_code, answer.headers["location"]) == (303, target)
 
 
 def test_a_run_under_way_cannot_be_compared(pages: Site) -> None:
     pages.world.wish()
-    assert "has not ended yet" in pages.page("/runs/3/diff/4", 409).text
+    assert "has not ended yet" in pages.page("/compare?a=run:3&b=run:4", 409).text
 
 
 def test_hostile_texts_are_only_text_in_a_comparison(sqlite_store: Store) -> None:
@@ -232,7 +244,7 @@ def test_hostile_texts_are_only_text_in_a_comparison(sqlite_store: Store) -> Non
     pages.world.probe.answers[HOSTILE] = answered(hits(HOSTILE))
     pages.world.run(index_version=HOSTILE[:200])
     pages.world.run(index_version=f"2 {HOSTILE}"[:200])
-    shown = pages.page("/runs/1/diff/2")
+    shown = pages.page("/compare?a=run:1&b=run:2")
     assert all(script.get("src").startswith("/static/") for script in shown.all("script"))
     assert not shown.all("img", src="x")
     assert HOSTILE in shown.text

@@ -476,9 +476,12 @@ def test_a_query_as_long_as_a_letter_is_shown_short_and_whole_where_asked_for(sq
     pages.world.run()
     pages.world.probe.answers |= {LONG: answered(hits("noise")), f"{LONG}!": failed(Outcome.TIMEOUT)}
     pages.world.run()
-    for path in (CHECK, "/runs/2", "/runs/1/diff/2"):
+    compared = "/compare/canary?a=run%3A1&b=run%3A2&key=long"
+    for path in (CHECK, "/runs/2", "/compare?a=run:1&b=run:2"):
         shown = pages.page(path)
-        links = [one.text for one in shown.all("a") if one.get("href") == f"{CHECK}/canaries/long"]
+        links = [
+            one.text for one in shown.all("a") if one.get("href") in {f"{CHECK}/canaries/long", compared} and one.text
+        ]
         assert [text for text in links if text.startswith(HOSTILE) and text.endswith("...")], path
         assert max(map(len, links)) <= 160, path
         assert "The end." not in shown.text, path

@@ -411,7 +411,7 @@ def test_two_runs_can_be_picked_and_compared_beginning_with_the_last_that_was_we
     assert ("before", "2") in picked
     assert ("now", "5") in picked
     answer = seen_degraded.client().get("/runs/compare?before=2&now=5")
-    assert answer.headers["location"] == "/runs/2/diff/5"
+    assert answer.headers["location"] == "/compare?a=run%3A2&b=run%3A5"
 
 
 def test_a_thin_suite_is_said_where_the_check_is_described(seen_healthy: Site) -> None:
@@ -465,7 +465,7 @@ def test_a_single_category_is_nothing_to_compare_and_so_nothing_is_said_of_it(sq
     assert "simple factual" not in shown.text
     assert _rows(shown, "measures")["Hit"]
     assert "*" not in [option.get("value") for option in shown.all("option")]
-    assert "simple factual" not in bench.page("/runs/1/diff/2").text
+    assert "simple factual" not in bench.page("/compare?a=run:1&b=run:2").text
 
 
 def test_canaries_whose_category_nobody_stated_are_no_group_that_fell(sqlite_store: Store) -> None:

@@ -220,7 +220,7 @@ def test_since_another_run_says_what_is_claimed_who_degraded_and_who_healed(wors
     assert [row[0] for row in cells_of(text, "Degraded since run 1")[1:]] == [one["key"] for one in since["degraded"]]
     rows = {row[0]: row for row in cells_of(text, "Change since run 1")}
     assert rows["R@5"][1:4] == ["1.000", "0.500", "-0.500"]
-    assert rows["R@5"][5] == "higher before"
+    assert rows["R@5"][5] == "fell"
     assert "Healed since run 1" not in text
     back = load(worse, "1", since="2")["since"]
     assert back is not None
@@ -274,7 +274,7 @@ def test_the_scale_of_err_is_explained_on_every_page_that_shows_err(worse: Site)
     assert [one for one in check.all("th") if one.text == "ERR"]
     assert ERR_SCALE in [one.text.rstrip(".") for one in check.all("p")]
     assert check.one("span", id="chart-scale").text == f"{ERR_SCALE}."
-    diff = worse.page("/runs/1/diff/2")
+    diff = worse.page("/compare?a=run:1&b=run:2")
     assert [one for one in diff.all("th") if one.text == "ERR@5"]
     assert ERR_SCALE in diff.text
 

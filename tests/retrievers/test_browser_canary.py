@@ -64,7 +64,7 @@ def test_the_rankings_stand_side_by_side_or_stacked_as_there_is_room(
         now = left_and_top(page, "article[aria-labelledby=side-now]")
         assert (well[0] < now[0], well[1] == now[1]) == ((True, True) if screen == "desktop" else (False, False))
         assert well[1] <= now[1]
-        for path in (CANARY, "/runs/1/diff/2" if screen == "phone" else "/runs/2"):
+        for path in (CANARY, "/compare?a=run:1&b=run:2" if screen == "phone" else "/runs/2"):
             shown = tab.open(path)
             for summary in shown.locator("main summary:visible").all()[:6]:
                 summary.click()
@@ -192,12 +192,12 @@ def test_two_runs_are_picked_compared_and_narrowed_to_what_got_worse(chromium: B
     with served(site.app()) as address, opened(chromium, address) as tab:
         page = tab.open("/runs/2")
         page.get_by_role("link", name="with the previous run, 1").click()
-        expect(page.locator("h1")).to_have_text("Run comparison")
-        page.get_by_role("link", name="got worse 1").click()
+        expect(page.locator("h1")).to_have_text("Run 2 against run 1")
+        page.get_by_role("link", name="fell 1").click()
         expect(page.locator("section[aria-labelledby=canaries] tbody tr")).to_have_count(1)
         expect(page.locator("section[aria-labelledby=canaries] tbody tr")).to_contain_text("not found")
-        page.get_by_text("Other runs").click()
-        page.get_by_label("Before").select_option("2")
+        page.get_by_text("Compare something else").click()
+        page.get_by_label("Before", exact=True).fill("2")
         page.get_by_role("button", name="Compare").click()
-        page.wait_for_url(f"{address}/runs/2/diff/2")
-        expect(page.locator("section[aria-labelledby=measures]")).to_contain_text("Too few canaries to tell: 6")
+        page.wait_for_url(f"{address}/compare?a=run%3A2&b=run%3A2")
+        expect(page.locator("section[aria-labelledby=result]")).to_contain_text("Too few canaries to tell: 6")

@@ -34,6 +34,10 @@ class SideNames:
     """As an adverb: in A, before."""
     gain: Mapping[Side, str]
     """The side that gains, as the subject of a sentence."""
+    title: Mapping[Side, str]
+    """The head of a column."""
+    won: Mapping[Side, str]
+    """What is said of what is higher on a side."""
 
 
 A_AND_B: Final = SideNames(
@@ -43,6 +47,8 @@ A_AND_B: Final = SideNames(
     trade="a trade from A to B",
     within={Side.A: "in A", Side.B: "in B"},
     gain={Side.A: "A", Side.B: "B"},
+    title={Side.A: "A", Side.B: "B"},
+    won={Side.A: "A is better", Side.B: "B is better"},
 )
 BEFORE_AND_NOW: Final = SideNames(
     better="better than before",
@@ -51,6 +57,8 @@ BEFORE_AND_NOW: Final = SideNames(
     trade="a trade",
     within={Side.A: "before", Side.B: "now"},
     gain={Side.A: "the run before", Side.B: "the run now"},
+    title={Side.A: "Before", Side.B: "Now"},
+    won={Side.A: "fell", Side.B: "rose"},
 )
 
 
@@ -97,7 +105,7 @@ def exclusion_sentence(reason: Exclusion, keys: Sequence[str], names: SideNames)
 def claim_text(claim: Claim | None, winner: Side | None, *, names: SideNames) -> str:
     """Return what a table says of one measure; None = it is not primary."""
     if claim == Claim.CLAIMED and winner is not None:  # equal, not the same: it may come from JSON
-        return f"higher {names.within[winner]}"
+        return names.won[winner]
     return "exploratory" if claim is None else _CLAIMS[claim]
 
 
@@ -184,7 +192,7 @@ _CLAIMS: Final[Mapping[Claim, str]] = {
     Claim.NOT_AFTER_CORRECTION: "not claimed after correction",
     Claim.SELF_JUDGED: "not claimed: self-judged",
     Claim.NOT_SHOWN: "no difference shown",
-    Claim.TOO_FEW: "too few canaries",
+    Claim.TOO_FEW: "too few to tell",
 }
 
 _EXCLUSIONS: Final[Mapping[Exclusion, tuple[str, str, Callable[[SideNames], str]]]] = {

@@ -1,7 +1,7 @@
-"""Comparisons as pages and API show them: any two runs or checks as A and B, or two runs as before and now.
+"""Comparisons as pages and API show them: two runs, checks or retrievers as A and B, or two runs as before and now.
 
 It reads runs with their results and compares them; `decisions` gives the view of what is decided. What differs between
-two runs besides their answers, and what may be chosen for a comparison, stand at the end.
+two runs besides their answers stands at the end.
 """
 
 import re
@@ -15,8 +15,8 @@ import numpy as np
 
 from app.answers.domain.generated import RunAnswers, corrected_rate
 from app.answers.store import confirmed_measures, read_run_answers
-from app.base.db.engine import Connection, Store, from_us
-from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.db.engine import Connection, Store
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.statistics import CONFIDENCE, interval_of_difference
 from app.base.values import COVERAGE, DEGRADED_SHARE, JUDGED, ROUNDING, Canary, Outcome, Verdict
 from app.base.views import id_or_none, rounded_or_none, view_of
@@ -41,7 +41,7 @@ from app.comparison.domain.outcomes import (
     pair_up,
     primary_measures,
 )
-from app.comparison.domain.sentences import A_AND_B, BEFORE_AND_NOW
+from app.comparison.domain.sentences import A_AND_B, BEFORE_AND_NOW, SideNames
 from app.comparison.service.decisions import decision_shape
 from app.comparison.views import (
     CanaryDifference,
@@ -49,6 +49,7 @@ from app.comparison.views import (
     ComparedAnswers,
     ComparedCanary,
     ComparedRunOutline,
+    ComparisonDecision,
     ComparisonPage,
     JudgedSide,
     MeasureDifference,
@@ -69,7 +70,7 @@ from app.scoring.measures import Measure, mean_name, parse_measure, scores_at_de
 from app.scoring.rankings import Match, match, rbo
 from app.scoring.run_inputs import RunInputs
 
-_REFERENCE: Final = re.compile(r"(?P<kind>run|check):(?P<name>.+)")
+_REFERENCE: Final = re.compile(r"(?P<kind>run|check|retriever):(?P<name>.+)")
 _LATEST: Final = 100
 """Number of the newest runs of a check among which one that was carried out is looked for."""
 HEALTH_SCORE: Final = "health_score"
@@ -125,6 +126,11 @@ class Comparison:
     def ordering(self) -> str:
         """The measure that canaries are ordered by: the first primary one."""
         return primary_measures(self.depth, self.a.use)[0]
+
+    @property
+    def names(self) -> SideNames:
+        """What the two are called: of two checks neither is the earlier state of the other."""
+        return BEFORE_AND_NOW if self.a.row.check_id == self.b.row.check_id else A_AND_B
 
 
 def read_run(connection: Connection, run_id: str, version: str | None = None) -> ComparedRun:
@@ -262,35 +268,27 @@ def _columns(
 def compare_references(
     store: Store, a: str, b: str, *, winner: Side | None = None, after: int = 0, limit: int = 50
 ) -> tuple[ComparisonPage, Comparison]:
-    """Compare two things, each `run:ID` or `check:SLUG`, which stands for its newest ended run.
+    """Compare two things: `run:ID`, or `check:SLUG` or `retriever:SLUG`, which stand for their newest ended run.
 
     Canaries come by what B loses, the most first; only those that score higher in `winner` if one is named, the largest
     difference first. Raises
     InvalidInputError for another reference, NotFoundError for what is not there, ConflictError for a run that has not
-    ended or was never carried out, and for a check without one that has.
+    ended or was never carried out, for a check or retriever without one that has, and for retrievers that no two checks
+    of one suite ask.
     """
     with store.read() as connection:
-        first, second = (read_run(connection, _run_id(connection, text, name)) for name, text in (("a", a), ("b", b)))
+        first, second = (read_run(connection, run) for run in _run_ids(connection, a, b))
         comparison = compare_runs(connection, first, second)
         answers = _compare_answers(connection, first, second)
     scores_a, scores_b = (side[comparison.ordering] for side in comparison.scores)
     gains = scores_b - scores_a
     ordered = np.argsort(-gains if winner is Side.B else gains, kind="stable")
     order = [int(row) for row in ordered if winner is None or _winner(gains[row]) is winner]
-    # What to know of the recall of each retriever whose own first hits are all that was judged.
-    notes = [
-        line
-        for run in (comparison.a, comparison.b)
-        for line in (
-            *judgment_lines(run.retriever, self_judged=run.outline["self_judged"]),
-            *pooled_lines(run.retriever, comparison.depth.k, run.outline["pooled_recall"]),
-        )
-    ]
     page: ComparisonPage = {
         **decision_shape(comparison.outcome, comparison.pairing, comparison.depth, A_AND_B),
         "a": _outline(comparison.a, a),
         "b": _outline(comparison.b, b),
-        "differences": [one.sentence for one in differences(comparison.a, comparison.b)] + list(dict.fromkeys(notes)),
+        "differences": [one.sentence for one in differences(comparison.a, comparison.b)] + _recall_notes(comparison),
         "ordered_by": comparison.ordering,
         "wins": {
             "a": int(np.count_nonzero(gains < -ROUNDING)),
@@ -302,6 +300,19 @@ def compare_references(
         "next": str(after + limit) if len(order) > after + limit else None,
     }
     return page, comparison
+
+
+def _recall_notes(comparison: Comparison) -> list[str]:
+    """Return what to know of the recall of each retriever whose own first hits are all that was judged."""
+    notes = [
+        line
+        for run in (comparison.a, comparison.b)
+        for line in (
+            *judgment_lines(run.retriever, self_judged=run.outline["self_judged"]),
+            *pooled_lines(run.retriever, comparison.depth.k, run.outline["pooled_recall"]),
+        )
+    ]
+    return list(dict.fromkeys(notes))
 
 
 def _compare_answers(connection: Connection, a: ComparedRun, b: ComparedRun) -> list[ComparedAnswers]:
@@ -351,7 +362,13 @@ def resolve(store: Store, reference: str, path: str) -> str:
     `path` is the name of the parameter that has the reference.
     """
     with store.read() as connection:
-        return _run_id(connection, reference, path)
+        return max(_options(connection, reference, path), key=lambda one: id_or_none(one) or 0)
+
+
+def resolve_pair(store: Store, a: str, b: str) -> tuple[str, str]:
+    """Return the ids of the runs that two references to be compared name; raises as `compare_references` does."""
+    with store.read() as connection:
+        return _run_ids(connection, a, b)
 
 
 def run_reference(run_id: int | str) -> str:
@@ -359,27 +376,51 @@ def run_reference(run_id: int | str) -> str:
     return f"run:{run_id}"
 
 
-def are_of_one_check(store: Store, one: str, other: str) -> bool:
-    """Whether two runs are of one check. Raises NotFoundError for a run that is not there."""
-    with store.read() as connection:
-        return find_run(connection, one).check_id == find_run(connection, other).check_id
+def _run_ids(connection: Connection, a: str, b: str) -> tuple[str, str]:
+    """Return the ids of two runs; of a retriever that several checks ask, of one over the suite of the other side."""
+    first, second = (_options(connection, text, name) for name, text in (("a", a), ("b", b)))
+    if len(first) == len(second) == 1:
+        return first[0], second[0]
+    ids = {one: number for one in (*first, *second) if (number := id_or_none(one)) is not None}
+    suites = run_rows.suites_of(connection, ids.values())
+    pairs = [
+        (one, other)
+        for one in first
+        for other in second
+        if one in ids and other in ids and suites.get(ids[one]) == suites.get(ids[other])
+    ]
+    if not pairs:
+        raise ConflictError(f"no two checks over one suite were run for {a} and {b}; there is nothing to compare")
+    return max(pairs, key=lambda pair: sorted(ids[one] for one in pair))
 
 
-def _run_id(connection: Connection, text: str, name: str) -> str:
-    """Return the id of the run that a reference names."""
+def _options(connection: Connection, text: str, name: str) -> list[str]:
+    """Return the ids of the runs that a reference may stand for: one, or of a retriever one for each check."""
     match = _REFERENCE.fullmatch(text)
     if match is None:
-        raise InvalidInputError([Problem(path=name, message="must be run:ID or check:SLUG, such as check:docs")])
+        message = "must be run:ID, check:SLUG or retriever:SLUG, such as check:docs"
+        raise InvalidInputError([Problem(path=name, message=message)])
     if match["kind"] == "run":
-        return match["name"]
-    check = find_check(connection, match["name"])
-    ended = run_rows.ended_runs(connection, check.id, limit=_LATEST)
-    newest = next((row for row in reversed(ended) if row.aggregates), None)
-    if newest is None:
-        raise ConflictError(
-            f"check '{check.slug}' has no run with results among its newest; there is nothing to compare"
-        )
-    return str(newest.id)
+        return [match["name"]]
+    if match["kind"] == "retriever":
+        checks = catalog.list_definitions(connection, "check")
+        asking = [check for check in checks if check.body["retriever"] == match["name"]]
+        if not asking and catalog.find_definition(connection, "retriever", match["name"]) is None:
+            raise NotFoundError(f"there is no retriever '{match['name']}'")
+        whose = f"no check of retriever '{match['name']}'"
+    else:
+        asking = [find_check(connection, match["name"])]
+        whose = f"check '{asking[0].slug}'"
+    found = [run for check in asking if (run := _newest_executed(connection, check.id)) is not None]
+    if not found:
+        none = "no run with results" if match["kind"] == "check" else "a run with results"
+        raise ConflictError(f"{whose} has {none} among its newest; there is nothing to compare")
+    return found
+
+
+def _newest_executed(connection: Connection, check_id: int) -> str | None:
+    ended = run_rows.ended_runs(connection, check_id, limit=_LATEST)
+    return next((str(row.id) for row in reversed(ended) if row.aggregates), None)
 
 
 def _winner(difference: float) -> Side | None:
@@ -413,6 +454,89 @@ def _rank(state: StateRow | None) -> int | None:
     return None if state is None else Match.from_bytes(state.matched).first_relevant
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPair:
+    """A compared canary with the rank of its first expected chunk in both runs; None = not found."""
+
+    key: str
+    query: str
+    a: int | None
+    b: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideBySide:
+    """Two runs as their page shows them: what is decided, every rank, and one page of canaries."""
+
+    a: ComparedRunOutline
+    b: ComparedRunOutline
+    names: SideNames
+    decision: ComparisonDecision
+    comparable: bool
+    """Whether the runs' own numbers may be compared as they are."""
+    differences: Sequence[str]
+    answers: Sequence[ComparedAnswers]
+    ordered_by: str
+    changes: Mapping[Change, int]
+    """Number of canaries by change."""
+    ranks: Sequence[RankPair]
+    """Of the canaries that are compared."""
+    items: Sequence[CanaryDifference]
+    scores: Mapping[str, tuple[float, float]]
+    """By the key of a compared canary: the measure that canaries are ordered by, in both runs."""
+    following: int | None
+    """Where the next page of canaries begins."""
+
+
+def show_side_by_side(
+    store: Store,
+    a: str,
+    b: str,
+    *,
+    changes: Collection[Change] = (),
+    after: int = 0,
+    limit: int = 50,
+    version: str | None = None,
+) -> SideBySide:
+    """Compare two things for a page; raises as `compare_references` does, and for a version that is not there.
+
+    Of one check, canaries changed as its rules say; of two, whose rules may differ, as their scores do.
+    """
+    with store.read() as connection:
+        first, second = (read_run(connection, run, version) for run in _run_ids(connection, a, b))
+        comparison = compare_runs(connection, first, second)
+        answers = _compare_answers(connection, first, second)
+        names = comparison.names
+        pairs = _pairs(comparison, by_scores=names is A_AND_B)
+        matching = [pair for pair in pairs if not changes or pair.change in changes]
+        items = _items(connection, first, second, matching[after : after + limit])
+    found, counted = differences(first, second), Counter(pair.change for pair in pairs)
+    rows = list(enumerate(comparison.pairing.places))
+    canaries = [second.canaries[place] for _, (_, place) in rows]
+    columns = [side[comparison.ordering] for side in comparison.scores]
+    return SideBySide(
+        a=_outline(first, a),
+        b=_outline(second, b),
+        names=names,
+        decision=decision_shape(comparison.outcome, comparison.pairing, comparison.depth, names),
+        comparable=not any(one.strict for one in found),
+        differences=[one.sentence for one in found] + _recall_notes(comparison),
+        answers=answers,
+        ordered_by=comparison.ordering,
+        changes={change: counted[change] for change in Change},
+        ranks=[
+            RankPair(key=one.key, query=one.query, a=_rank(first.states[old]), b=_rank(second.states[new]))
+            for one, (_, (old, new)) in zip(canaries, rows, strict=True)
+        ],
+        items=items,
+        scores={
+            one.key: (float(columns[0][row]), float(columns[1][row]))
+            for one, (row, _) in zip(canaries, rows, strict=True)
+        },
+        following=after + limit if len(matching) > after + limit else None,
+    )
+
+
 _BY_K: Final = (COVERAGE, DEGRADED_SHARE)
 """Numbers that depend on the k of a check."""
 
@@ -436,15 +560,11 @@ def diff(
     with store.read() as connection:
         before, now = (read_run(connection, run_id, version) for run_id in (before_id, now_id))
         comparison = compare_runs(connection, before, now)
-        scores = _ordering(comparison)
-        rejudged = comparison.pairing.excluded.get(Exclusion.OTHER_JUDGMENTS, ())
-        pairs = pair_up(_side(before, scores[0]), _side(now, scores[1]), rejudged=rejudged)
+        pairs = _pairs(comparison)
         matching = [pair for pair in pairs if not changes or pair.change in changes]
-        shown = matching[after : after + limit]
-        items = _items(connection, before, now, shown)
+        items = _items(connection, before, now, matching[after : after + limit])
     found, counted = differences(before, now), Counter(pair.change for pair in pairs)
-    # Of two checks none is the earlier state of the other.
-    names = BEFORE_AND_NOW if before.row.check_id == now.row.check_id else A_AND_B
+    names = comparison.names
     return {
         "before": before.outline,
         "now": now.outline,
@@ -460,11 +580,23 @@ def diff(
     }
 
 
-def _side(run: ComparedRun, ordering: Floats) -> RunSide:
+def _pairs(comparison: Comparison, *, by_scores: bool = False) -> list[Pair]:
+    """Return every canary of the two runs, the worst first; `by_scores`: whatever the rules of their checks say."""
+    scores = _ordering(comparison)
+    sides = [
+        _side(run, one, by_scores=by_scores) for run, one in zip((comparison.a, comparison.b), scores, strict=True)
+    ]
+    return pair_up(*sides, rejudged=comparison.pairing.excluded.get(Exclusion.OTHER_JUDGMENTS, ()))
+
+
+def _side(run: ComparedRun, ordering: Floats, *, by_scores: bool) -> RunSide:
+    verdicts = [_verdict(state) for state in run.states]
+    if by_scores:
+        verdicts = [one if one is Verdict.UNKNOWN else Verdict.HEALTHY for one in verdicts]
     return RunSide(
         keys=[canary.key for canary in run.canaries],
         queries=[canary.query for canary in run.canaries],
-        verdicts=[_verdict(state) for state in run.states],
+        verdicts=verdicts,
         rankings=[None if state is None else state.ranking_id for state in run.states],
         scores=ordering,
     )
@@ -643,55 +775,3 @@ def differences(a: ComparedRun, b: ComparedRun) -> list[RunDifference]:
         ),
     ]
     return [RunDifference(sentence=sentence, strict=strict) for differs, strict, sentence in found if differs]
-
-
-_RUNS: Final = 25
-"""Number of the newest runs of each chosen check."""
-_RUNS_OF_ALL: Final = 5
-_CHECKS_WITH_RUNS: Final = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """A check or a run to compare, by its reference."""
-
-    reference: str
-    check: str
-    run: str
-    """Of a check, its newest ended run."""
-    verdict: str | None
-    ended: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
-    """What may be compared: checks with an ended run, and the newest runs of the chosen checks, or of all."""
-
-    checks: Sequence[Choice]
-    runs: Sequence[Choice]
-
-
-def list_choices(store: Store, chosen: Collection[str]) -> Choices:
-    """Return what may be compared, always with the runs that are `chosen` by reference, if they are there."""
-    given = (id_or_none(one.removeprefix("run:")) for one in chosen if one.startswith("run:"))
-    ids = [one for one in given if one is not None]
-    with store.read() as connection:
-        active = {check.id for check in catalog.list_definitions(connection, "check")}
-        newest = [row for row in run_rows.newest_ended_of_all(connection) if row.check_id in active and row.aggregates]
-        newest.sort(key=lambda row: row.check)
-        named = run_rows.find_runs(connection, ids)
-        wanted = {f"check:{row.check}": row.check_id for row in newest}
-        of_checks = {wanted[one] for one in chosen if one in wanted} | {row.check_id for row in named.values()}
-        each = _RUNS if of_checks else _RUNS_OF_ALL
-        among = sorted(of_checks) or [row.check_id for row in newest[:_CHECKS_WITH_RUNS]]
-        rows = {row.id: row for check in among for row in run_rows.ended_runs(connection, check, limit=each)} | named
-    ordered = sorted(rows.values(), key=lambda row: (row.check, -row.id))
-    return Choices(
-        checks=[_choice(row, f"check:{row.check}") for row in newest],
-        runs=[_choice(row, run_reference(row.id)) for row in ordered if row.aggregates],
-    )
-
-
-def _choice(row: RunRow, reference: str) -> Choice:
-    ended = f"{from_us(row.finished_at or row.created_at):%Y-%m-%d %H:%M} UTC"
-    return Choice(reference=reference, check=row.check, run=str(row.id), verdict=row.verdict, ended=ended)

@@ -12,12 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import TypedDict
 
 from app.base.db.engine import Connection, Store, blocks, from_us
 from app.base.errors import ConflictError, NotFoundError
-from app.base.values import Answer, Canary, Outcome, Ranking, Reason, RunStatus, Step, TimeText, Verdict
-from app.base.views import view_of
+from app.base.values import Answer, Canary, Outcome, Ranking, Reason, RunStatus, Step, Verdict
+from app.base.views import id_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.suites import judging_retrievers, pooled_notes
@@ -428,19 +427,8 @@ def _matches(canary: Canary, category: str | None, tag: str | None, keys: Collec
     )
 
 
-_RECENT = 30
 _LOOK_BACK = 100
 """Number of runs that are searched for a healthy one."""
-
-
-class Candidate(TypedDict):
-    """A run in one line."""
-
-    id: str
-    check: str
-    verdict: str | None
-    finished_at: TimeText | None
-    index_version: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -453,15 +441,12 @@ class ComparisonCandidates:
     """The pinned run, else the last run of the learned baseline; None where that is the run itself."""
     healthy: str | None
     """The newest healthy run before it."""
-    recent: Sequence[Candidate]
-    """The newest executed runs, newest first."""
 
 
 def find_candidates(store: Store, run_id: str) -> ComparisonCandidates:
     """Return the runs to compare a run with. Raises NotFoundError."""
     with store.read() as connection:
         run = find_run(connection, run_id)
-        recent = [row for row in run_rows.ended_runs(connection, run.check_id, limit=_RECENT) if row.aggregates]
         earlier = run_rows.ended_runs(connection, run.check_id, before=run.id, limit=_LOOK_BACK)
         before = [row for row in reversed(earlier) if row.aggregates]
     baseline = _baseline(store, run)
@@ -469,7 +454,6 @@ def find_candidates(store: Store, run_id: str) -> ComparisonCandidates:
         previous=next((str(row.id) for row in before), None),
         baseline=baseline,
         healthy=next((str(row.id) for row in before if row.verdict == Verdict.HEALTHY), None),
-        recent=[view_of(Candidate, row, id=str(row.id)) for row in reversed(recent)],
     )
 
 
@@ -483,6 +467,66 @@ def _baseline(store: Store, run: RunRow) -> str | None:
     with store.read() as connection:
         row = run_rows.find_run(connection, int(found))
     return found if row is not None and row.aggregates else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A run, check or retriever to compare."""
+
+    name: str
+    text: str
+    """What it is, beside its name."""
+
+
+def list_choices(store: Store, kind: str, near: Collection[str] = ()) -> list[Choice]:
+    """Return what of a kind, run, check or retriever, may be compared: those of active checks with an ended run.
+
+    Of runs the newest ones; where there are more, first those of the checks of the runs `near`.
+    """
+    with store.read() as connection:
+        checks = {check.id: check for check in catalog.list_definitions(connection, "check")}
+        newest = [row for row in run_rows.newest_ended_of_all(connection) if row.check_id in checks and row.aggregates]
+        newest.sort(key=lambda row: row.check)
+        if kind == "run":
+            return [_run_choice(row) for row in _newest_runs(connection, newest, near)]
+    if kind == "check":
+        bodies = [(row, checks[row.check_id].body) for row in newest]
+        return [
+            Choice(name=row.check, text=f"{row.verdict or 'no verdict'}, {_suite_text(body)}") for row, body in bodies
+        ]
+    asked: dict[str, set[str]] = {}
+    for row in newest:
+        body = checks[row.check_id].body
+        asked.setdefault(body["retriever"], set()).add(_suite_text(body))
+    return [Choice(name=slug, text=", ".join(sorted(suites))) for slug, suites in sorted(asked.items())]
+
+
+def _newest_runs(connection: Connection, newest: Sequence[RunRow], near: Collection[str]) -> list[RunRow]:
+    """Return the newest runs of checks, newest first."""
+    ids = [number for one in near if (number := id_or_none(one)) is not None]
+    chosen = {row.check_id for row in run_rows.find_runs(connection, ids).values()}
+    ordered = sorted(newest, key=lambda row: (row.check_id not in chosen, -row.id))[:_CHECKS]
+    each = max(_FEWEST_RUNS, _RUNS // max(len(ordered), 1))
+    limits = [(row.check_id, _RUNS if row.check_id in chosen else each) for row in ordered]
+    found = [row for check, limit in limits for row in run_rows.ended_runs(connection, check, limit=limit)]
+    return sorted((row for row in found if row.aggregates), key=lambda row: (row.check_id not in chosen, -row.id))
+
+
+def _run_choice(row: RunRow) -> Choice:
+    ended = f"{from_us(row.finished_at or row.created_at):%Y-%m-%d %H:%M} UTC"
+    index = f", index {row.index_version}" if row.index_version else ""
+    return Choice(name=str(row.id), text=f"{row.check}, {row.verdict or 'no verdict'}, {ended}{index}")
+
+
+def _suite_text(body: Mapping[str, Any]) -> str:
+    return f"suite {body['suite']}"
+
+
+_RUNS = 300
+_FEWEST_RUNS = 10
+"""Of each check where there are many."""
+_CHECKS = 60
+"""Number of checks whose runs are listed."""
 
 
 def likeness(

@@ -37,15 +37,12 @@ from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import CoalmineError, ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import OWN_MEASURES, Category, Cause, Outcome, Reason, ReportProgress, Verdict
-from app.base.web.forms import Version, parse_choice, parse_number, read_form, read_revision, refuse_other
+from app.base.web.forms import Version, parse_choice, parse_number, read_form, read_revision
 from app.base.web.pages import render
 from app.catalog.documents.warnings import blind_to_recall_reason
 from app.catalog.domain import Use, judgment_lines
 from app.catalog.service import suites
-from app.comparison.domain.outcomes import Change
-from app.comparison.domain.sentences import BEFORE_AND_NOW, claim_text
 from app.comparison.service import comparisons
-from app.comparison.views import RunOutline
 from app.definitions.service import definitions
 from app.detection.service import baselines
 from app.diagnosis import rendering as diagnosis_sentences
@@ -54,7 +51,7 @@ from app.diagnosis.domain.cases import is_overcome
 from app.diagnosis.service import diagnoses, reanchoring
 from app.diagnosis.views import DiagnosisView, ReanchorState
 from app.records.service import run_views
-from app.records.service.run_views import ComparisonCandidates, find_candidates
+from app.records.service.run_views import find_candidates
 from app.records.views import RunView
 from app.reports.pages.overviews import banners_of, draw, make_badge
 from app.reports.rendering.pictures import layout_of
@@ -186,15 +183,7 @@ def _category_measures(run: RunView | None, k: int) -> list[str]:
     return [name for name in (f"R@{k}", f"NDCG@{k}", "MRR") if any(name in measures for measures in kept)]
 
 
-SHOWN: dict[str, tuple[str, tuple[Change, ...]]] = {
-    "": ("all", ()),
-    "worse": ("got worse", (Change.DEGRADED, Change.WORSE)),
-    "better": ("got better", (Change.HEALED, Change.BETTER)),
-    "changed": ("changed", tuple(change for change in Change if change is not Change.SAME)),
-}
-"""Filters of a comparison: parameter -> (label, changes)."""
 _RESULTS = 25
-_PAIRS = 50
 
 
 @router.get("/runs/compare")
@@ -202,7 +191,7 @@ def compare(
     before: Annotated[str, Query(max_length=20)], now: Annotated[str, Query(max_length=20)]
 ) -> RedirectResponse:
     """Redirect to the comparison of two runs."""
-    return RedirectResponse(f"/runs/{quote(before, safe='')}/diff/{quote(now, safe='')}", status_code=303)
+    return _compared(before, now)
 
 
 @router.get("/runs/{run_id}")
@@ -258,43 +247,22 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
     )
 
 
-@router.get("/runs/{before}/diff/{now}", response_model=None)
+@router.get("/runs/{before}/diff/{now}")
 def show_diff(
-    *,
-    request: Request,
-    store: StoreDep,
     before: str,
     now: str,
     show: str = "",
     after: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
     version: Version = "",
-) -> Response:
-    """Show the differences between two runs of a check; of two checks they are compared as A and B."""
-    refuse_other(show, SHOWN, "show")
-    if not comparisons.are_of_one_check(store, before, now):
-        chosen = {"a": comparisons.run_reference(before), "b": comparisons.run_reference(now)}
-        return RedirectResponse(f"/compare?{urlencode(chosen)}", status_code=303)
-    found = comparisons.diff(
-        store, before, now, changes=SHOWN[show][1], after=after, limit=_PAIRS, version=version or None
-    )
-    others = find_candidates(store, now)
-    return render(
-        request,
-        "reports/diff.html",
-        diff=found,
-        old=found["before"],
-        new=found["now"],
-        claim=partial(claim_text, names=BEFORE_AND_NOW),
-        counts={word: sum(found["changes"][change] for change in SHOWN[word][1] or Change) for word in SHOWN},
-        shown=SHOWN,
-        show=show,
-        after=after,
-        following=None if found["next"] is None else int(found["next"]),
-        page_size=_PAIRS,
-        chosen=version,
-        counterparts=others,
-        candidates=_candidates(others, found["before"], found["now"]),
-    )
+) -> RedirectResponse:
+    """Redirect to the comparison of two runs, which had a page of its own here."""
+    return _compared(before, now, show=show, after=after, measures_version=version)
+
+
+def _compared(before: str, now: str, **more: str | int) -> RedirectResponse:
+    chosen = {"a": comparisons.run_reference(before), "b": comparisons.run_reference(now)}
+    kept = {name: value for name, value in more.items() if value}
+    return RedirectResponse(f"/compare?{urlencode({**chosen, **kept})}", status_code=303)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,12 +291,6 @@ def _filters(run: RunView, wanted: dict[str, str]) -> list[ResultFilter]:
         for name, listed in choices.items()
         if listed or wanted[name]
     ]
-
-
-def _candidates(others: ComparisonCandidates, before: RunOutline, now: RunOutline) -> Sequence[object]:
-    """Return the runs to choose from: the newest of the check, and the two compared ones."""
-    known = {run["id"] for run in others.recent}
-    return [*others.recent, *(run for run in (now, before) if run["id"] not in known)]
 
 
 _CHOICE_FIELDS = 3
