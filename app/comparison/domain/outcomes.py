@@ -368,6 +368,8 @@ class ComparisonOutcome(Decided):
     exploratory: tuple[Estimate, ...]
     """Of all other measures; nothing is claimed of them."""
     judgments: tuple[JudgmentsCaution, ...] = ()
+    self_judged: bool = False
+    """Whether recall of a side is self-judged, which sentences say of it."""
 
     @property
     def claimed(self) -> tuple[Decision, ...]:
@@ -387,14 +389,15 @@ def compare(
     primaries: Sequence[str],
     categories: Sequence[str],
     brought_up: Mapping[str, Side | None] = MappingProxyType({}),
+    self_judged: bool = False,
 ) -> ComparisonOutcome:
     """Compare two runs by columns of scores, a row for each pair of canaries; NaN = undefined.
 
     `categories` has that of each row. Measures beside the primary ones are exploratory. `brought_up` has the
     retrievers that alone brought up much of what is expected, with their sides, None = neither. Nothing is claimed in
-    favour of such a side; what is claimed against it stands all the more.
+    favour of such a side; what is claimed against it stands all the more. `self_judged`: whether recall of a side is.
     """
-    self_judged = {side for side in brought_up.values() if side is not None}
+    favoured = {side for side in brought_up.values() if side is not None}
     whole = estimate_all([*primaries, *(name for name in a if name not in primaries)], a, b)
     rows_of: dict[str, list[int]] = {}
     for row, category in enumerate(categories):
@@ -407,8 +410,8 @@ def compare(
         )
         for category, rows in sorted(rows_of.items())
     }
-    [decisions] = decide_family([[whole[name] for name in primaries if name in whole]], self_judged)
-    inner = decide_family([list(part.values()) for part in parts.values()], self_judged)
+    [decisions] = decide_family([[whole[name] for name in primaries if name in whole]], favoured)
+    inner = decide_family([list(part.values()) for part in parts.values()], favoured)
     return ComparisonOutcome(
         decisions=decisions,
         categories=tuple(
@@ -427,6 +430,7 @@ def compare(
             )
             for retriever, side in brought_up.items()
         ),
+        self_judged=self_judged,
     )
 
 

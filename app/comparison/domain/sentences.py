@@ -6,6 +6,7 @@ from typing import Final
 
 from app.base.statistics import CONFIDENCE
 from app.base.texts import counted, listed, percent_text, ratio_text
+from app.catalog.domain import labelled
 from app.comparison.domain.estimates import FEWEST_PAIRS, Estimate
 from app.comparison.domain.outcomes import (
     Claim,
@@ -109,16 +110,20 @@ def claim_text(claim: Claim | None, winner: Side | None, *, names: SideNames) ->
     return "exploratory" if claim is None else _CLAIMS[claim]
 
 
-def change(estimate: Estimate, *, interval: bool = True) -> str:
-    """Return a difference, with its interval: `R@5 down 0.041 (95 % between -0.070 and -0.012)`."""
+def change(estimate: Estimate, *, interval: bool = True, self_judged: bool = False) -> str:
+    """Return a difference, with its interval: `R@5 down 0.041 (95 % between -0.070 and -0.012)`.
+
+    `self_judged`: whether recall has that label.
+    """
     difference = estimate.difference or 0.0
     way = "up" if difference > 0 else "down"
-    return f"{estimate.measure} {way} {_size(difference)}{_interval(estimate) if interval else ''}"
+    name = labelled(estimate.measure, self_judged=self_judged)
+    return f"{name} {way} {_size(difference)}{_interval(estimate) if interval else ''}"
 
 
 def _better_or_worse(outcome: ComparisonOutcome, names: SideNames) -> str:
     which = names.better if outcome.verdict is ComparisonVerdict.BETTER else names.worse
-    sentence = f"{which}: {_claims(outcome.claimed)}, over {counted(outcome.pairs, 'canary')}"
+    sentence = f"{which}: {_claims(outcome, outcome.claimed)}, over {counted(outcome.pairs, 'canary')}"
     others = len(outcome.decisions) - len(outcome.claimed)
     if not others:
         return sentence
@@ -127,8 +132,8 @@ def _better_or_worse(outcome: ComparisonOutcome, names: SideNames) -> str:
 
 
 def _trade(outcome: ComparisonOutcome, names: SideNames) -> str:
-    up = _claims([one for one in outcome.claimed if one.winner is Side.B])
-    down = _claims([one for one in outcome.claimed if one.winner is Side.A])
+    up = _claims(outcome, [one for one in outcome.claimed if one.winner is Side.B])
+    down = _claims(outcome, [one for one in outcome.claimed if one.winner is Side.A])
     return f"{names.trade}: {up}, paid for by {down}, over {counted(outcome.pairs, 'canary')}"
 
 
@@ -141,17 +146,17 @@ def _no_difference(outcome: ComparisonOutcome, names: SideNames) -> str:
     if own:
         retrievers = listed([one.retriever for one in outcome.judgments if one.not_claimed])
         may = f"which may come of the judgments that {retrievers} brought up"
-        return f"{start}: {_claims(own)}, {may}, so it is not claimed"
+        return f"{start}: {_claims(outcome, own)}, {may}, so it is not claimed"
     shaky = [one.estimate for one in outcome.decisions if one.claim is Claim.NOT_AFTER_CORRECTION]
     if shaky:
         stands = "has an interval" if len(shaky) == 1 else "have intervals"
-        measures = listed([one.measure for one in shaky])
+        measures = listed([labelled(one.measure, self_judged=outcome.self_judged) for one in shaky])
         correction = f"not claimed after correction for {counted(outcome.tests, 'test')}"
         return f"{start}: {measures} {stands} without zero, {correction}"
     largest = max(estimates, key=lambda one: abs(one.difference or 0.0))
     if not largest.difference:
         return f"{start}: canaries differ, but no mean does"
-    return f"{start}: the largest is {change(largest)}"
+    return f"{start}: the largest is {change(largest, self_judged=outcome.self_judged)}"
 
 
 def _too_few(outcome: ComparisonOutcome, names: SideNames) -> str:
@@ -169,9 +174,10 @@ _HEADLINES: Final[Mapping[ComparisonVerdict, Callable[[ComparisonOutcome, SideNa
 }
 
 
-def _claims(decisions: Sequence[Decision]) -> str:
+def _claims(outcome: ComparisonOutcome, decisions: Sequence[Decision]) -> str:
     """Return the claimed differences; one interval is enough for a sentence, the table has them all."""
-    return listed([change(one.estimate, interval=not place) for place, one in enumerate(decisions)])
+    own = outcome.self_judged
+    return listed([change(one.estimate, interval=not place, self_judged=own) for place, one in enumerate(decisions)])
 
 
 def _interval(estimate: Estimate) -> str:

@@ -194,6 +194,7 @@ def compare_runs(connection: Connection, a: ComparedRun, b: ComparedRun) -> Comp
         primaries=primary_measures(depth, a.use),
         categories=[b.canaries[place].category for _, place in pairing.places],
         brought_up=_brought_up(connection, a, b),
+        self_judged=a.outline["self_judged"] or b.outline["self_judged"],
     )
     return Comparison(a=a, b=b, pairing=pairing, depth=depth, outcome=outcome, scores=(first, second))
 

@@ -87,6 +87,7 @@ def decide_reports(before: Report, now: Report, use: Use = Use.GENERAL) -> Compa
         new,
         primaries=primary_measures(depth, use),
         categories=[now["results"][place]["category"] for _, place in pairing.places],
+        self_judged=bool(before["run"].get("self_judged") or now["run"].get("self_judged")),
     )
     return decision_shape(outcome, pairing, depth, BEFORE_AND_NOW)
 
