@@ -1,7 +1,7 @@
 """The page of a comparison: two runs, checks or retrievers side by side, and one canary in both. They only read."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Final
@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.answers.domain.trust import CORRECTING_LABELS
 from app.base.api.requests import StoreDep, expensive
+from app.base.documents.fields import did_you_mean
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.texts import shorten
 from app.base.web.forms import Version, refuse_other
@@ -69,22 +70,31 @@ def show_comparison(
     template = partial(render, request, "comparison/compare.html", kinds=KINDS, kind=kind, what=what, chosen=version)
     near = [text.partition(":")[2] for text in wanted.values() if text.startswith("run:")]
     typed = {side: _typed(text, kind) for side, text in wanted.items()}
-    form = partial(template, found=None, typed=typed, choices=run_views.list_choices(store, kind, near))
+    choices = run_views.list_choices(store, kind, near)
+    form = partial(template, found=None, typed=typed, choices=choices)
     if not all(wanted.values()):
         return form(refused="")
     try:
         found = comparisons.show_side_by_side(
-            store, a, b, changes=SHOWN[show], after=after, limit=_CANARIES, version=version or None
+            store,
+            a,
+            b,
+            changes=SHOWN[show],
+            gains_first=show == "better",
+            after=after,
+            limit=_CANARIES,
+            version=version or None,
         )
     except (InvalidInputError, NotFoundError, ConflictError) as error:
-        return form(refused=str(error), status=_STATUS[type(error)])
+        meant = _did_you_mean(kind, wanted.values(), choices) if isinstance(error, NotFoundError) else ""
+        return form(refused=f"{error}{meant}", status=_STATUS[type(error)])
     of_one_check = found.names is BEFORE_AND_NOW
     runs = [found.a["id"], found.b["id"]]
     more = {"measures_version": version} if version else {}
     return template(
         found=found,
         typed=typed,
-        choices=run_views.list_choices(store, kind, runs),
+        choices=choices,
         of_one_check=of_one_check,
         others=_others(run_views.find_candidates(store, runs[1]), runs) if of_one_check else (),
         names=(found.names.title[Side.A], found.names.title[Side.B]),
@@ -143,6 +153,13 @@ def _reference(text: str, what: str) -> str:
 def _typed(reference: str, kind: str) -> str:
     """Return what stands for a reference in the field of a kind."""
     return reference.removeprefix(f"{kind}:")
+
+
+def _did_you_mean(kind: str, wanted: Iterable[str], choices: Sequence[run_views.Choice]) -> str:
+    """Return what is like the first name that is none of those to choose from; "" = nothing is."""
+    names = [one.name for one in choices]
+    typed = (_typed(one, kind) for one in wanted if _kind_of(one) == kind != "run")
+    return next((did_you_mean(one, names) for one in typed if one not in names), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,6 +116,16 @@ def test_what_was_typed_and_is_not_there_is_said_beside_the_fields(seen: Site) -
     shown = seen.page("/compare?a=run:2&b=check:nobody", 404)
     assert shown.one("p", role="alert").text == "There is no check 'nobody'."
     assert [shown.one("input", name=name).get("value") for name in ("a", "b")] == ["run:2", "nobody"]
+    near = seen.page(f"/compare?a=check:{CHECK}&b=check:secnd", 404)
+    assert near.one("p", role="alert").text == "There is no check 'secnd'; did you mean 'second'?"
+
+
+def test_the_largest_gains_come_first_where_only_gains_are_shown(pages: Site) -> None:
+    pages.world.probe.answers = {"c20": answered(hits("noise", "doc-c20")), "c21": answered(hits("noise"))}
+    pages.world.run()
+    shown = pages.page("/compare?a=run:3&b=check:second&show=better")
+    assert shown_keys(shown) == ["c21", "c20"]
+    assert "The largest gains first" in shown.text
 
 
 def test_two_retrievers_are_compared_by_the_newest_runs_over_one_suite(pages: Site) -> None:

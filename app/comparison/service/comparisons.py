@@ -495,6 +495,7 @@ def show_side_by_side(
     b: str,
     *,
     changes: Collection[Change] = (),
+    gains_first: bool = False,
     after: int = 0,
     limit: int = 50,
     version: str | None = None,
@@ -510,6 +511,8 @@ def show_side_by_side(
         names = comparison.names
         pairs = _pairs(comparison, by_scores=names is A_AND_B)
         matching = [pair for pair in pairs if not changes or pair.change in changes]
+        if gains_first:
+            matching.reverse()
         items = _items(connection, first, second, matching[after : after + limit])
     found, counted = differences(first, second), Counter(pair.change for pair in pairs)
     rows = list(enumerate(comparison.pairing.places))
