@@ -423,7 +423,7 @@ def test_tables_and_floors_say_so(service: Api, *, own: bool) -> None:
     assert f"Ended Index version {label} Bound" in words(service.client.get(f"/alerts/{alert['id']}").text)
     pair = f"a=run:{first['id']}&b=run:{run['id']}"
     compared = words(service.client.get(f"/compare?{pair}").text)
-    assert f"B scores worse than A: {name} down 0.500 on every canary" in compared
+    assert f"Worse than before: {name} down 0.500 on every canary" in compared
     assert f"Category Canaries {label} NDCG@10" in compared
     assert f"The largest losses first, by {label}." in compared.replace(" .", ".")
     assert floor in words(service.client.get(f"/compare/canary?{pair}&key=q0").text)
