@@ -102,7 +102,7 @@ class Place:
 MENU: Mapping[str, tuple[Place, ...]] = {
     "Status": (
         Place(address="/", name="Checks", within=("/checks/", "/runs/", "/rescorings/", "/new-check")),
-        Place(address="/alerts", name="Alerts", within=("/alerts/",)),
+        Place(address="/alerts", name="Incidents", within=("/alerts/", "/incidents/")),
     ),
     "Questions": (
         Place(address="/suites", name="Suites", within=("/suites/", "/import")),

@@ -31,7 +31,7 @@ from app.base.errors import ConflictError, InvalidInputError
 from app.base.texts import LATENCY_NAMES, beside_text, counted, outcome_word, rate_text, seconds_text
 from app.base.values import Cause, RuleKind, Severity
 from app.base.views import id_number
-from app.base.web.forms import choice_problem, problems_by_field, read_form
+from app.base.web.forms import Form, choice_problem, problems_by_field, read_form, safe_path
 from app.base.web.pages import ABSENT, capitalize_first, evidence, render, score, seconds, spoken
 from app.catalog.service import references
 from app.hooks.domain import DELIVERY_STATES
@@ -114,15 +114,32 @@ def show_alert(request: Request, store: StoreDep, alert_id: str) -> HTMLResponse
     return alert_page(request, store, alert_id)
 
 
+@router.get("/incidents/{incident_id}")
+def show_incident(request: Request, store: StoreDep, incident_id: str) -> HTMLResponse:
+    """Show an incident: what broke, since when, which questions, what was done, and what to do."""
+    found = explanations.incident_details(
+        store, id_number(incident_id, "incident"), links=request.app.state.links, now=datetime.now(UTC)
+    )
+    incident, rules = found["incident"], [one.alert["rule"] for one in found["members"]]
+    return render(
+        request,
+        "alerts/incident.html",
+        **found,
+        **_words(store, found["details"]),
+        rules=rules,
+        silence_slug=_slug_of("incident", incident["id"], incident["check"]),
+    )
+
+
 @router.post("/alerts/{alert_id}/acknowledge")
 @takes_form(fields=4)
 async def acknowledge(request: Request, store: StoreDep, alert_id: str) -> Response:
-    """Acknowledge an alert, with a note."""
-    note = (await read_form(request)).get("note")
-    return await anyio.to_thread.run_sync(partial(_acknowledged, request, store, alert_id, note))
+    """Acknowledge an alert and its incident, with a note."""
+    return await anyio.to_thread.run_sync(partial(_acknowledged, request, store, alert_id, await read_form(request)))
 
 
-def _acknowledged(request: Request, store: Store, alert_id: str, note: str) -> Response:
+def _acknowledged(request: Request, store: Store, alert_id: str, form: Form) -> Response:
+    note = form.get("note")
     number = id_number(alert_id, "alert")
     again = partial(alert_page, request, store, alert_id, note=note)
     try:
@@ -133,7 +150,7 @@ def _acknowledged(request: Request, store: Store, alert_id: str, note: str) -> R
     except ConflictError as error:
         return again(refused=str(error), status=409)
     wake(request)
-    return RedirectResponse(f"/alerts/{number}", status_code=303)
+    return RedirectResponse(safe_path(form.get("next") or f"/alerts/{number}"), status_code=303)
 
 
 def alert_page(
@@ -155,19 +172,27 @@ def alert_page(
         "alerts/alert.html",
         status=status,
         details=details,
-        latency=None if details["latency"] is None else draw_latency(details["latency"]),
-        latency_size=(WIDTH, HEIGHT),
-        alert=details["alert"],
-        confirmed=answering.confirmed_of_check(store, details["alert"]["check"]),
-        is_open=details["alert"]["state"] in OPEN,
-        left_open=_left_open(details),
-        silence=_silence_form(details["alert"]),
-        meanings=ALERT_STATES,
-        delivery_meanings=DELIVERY_STATES,
+        **_words(store, details),
         refused=refused,
         note=note,
         problems=problems or {},
     )
+
+
+def _words(store: Store, details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the pages of an alert and of an incident show alike."""
+    alert, latency = details["alert"], details["latency"]
+    return {
+        "alert": alert,
+        "latency": None if latency is None else draw_latency(latency),
+        "latency_size": (WIDTH, HEIGHT),
+        "confirmed": answering.confirmed_of_check(store, alert["check"]),
+        "is_open": alert["state"] in OPEN,
+        "left_open": _left_open(details),
+        "silence": _silence_form(alert),
+        "meanings": ALERT_STATES,
+        "delivery_meanings": DELIVERY_STATES,
+    }
 
 
 def _left_open(details: Mapping[str, Any]) -> int:
@@ -181,8 +206,12 @@ def _left_open(details: Mapping[str, Any]) -> int:
 def _silence_form(alert: AlertDetail) -> str:
     """Address of the form of a silence for exactly this alert's rule."""
     plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in alert["rule"].lower())
-    slug = f"{alert['check']}-{plain}"[:_SILENCE_SLUG]
+    slug = _slug_of(alert["check"], plain)
     return "/new-silence?" + urlencode({"slug": slug, "checks": alert["check"], "rules": alert["rule"], "for": "4h"})
+
+
+def _slug_of(*parts: str) -> str:
+    return "-".join(parts)[:_SILENCE_SLUG]
 
 
 def _alert_filter(query: AlertListQuery) -> AlertFilter:
@@ -288,7 +317,7 @@ RULE_KINDS: Final[Mapping[str, str]] = {
 
 _SUPPRESSED: Final = {
     "silenced": "Not sent: suppressed by a silence. What still fires at its end is notified then.",
-    "incident_open": "No message of its own: its incident was open already.",
+    "incident_open": "Part of an incident that was already reported.",
     "recent_update": "Not sent yet: the incident was updated within the hour; the next message carries it.",
     "critical_firing": "Not sent: a critical alert of this check was open, and one fault makes one page.",
 }

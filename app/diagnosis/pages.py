@@ -15,7 +15,7 @@ from app.base.api.requests import StoreDep, expensive, takes_form
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.views import id_number
-from app.base.web.forms import read_form
+from app.base.web.forms import Form, read_form, safe_path
 from app.base.web.pages import render
 from app.diagnosis.api import DIAGNOSES, REPORTS
 from app.diagnosis.rendering import ABOUT, TITLES, TO_KNOW, VERDICTS, number_name
@@ -35,12 +35,14 @@ _DECIDED = 20
 
 @router.post("/alerts/{alert_id}/diagnosis")
 @expensive
+@takes_form(fields=2)
 async def ask_open(request: Request, store: StoreDep, alert_id: str) -> Response:
     """Diagnose the canaries of an alert's check that nothing explains yet, ten at most."""
-    return await anyio.to_thread.run_sync(_asked_open, request, store, alert_id, limiter=DIAGNOSES)
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(_asked_open, request, store, alert_id, form, limiter=DIAGNOSES)
 
 
-def _asked_open(request: Request, store: Store, alert_id: str) -> Response:
+def _asked_open(request: Request, store: Store, alert_id: str, form: Form) -> Response:
     number, state = id_number(alert_id, "alert"), request.app.state
     check = shown_alerts.alert(store, number)["check"]
     on_demand: OnDemand = state.diagnoses
@@ -50,7 +52,8 @@ def _asked_open(request: Request, store: Store, alert_id: str) -> Response:
         on_demand.ask_open(planner, state.probe, check, by=by, clock=lambda: datetime.now(UTC))
     except ConflictError as error:
         return alert_page(request, store, alert_id, refused=str(error), status=409)
-    return RedirectResponse(f"/alerts/{number}#degraded", status_code=303)
+    back = safe_path(form.get("next") or f"/alerts/{number}")
+    return RedirectResponse(f"{back}#degraded", status_code=303)
 
 
 @router.get("/checks/{slug}/reanchors")

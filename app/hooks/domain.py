@@ -126,6 +126,7 @@ class Send(Protocol):
 class NoticeLinks(TypedDict):
     """Addresses of pages; None = not configured, or there is none."""
 
+    incident: str | None
     alert: str | None
     check: str | None
     run: str | None
@@ -157,6 +158,8 @@ class NoticeData(NoticeClass, total=False):
     """
 
     summary: Required[str]
+    title: str
+    """The same in few words, for subjects and headers; none of a report or a test."""
     links: NoticeLinks
     incident_id: str
     alerts: list[NoticeAlert]

@@ -93,6 +93,7 @@ _HEADLINES: Mapping[str, str] = {
     "report.ready": "report",
 }
 _LINKS: Mapping[str, str] = {
+    "incident": "Incident",
     "alert": "Alert",
     "check": "Check",
     "run": "Run",
@@ -121,8 +122,13 @@ class NoticeText:
         return clean(self.data.get("severity"), 40)
 
     @property
+    def title(self) -> str:
+        """Check and what happened in few words; the summary where there is no title, as of a report or a test."""
+        return clean(self.data.get("title"), LONGEST_TITLE) or self.summary
+
+    @property
     def summary(self) -> str:
-        """The title: check, what happened, how much, since when, and the cause."""
+        """Check, what happened, how much, since when, and the cause."""
         return clean(self.data["summary"], LONGEST_TITLE) or f"{self.headline} {self.check}".rstrip()
 
     @property
@@ -221,6 +227,12 @@ class NoticeText:
             for name, label in _LINKS.items()
             if isinstance(url := links.get(name), str) and _LINK.fullmatch(url)
         )
+
+    @property
+    def page(self) -> str | None:
+        """Address of the page that tells all of it: that of the incident, else of the alert."""
+        links = dict(self.links)
+        return links.get("Incident", links.get("Alert"))
 
     @property
     def link_lines(self) -> list[str]:
@@ -351,7 +363,7 @@ def pagerduty_body(notice: Notice, message_id: str) -> bytes:
 
 
 def _trigger(texts: NoticeText) -> dict[str, object]:
-    links = dict(texts.links)
+    page = texts.page
     payload: dict[str, object] = {
         "summary": texts.summary,
         "source": texts.check or "coalmine",
@@ -367,7 +379,7 @@ def _trigger(texts: NoticeText) -> dict[str, object]:
     return {
         "payload": payload,
         "client": "Coalmine",
-        **({"client_url": links["Alert"]} if "Alert" in links else {}),
+        **({"client_url": page} if page is not None else {}),
         "links": [{"href": url, "text": name} for name, url in texts.links],
     }
 
@@ -407,9 +419,8 @@ def alertmanager_body(hook: Hook, notice: Notice, message_id: str) -> bytes:
     }
     if texts.resolved:
         alert["endsAt"] = data.get("resolved_at") or notice["timestamp"]
-    links = dict(texts.links)
-    if "Alert" in links:
-        alert["generatorURL"] = links["Alert"]
+    if texts.page is not None:
+        alert["generatorURL"] = texts.page
     return json.dumps([alert], ensure_ascii=True, separators=(",", ":")).encode()
 
 
@@ -441,6 +452,7 @@ def _annotations(texts: NoticeText) -> dict[str, str]:
         "rules": ", ".join(texts.rules),
         "facts": "\n".join(texts.fact_lines),
         "canaries": "\n".join([*texts.canaries, *texts.remarks]),
+        "incident_url": links.get("Incident", ""),
         "alert_url": links.get("Alert", ""),
         "check_url": links.get("Check", ""),
         "run_url": links.get("Run", ""),
@@ -467,7 +479,7 @@ def slack_body(notice: Notice) -> bytes:
     """
     texts = NoticeText(notice)
     message = {
-        "text": escaped(f"{_mark(texts)} {texts.summary}", _TEXT),
+        "text": escaped(f"{_mark(texts)} {texts.title}", _TEXT),
         "mrkdwn": False,
         "unfurl_links": False,
         "unfurl_media": False,
@@ -492,12 +504,10 @@ def escaped(text: str, limit: int) -> str:
 
 
 def _blocks(texts: NoticeText) -> Iterator[dict[str, object]]:
-    title = f"{_mark(texts)} {texts.summary}"
+    title = f"{_mark(texts)} {texts.title}"
     yield {"type": "header", "text": _plain(title, _HEADER)}
-    if len(title.translate(_ESCAPES)) > _HEADER:
-        yield _section(texts.summary)
-    if texts.reason:
-        yield _section(texts.reason)
+    is_cut = len(title.translate(_ESCAPES)) > _HEADER
+    yield from (_section(line) for line in _statements(texts) if is_cut or line != texts.title)
     yield from (_section(line, _ADVICE) for line in texts.next_step)
     fields = [_plain(f"{name}: {value}", _FIELD) for name, value in texts.facts[:_FIELDS]]
     if fields:
@@ -560,13 +570,13 @@ def email_body(hook: Hook, notice: Notice, message_id: str, picture: str | None 
 
 def mail_body(hook: Hook, notice: Notice, message_id: str, *, text: str, html: str, thread: str) -> bytes:
     """Write a message of a plain text and the same as HTML; those with the same `thread`, if any, belong together."""
-    summary, mail = NoticeText(notice).summary, hook.mail
+    title, mail = NoticeText(notice).title, hook.mail
     assert mail is not None  # noqa: S101 - of a hook of this kind
     domain = mail.sender.rpartition("@")[2]
     message = EmailMessage(policy=SMTP)
     message["From"] = mail.sender
     message["To"] = ", ".join(mail.recipients)
-    message["Subject"] = _literal(summary)
+    message["Subject"] = _literal(title)
     message["Date"] = format_datetime(datetime.fromisoformat(notice["timestamp"]))
     message["Message-ID"] = f"<{_digest(message_id)}@{domain}>"
     if thread:
@@ -588,8 +598,8 @@ def mail_body(hook: Hook, notice: Notice, message_id: str, *, text: str, html: s
         part.add_related(
             picture, "image", "png", cid=f"<{_picture_id(number, message_id, domain)}>", disposition="inline"
         )
-        part.set_boundary(f"=_{_digest(message_id + summary + 'pictures')}")
-    message.set_boundary(f"=_{_digest(message_id + summary)}")
+        part.set_boundary(f"=_{_digest(message_id + title + 'pictures')}")
+    message.set_boundary(f"=_{_digest(message_id + title)}")
     return message.as_bytes()
 
 
@@ -615,15 +625,19 @@ def _digest(text: str) -> str:
 
 
 def _head(texts: NoticeText) -> list[str]:
-    reason = [texts.reason] if texts.reason and texts.reason not in texts.summary else []
-    return [texts.summary, *reason, *texts.next_step]
+    return [*_statements(texts), *texts.next_step]
+
+
+def _statements(texts: NoticeText) -> list[str]:
+    """Return the summary, and the reason where that says more."""
+    return [texts.summary, *([texts.reason] if texts.reason and texts.reason not in texts.summary else [])]
 
 
 def _elements(texts: NoticeText, picture: str | None) -> Iterator[str]:
     colour = "#15803d" if texts.resolved else _COLOURS.get(texts.severity, "#374151")
     yield f'<!DOCTYPE html>\n<html lang="en"><body style="{_STYLE}">'
-    yield f'<h1 style="font-size:18px;color:{colour}">{escape(texts.summary)}</h1>'
-    yield from (f"<p>{escape(line)}</p>" for line in _head(texts)[1:])
+    yield f'<h1 style="font-size:18px;color:{colour}">{escape(texts.title)}</h1>'
+    yield from (f"<p>{escape(line)}</p>" for line in _head(texts) if line != texts.title)
     if picture is not None:
         yield f'<p><img src="{picture}" width="640" style="max-width:100%;height:auto" alt="{_PICTURED}"></p>'
     if texts.facts:
@@ -649,12 +663,13 @@ _CALM = {"hook.test": "info", "alert.resolved": "success"}
 def apprise_body(notice: Notice) -> bytes:
     """Write a notice for Apprise. Mentions and links are broken up: its services escape as they see fit, or not."""
     texts = NoticeText(notice)
-    lines = [texts.reason or texts.summary, *texts.next_step, *texts.fact_lines, *texts.canary_lines]
+    head = [line for line in _head(texts) if line != texts.title]
+    lines = [*(head or [texts.summary]), *texts.fact_lines, *texts.canary_lines]
     kind = "failure" if texts.severity == "critical" else "warning"
     if texts.type in _CALM:
         kind = _CALM[texts.type]
     body = "\n".join([*map(defused, lines), *texts.link_lines])
-    message = {"title": defused(texts.summary), "body": body, "type": kind}
+    message = {"title": defused(texts.title), "body": body, "type": kind}
     return json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode()
 
 

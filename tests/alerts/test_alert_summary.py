@@ -6,8 +6,9 @@ from itertools import product
 
 import pytest
 
+from app.alerts.domain.incidents import incident_title
 from app.alerts.domain.summaries import AlertFacts, ChangedCanaries, alert_summary, causes_text
-from app.alerts.domain.views import SinceView, TransitionType
+from app.alerts.domain.views import AnswerChange, SinceView, TransitionType, WorseAnswers
 from app.base.texts import bound_text, duration_text, ratio_text, seconds_text
 from app.base.values import Cause, Outcome, Percentile, Reason, RuleKind, Severity, Step
 from app.retrievers.domain.probes import FailureSummary
@@ -256,3 +257,67 @@ def test_numbers_are_written_as_people_read_them() -> None:
     spans = [timedelta(seconds=40), timedelta(minutes=42), timedelta(hours=3, minutes=5), timedelta(days=2, hours=4)]
     assert [duration_text(span) for span in spans] == ["40 s", "42 min", "3 h 5 min", "2 d 4 h"]
     assert duration_text(timedelta(seconds=112)) == "2 min"
+
+
+WORSE: WorseAnswers = {"worse": 40, "of": 110, "changes": {AnswerChange.ANSWER: 40}, "listed": []}
+FAITHFUL = replace(FACTS, kind=RuleKind.THRESHOLD, measure="faithful", value=0.58, threshold=0.6, answers=WORSE)
+TITLED = {
+    "handbook: 7 of 113 questions got worse: chunks missing from the index": REGRESSION,
+    "handbook-weekly: 7 of 113 questions got worse": replace(
+        REGRESSION, check="handbook-weekly", changed=replace(LOST, causes={})
+    ),
+    "handbook-weekly: 7 of 113 questions got worse: missing from the index": replace(
+        REGRESSION, check="handbook-weekly"
+    ),
+    "handbook: 7 of 113 questions got worse: 5 missing, 2 outranked": replace(
+        REGRESSION, changed=replace(LOST, causes={Cause.MISSING: 5, Cause.OUTRANKED: 2})
+    ),
+    "handbook: 7 of 113 questions are degraded: missing from the index": replace(
+        COVERAGE, changed=replace(LOST, compared=False)
+    ),
+    "handbook: coverage 0.830, below 0.9": COVERAGE,
+    "handbook: R@5 (self-judged) 0.830, below 0.9": replace(COVERAGE, measure="R@5", self_judged=True),
+    "handbook: coverage fell from 0.974 to 0.830": replace(COVERAGE, kind=RuleKind.DROP, baseline=0.974),
+    "handbook: question refunds got worse": replace(FACTS, kind=RuleKind.CANARY, canary="refunds"),
+    "handbook: it got worse": FACTS,
+    "handbook: 7 of 87 canaries without an expected chunk": replace(
+        FACTS, reason="7 of 87 canaries without an expected chunk; 3 canaries newly fail (critical)."
+    ),
+    "handbook: 40 of 110 answers got worse": FAITHFUL,
+    "handbook: 40 of 110 answers got worse (by a judge nobody confirmed)": replace(FAITHFUL, uncalibrated=True),
+    "handbook: p95 latency 1.31 s, above 800 ms": LATENCY,
+    "handbook: p95 latency 1.31 s, usually 400 ms": replace(LATENCY, baseline=0.4),
+    "handbook: answers take too long": replace(LATENCY, kind=RuleKind.SLOWER, value=None),
+    "handbook: it cannot be measured: embedder at 127.0.0.1:8220 fails": OUTAGE,
+    "handbook: it cannot be measured": replace(OUTAGE, failure=None),
+    "handbook: 40 of 143 probes failed": replace(
+        OUTAGE, failure=replace(HTTP_500, count=40, failed=40, error="answers HTTP 500 " * 4), unknown=False
+    ),
+    "handbook: no run completed for 2 h": replace(FACTS, kind=RuleKind.NO_DATA, at=OPENED + timedelta(hours=2)),
+    "handbook: the embedding model changed": replace(FACTS, kind=RuleKind.EMBEDDING),
+    "handbook: still: 7 of 113 questions got worse: missing from the index": replace(
+        REGRESSION, change=TransitionType.REMINDED
+    ),
+    "handbook: acknowledged: 7 of 113 questions got worse": replace(REGRESSION, change=TransitionType.ACKNOWLEDGED),
+    "handbook: recovered after 3 min": replace(
+        REGRESSION, change=TransitionType.RESOLVED, at=OPENED + timedelta(minutes=3)
+    ),
+    "handbook: closed after 3 min: its rule was removed": replace(
+        REGRESSION, change=TransitionType.RESOLVED, at=OPENED + timedelta(minutes=3), retired="its rule was removed"
+    ),
+}
+
+
+@pytest.mark.parametrize(("title", "facts"), TITLED.items())
+def test_a_title_says_what_happened_in_few_words(title: str, facts: AlertFacts) -> None:
+    assert incident_title(facts) == title
+
+
+@pytest.mark.parametrize("check", ["a", "handbook", "x" * 64])
+@pytest.mark.parametrize("facts", TITLED.values())
+def test_a_title_is_never_longer_than_a_list_of_mails_shows(facts: AlertFacts, check: str) -> None:
+    for change in (None, *TransitionType):
+        title = incident_title(replace(facts, check=check, change=change, canary="k" * 64))
+        assert len(title) < 70
+        assert len(title.split()) <= 20
+        assert title.startswith(check[:20])

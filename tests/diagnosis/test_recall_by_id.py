@@ -39,7 +39,7 @@ def test_the_cause_with_both_recalls_stands_in_reasons_pages_alert_and_notificat
     shown = client.get(f"/v1/runs/{run}").json()
     assert (shown["measures"]["R_id@3"], shown["measures"]["R_passage@3"]) == (0.0, 0.833333)
     assert [reason for reason in shown["reasons"] if CAUSE in reason]
-    for path in (f"/runs/{run}", f"/checks/{CHECK}", "/alerts", "/alerts/1"):
+    for path in (f"/runs/{run}", f"/checks/{CHECK}", "/incidents/1", "/alerts/1"):
         assert CAUSE in pages.page(path).text, path
     transitions = client.get("/v1/alerts/1").json()["transitions"]
     cause = transitions[-1]["fleet"]["cause"]

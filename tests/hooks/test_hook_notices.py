@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from email import message_from_bytes
 from email.policy import default
+from html import escape
 from html.parser import HTMLParser
 from typing import Any, cast
 
@@ -133,7 +134,14 @@ def hostile(text: str, kind: str = "alert.opened") -> Notice:
 
 def test_message() -> Notice:
     """Make the notice of a test."""
-    links: NoticeLinks = {"alert": None, "check": None, "run": None, "dashboard": None, "runbook": None}
+    links: NoticeLinks = {
+        "incident": None,
+        "alert": None,
+        "check": None,
+        "run": None,
+        "dashboard": None,
+        "runbook": None,
+    }
     data: NoticeData = {"summary": "Test message from Coalmine to hook ops", "links": links}
     return {"type": "hook.test", "version": 1, "timestamp": "2026-03-02T12:00:05Z", "data": data}
 
@@ -325,6 +333,36 @@ def test_slack_links_are_ours() -> None:
     assert [name for _, name in links] == ["Alert", "Check", "Run", "Runbook"]
     assert not any("evil" in url for url, _ in links)
     assert "https://wiki.test/?a=1&amp;b=%3C2%3E" in body
+
+
+def test_a_title_stands_where_there_is_little_room_and_the_summary_below_it() -> None:
+    told = notice(title="docs: 11 of 97 questions got worse", reason="coverage 0.500 is below 0.9 (critical)")
+    summary = told["data"]["summary"]
+    mail = mailed(told)
+    assert mail["Subject"] == "docs: 11 of 97 questions got worse"
+    text, html = (mail.get_body((kind,)).get_content() for kind in ("plain", "html"))
+    assert text.startswith(summary)
+    assert re.search(r"<h1[^>]*>docs: 11 of 97 questions got worse</h1>", html)
+    assert f"<p>{escape(summary)}</p>" in html
+    slack = written(HookKind.SLACK, told)
+    assert slack["text"] == "🔴 docs: 11 of 97 questions got worse"
+    blocks = slack["attachments"][0]["blocks"] if "attachments" in slack else slack["blocks"]
+    assert blocks[0]["text"]["text"] == "🔴 docs: 11 of 97 questions got worse"
+    assert blocks[1]["text"]["text"] == escaped(summary, 2_900)
+    apprise = written(HookKind.APPRISE, told)
+    assert apprise["title"] == "docs: 11 of 97 questions got worse"
+    assert apprise["body"].startswith(defused(summary))
+
+
+def test_messages_lead_to_the_page_of_the_incident_where_there_is_one() -> None:
+    links = {**notice()["data"]["links"], "incident": "https://coalmine.test/incidents/3"}
+    told = notice(links=links)
+    assert written(HookKind.PAGERDUTY, told)["payload"].get("client_url") is None
+    assert written(HookKind.PAGERDUTY, told)["client_url"] == "https://coalmine.test/incidents/3"
+    assert written(HookKind.PAGERDUTY, notice())["client_url"] == "https://coalmine.test/alerts/7"
+    (alert,) = written(HookKind.ALERTMANAGER, told)
+    assert alert["generatorURL"] == alert["annotations"]["incident_url"] == "https://coalmine.test/incidents/3"
+    assert "Incident: https://coalmine.test/incidents/3" in mailed(told).get_body(("plain",)).get_content()
 
 
 def test_slack_shows_what_happened_in_the_header() -> None:

@@ -136,7 +136,7 @@ def test_the_link_of_every_kind_of_rule_leads_to_its_page_by_the_address_of_the_
 
 def test_that_a_message_has_no_runbook_is_explained_where_its_fields_are() -> None:
     unsaid: dict[str, Any] = dict.fromkeys(AlertRow.__dataclass_fields__)
-    alert = AlertRow(**{**unsaid, "check": "watch", "rule_key": "mine", "kind": "guard"})
+    alert = AlertRow(**{**unsaid, "check": "watch", "rule_key": "mine", "kind": "guard", "incident_id": 3})
     links = filled_links(Links(public_url="http://c.test"), alert, 7)
     fields = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")
     rows = [row for row in fields.splitlines() if row.startswith("|")]

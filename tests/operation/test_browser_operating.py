@@ -75,9 +75,9 @@ def _tab_to(page: Page, element: str) -> None:
 def test_an_alert_is_acknowledged_with_the_keyboard_alone(chromium: Browser, address: str) -> None:
     with opened(chromium, address) as tab:
         page = tab.open("/alerts")
-        _tab_to(page, "to-1")
+        _tab_to(page, "to-incident-1")
         page.keyboard.press("Enter")
-        page.wait_for_url("**/alerts/1")
+        page.wait_for_url("**/incidents/1")
         _tab_to(page, "note")
         page.keyboard.type("index is being rebuilt")
         page.keyboard.press("Enter")

@@ -106,7 +106,7 @@ def test_pages_streams_and_the_api_work_behind_nginx(
             page.get_by_role("button", name="Run now").click()
             expect(page.locator(f'a[href^="{PATH}/runs/"]').first).to_be_visible()
             with page.expect_request(f"**{PATH}/v1/events"):
-                page.get_by_role("link", name="Alerts", exact=True).click()
+                page.get_by_role("link", name="Incidents", exact=True).click()
                 page.wait_for_url(f"**{PATH}/alerts")
             page.get_by_role("link", name="Set up", exact=True).click()
             page.get_by_role("link", name="API", exact=True).click()

@@ -374,7 +374,7 @@ def test_the_navigation_marks_where_one_is(seen: Site) -> None:
     marked = {
         "/": {"Checks": "page"},
         "/runs/1": {"Checks": "true"},
-        "/alerts": {"Alerts": "page"},
+        "/alerts": {"Incidents": "page"},
         "/import": {"Suites": "true"},
         "/new-retriever": {"Retrievers": "true"},
         "/deliveries": {"Deliveries": "page"},
@@ -403,7 +403,7 @@ def test_the_menu_says_how_many_alerts_are_open_by_the_newest_snapshot(sqlite_st
 
 NAVIGATION = {
     "Checks": "/",
-    "Alerts": "/alerts",
+    "Incidents": "/alerts",
     "Suites": "/suites",
     "Retrievers": "/retrievers",
     "Hooks": "/hooks",

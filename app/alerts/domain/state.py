@@ -443,6 +443,8 @@ def _runs(rule: Rule) -> str:
     return "runs" if rule.kind is RuleKind.PROBE_ERRORS else "measured runs"
 
 
+COMPARING: Final = frozenset({RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER})
+"""Kinds of rules that compare with the baseline: whoever accepts the present as normal ends their alerts."""
 NOT_ABOUT_CANARIES: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.LATENCY, RuleKind.SLOWER})
 """Kinds of rules whose alerts list no canaries."""
 
@@ -672,13 +674,14 @@ def _notification(
 
 
 def _lead(candidates: Sequence[Member]) -> Member:
-    """Return the alert a notification is about: the gravest, then by `_LEAD_ORDER`, then the oldest."""
+    """Return the alert a notification is about."""
+    return min(candidates, key=lambda one: lead_order(one.severity, one.kind, one.alert_id))
 
-    def order(one: Member) -> tuple[bool, int, int]:
-        place = _LEAD_ORDER.index(one.kind) if one.kind in _LEAD_ORDER else len(_LEAD_ORDER)
-        return one.severity is not Severity.CRITICAL, place, one.alert_id
 
-    return min(candidates, key=order)
+def lead_order(severity: str, kind: RuleKind, alert_id: int) -> tuple[bool, int, int]:
+    """Return the order of alerts of which one leads the others: the gravest, then by `_LEAD_ORDER`, then the oldest."""
+    place = _LEAD_ORDER.index(kind) if kind in _LEAD_ORDER else len(_LEAD_ORDER)
+    return severity != Severity.CRITICAL, place, alert_id
 
 
 def _resolve(incident: OpenIncident, members: Sequence[Member], recipients: Recipients) -> Step | None:

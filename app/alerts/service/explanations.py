@@ -14,8 +14,10 @@ from typing_extensions import TypedDict
 
 from app.alerts import store as alerts
 from app.alerts.documents import RuleDocument, rules_yaml
+from app.alerts.domain.incidents import incident_title
 from app.alerts.domain.rules import default_rule_key, is_silent_about_quality, suggested_bound, watches_answers
 from app.alerts.domain.state import (
+    COMPARING,
     OPEN,
     TRIGGERS,
     Decision,
@@ -47,6 +49,7 @@ from app.alerts.service.evidence import TransitionEvidence, list_changed, load_f
 from app.alerts.service.notifications import Context, load_context, member_of
 from app.alerts.service.shown_alerts import (
     AlertDetail,
+    AlertLine,
     Links,
     explained_by_alert,
     filled_links,
@@ -58,6 +61,7 @@ from app.alerts.silences.documents import SilenceDocument
 from app.alerts.silences.service import silences_of
 from app.alerts.store import AlertRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us
+from app.base.errors import NotFoundError
 from app.base.values import COVERAGE, Bound, Percentile, Rule, RuleKind, Severity, TimeText, Verdict
 from app.base.views import id_text, rounded, time_text, view_of
 from app.catalog import store as catalog
@@ -565,6 +569,39 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict
             "dashboard": links_filled["dashboard"],
             "runbook": links_filled["runbook"],
         }
+
+
+def incident_details(store: Store, incident_id: int, *, links: Links, now: datetime) -> dict[str, Any]:
+    """Read what the page of an incident shows, by name: `details` of the alert that leads it, and all its alerts.
+
+    `changes` are the transitions of all of them with their rules, oldest first. Raises NotFoundError.
+    """
+    with store.read() as connection:
+        row = alerts.find_incident(connection, incident_id)
+        if row is None:
+            raise NotFoundError(f"there is no incident '{incident_id}'")
+        found = alerts.alerts_of_incident(connection, incident_id)
+        transitions = alerts.list_transitions(connection, [one.id for one in found])
+        rows = [(one, transitions[one.id]) for one in found]
+        facts = standing_facts(connection, rows)
+    members = [AlertLine(alert=shown_alerts.alert_shape(*one), summary="") for one in rows]
+    lead = found[members.index(min(members, key=lambda one: one.order))]
+    changes = [(one.alert["rule"], change) for one in members for change in one.alert["transitions"]]
+    return {
+        "incident": {
+            "id": str(row.id),
+            "check": lead.check,
+            "severity": row.severity,
+            "opened_at": time_text(row.opened_at),
+            "resolved_at": time_text(row.resolved_at),
+        },
+        "title": incident_title(facts[lead.id]),
+        "is_acknowledged": all(one.acknowledged_at is not None for one in found if one.state in OPEN),
+        "is_comparing": any(one.kind in COMPARING for one in found if one.state in OPEN),
+        "members": members,
+        "changes": sorted(changes, key=lambda one: one[1]["at"]),
+        "details": details(store, lead.id, links=links, now=now),
+    }
 
 
 def _evaluated_runs(connection: Connection, check_id: int, alert: AlertDetail) -> list[DecisiveRun]:

@@ -13,8 +13,9 @@ from enum import StrEnum
 from typing import Any, Final, cast
 
 from app.alerts import store as alerts
+from app.alerts.domain.incidents import incident_title
 from app.alerts.domain.rules import SlowerLimits, watches_answers
-from app.alerts.domain.state import NON_REPEATING, OPEN, RETIRED, TRIGGERS, Retirement, is_about_canaries
+from app.alerts.domain.state import NON_REPEATING, OPEN, RETIRED, TRIGGERS, Retirement, is_about_canaries, lead_order
 from app.alerts.domain.summaries import (
     AlertFacts,
     ChangedCanaries,
@@ -267,8 +268,16 @@ class AlertLine:
     alert: AlertView
     summary: str
     """What happened, as it was last announced or, before that, as its rule sees it; without a full stop."""
+    title: str = ""
+    """The same in few words; empty where it is not shown."""
     deliveries: Mapping[str, int] = field(default_factory=dict)
     """Number of deliveries of its incident, by state; empty too where they are not shown."""
+
+    @property
+    def order(self) -> tuple[bool, bool, int, int]:
+        """Order of the alerts of an incident; the first gives it its title."""
+        alert = self.alert
+        return alert["state"] not in OPEN, *lead_order(alert["severity"], alert["kind"], int(alert["id"]))
 
     @property
     def reason(self) -> str:
@@ -303,11 +312,12 @@ def lines(
         deliveries = outbox.count_by_incident(
             connection, [row.incident_id for row, _ in rows if row.incident_id is not None]
         )
-        texts = summaries(connection, rows)
+        facts = standing_facts(connection, rows)
     return [
         AlertLine(
             alert=alert_shape(row, changes),
-            summary=texts[row.id],
+            summary=alert_summary(facts[row.id]),
+            title=incident_title(facts[row.id]),
             deliveries=deliveries[row.incident_id] if row.incident_id is not None else {},
         )
         for row, changes in rows
@@ -356,6 +366,7 @@ def notice_data(connection: Connection, incident_id: int, transition_id: int, ki
         "alert_id": str(incident.alert_id),
         "dedupe_key": incident.dedupe_key,
         "severity": severity,
+        "title": incident_title(facts),
         "summary": alert_summary(facts),
         "advice": alert_advice(facts) or None,
         "lost": (all_lost_text(degraded, transition.evidence.get("changed")) or None) if bad else None,
@@ -425,6 +436,7 @@ def filled_links(links: Links, alert: AlertRow, run_id: int | None) -> NoticeLin
         return re.sub("{(check|rule|kind)}", lambda match: names[match[0]], template) if template else None
 
     return {
+        "incident": None if alert.incident_id is None else f"{links.public_url}/incidents/{alert.incident_id}",
         "alert": f"{links.public_url}/alerts/{alert.id}",
         "check": f"{links.public_url}/checks/{alert.check}",
         "run": f"{links.public_url}/runs/{run_id}" if run_id is not None else None,

@@ -28,6 +28,7 @@ from app.alerts.domain.rules import (
 )
 from app.alerts.domain.state import (
     ABOUT_CANARIES,
+    COMPARING,
     OPEN,
     Decision,
     Member,
@@ -261,11 +262,10 @@ def accept_baseline(store: Store, slug: str, *, by: str, note: str | None, now: 
     Nothing up to the newest ended run is learned of any more. Raises NotFoundError, and ConflictError for a check that
     is archived or of which nothing ended yet.
     """
-    comparing = {RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER}
     with store.write() as connection:
         check = baselines.begin_anew(connection, slug, by=by, note=note, now=now)
         evaluation = _Evaluation(connection, check, None, now)
-        others = [rule for rule in _rules(check) if rule.kind not in comparing]
+        others = [rule for rule in _rules(check) if rule.kind not in COMPARING]
         evaluation.retire_others(others, Retirement.BASELINE_ACCEPTED)
         evaluation.notify()
 

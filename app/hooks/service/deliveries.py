@@ -371,7 +371,7 @@ def notice(connection: Connection, delivery: DeliveryRow, hook: str, links: Link
     elif delivery.incident_id is None or delivery.transition_id is None:
         data = {
             "summary": f"Test message from Coalmine to hook {hook}",
-            "links": {"alert": None, "check": None, "run": None, "dashboard": None, "runbook": None},
+            "links": {"incident": None, "alert": None, "check": None, "run": None, "dashboard": None, "runbook": None},
         }
     else:
         data = notice_data(connection, delivery.incident_id, delivery.transition_id, delivery.type, links)
@@ -387,6 +387,7 @@ def _report_data(connection: Connection, report_id: int, links: Links) -> Notice
         "self_judged": content.get("self_judged", False),  # absent from what earlier releases rendered, as the next
         "pooled_recall": content.get("pooled_recall", []),
         "links": {
+            "incident": None,
             "alert": None,
             "check": f"{links.public_url}/checks/{content['check']}",
             "run": f"{links.public_url}/runs/{content['run_id']}",
