@@ -96,6 +96,7 @@ def show_comparison(
         typed=typed,
         choices=choices,
         of_one_check=of_one_check,
+        notes=run_views.read_notes(store, runs),
         others=_others(run_views.find_candidates(store, runs[1]), runs) if of_one_check else (),
         names=(found.names.title[Side.A], found.names.title[Side.B]),
         within=(found.names.within[Side.A], found.names.within[Side.B]),

@@ -101,6 +101,17 @@ run_probes = Table(
     Column("paces", LargeBinary),  # latencies within 1 %, see encodings; NULL = latencies has them
 )
 
+# What a person wrote of a run, the newest text alone.
+run_notes = Table(
+    "run_notes",
+    metadata,
+    # Deleted with its run also by a release that does not know of it yet.
+    Column("run_id", Id, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("text", Text, nullable=False),
+    Column("written_by", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+
 # The newest ended run of each check in full, so that health and /metrics never look further.
 latest = Table(
     "latest",

@@ -48,6 +48,14 @@ class RunCounts(TypedDict):
     degraded: int | None
 
 
+class RunNote(TypedDict):
+    """What a person wrote of a run."""
+
+    text: str
+    by: str
+    at: TimeText
+
+
 class RunDocument(TypedDict):
     """One pass over a suite."""
 
@@ -91,6 +99,7 @@ class RunDocument(TypedDict):
     may never have been judged; null where runs are listed."""
     pooled_recall: list[PooledNote]
     """Pooled recall of its retriever over its suite, by k: it stands beside R@k; empty where no task estimates it."""
+    note: RunNote | None
 
 
 class RunProgress(TypedDict):
@@ -260,7 +269,7 @@ def run_shape(
     finding on one; `self_judged`, `judged_by` and `pooled_recall`: see `catalog.domain`.
     """
     means = {name: value for name, value in means.items() if "/" not in name}
-    given = {"self_judged": None, "judged_by": None, "pooled_recall": [], **given}
+    given = {"self_judged": None, "judged_by": None, "pooled_recall": [], "note": None, **given}
     return view_of(
         RunDocument,
         *sources,

@@ -18,10 +18,12 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from app.base.api.bodies import (
     LARGEST_ID,
     Before,
+    Content,
     Limit,
     OptionalContent,
     Page,
     RescoringRequest,
+    RunNoteRequest,
     RunRequest,
     Version,
     answers_with,
@@ -34,7 +36,7 @@ from app.base.documents.fields import parse_document
 from app.base.values import Category, Outcome, Reason, RunStatus, Trigger, Verdict
 from app.base.views import id_number
 from app.records.service import run_views
-from app.records.views import RescoringView, ResultView, RunView
+from app.records.views import RescoringView, ResultView, RunNote, RunView
 from app.runs.service import due_checks, rescoring
 from app.runs.service.change_feed import LONGEST_SECONDS, Endings, Kind, Listener, Streams, Topic
 
@@ -99,6 +101,19 @@ def list_runs(
 def get_run(store: StoreDep, run_id: str, version: Version = None) -> RunView:
     """Show a run; while it is active, with its progress."""
     return run_views.run(store, run_id, version=version)
+
+
+@router.put("/runs/{run_id}/note", openapi_extra=body_schema(RunNoteRequest))
+def put_note(store: StoreDep, request: Request, run_id: str, body: Content) -> RunNote:
+    """Write a note on a run, in place of the one it has; it has the name of the key."""
+    note = parse_document(RunNoteRequest, body)
+    return run_views.write_note(store, run_id, note.text, by=request.state.identity.name, now=datetime.now(UTC))
+
+
+@router.delete("/runs/{run_id}/note", status_code=204)
+def delete_note(store: StoreDep, run_id: str) -> None:
+    """Delete the note of a run, if it has one."""
+    run_views.delete_note(store, run_id)
 
 
 @router.get("/runs/{run_id}/results", responses=refusals(409))

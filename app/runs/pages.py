@@ -1,4 +1,4 @@
-"""Pages that start runs: a run of a check at once, and re-scorings of past runs with their progress and result.
+"""Pages that start runs, a run of a check at once or re-scorings of past runs with their result; notes on runs.
 
 The page of a run that was carried out is `show_run` of `reports.pages.checks`.
 """
@@ -11,11 +11,14 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from app.base.api.bodies import RunNoteRequest
 from app.base.api.requests import StoreDep, takes_form, wake
+from app.base.documents.fields import parse_document
 from app.base.values import Trigger
 from app.base.views import id_number
 from app.base.web.forms import read_form, refuse_other
 from app.base.web.pages import render
+from app.records.service import run_views
 from app.runs.service import due_checks, rescoring
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -59,6 +62,23 @@ def show_rescoring(request: Request, store: StoreDep, rescoring_id: str) -> HTML
     """Show a re-scoring: its progress and, once it has finished, its result."""
     view = rescoring.show(store, id_number(rescoring_id, "re-scoring"))
     return render(request, "runs/rescoring.html", view=view)
+
+
+@router.post("/runs/{run_id}/note")
+@takes_form(fields=3)
+async def note(request: Request, store: StoreDep, run_id: str) -> RedirectResponse:
+    """Write the note of a run, or delete it where the text is empty; redirect to the run."""
+    text = (await read_form(request)).stripped("text")
+
+    def write() -> None:
+        if not text:
+            run_views.delete_note(store, run_id)
+            return
+        body = parse_document(RunNoteRequest, {"text": text})
+        run_views.write_note(store, run_id, body.text, by=request.state.identity.name, now=datetime.now(UTC))
+
+    await anyio.to_thread.run_sync(write)
+    return RedirectResponse(f"/runs/{quote(run_id, safe='')}#note", status_code=303)
 
 
 @router.post("/checks/{slug}/runs")

@@ -404,6 +404,12 @@ Version = Annotated[
 ]
 
 
+class RunNoteRequest(Document):
+    """A note on a run."""
+
+    text: Annotated[Text, StringConstraints(strip_whitespace=True, max_length=500)]
+
+
 class RunRequest(Document):
     """A request to run a check now."""
 

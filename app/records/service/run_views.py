@@ -1,19 +1,20 @@
 """Runs and their results as views, with their evidence, the runs that a run may be compared with, and re-scorings.
 
-Nothing here writes. Suites with the newest states of their canaries are in `suite_views`, what the numbers of an ended
-run are in `past_runs`.
+Nothing here writes but the note of a run. Suites with the newest states of their canaries are in `suite_views`, what
+the numbers of an ended run are in `past_runs`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import datetime
 from math import nan
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.db.engine import Connection, Store, blocks, from_us
+from app.base.db.engine import Connection, Store, blocks, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import Answer, Canary, Outcome, Ranking, Reason, RunStatus, Step, Verdict
 from app.base.views import id_or_none, view_of
@@ -30,13 +31,14 @@ from app.records.service.plans import asked_in
 from app.records.store import open_runs, ranking_rows, rescorings, run_rows, state_rows
 from app.records.store.open_runs import Failure
 from app.records.store.rescorings import Rescoring
-from app.records.store.run_rows import RunRow
+from app.records.store.run_rows import NoteRow, RunRow
 from app.records.store.state_rows import StateRow
 from app.records.views import (
     WORST,
     RescoringView,
     ResultView,
     RunDocument,
+    RunNote,
     RunProgress,
     RunResults,
     RunView,
@@ -97,7 +99,7 @@ def full_run(connection: Connection, row: RunRow, version: str | None = None) ->
 
 def _full(connection: Connection, row: RunRow, body: RunDetails) -> RunDocument:
     check = _check_bodies(connection, [row])[row.id]
-    run = _run(row, check, body)
+    run: RunDocument = {**_run(row, check, body), "note": notes_of(connection, [row.id]).get(row.id)}
     if not body:
         return run
     retriever, judges = run["retriever"], judging_retrievers(connection, stored_shares(body))
@@ -126,6 +128,7 @@ def list_runs(
         degraded = [row.suite_version_id or 0 for row in rows if row.degraded_positions] if with_queries else []
         suites_by_version = load_suites(connection, degraded)
         checks = _check_bodies(connection, rows)
+        notes = notes_of(connection, [row.id for row in rows])
         views: list[RunView] = []
         unsummarised = [row for row in rows if row.probes is None and row.aggregates]
         by_run = run_rows.probes_of_runs(connection, [row.id for row in unsummarised])
@@ -138,8 +141,35 @@ def list_runs(
             }
             if probes := row.probes or older.get(row.id):
                 body = {**body, **probes}
-            views.append({**_run(row, checks[row.id], body), "progress": _progress(connection, row)})
+            progress = _progress(connection, row)
+            views.append({**_run(row, checks[row.id], body), "note": notes.get(row.id), "progress": progress})
         return views
+
+
+def notes_of(connection: Connection, run_ids: Collection[int]) -> dict[int, RunNote]:
+    """Return the notes of runs, by run id; those without one are left out."""
+    return {run_id: view_of(RunNote, note) for run_id, note in run_rows.notes_of(connection, run_ids).items()}
+
+
+def read_notes(store: Store, run_ids: Collection[str]) -> dict[str, RunNote]:
+    """Return the notes of runs, by their opaque ids; those without one are left out."""
+    ids = [number for one in run_ids if (number := id_or_none(one)) is not None]
+    with store.read() as connection:
+        return {str(run_id): note for run_id, note in notes_of(connection, ids).items()}
+
+
+def write_note(store: Store, run_id: str, text: str, *, by: str, now: datetime) -> RunNote:
+    """Write the note of a run in place of the one it has. Raises NotFoundError."""
+    with store.write() as connection:
+        run = find_run(connection, run_id)
+        run_rows.save_note(connection, run.id, NoteRow(text=text, by=by, at=to_us(now)))
+        return notes_of(connection, [run.id])[run.id]
+
+
+def delete_note(store: Store, run_id: str) -> None:
+    """Delete the note of a run, if it has one. Raises NotFoundError."""
+    with store.write() as connection:
+        run_rows.delete_note(connection, find_run(connection, run_id).id)
 
 
 def _run(row: RunRow, check: Mapping[str, Any], body: RunDetails) -> RunDocument:

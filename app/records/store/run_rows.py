@@ -16,14 +16,14 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from app.base.db.engine import blocks, row_value, sql_literal
+from app.base.db.engine import blocks, row_value, sql_literal, upsert
 from app.base.values import ProbeSummary
 from app.catalog.tables import definitions, suite_versions
 from app.records.domain import RunDetails
 from app.records.store.encodings import number_at, stored_summary, unpack_latencies, unpack_vector, unpacked_positions
 from app.records.store.open_runs import Failure
 from app.records.store.ranking_rows import layout_names
-from app.records.tables import latest, layouts, rescored_runs, run_probes, runs
+from app.records.tables import latest, layouts, rescored_runs, run_notes, run_probes, runs
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.store import embedder_findings, run_embedders
 from app.scoring.run_inputs import RunVersions
@@ -128,6 +128,34 @@ def find_runs(connection: Connection, run_ids: Iterable[int]) -> dict[int, RunRo
     """Find a few hundred runs at most by their ids; those that are not there are left out."""
     rows = connection.execute(_RUN.where(runs.c.id.in_(sorted(set(run_ids)))))
     return {row.id: _run(row) for row in rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteRow:
+    """What a person wrote of a run."""
+
+    text: str
+    by: str
+    at: int
+
+
+def notes_of(connection: Connection, run_ids: Collection[int]) -> dict[int, NoteRow]:
+    """Return the notes of a few hundred runs at most, by run id; those without one are left out."""
+    rows = connection.execute(_NOTES, {"runs": list(run_ids)})
+    return {row.run_id: NoteRow(text=row.text, by=row.written_by, at=row.at) for row in rows}
+
+
+_NOTES = sa.select(run_notes).where(run_notes.c.run_id.in_(sa.bindparam("runs", expanding=True)))
+
+
+def save_note(connection: Connection, run_id: int, note: NoteRow) -> None:
+    """Write the note of a run in place of the one it has."""
+    upsert(connection, run_notes, ("run_id",), run_id=run_id, text=note.text, written_by=note.by, at=note.at)
+
+
+def delete_note(connection: Connection, run_id: int) -> None:
+    """Delete the note of a run, if it has one."""
+    connection.execute(sa.delete(run_notes).where(run_notes.c.run_id == run_id))
 
 
 def list_runs(
