@@ -136,7 +136,9 @@ add_words(
         "absent": not_returned,
         "starter": starter,
         "pooled_condition": lambda one: pooled_condition([one]),
-        "recall_label": lambda measure, own, pooled=(): recall_label(measure, self_judged=own, pooled=pooled),
+        "recall_label": lambda measure, own, pooled=(), of_part=False: recall_label(
+            measure, self_judged=own, pooled=pooled, of_part=of_part
+        ),
     },
     constants={"err_scale": ERR_SCALE, "menu": MENU},
     values={"issues": grave_issues, "open_alerts": open_alerts},

@@ -91,12 +91,18 @@ def pooled_condition(pooled: Sequence[PooledNote]) -> str:
     return _IF_RIGHT if any(one.get("assumes", "").startswith(TAKEN_AS_RIGHT) for one in pooled) else ""
 
 
-def recall_label(measure: str, *, self_judged: bool | None, pooled: Sequence[PooledNote] = ()) -> str:
-    """Return the label beside recall: `self-judged` where it is, and pooled recall at the same k; "" = none."""
+def recall_label(
+    measure: str, *, self_judged: bool | None, pooled: Sequence[PooledNote] = (), of_part: bool = False
+) -> str:
+    """Return the label beside recall: `self-judged` where it is, and pooled recall at the same k; "" = none.
+
+    `of_part`: the measure is of a category, and pooled recall is estimated of the whole suite alone.
+    """
     if measure.partition("@")[0] not in _RECALL:
         return ""
     parts = [SELF_JUDGED] if self_judged else []
-    return "; ".join([*parts, *(f"pooled {pooled_text(one)}" for one in pooled_at(measure, pooled))])
+    scope = "pooled over the whole suite" if of_part else "pooled"
+    return "; ".join([*parts, *(f"{scope} {pooled_text(one)}" for one in pooled_at(measure, pooled))])
 
 
 def pooled_at(measure: str, pooled: Sequence[PooledNote]) -> list[PooledNote]:
@@ -116,9 +122,11 @@ def pooled_text(one: PooledNote, *, conditional: bool = True) -> str:
     return f"{text}, {SELF_JUDGED}" if one.get("self_judged") else text  # older alerts have none here either
 
 
-def labelled(measure: str, *, self_judged: bool | None, pooled: Sequence[PooledNote] = ()) -> str:
+def labelled(
+    measure: str, *, self_judged: bool | None, pooled: Sequence[PooledNote] = (), of_part: bool = False
+) -> str:
     """Return a measure with its label, `R@5 (self-judged; pooled 0.907 (0.851 to 0.952))`."""
-    label = recall_label(measure, self_judged=self_judged, pooled=pooled)
+    label = recall_label(measure, self_judged=self_judged, pooled=pooled, of_part=of_part)
     return f"{measure} ({label})" if label else measure
 
 

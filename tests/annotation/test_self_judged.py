@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from app.alerts.domain.summaries import measure_text
 from app.alerts.service import transitions
 from app.annotation.service import annotations
 from app.base.db.engine import Store
@@ -117,6 +118,9 @@ def test_pooled_recall_stands_beside_recall_at_its_k() -> None:
     pooled = [note]
     assert labelled("R@10", self_judged=False, pooled=pooled) == "R@10 (pooled 0.907 (0.850 to 0.950))"
     assert labelled("R@10", self_judged=True, pooled=pooled) == "R@10 (self-judged; pooled 0.907 (0.850 to 0.950))"
+    of_category = measure_text("R@10", "complex_factual", self_judged=True, pooled=pooled)
+    whole = "R@10 (self-judged; pooled over the whole suite 0.907 (0.850 to 0.950)) of complex factual"
+    assert of_category == whole
     assert labelled("R@5", self_judged=False, pooled=pooled) == "R@5"
     assert labelled("NDCG@10", self_judged=True, pooled=pooled) == "NDCG@10"
     own: list[PooledNote] = [{**note, "self_judged": True}]

@@ -480,7 +480,8 @@ def _drop(rule: Rule, facts: RunFacts) -> Condition:
 
 def _measure_name(rule: Rule, facts: RunFacts) -> str:
     """Return what a rule watches; recall with its label."""
-    name = labelled(rule.measure or "value", self_judged=facts.self_judged, pooled=facts.pooled)
+    own, of_part = facts.self_judged, rule.category is not None
+    name = labelled(rule.measure or "value", self_judged=own, pooled=facts.pooled, of_part=of_part)
     return f"{name} of {rule.category}" if rule.category else name
 
 

@@ -170,7 +170,8 @@ def measure_text(
     measure: str | None, category: str | None, *, self_judged: bool = False, pooled: Sequence[PooledNote] = ()
 ) -> str:
     """Name of what a rule watches: `coverage`, `health score`, `R@5 (self-judged) of complex factual`."""
-    name = labelled(measure or "value", self_judged=self_judged, pooled=pooled).replace("_", " ")
+    of_part = category is not None
+    name = labelled(measure or "value", self_judged=self_judged, pooled=pooled, of_part=of_part).replace("_", " ")
     return f"{name} of {category.replace('_', ' ')}" if category else name
 
 
