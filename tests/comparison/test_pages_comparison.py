@@ -367,3 +367,8 @@ def test_hostile_texts_are_only_text(sqlite_store: Store) -> None:
         assert all(script.get("src").startswith("/static/") for script in shown.all("script"))
         assert not shown.all("img", src="x")
         assert HOSTILE in shown.text
+
+
+def test_the_list_of_retrievers_leads_to_a_comparison_of_two(seen: Site) -> None:
+    (link,) = [one for one in seen.page("/retrievers").all("a") if one.text == "Compare two"]
+    assert seen.page(link.get("href")).one("input", name="what").get("value") == "retriever"
