@@ -57,7 +57,7 @@ def test_the_estimate_scales_what_the_samples_hold(sqlite_store: Store) -> None:
     assert bm25["frame"] == "of the relevant texts among the top 30 of bm25, dense"
 
 
-def test_only_queries_whose_chunks_are_all_decided_count(sqlite_store: Store) -> None:
+def test_only_queries_whose_chunks_are_all_graded_count(sqlite_store: Store) -> None:
     desk = pooled(sqlite_store)
     assert results.load_recall(sqlite_store, "truth")["queries"] == 0
     for _ in range(9):
@@ -71,12 +71,35 @@ def test_only_queries_whose_chunks_are_all_decided_count(sqlite_store: Store) ->
     assert results.load_recall(sqlite_store, "truth")["queries"] >= 1
 
 
-def test_a_disputed_chunk_leaves_its_query_undecided(sqlite_store: Store) -> None:
+def test_disputed_chunks_count_by_what_each_person_said(sqlite_store: Store) -> None:
     desk = pooled(sqlite_store, overlap=1.0)
     desk.grade_all("Ann")
-    item = present(desk.next("Bob")["item"])
-    desk.say("Bob", item["id"], int(int(item["text"].split()[1]) >= 5))
-    assert results.load_recall(sqlite_store, "truth")["undecided"] == 1
+    desk.grade_all("Bob")
+    wrong = [one for one in desk.items() if int(one.text.split()[1]) >= 5][::2]
+    assert {one.canary_id for one in wrong} == {one.canary_id for one in desk.items()}, "one of each query, or more"
+    for one in wrong:
+        desk.say("Bob", one.token, 1)
+    found = results.load_recall(sqlite_store, "truth")
+    assert (found["queries"], found["undecided"]) == (4, 0)
+    for estimate in found["estimates"]:
+        assert estimate["queries"] == 4
+        assert estimate["uncorrected"] is None, "with every grade taken as right nothing is known of any query"
+        told = re.search(r"about \d[\d.]* % \(([\d.]+) % to ([\d.]+) %\) of what is irrelevant", estimate["assumes"])
+        assert told is not None
+        share = 100 * len(wrong) / sum(2 * (int(item.text.split()[1]) >= 5) for item in desk.items())
+        assert float(told[1]) <= share <= float(told[2])
+
+
+def test_a_dispute_does_not_make_the_other_grades_look_right(sqlite_store: Store) -> None:
+    desk = pooled(sqlite_store, overlap=1.0)
+    desk.grade_all("Ann")
+    desk.grade_all("Bob")
+    (agreed,) = {one["assumes"] for one in results.load_recall(sqlite_store, "truth")["estimates"]}
+    assert "of which none was seen among 36 chunks" in agreed
+    item = desk.items()[0]
+    desk.say("Bob", item.token, int(int(item.text.split()[1]) >= 5))
+    (assumes,) = {one["assumes"] for one in results.load_recall(sqlite_store, "truth")["estimates"]}
+    assert "of which 36 chunks with several grades tell: about " in assumes
 
 
 def test_a_sample_that_was_skipped_leaves_recall_unknown(sqlite_store: Store) -> None:

@@ -140,13 +140,13 @@ def load_recall(store: Store, slug: str) -> RecallView:
         task = _find_task_of_chunks(connection, slug)
         found = read_grades(connection, task)
         canaries = rows.list_task_canaries(connection, task.id)
-    decided = _decided_queries(found, canaries)
-    estimates = _estimate(found, decided)
+    graded = _graded_queries(found, canaries)
+    estimates = _estimate(found, graded)
     document = task.document
     own = is_pooled_recall_self_judged(document.retrievers, has_rest=bool(document.plan.rest))
     return {
-        "queries": len(decided),
-        "undecided": sum(_expects(one) for one in canaries) - len(decided),
+        "queries": len(graded),
+        "undecided": sum(_expects(one) for one in canaries) - len(graded),
         "estimates": [view_of(PooledRecallView, one, rounding=True, task=slug, self_judged=own) for one in estimates],
         "to_grade_again": len(_heavy_items(found)) if _rests_on_few(estimates) else 0,
     }
@@ -209,7 +209,7 @@ def compute_recall(store: Store, task_id: int, *, now: datetime) -> None:
             return
         found = read_grades(connection, task)
         canaries = rows.list_task_canaries(connection, task.id)
-    estimates = _estimate(found, _decided_queries(found, canaries))
+    estimates = _estimate(found, _graded_queries(found, canaries))
     with store.write() as connection:
         rows.replace_recalls(connection, task_id, estimates, to_us(now))
 
@@ -220,36 +220,50 @@ def _expects(canary: TaskCanary) -> bool:
     return canary.sizes is not None and not document.to_domain().negative and not document.expect_empty
 
 
-def _decided_queries(found: TaskGrades, canaries: list[TaskCanary]) -> list[tuple[TaskCanary, list[ItemRow]]]:
-    """Return the canaries whose items all have a grade or were skipped, with their items.
+_GradedQuery = tuple[TaskCanary, list[ItemRow]]
+"""A canary with its items."""
 
-    Annotators take queries in random order, so those that are done are a random sample of all.
+
+def _graded_queries(found: TaskGrades, canaries: list[TaskCanary]) -> list[_GradedQuery]:
+    """Return the canaries whose items were all graded or skipped, with their items.
+
+    Annotators take queries in random order, so those that are done are a random sample of all. Without the queries of
+    which an item is disputed they were none: grades would seem right more often than they are.
     """
     items: dict[int | None, list[ItemRow]] = defaultdict(list)
-    open_: set[int | None] = set()
     for item in found.items:
         items[item.canary_id].append(item)
-        skipped = found.said[item.id] and not found.graded.get(item.id)
-        if found.consensus(item.id).grade is None and not skipped:
-            open_.add(item.canary_id)
+    open_ = {item.canary_id for item in found.items if not found.said[item.id] and item.id not in found.adjudicated}
     return [(one, items[one.canary_id]) for one in canaries if one.canary_id not in open_ and _expects(one)]
 
 
-def _estimate(found: TaskGrades, decided: list[tuple[TaskCanary, list[ItemRow]]]) -> list[RecallEstimate]:
+def _is_decided(query: _GradedQuery, found: TaskGrades) -> bool:
+    """Whether none of the items of a query is disputed."""
+    return all(found.consensus(item.id).state is not ConsensusState.DISPUTED for item in query[1])
+
+
+def _estimate(found: TaskGrades, graded: list[_GradedQuery]) -> list[RecallEstimate]:
+    """Estimate recall by what was said of these queries; where annotators disagree, by what each of them said.
+
+    With every grade taken as right it is by the queries of which nothing is disputed.
+    """
     document, plan = found.task.document, found.task.document.plan
     corpus = document.corpus if plan.rest else None
     frame = recall_frame(document.retrievers, plan.depth, corpus)
     depths = sorted({*(k for k in DEPTHS if k < plan.pool), plan.pool})
-    said = tuple(_said_of(canary, items, found) for canary, items in decided)
+    said = tuple(_said_of(canary, items, found) for canary, items in graded)
+    decided = [one for one in graded if _is_decided(one, found)]
+    is_sampled = not any(size and not sample for query in said for size, sample in query.strata)
     planted = _said_of_planted(found)
     has_rest, model, estimates = bool(plan.rest), None, []
     for retriever in document.retrievers:
         for k in depths:
             grades = [_query_grades(canary, items, found, retriever, k) for canary, items in decided]
             plain = one = estimate_recall(grades, has_rest=has_rest, seed=document.seed)
-            if plain.value is not None and (planted or _are_checked(said)):
+            is_known = plain.value is not None or len(decided) < len(graded)
+            if is_known and is_sampled and (planted or _are_checked(said)):
                 model = model or _graded_task(said, planted, has_rest=has_rest, seed=document.seed)
-                one = model.recall([_is_found(items, found, retriever, k) for _, items in decided])
+                one = model.recall([_is_found(items, found, retriever, k) for _, items in graded])
             estimates.append(
                 RecallEstimate(
                     retriever=retriever,
