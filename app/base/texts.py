@@ -52,15 +52,19 @@ def beside_text(beside: CorrectedInterval) -> str:
 def own_text(value: float, rate: CorrectedRateView, other: float | None = None) -> str:
     """Format what a judge says where labels correct only its rate of full shares.
 
-    `0.563 (by the judge's own numbers; corrected 0.474, 0.220 to 0.649)`.
+    `0.563 (mean share by the judge; corrected rate 0.474, 0.220 to 0.649)`.
     """
-    return f"{ratio_text(value, other)} (by the judge's own numbers; {rate_text(rate)})"
+    return f"{ratio_text(value, other)} ({MEAN_SHARE}; {rate_text(rate)})"
+
+
+MEAN_SHARE: Final = "mean share by the judge"
+"""Name of what a judge says in shares of claims, where its rate of full shares or that of people is near."""
 
 
 def rate_text(rate: CorrectedRateView) -> str:
-    """Format a corrected rate that stands beside another number: `corrected 0.474, 0.220 to 0.649`."""
+    """Format a corrected rate that stands beside another number: `corrected rate 0.474, 0.220 to 0.649`."""
     value, low, high = map(ratio_text, (rate["value"], rate["low"], rate["high"]))
-    return f"corrected {value}, {low} to {high}"
+    return f"corrected rate {value}, {low} to {high}"
 
 
 def corrected_label(measure: str) -> str:

@@ -19,7 +19,7 @@ from app.base.web.forms import Version, refuse_other
 from app.base.web.pages import render
 from app.comparison.domain.outcomes import Change, Claim, Side
 from app.comparison.domain.sentences import A_AND_B, BEFORE_AND_NOW, SideNames, claim_text
-from app.comparison.rendering import hint_mark
+from app.comparison.rendering import answers_basis, hint_mark
 from app.comparison.service import comparisons
 from app.comparison.service.comparisons import RankPair, SideBySide
 from app.comparison.views import CanaryDifference, ComparedMeasure
@@ -103,6 +103,7 @@ def show_comparison(
         won=found.names.won,
         won_of={"worse": _none_won(found.names, Side.A), "better": _none_won(found.names, Side.B)},
         claim=partial(claim_text, names=found.names),
+        answers_basis=answers_basis,
         hint_mark=hint_mark,
         forest=draw_forest(found.decision["primary"]),
         forest_width=FOREST_WIDTH,

@@ -204,7 +204,9 @@ class JudgedSide(TypedDict):
     """A measure of answers in one run: what its judge says, and what people would say where their labels tell."""
 
     judge: float | None
-    """The judge's own mean."""
+    """The judge's own mean: of shares, of all measures but `faithful`."""
+    judge_rate: float | None
+    """Share of answers that the judge itself says yes of, a share of it when it is 1; beside `corrected` alone."""
     confirmed: bool
     """Whether people confirmed this measure of the judge; else what it says is marked as uncalibrated."""
     corrected: float | None

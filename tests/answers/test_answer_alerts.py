@@ -119,8 +119,8 @@ def test_an_alert_by_peoples_labels_says_so_wherever_it_is_read(sqlite_store: St
 def test_an_alert_by_the_judges_own_shares_says_so_and_what_people_would_say(sqlite_store: Store) -> None:
     two, run_id = fallen(sqlite_store, measure="faithfulness", question="faithfulness")
     rate = two.it.summary(run_id)["corrected"]["faithfulness"]
-    people = f"corrected {rate['value']:.3f}, {rate['low']:.3f} to {rate['high']:.3f}"
-    shown = f"faithfulness 0.582 (by the judge's own numbers; {people})"
+    people = f"corrected rate {rate['value']:.3f}, {rate['low']:.3f} to {rate['high']:.3f}"
+    shown = f"faithfulness 0.582 (mean share by the judge; {people})"
     [notice] = notices(two.it)
     data = notice["data"]
     assert data["summary"].startswith(f"blind: {shown}, below 0.6 since 12:04 UTC (run {run_id}), ")
@@ -136,12 +136,12 @@ def test_an_alert_by_the_judges_own_shares_says_so_and_what_people_would_say(sql
     page = site.page("/alerts/1")
     assert shown in page.one("h1").text
     why = page.one("section", **{"aria-labelledby": "why"}).text
-    assert f"0.582 the judge\u2019s own; {people}" in why
+    assert f"0.582 mean share by the judge; {people}" in why
     assert "Judged is the rate corrected by people's labels" not in why
     alert = site.client().get("/v1/alerts/1").json()
     assert alert["evidence"]["window"][-1]["beside"] == rate
     two.run("blind")
-    assert "faithfulness 0.873 (by the judge's own numbers; corrected " in notices(two.it)[-1]["data"]["summary"]
+    assert "faithfulness 0.873 (mean share by the judge; corrected rate " in notices(two.it)[-1]["data"]["summary"]
 
 
 def test_a_service_answers_an_alert_about_answers_as_it_is_described(sqlite_store: Store) -> None:

@@ -62,8 +62,8 @@ def test_people_correct_a_judge_that_says_yes_too_often() -> None:
     assert found.judge_rate == pytest.approx(0.8)
 
 
-def test_the_rate_of_the_judge_alone_counts_every_verdict() -> None:
-    assert estimate_rate([True], [1.0], [0.0, 0.0, 0.5]).judge_rate == pytest.approx(0.375)
+def test_the_rate_of_the_judge_alone_counts_every_verdict_and_yes_is_a_full_share() -> None:
+    assert estimate_rate([True], [1.0], [0.0, 0.0, 0.5]).judge_rate == pytest.approx(0.25)
     assert estimate_rate([], [], []).judge_rate is None
 
 
@@ -134,6 +134,9 @@ def test_a_judge_that_agrees_well_is_calibrated() -> None:
         (Coefficient(value=None), 30, "agreement beyond chance is undefined"),
         (Coefficient(value=0.9), 9, "9 labels are too few, or too alike"),
         (Coefficient(value=0.5, low=0.39, high=0.6), 60, "below 0.4: more labels may show more"),
+        (Coefficient(value=0.35, low=0.2, high=0.5), 60, "below 0.4: more labels may show more"),
+        (Coefficient(value=0.35, low=0.2, high=0.5), 200, "below 0.4: people and judge agree too little"),
+        (Coefficient(value=0.45, low=0.31, high=0.58), 200, "below 0.4: more labels may show more"),
         (Coefficient(value=0.2, low=0.1, high=0.3), 60, "below 0.4: people and judge agree too little"),
     ],
 )

@@ -419,7 +419,7 @@ def test_a_promotion_reads_the_corrected_difference(sqlite_store: Store) -> None
     two = TwoChecks.of(sqlite_store, "faithfulness", "answer_relevance")
     found = promotions.compare_judged(sqlite_store, "seen", "blind")
     assert not isinstance(found, str)
-    assert "by the judge's own numbers" in found.measures["faithfulness"].basis
+    assert "mean share by the judge" in found.measures["faithfulness"].basis
     assert present(found.measures["faithfulness"].low) > 0, "the judge alone would promote what it cannot see"
     for question in ("faithfulness", "answer_relevance"):
         two.label(question)
@@ -430,6 +430,43 @@ def test_a_promotion_reads_the_corrected_difference(sqlite_store: Store) -> None
     corrected = found.measures["faithfulness"]
     assert present(corrected.low) < 0 < present(corrected.high)
     assert corrected.basis.startswith("corrected by 110 and 110 labels of people; the judge alone +")
+
+
+def test_the_judge_alone_counts_full_shares_wherever_people_stand_beside_it(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store, "faithfulness", "answer_relevance", half="smooth tale")
+    for question in ("faithfulness", "answer_relevance"):
+        two.label(question)
+    runs = [two.run(check) for check in ("seen", "blind")]
+    full, mean = 82 / 110, (82 + 14 / 2) / 110
+    assert two.it.measures(runs[1])["faithfulness"] == pytest.approx(mean, abs=1e-3)
+    site = Site(world=two.it.world)
+    found = site.client().get("/v1/judges/reader/report").json()["measures"][0]
+    assert found["calibration"]["rate"]["judge_rate"] == pytest.approx(full, abs=1e-4)
+    assert [one["rate"]["judge_rate"] for one in found["checks"]] == [pytest.approx(full, abs=1e-4)] * 2
+    shown = " ".join(site.page("/judges/reader").one("main").text.split())
+    assert "the judge alone says 75 %, within that" in shown, "people say 75 %; the mean of shares is 78 %"
+    assert "78 %" not in shown
+    assert "0.777" not in shown
+
+    side = site.client().get("/v1/compare?a=check:seen&b=check:blind").json()["answers"][0]["b"]
+    assert (side["judge"], side["judge_rate"]) == (pytest.approx(mean, abs=1e-3), pytest.approx(full, abs=1e-4))
+    compared = site.page("/compare?a=check:seen&b=check:blind").one("section", **{"aria-labelledby": "answers"}).text
+    assert "the judge: 0.745" in compared
+    assert "the judge: 0.809" not in compared
+
+    gate = promotions.compare_judged(sqlite_store, "seen", "blind")
+    assert not isinstance(gate, str)
+    alone = present(gate.measures["faithfulness"].uncorrected)
+    assert (alone.low, alone.high) == (0.0, 0.0), "both say yes of the same answers in full"
+    assert "the judge alone 0.000 to 0.000" in gate.measures["faithfulness"].basis
+
+
+def test_what_a_judge_says_in_shares_has_its_own_name_where_labels_do_not_correct_it(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store, "faithful", "faithfulness", half="smooth tale")
+    compared = Site(world=two.it.world).page("/compare?a=check:seen&b=check:blind")
+    text = compared.one("section", **{"aria-labelledby": "answers"}).text
+    assert "faithful the judge alone" in text
+    assert "faithfulness mean share by the judge" in text
 
 
 def test_a_draw_of_an_older_release_has_the_rate_of_all_and_none_of_a_check(sqlite_store: Store) -> None:

@@ -4,7 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from app.answers.domain.trust import CalibrationBody, LengthBiasView, next_step, trust_sentences
+from app.annotation.domain.agreement import Coefficient
+from app.answers.domain.trust import CalibrationBody, LengthBiasView, decide_calibration, next_step, trust_sentences
 
 
 def bias(**changes: Any) -> LengthBiasView:
@@ -39,6 +40,13 @@ def calibration(**changes: Any) -> CalibrationBody:
     return cast("CalibrationBody", found)
 
 
+def uncalibrated(kappa: float | None, low: float | None, high: float | None, *, labels: int = 200) -> dict[str, Any]:
+    """Give what differs of a judge with such a kappa, and the reason that is decided of it."""
+    _, reason = decide_calibration(Coefficient(value=kappa, low=low, high=high), labels)
+    found = {"value": kappa, "low": low, "high": high}
+    return {"calibrated": False, "labels": labels, "kappa": found, "reason": reason}
+
+
 def test_a_judge_without_labels_is_a_hint_only() -> None:
     [sentence] = trust_sentences(None)
     assert sentence.startswith("Uncalibrated: people have labelled no answers")
@@ -69,13 +77,18 @@ def test_a_measure_that_length_cannot_bias_says_nothing_of_it() -> None:
         ({}, "Nothing for now."),
         ({"length_bias": bias(shown=True, low=0.01)}, "Compare only answers of similar length"),
         ({"labels": 60}, "Label 40 more answers"),
-        ({"calibrated": False, "labels": 60}, "Label about 140 more answers."),
-        ({"calibrated": False}, "Try another model"),
-        ({"calibrated": False, "labels": 60, "kappa": {"value": 0.1, "low": -0.1, "high": 0.3}}, "Try another model"),
+        (uncalibrated(0.35, 0.25, 0.45), "Try another model"),
+        (uncalibrated(0.35, 0.15, 0.55, labels=60), "Label about 140 more answers."),
+        (uncalibrated(0.45, 0.31, 0.58), "Label more answers, or try another model."),
+        (uncalibrated(None, None, None), "Label more answers, or try another model."),
+        (uncalibrated(0.1, -0.1, 0.3, labels=60), "Try another model"),
     ],
 )
 def test_what_to_do_next_follows_from_what_is_known(changes: dict[str, Any], step: str) -> None:
-    assert next_step(calibration(**changes)).startswith(step)
+    found = calibration(**changes)
+    assert next_step(found).startswith(step)
+    given_up = "people and judge agree too little"
+    assert (given_up in next_step(found)) == (given_up in found["reason"]), "one decision for both sentences"
 
 
 @pytest.mark.parametrize(

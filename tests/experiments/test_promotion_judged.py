@@ -87,7 +87,7 @@ def test_the_gate_of_the_judge_waits_for_people_passes_and_fails_where_answers_g
     judged.confirm(QUESTIONS[1])
     assert judged.gate().result is GateResult.PASS
     takes = "100 labels, at least 5 of them yes and 5 no, that show the judge to be better than chance"
-    own = f"(by the judge's own numbers: a run is corrected where its check had before it {takes})"
+    own = f"(mean share by the judge: a run is corrected where its check had before it {takes})"
     assert own in judged.gate().reason
     with pytest.raises(ConflictError, match="there is nothing to waive"):
         promotions.waive_gate(

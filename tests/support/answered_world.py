@@ -30,6 +30,8 @@ class FakeJudge:
     """Says YES to all, or supports an answer as one claim, but for texts in `no`; counts what it is asked."""
 
     no: set[str] = field(default_factory=set)
+    half: set[str] = field(default_factory=set)
+    """Texts of whose claims, where it is asked for these, it supports one of two."""
     no_below: int = 0
     """It says NO to answers of fewer characters too."""
     outcome: JudgeOutcome | None = None
@@ -46,7 +48,10 @@ class FakeJudge:
             else:
                 answer = prompt.user.rpartition(" answer>>>\n")[0].rpartition(" answer>>>\n")[2]
                 is_no = any(text in prompt.user for text in self.no) or len(answer) < self.no_below
-                claim = json.dumps({"claims": [{"claim": answer, "supported": not is_no}]})
+                claims = [{"claim": answer, "supported": not is_no}]
+                if any(text in prompt.user for text in self.half):
+                    claims.append({"claim": f"More: {answer}", "supported": False})
+                claim = json.dumps({"claims": claims})
                 yield place, JudgeReply(text=claim if prompt.claims else "NO" if is_no else "YES", tokens=100)
 
 

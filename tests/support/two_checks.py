@@ -28,13 +28,14 @@ class TwoChecks:
     it: Answered
 
     @classmethod
-    def of(cls, store: Store, *questions: str, measure: str = "faithful") -> "TwoChecks":
-        """Put both in force, with a rule on a measure, and run each."""
+    def of(cls, store: Store, *questions: str, measure: str = "faithful", half: str = "") -> "TwoChecks":
+        """Put both in force, with a rule on a measure, and run each; `half`: see FakeJudge."""
         described: dict[str, Any] = answers_page(KEYS, slug="seen", sample=1.0, rules=[{**RULE, "measure": measure}])
         checks = [{**described["checks"][0], "slug": slug} for slug in ("seen", "blind")]
         judge: Mapping[str, Any] = {**JUDGE, "questions": [*(questions or ("faithful",))]}
         it = answered_world(store, {**described, "checks": checks, "judges": [judge]})
         it.judge.no.add("A lie about")
+        it.judge.half.update({half} - {""})
         two = cls(it=it)
         two.run("seen")
         two.run("blind")

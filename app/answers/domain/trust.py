@@ -57,7 +57,7 @@ class RateEstimate:
     labels: int
     unlabelled: int
     judge_rate: float | None
-    """Mean of the judge's verdicts on all answers, uncorrected; None without any."""
+    """Share of all answers that the judge says yes of, a share of it when it is 1; None without any."""
     weight: float = 0.0
 
 
@@ -85,8 +85,7 @@ def estimate_rate(labels: Sequence[bool], judged: Sequence[float], unlabelled: S
     are in neither. Raises ValueError for verdicts outside [0, 1] and unless labels and verdicts are as many.
     """
     people, verdicts, others = _arrays(labels, judged, unlabelled)
-    everything = np.concatenate([verdicts, others])
-    judge_rate = float(everything.mean()) if everything.size else None
+    judge_rate = _rate_of_yes(np.concatenate([verdicts, others]))
     missing = _missing(people, len(others))
     if missing is not None:
         alone = clopper_pearson(int(people.sum()), len(people))
@@ -165,7 +164,7 @@ def estimate_together(checks: Sequence[LabelledAnswers]) -> RateEstimate:
         reason=missing or f"{len(labels)} labels of {len(found)} checks correct the judge's verdicts on {others} more",
         labels=len(labels),
         unlabelled=others,
-        judge_rate=float(everything.mean()),
+        judge_rate=_rate_of_yes(everything),
         weight=weight,
     )
 
@@ -227,8 +226,23 @@ def decide_calibration(kappa: Coefficient, labels: int) -> tuple[bool, str]:
     measured = f"kappa {kappa.value:.2f} over {labels} labels, lower bound {kappa.low:.2f}"
     if kappa.low >= LEAST_KAPPA:
         return True, f"{measured}; {LEAST_KAPPA} is needed"
-    advice = "more labels may show more" if kappa.value >= LEAST_KAPPA else "people and judge agree too little"
+    advice = "more labels may show more" if may_agree(kappa.value, kappa.high, labels) else _TOO_LITTLE
     return False, f"{measured}, below {LEAST_KAPPA}: {advice}"
+
+
+def may_agree(kappa: float | None, high: float | None, labels: int) -> bool:
+    """Whether more labels may show that people and judge agree enough; else they agree too little.
+
+    They may while kappa or, up to `_ADVISED` labels, the upper end of its interval reaches `LEAST_KAPPA`.
+    """
+    if kappa is None or high is None:
+        return True
+    return kappa >= LEAST_KAPPA or (high >= LEAST_KAPPA and labels < _ADVISED)
+
+
+_TOO_LITTLE: Final = "people and judge agree too little"
+_ADVISED: Final = 200
+"""Labels that show a good judge as calibrated in .95 of draws: `benchmarks.judge`."""
 
 
 def decide_correction(found: JudgeAgreement, rarer: int) -> tuple[bool, str]:
@@ -325,6 +339,11 @@ def _missing(people: Floats, unlabelled: int) -> str | None:
     return None
 
 
+def _rate_of_yes(verdicts: Floats) -> float | None:
+    """Share of verdicts that are yes, as people's rate counts them: their mean would be another number."""
+    return float((verdicts >= _FULL).mean()) if verdicts.size else None
+
+
 def _cut(value: float) -> float:
     return min(max(value, 0.0), 1.0)
 
@@ -340,7 +359,7 @@ class RateView(TypedDict):
     reason: str
     """Why this basis."""
     judge_rate: float | None
-    """Mean of the judge's own verdicts, uncorrected."""
+    """Share of the answers that the judge itself says yes of, a share of it when it is 1."""
 
 
 class ProportionView(TypedDict):
@@ -409,9 +428,6 @@ class CalibrationBody(TypedDict):
     """By name; empty of answers that a release before rates of checks drew."""
 
 
-_ADVISED: Final = 200
-"""Labels that show a good judge as calibrated in .95 of draws: `benchmarks.judge`."""
-
 _UNKNOWN: Final = (
     "Uncalibrated: people have labelled no answers for its present model and wording, so nobody knows how often it is"
     " right. Read its numbers as a hint only."
@@ -461,10 +477,9 @@ def next_step(found: CalibrationBody | None) -> str:
     missing = _ADVISED - found["labels"]
     kappa = found["kappa"]
     if not found["calibrated"]:
-        hopeless = kappa["high"] is not None and kappa["high"] < LEAST_KAPPA
-        if hopeless or missing <= 0:
-            return "Try another model, then label anew: with this one people and judge agree too little."
-        return f"Label about {missing} more answers."
+        if not may_agree(kappa["value"], kappa["high"], found["labels"]):
+            return f"Try another model, then label anew: with this one {_TOO_LITTLE}."
+        return f"Label about {missing} more answers." if missing > 0 else "Label more answers, or try another model."
     if found["length_bias"] is not None and found["length_bias"]["shown"]:
         return "Compare only answers of similar length by it: length alone changes its verdicts."
     if found["labels"] < FEWEST_LABELS:

@@ -334,6 +334,7 @@ def _judged_side(measure: str, found: RunAnswers, confirmed: Collection[str]) ->
     rate = found.get("corrected", {}).get(measure)
     return {
         "judge": found["measures"].get(measure),
+        "judge_rate": rate and rate["judge_rate"],
         "confirmed": measure in confirmed,
         "corrected": rate and rate["value"],
         "low": rate and rate["low"],

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.alerts import store as alerts
 from app.alerts.domain.state import OPEN
@@ -272,7 +273,7 @@ def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence 
         if not estimates[question].pairs:
             return f"no answer to the same canary is judged for {question} in both checks"
         own = Margin(low=estimates[question].lower, high=estimates[question].upper, basis=_UNCORRECTED)
-        margins[question] = _corrected_margin(question, pages, own) or own
+        margins[question] = _corrected_margin(question, pages, scores) or own
     return JudgeEvidence(
         answers=min(one.pairs for one in estimates.values()),
         calibrated=all(set(map(str, _JUDGED)) <= set(page["confirmed"]) for page in pages),
@@ -280,18 +281,23 @@ def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence 
     )
 
 
-_UNCORRECTED: Final = (
-    f"by the judge's own numbers: a run is corrected where its check had before it {CORRECTING_LABELS}"
-)
+_UNCORRECTED: Final = f"mean share by the judge: a run is corrected where its check had before it {CORRECTING_LABELS}"
 
 
-def _corrected_margin(question: str, pages: Sequence[RunAnswersPage], own: Margin) -> Margin | None:
-    """Return the difference of what people would say of the answers of both runs; None where labels do not tell."""
+def _corrected_margin(
+    question: str, pages: Sequence[RunAnswersPage], scores: Sequence[NDArray[np.float64]]
+) -> Margin | None:
+    """Return the difference of what people would say of the answers of both runs; None where labels do not tell.
+
+    Beside it stands what the judge alone says of the same: its rates of full shares, not the means of its `scores`.
+    """
     summaries = [page["summary"] for page in pages]
     first, second = (corrected_rate(one, question) for one in summaries)
     if first is None or second is None:
         return None
     _, low, high = interval_of_difference(first, second)
+    alone = estimate(question, *(np.where(np.isnan(one), np.nan, one >= 1) for one in scores))
+    own = Margin(low=alone.lower, high=alone.upper)
     labels = " and ".join(str(one["corrected"][question]["labels"]) for one in summaries if one is not None)
     judge = ""
     if own.low is not None and own.high is not None:
