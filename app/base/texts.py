@@ -67,9 +67,10 @@ def rate_text(rate: CorrectedRateView) -> str:
     return f"corrected rate {value}, {low} to {high}"
 
 
-def corrected_label(measure: str) -> str:
-    """Name of a corrected rate in a sentence: `faithful, corrected by people's labels`."""
-    return f"{judged_name(measure) or measure}, corrected by people's labels"
+def corrected_label(measure: str, *, uncalibrated: bool = False) -> str:
+    """Name of a corrected rate in a sentence: `faithful, corrected by people's labels`, and `(uncalibrated)` if so."""
+    mark = " (uncalibrated)" if uncalibrated else ""
+    return f"{judged_name(measure) or measure}, corrected by people's labels{mark}"
 
 
 def seconds_text(value: float, other: float | None = None) -> str:

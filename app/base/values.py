@@ -530,8 +530,9 @@ def judged_name(measure: str | None) -> str | None:
 
 
 def marked_name(measure: str, confirmed: Collection[str]) -> str:
-    """Return the name of a measure, marked where a judge says it that people have not confirmed."""
-    return f"{measure} (uncalibrated)" if measure in JUDGED and measure not in confirmed else measure
+    """Return the name of a measure, marked where a judge says it that people have not confirmed, corrected or not."""
+    said = judged_name(measure)
+    return measure if said is None or said in confirmed else f"{measure} (uncalibrated)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

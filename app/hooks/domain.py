@@ -186,6 +186,8 @@ class NoticeData(NoticeClass, total=False):
     """The value, where that is a rate by people's labels: with its interval, and the judge's own rate."""
     beside: CorrectedRateView | None
     """What people would say, where the value is a judge's own mean of shares and enough of them labelled answers."""
+    uncalibrated: bool
+    """Whether a judge says the value, corrected or not, whom people have not confirmed."""
     self_judged: bool
     """Whether the measure is recall of which the retriever itself brought up more than a fifth of what is expected."""
     pooled_recall: list[PooledNote]

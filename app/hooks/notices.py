@@ -253,7 +253,11 @@ class NoticeText:
             bound = "" if threshold is None else f" (bound {bound_shown})"
             own, pooled = data.get("self_judged"), data.get("pooled_recall", [])
             label, rate = clean(measure, _LONGEST_FACT), data.get("corrected")
-            label = labelled(label, self_judged=own, pooled=pooled) if rate is None else corrected_label(label)
+            hint = data.get("uncalibrated", False)
+            if rate is None:
+                label = labelled(f"{label} (uncalibrated)" if hint else label, self_judged=own, pooled=pooled)
+            else:
+                label = corrected_label(label, uncalibrated=hint)
             shown = _number(value) if rate is None else corrected_text(value, rate)
             if (people := data.get("beside")) is not None:
                 shown = own_text(value, people)

@@ -10,7 +10,7 @@ from app.alerts.domain.incidents import incident_title
 from app.alerts.domain.summaries import AlertFacts, ChangedCanaries, alert_summary, causes_text
 from app.alerts.domain.views import AnswerChange, SinceView, TransitionType, WorseAnswers
 from app.base.texts import bound_text, duration_text, ratio_text, seconds_text
-from app.base.values import Cause, Outcome, Percentile, Reason, RuleKind, Severity, Step
+from app.base.values import Cause, CorrectedRateView, Outcome, Percentile, Reason, RuleKind, Severity, Step
 from app.retrievers.domain.probes import FailureSummary
 
 OPENED = datetime(2026, 3, 2, 14, 5, tzinfo=UTC)
@@ -261,6 +261,7 @@ def test_numbers_are_written_as_people_read_them() -> None:
 
 WORSE: WorseAnswers = {"worse": 40, "of": 110, "changes": {AnswerChange.ANSWER: 40}, "listed": []}
 FAITHFUL = replace(FACTS, kind=RuleKind.THRESHOLD, measure="faithful", value=0.58, threshold=0.6, answers=WORSE)
+BY_LABELS = CorrectedRateView(value=0.58, low=0.4, high=0.7, judge_rate=0.5, answers=110, labels=110, task="labels")
 TITLED = {
     "handbook: 7 of 113 questions got worse: chunks missing from the index": REGRESSION,
     "handbook-weekly: 7 of 113 questions got worse": replace(
@@ -284,7 +285,10 @@ TITLED = {
         FACTS, reason="7 of 87 canaries without an expected chunk; 3 canaries newly fail (critical)."
     ),
     "handbook: 40 of 110 answers got worse": FAITHFUL,
-    "handbook: 40 of 110 answers got worse (by a judge nobody confirmed)": replace(FAITHFUL, uncalibrated=True),
+    "handbook: 40 of 110 answers got worse (by an uncalibrated judge)": replace(FAITHFUL, uncalibrated=True),
+    "handbook: faithful corrected (uncalibrated) 0.580, below 0.6": replace(
+        FAITHFUL, answers=None, uncalibrated=True, corrected=BY_LABELS
+    ),
     "handbook: p95 latency 1.31 s, above 800 ms": LATENCY,
     "handbook: p95 latency 1.31 s, usually 400 ms": replace(LATENCY, baseline=0.4),
     "handbook: answers take too long": replace(LATENCY, kind=RuleKind.SLOWER, value=None),

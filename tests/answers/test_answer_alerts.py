@@ -10,8 +10,14 @@ import pytest
 from app.base.db.engine import Store
 from app.base.texts import corrected_text
 from app.base.values import Answer
+from app.comparison.rendering import ComparisonReport, comparison_tables
+from app.comparison.service import comparisons
 from app.hooks.domain import Hook, HookKind, Mail, MailTls, Notice
 from app.hooks.notices import body_of
+from app.reports.pages.overviews import make_badge
+from app.reports.rendering.reports import report_markdown
+from app.reports.service import check_details
+from app.reports.service.reports import load_report
 from app.retrievers.domain.retrievers import ProbeQuery
 from tests.support.answered_world import JUDGE, TEXTS, Answered, answered_world, answers_page, with_texts
 from tests.support.fakes import answered, hits
@@ -116,6 +122,71 @@ def test_an_alert_by_peoples_labels_says_so_wherever_it_is_read(sqlite_store: St
     assert not any(word in page.text for word in OF_RETRIEVAL)
 
 
+@pytest.mark.parametrize("measure", ["faithful", "faithful_corrected"])
+def test_labels_that_do_not_confirm_the_judge_leave_its_corrected_rate_uncalibrated(
+    sqlite_store: Store, measure: str
+) -> None:
+    two = TwoChecks.of(sqlite_store, measure=measure)
+    two.label(refused={key for place, key in enumerate(KEYS) if place % 4 == 1})
+    found = load_report(sqlite_store, str(two.run("blind")))
+    site = Site(world=two.it.world)
+    assert "Uncalibrated, a hint only: kappa 0.3" in site.page("/judges/reader").text, "there are labels"
+    assert "| faithful_corrected (uncalibrated) | " in report_markdown(found)
+    line = check_details.load_line(sqlite_store, "blind", two.it.world.clock())
+    assert make_badge(sqlite_store, line, measure="faithful_corrected").label == (
+        "blind faithful corrected (uncalibrated)"
+    )
+    assert "faithful corrected (uncalibrated)" in site.page("/runs/3").text
+    two.run("seen")
+    view, _ = comparisons.compare_references(sqlite_store, "check:seen", "check:blind", limit=0)
+    [table] = [
+        one
+        for one in comparison_tables(ComparisonReport(view=view, losses=[], wins=[]))
+        if one.title == "Generated answers"
+    ]
+    assert all(cell.endswith(" (uncalibrated)") for cell in table.rows[0][1:3])
+    assert table.rows[0][-1] == "people's labels"
+
+    two.it.ask_answers.texts = {key: f"A lie about {key}." for key in KEYS[:46]}
+    run_id = two.it.world.run("blind").id
+    two.it.rate(run_id)
+    rate = two.it.summary(run_id)["corrected"]["faithful"]
+    shown = f"faithful, corrected by people's labels (uncalibrated), {corrected_text(rate['value'], rate)}"
+    [notice] = notices(two.it)
+    data = notice["data"]
+    assert data["summary"].startswith(f"blind: {shown}, below 0.6")
+    assert data["reason"].startswith(f"{shown} is below 0.6 (warning)")
+    assert data["uncalibrated"] is True
+    assert str(data["advice"]).endswith(
+        "The judge is uncalibrated: no labels of people confirm it. Its page says what to do before you rely on it."
+    )
+    assert data["title"] == "blind: 40 of 110 answers got worse (by an uncalibrated judge)"
+    _, text = mail_of(notice)
+    fact = f"aithful, corrected by people's labels (uncalibrated): {corrected_text(rate['value'], rate)} (bound 0.6)"
+    assert f"\nF{fact}\n" in text
+    assert shown in site.page("/alerts/1").one("h1").text
+
+
+@pytest.mark.parametrize("kind", [HookKind.EMAIL, HookKind.SLACK, HookKind.PAGERDUTY])
+def test_the_fact_of_a_judge_that_nobody_confirmed_is_marked_in_every_message(
+    sqlite_store: Store, kind: HookKind
+) -> None:
+    it = few(sqlite_store)
+    lie(it, 2)
+    it.run()
+    [notice] = notices(it)
+    assert notice["data"]["uncalibrated"] is True
+    hook = Hook(slug="out", kind=kind, mail=MAIL if kind is HookKind.EMAIL else None)
+    if kind is HookKind.EMAIL:
+        body = mail_of(notice)[1]
+        assert "Faithful (uncalibrated): 0.667 (bound 0.9)\n" in body
+    else:
+        body = body_of(hook, notice, "message").decode()
+        assert "faithful (uncalibrated)" in body.lower().replace("*", "")
+        assert "Faithful: " not in body
+        assert '"faithful":' not in body
+
+
 def test_an_alert_by_the_judges_own_shares_says_so_and_what_people_would_say(sqlite_store: Store) -> None:
     two, run_id = fallen(sqlite_store, measure="faithfulness", question="faithfulness")
     rate = two.it.summary(run_id)["corrected"]["faithfulness"]
@@ -180,7 +251,7 @@ def test_answers_that_change_over_the_same_chunks_point_at_the_generator(sqlite_
     assert set(data["answers"]["changes"]) == {"answer"}
     judged = measure != "utilisation"
     assert ("(uncalibrated)" in data["summary"]) is judged
-    assert ("People have not confirmed the judge" in str(data["advice"])) is judged
+    assert ("The judge is uncalibrated: no labels of people confirm it." in str(data["advice"])) is judged
 
 
 def test_answers_made_of_other_chunks_point_at_the_context(sqlite_store: Store) -> None:

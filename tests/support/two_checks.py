@@ -1,6 +1,6 @@
 """Two checks whose answers one judge rates, and of which it sees fewer lies in one; people label them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,8 +50,8 @@ class TwoChecks:
         self.it.rate(run_id)
         return run_id
 
-    def label(self, question: str = "faithful", *, count: int = 220) -> None:
-        """Let people say what is true of the answers that are drawn."""
+    def label(self, question: str = "faithful", *, count: int = 220, refused: Collection[str] = ()) -> None:
+        """Let people say what is true of the answers that are drawn, and no of those to `refused` queries too."""
         store, world, slug = self.it.world.store, self.it.world, question.replace("_", "-")
         described = {"slug": slug, "suite": "suite", "overlap": 0}
         described["answers"] = {"judge": "reader", "question": question, "count": count}
@@ -64,7 +64,8 @@ class TwoChecks:
         with store.read() as connection:
             keys = {one.canary_id: one.key for one in task_rows.list_task_canaries(connection, task.id)}
             items = [(keys[one.canary_id or 0], one.chunk_ids[0]) for one in task_rows.list_items(connection, task.id)]
-        said = [f"{key},{chunk},,,Ann,{int(key not in LIES)}" for key, chunk in items]
+        no = LIES | {*refused}
+        said = [f"{key},{chunk},,,Ann,{int(key not in no)}" for key, chunk in items]
         annotations.import_annotations(
             store, slug, [Source(name="said.csv", lines=lambda: [table, *(f"{line}\n" for line in said)])],
             now=world.clock(),

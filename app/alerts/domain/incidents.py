@@ -25,7 +25,7 @@ from app.base.texts import (
     seconds_text,
     short_name,
 )
-from app.base.values import Percentile, RuleKind
+from app.base.values import FAITHFUL, Percentile, RuleKind, corrected_name, judged_name
 
 LONGEST_TITLE: Final = 69
 """Characters of a title, as many as a list of mails shows."""
@@ -62,7 +62,7 @@ def _worse(facts: AlertFacts) -> tuple[str, ...]:
     """Say how many questions or answers got worse; where none did, or that is unknown, what the rule watches."""
     if facts.answers is not None and facts.answers["worse"]:
         count = f"{facts.answers['worse']:,} of {counted(facts.answers['of'], 'answer')} got worse"
-        return (f"{count} (by a judge nobody confirmed)", f"{count} (uncalibrated)") if facts.uncalibrated else (count,)
+        return (f"{count} (by an uncalibrated judge)", f"{count} (uncalibrated)") if facts.uncalibrated else (count,)
     changed = facts.changed
     if changed is not None and changed.count:
         verb = "got worse" if changed.compared else "is degraded" if changed.count == 1 else "are degraded"
@@ -70,7 +70,8 @@ def _worse(facts: AlertFacts) -> tuple[str, ...]:
         return (*(f"{count}: {cause}" for cause in _causes(changed)), count)
     if facts.kind is RuleKind.REGRESSION or facts.value is None:
         return (first_clause(facts.reason.rstrip(".")), "it got worse") if facts.reason else ("it got worse",)
-    name = measure_text(facts.measure, facts.category, self_judged=facts.self_judged)
+    measure = facts.measure if facts.corrected is None else corrected_name(judged_name(facts.measure) or FAITHFUL)
+    name = measure_text(measure, facts.category, self_judged=facts.self_judged)
     name += " (uncalibrated)" if facts.uncalibrated else ""
     if facts.kind is RuleKind.DROP and facts.baseline is not None:
         return (f"{name} fell from {ratio_text(facts.baseline)} to {ratio_text(facts.value, facts.baseline)}",)

@@ -694,8 +694,8 @@ def _threshold(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: 
     name = f"{_measure_name(rule, facts)}{' (uncalibrated)' if is_uncalibrated(rule) else ''}"
     value = None if unknown or rule.measure is None else measure_value(aggregates, rule.measure, rule.category)
     if value is None:
-        reason = "the run is unknown" if unknown else f"{name} was not measured"
-        return unmeasured_condition(reason, threshold=mildest(rule))
+        why = "the run is unknown" if unknown else f"{name} was not measured"
+        return unmeasured_condition(why, threshold=mildest(rule))
     if rate is None:
         return judge_bounds(rule, name, value)
     write = NumberWriter(value=lambda value, bound: own_text(value, rate, bound), bound=bound_text)
@@ -708,9 +708,9 @@ def _by_labels(rule: Rule, rate: CorrectedRateView) -> Condition:
     Where neither is, the rate may be there by chance: the run is neither bad nor good.
     """
     write = NumberWriter(value=lambda value, bound: corrected_text(value, rate, bound), bound=bound_text)
-    name, value = f"{corrected_label(rule.measure or '')},", rate["value"]
+    label, value = corrected_label(rule.measure or "", uncalibrated=is_uncalibrated(rule)), rate["value"]
     shown = replace(rule, warning=_shown(rule.warning, rate), critical=_shown(rule.critical, rate))
-    found, alone = (judge_bounds(one, name, value, write) for one in (shown, rule))
+    found, alone = (judge_bounds(one, f"{label},", value, write) for one in (shown, rule))
     if found.severity is None and alone.severity is not None:
         why = f"{alone.reason.rpartition(' (')[0]}, which its interval includes: it may be chance"
         alone = good_condition(value, alone.threshold, why, beyond_margin=False)

@@ -151,7 +151,7 @@ def alert_summary(facts: AlertFacts) -> str:
 
 def _measure_of(facts: AlertFacts) -> str:
     if facts.corrected is not None:
-        return f"{corrected_label(facts.measure or '')},"
+        return f"{corrected_label(facts.measure or '', uncalibrated=facts.uncalibrated)},"
     own, pooled = facts.self_judged, facts.pooled_recall
     name = measure_text(facts.measure, facts.category, self_judged=own, pooled=pooled)
     return f"{name} (uncalibrated)" if facts.uncalibrated else name
@@ -450,7 +450,9 @@ _ANSWER_CHANGES: Final[Mapping[AnswerChange, tuple[str, str]]] = {
 }
 """What changed with answers, after a count of them, and what to do about it."""
 _READ_ANSWERS: Final = "Read the worst answers of the run beside their chunks: generator, prompt, context or judge?"
-_UNCONFIRMED: Final = "People have not confirmed the judge: let them label answers before you rely on it."
+_UNCONFIRMED: Final = (
+    "The judge is uncalibrated: no labels of people confirm it. Its page says what to do before you rely on it."
+)
 
 
 def _answers(facts: AlertFacts) -> str:

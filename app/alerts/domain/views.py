@@ -150,7 +150,7 @@ class EvidenceFields(ListedCanaries, total=False):
     pooled_recall: list[PooledNote]
     """Pooled recall at the k of the measure; absent where no task estimates it."""
     uncalibrated: bool
-    """Whether a judge says it whom people have not confirmed; absent where not."""
+    """Whether a judge says it, corrected or not, whom people have not confirmed; absent where not."""
     answers: WorseAnswers
     """Of a rule about generated answers, in place of canaries."""
     category: str | None

@@ -388,6 +388,7 @@ def notice_data(connection: Connection, incident_id: int, transition_id: int, ki
         "value": rounded_or_none(facts.value) if is_measured else None,
         "corrected": facts.corrected,
         "beside": facts.beside,
+        "uncalibrated": facts.uncalibrated,
         "self_judged": facts.self_judged,
         "pooled_recall": list(facts.pooled_recall),
         "threshold": rounded_or_none(facts.threshold) if is_measured else None,

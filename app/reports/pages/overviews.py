@@ -20,7 +20,7 @@ from app.base.db.engine import Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import corrected_text, counted
-from app.base.values import CORRECTED, JUDGED, judged_name
+from app.base.values import CORRECTED, judged_name
 from app.base.web.forms import refuse_other
 from app.base.web.pages import fill, render, score, spoken
 from app.catalog.domain import recall_label
@@ -237,7 +237,7 @@ def make_badge(store: Store, line: CheckLine, *, label: str | None = None, measu
         if kind in {"healthy", "degraded", "recovering"}:
             shown = _corrected_text(store, measure, number, run) or score(number)
             value = " ".join(filter(None, (shown, _label(measure, run))))
-    confirmed = confirmed_of_check(store, line.slug) if measure in JUDGED else ()
+    confirmed = confirmed_of_check(store, line.slug) if judged_name(measure) is not None else ()
     named = f"{line.slug} {spoken(measure, confirmed)}" if measure is not None else line.slug
     return Badge(label=_plain(named if label is None else label), value=_plain(value), kind=kind)
 
