@@ -156,6 +156,19 @@ def pooled_lines(retriever: str, k: int, pooled: Sequence[PooledNote]) -> list[s
     ]
 
 
+def unlike_tasks_lines(k: int, sides: Mapping[str, Sequence[PooledNote]]) -> list[str]:
+    """Return the sentence that the pooled recall of these retrievers at this k is no comparison; none where it is.
+
+    Each task estimates for itself how much is relevant, so only what one task estimates of both is one.
+    """
+    tasks = {retriever: one["task"] for retriever, notes in sides.items() for one in pooled_at(f"@{k}", notes)}
+    if len(set(tasks.values())) < 2:  # noqa: PLR2004 - one task, or one side alone
+        return []
+    named = listed([f"{task} ({retriever})" for retriever, task in tasks.items()])
+    what = f"pooled recall@{k} is by different tasks, {named}, each of which estimates for itself how much is relevant"
+    return [f"{what}: do not compare the two, have one task pool both retrievers"]
+
+
 _DEEP: Final = 10
 """Depth at which NDCG is usually read."""
 _TOP_HEAVY: Final = frozenset({"Hit@1", "P@1", "NDCG@1"})

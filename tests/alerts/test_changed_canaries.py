@@ -48,6 +48,24 @@ def _keys(notice: Mapping[str, Any]) -> list[str]:
     return [one["key"] for one in notice["data"]["degraded"]]
 
 
+def test_canaries_that_expect_something_else_since_have_lost_nothing(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    world.apply(page([canary(key) for key in ("ant", "bee", "cat", "dog")], rules=[QUALITY]))
+    world.run()
+    others = [canary(key, expected_chunks=[{"id": "another"}]) for key in ("ant", "bee", "cat")]
+    world.apply(page([*others, canary("dog")], rules=[QUALITY]))
+    world.run()
+    world.deliver_all()
+    (opened,) = _sent(world)
+    data = opened["data"]
+    assert data["title"] == "watch: 3 of 4 questions are degraded"
+    assert data["fleet"]["headline"].startswith("3 of 4 canaries degraded since they were changed")
+    assert data["summary"].startswith("watch: coverage 0.250, below 0.5 since")
+    shown = Site(world=world).page("/alerts/1")
+    assert "No run before expected this of them" in shown.text
+    assert "lost" not in shown.one("h1").text + data["summary"]
+
+
 def test_an_alarm_names_its_seven_canaries_and_counts_the_thirty_that_were_failing_before(sqlite_store: Store) -> None:
     """Coverage does not move: as many chronic canaries are found as others are lost."""
     world = _defined(sqlite_store, {"kind": "regression"})

@@ -15,7 +15,7 @@ from app.alerts.service import transitions
 from app.annotation.service import annotations
 from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment
-from app.catalog.domain import TAKEN_AS_RIGHT, PooledNote, are_self_judged, is_own_pool, labelled
+from app.catalog.domain import TAKEN_AS_RIGHT, PooledNote, are_self_judged, is_own_pool, labelled, unlike_tasks_lines
 from app.catalog.service import references
 from app.catalog.service.suites import is_self_judged, judging_retrievers
 from app.catalog.store import FILE
@@ -118,6 +118,12 @@ def test_pooled_recall_stands_beside_recall_at_its_k() -> None:
     pooled = [note]
     assert labelled("R@10", self_judged=False, pooled=pooled) == "R@10 (pooled 0.907 (0.850 to 0.950))"
     assert labelled("R@10", self_judged=True, pooled=pooled) == "R@10 (self-judged; pooled 0.907 (0.850 to 0.950))"
+    other: list[PooledNote] = [{**note, "task": "later"}]
+    (apart,) = unlike_tasks_lines(10, {"bm25": pooled, "dense": other})
+    assert apart.startswith("pooled recall@10 is by different tasks, truth (bm25) and later (dense), each of which")
+    for alike in ({"bm25": pooled, "dense": pooled}, {"bm25": pooled, "dense": []}, {"bm25": other}):
+        assert unlike_tasks_lines(10, alike) == []
+    assert unlike_tasks_lines(5, {"bm25": pooled, "dense": other}) == []
     of_category = measure_text("R@10", "complex_factual", self_judged=True, pooled=pooled)
     whole = "R@10 (self-judged; pooled over the whole suite 0.907 (0.850 to 0.950)) of complex factual"
     assert of_category == whole

@@ -121,7 +121,7 @@ def test_who_was_degraded_before_could_not_fall_by_chance() -> None:
 
 
 def test_nothing_fell_where_no_run_was_measured_before() -> None:
-    told = fleet(suite({1: (Cause.MISSING, None), 60: (Cause.OUTRANKED, 9)}, chance=0.002), first=True)
+    told = fleet(suite({1: (Cause.MISSING, None), 60: (Cause.OUTRANKED, 9)}, chance=0.002), is_first=True)
     assert (told.shape, told.fallen) == (Shape.NONE, 0)
     assert told.headline == "2 of 200 canaries degraded in the first run: 1 missing, 1 outranked to rank 9"
     assert "fell" not in told.sentence

@@ -64,7 +64,10 @@ class ChangedCanaries:
     shared_advice: str = ""
     """What to do about that."""
     compared: bool = True
-    """Whether there is a run before the first bad one; else all degraded canaries count as changed."""
+    """Whether there is a run before the first bad one, in which most of them asked and expected the same.
+
+    Else none of them can be said to have lost anything; without such a run all degraded canaries count as changed.
+    """
     recovered_on_retry: int = 0
     """Canaries that changed but were healthy on every retry; not part of the count."""
 

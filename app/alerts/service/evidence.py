@@ -86,8 +86,10 @@ class ChangedRun(_MeasuredRun):
     """The keys of the canaries that an open alarm of the detector names, the strongest evidence first."""
     chances: Mapping[int, float]
     """By version id, the chance that a canary that passed fails in the next run, by the baseline."""
-    compared: bool
-    """Whether a run ended before the first bad one."""
+    is_first: bool
+    """Whether no run ended before the first bad one."""
+    is_redefined: bool
+    """Whether most of the changed canaries asked or expected something else before: none of them lost anything."""
 
     @property
     def members(self) -> Sequence[SuiteMember]:
@@ -175,7 +177,7 @@ def _build_fleet(
         for position, (member, groups) in enumerate(zip(changed.members, changed.suite.groups, strict=True))
         if position not in changed.missing.failures
     ]
-    common = fleet(everyone, cause=cause, first=not changed.compared)
+    common = fleet(everyone, cause=cause, is_first=changed.is_first, is_redefined=changed.is_redefined)
     by_key = {changed.members[changed.suite.positions[canary]].key: row for canary, row in diagnoses.items()}
     summary = _changed_canaries(changed, by_key, common, cause)
     evidence = FleetEvidence(fleet=common, cause=cause, diagnoses=by_key, changed=summary)
@@ -230,7 +232,7 @@ def _changed_canaries(
         causes=causes,
         shared_cause="" if cause is None else cause.phrase,
         shared_advice="" if cause is None else cause.advice,
-        compared=changed.compared,
+        compared=not changed.is_first and not changed.is_redefined,
         recovered_on_retry=len(changed.changed_ids) - len(changed_ids),
     )
 
@@ -338,11 +340,12 @@ def _read_changes(
     measured = _measured_runs(connection, runs)
     first_runs = {one: one[1] or one[0] for one in requests if one[0] in measured}
     earlier = run_rows.previous_known_runs(connection, set(first_runs.values()))
-    canaries_before: dict[int, set[int]] = {run_id: set() for run_id in earlier.values()}
+    canaries_before: dict[int, set[int]] = {one.id: set() for one in earlier.values()}
     for (run_id, _), first in first_runs.items():
         if first in earlier:
-            canaries_before[earlier[first]] |= measured[run_id].degraded.keys()
+            canaries_before[earlier[first].id] |= measured[run_id].degraded.keys()
     before = state_rows.degraded_at(connection, canaries_before)
+    suites = load_suites(connection, {one.suite_version_id or 0 for one in earlier.values()} - {0})
     detections = detector_rows.detections_of(connection, list(measured))
     rates = _failure_rates(connection, detections)
     return [
@@ -350,10 +353,10 @@ def _read_changes(
         if (first_run := first_runs.get(one)) is None
         else _changed_run(
             measured[one[0]],
-            before.get(earlier.get(first_run, 0), {}),
+            before.get(earlier[first_run].id, {}) if first_run in earlier else {},
             detections.get(one[0]),
             rates.get(one[0], _NO_RATES),
-            compared=first_run in earlier,
+            suite_before=suites.get(earlier[first_run].suite_version_id or 0) if first_run in earlier else None,
         )
         for one in requests
     ]
@@ -381,21 +384,30 @@ def _changed_run(
     detection: DetectionRow | None,
     rates: "_FailureRates",
     *,
-    compared: bool,
+    suite_before: SuiteSnapshot | None,
 ) -> ChangedRun:
-    """Return the changed canaries of a run; `before`: the degraded ones of the run before, where it is `compared`."""
+    """Return the changed canaries of a run; `before`: the degraded ones of the run before, where there is one."""
+    changed = _changed_ids(one.suite.members, one.degraded, before, rates.chronic)
     alarm = detection.body.get("culprits", {}) if detection is not None and detection.open else {}
     return ChangedRun(
         run=one.run,
         suite=one.suite,
         missing=one.missing,
         degraded=one.degraded,
-        changed_ids=_changed_ids(one.suite.members, one.degraded, before, rates.chronic),
+        changed_ids=changed,
         named=[str(named["key"]) for named in alarm.get("named", ())],
         chances=rates.chances,
         lost_before={canary for canary in one.degraded.keys() & before.keys() if before[canary].reasons & MISSING},
-        compared=compared,
+        is_first=suite_before is None,
+        is_redefined=suite_before is not None and _are_redefined(changed, one.suite, suite_before),
     )
+
+
+def _are_redefined(canaries: Collection[int], now: SuiteSnapshot, before: SuiteSnapshot) -> bool:
+    """Whether most of these canaries asked or expected something else before, or were not there."""
+    then = {member.canary_id: member.version_id for member in before.members}
+    redefined = sum(then.get(one) != now.members[now.positions[one]].version_id for one in canaries)
+    return 2 * redefined > len(canaries)
 
 
 def changed_keys(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> frozenset[str]:
@@ -600,7 +612,7 @@ def worse_answers(
     if earlier is None:
         return None
     question = judged_name(measure) or measure
-    then, now = (answers_at(connection, check.id, one) for one in (earlier, run_id))
+    then, now = (answers_at(connection, check.id, one) for one in (earlier.id, run_id))
     values = {
         canary: (before, after)
         for canary in then.keys() & now.keys()

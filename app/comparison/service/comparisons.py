@@ -21,7 +21,7 @@ from app.base.statistics import CONFIDENCE, interval_of_difference
 from app.base.values import COVERAGE, DEGRADED_SHARE, JUDGED, ROUNDING, Canary, Outcome, Verdict
 from app.base.views import id_or_none, rounded_or_none, view_of
 from app.catalog import store as catalog
-from app.catalog.domain import Use, judgment_lines, pooled_lines
+from app.catalog.domain import Use, judgment_lines, pooled_lines, unlike_tasks_lines
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.suites import is_self_judged, judging_retrievers, pooled_notes
 from app.comparison.domain.estimates import Floats
@@ -313,7 +313,8 @@ def _recall_notes(comparison: Comparison) -> list[str]:
             *pooled_lines(run.retriever, comparison.depth.k, run.outline["pooled_recall"]),
         )
     ]
-    return list(dict.fromkeys(notes))
+    sides = {run.retriever: run.outline["pooled_recall"] for run in (comparison.a, comparison.b)}
+    return [*dict.fromkeys(notes), *unlike_tasks_lines(comparison.depth.k, sides)]
 
 
 def _compare_answers(connection: Connection, a: ComparedRun, b: ComparedRun) -> list[ComparedAnswers]:

@@ -70,10 +70,17 @@ class Fleet:
     causes: Mapping[Cause, int]
 
 
-def fleet(members: Iterable[FleetMember], *, cause: RunCause | None = None, first: bool = False) -> Fleet:
+def fleet(
+    members: Iterable[FleetMember],
+    *,
+    cause: RunCause | None = None,
+    is_first: bool = False,
+    is_redefined: bool = False,
+) -> Fleet:
     """Summarize the fallen among these canaries; `cause`: the one that explains the whole run, where there is one.
 
-    `first`: no run before measured anything, so that none can have fallen, however many are degraded.
+    `is_first`: no run before measured anything, and `is_redefined`: none expected this of most of them, so that they
+    cannot have fallen, however many are degraded.
 
     All: half of the measured canaries or more, and at least three. One: a single canary. A group is named where it
     holds two of three fallen canaries or more, at least two, and a random draw would do so in less than 1 of 20 cases
@@ -81,8 +88,10 @@ def fleet(members: Iterable[FleetMember], *, cause: RunCause | None = None, firs
     did not fall; the headline counts them separately.
     """
     everyone = list(members)
-    if first:
-        return _unmeasured_before(everyone)
+    if is_first:
+        return _unmeasured_before(everyone, "in the first run", "No run before measured anything")
+    if is_redefined:
+        return _unmeasured_before(everyone, "since they were changed", "No run before expected this of them")
     fallen = [member for member in everyone if member.fallen and member.persistent is not False]
     retried = [member.persistent for member in everyone if member.fallen and member.persistent is not None]
     recovered_on_retry = retried.count(False)
@@ -108,13 +117,13 @@ def fleet(members: Iterable[FleetMember], *, cause: RunCause | None = None, firs
     )
 
 
-def _unmeasured_before(everyone: Sequence[FleetMember]) -> Fleet:
+def _unmeasured_before(everyone: Sequence[FleetMember], when: str, why: str) -> Fleet:
     degraded = [member for member in everyone if member.fallen]
-    headline = f"{len(degraded):,} of {counted(len(everyone), 'canary')} degraded in the first run"
+    headline = f"{len(degraded):,} of {counted(len(everyone), 'canary')} degraded {when}"
     return Fleet(
         shape=Shape.NONE,
         headline=f"{headline}: {_causes(degraded)}" if degraded else headline,
-        sentence="No run before measured anything, so it is unknown whether they ever found what they expect",
+        sentence=f"{why}, so it is unknown whether they ever found what they expect",
         group=None,
         fallen=0,
         of=len(everyone),

@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -319,13 +319,22 @@ def named_aggregates(names: Sequence[str], vector: bytes) -> dict[str, float | N
     }
 
 
-def previous_known_runs(connection: Connection, run_ids: Collection[int]) -> dict[int, int]:
+class PreviousRun(NamedTuple):
+    """The newest run with a known verdict before another one."""
+
+    id: int
+    suite_version_id: int | None
+
+
+def previous_known_runs(connection: Connection, run_ids: Collection[int]) -> dict[int, PreviousRun]:
     """Return the newest run with a known verdict before each run, by run id; the first of a check has none."""
     earlier = runs.alias("earlier")
     mine = sa.and_(earlier.c.check_id == runs.c.check_id, is_known(earlier), earlier.c.id < runs.c.id)
-    newest = sa.select(sa.func.max(earlier.c.id)).where(mine).scalar_subquery()
-    rows = connection.execute(sa.select(runs.c.id, newest.label("before")).where(runs.c.id.in_(sorted(run_ids))))
-    return {row.id: row.before for row in rows if row.before is not None}
+    newest = sa.select(sa.func.max(earlier.c.id)).where(mine).correlate(runs).scalar_subquery()
+    before = runs.alias("before")
+    statement = sa.select(runs.c.id, before.c.id.label("before"), before.c.suite_version_id)
+    statement = statement.select_from(runs.join(before, before.c.id == newest)).where(runs.c.id.in_(sorted(run_ids)))
+    return {row.id: PreviousRun(row.before, row.suite_version_id) for row in connection.execute(statement)}
 
 
 class Part(msgspec.Struct, frozen=True):
