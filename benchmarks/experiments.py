@@ -38,6 +38,7 @@ from app.experiments.domain.experiments import (
 from app.experiments.domain.promotions import (
     ExposureEvidence,
     GuardEvidence,
+    JudgedQuestion,
     JudgeEvidence,
     Margin,
     OfflineEvidence,
@@ -189,7 +190,11 @@ def _evidence(nature: Nature, random: np.random.Generator) -> tuple[OfflineEvide
         after = np.where(same, before, random.random(140) < FAITHFUL + change / 0.2)
         one = estimate(name, before.astype(float), after.astype(float))
         judged[name] = Margin(low=one.lower, high=one.upper)
-    judge = JudgeEvidence(answers=140, calibrated=True, measures=judged)
+    judge = JudgeEvidence(
+        measures={
+            name: {name: JudgedQuestion(answers=140, calibrated=True, margin=one)} for name, one in judged.items()
+        }
+    )
     return offline, judge, GuardEvidence(name="faithfulness", allowed_loss=0.05, found=judged["faithfulness"])
 
 

@@ -26,6 +26,7 @@ from app.base.texts import corrected_text
 from app.base.values import Aggregates, Bound, CorrectedRate, CorrectedRateView, Rule, RuleKind
 from app.comparison.rendering import ComparisonReport, comparison_markdown, comparison_tables
 from app.comparison.service import comparisons
+from app.experiments.domain.promotions import Margin
 from app.experiments.service import promotions
 from app.reports.metrics import Snapshot, state_families
 from app.reports.pages.overviews import make_badge
@@ -415,19 +416,24 @@ def test_a_comparison_marks_each_side_whose_judge_nobody_confirmed(sqlite_store:
     assert not any("uncalibrated" in text for text in (*cells, shown))
 
 
+def margin_of(store: Store) -> Margin:
+    """Return what the gate of a judge reads of faithfulness."""
+    found = promotions.compare_judged(store, "seen", "blind")
+    assert not isinstance(found, str)
+    one = found.measures["faithfulness"]["faithfulness"]
+    assert not isinstance(one, str)
+    return one.margin
+
+
 def test_a_promotion_reads_the_corrected_difference(sqlite_store: Store) -> None:
     two = TwoChecks.of(sqlite_store, "faithfulness", "answer_relevance")
-    found = promotions.compare_judged(sqlite_store, "seen", "blind")
-    assert not isinstance(found, str)
-    assert "mean share by the judge" in found.measures["faithfulness"].basis
-    assert present(found.measures["faithfulness"].low) > 0, "the judge alone would promote what it cannot see"
+    assert "mean share by the judge" in margin_of(sqlite_store).basis
+    assert present(margin_of(sqlite_store).low) > 0, "the judge alone would promote what it cannot see"
     for question in ("faithfulness", "answer_relevance"):
         two.label(question)
     two.run("seen")
     two.run("blind")
-    found = promotions.compare_judged(sqlite_store, "seen", "blind")
-    assert not isinstance(found, str)
-    corrected = found.measures["faithfulness"]
+    corrected = margin_of(sqlite_store)
     assert present(corrected.low) < 0 < present(corrected.high)
     assert corrected.basis.startswith("corrected by 110 and 110 labels of people; the judge alone +")
 
@@ -454,11 +460,10 @@ def test_the_judge_alone_counts_full_shares_wherever_people_stand_beside_it(sqli
     assert "the judge: 0.745" in compared
     assert "the judge: 0.809" not in compared
 
-    gate = promotions.compare_judged(sqlite_store, "seen", "blind")
-    assert not isinstance(gate, str)
-    alone = present(gate.measures["faithfulness"].uncorrected)
+    margin = margin_of(sqlite_store)
+    alone = present(margin.uncorrected)
     assert (alone.low, alone.high) == (0.0, 0.0), "both say yes of the same answers in full"
-    assert "the judge alone 0.000 to 0.000" in gate.measures["faithfulness"].basis
+    assert "the judge alone 0.000 to 0.000" in margin.basis
 
 
 def test_what_a_judge_says_in_shares_has_its_own_name_where_labels_do_not_correct_it(sqlite_store: Store) -> None:

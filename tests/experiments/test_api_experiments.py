@@ -90,7 +90,9 @@ def test_a_promotion_says_why_it_is_open_and_takes_waivers_by_name(service: Api)
         ("exposure", "inconclusive"),
     ]
     assert found["gates"][0]["reason"].endswith("of at least 500")
-    assert found["gates"][1]["reason"] == "no answers of check 'docs' are judged"
+    assert found["gates"][1]["reason"] == (
+        "no judge rates the answers of checks 'docs' and 'docs-hybrid': name one as `judge` of each check, and run it"
+    )
     assert "with probability 0.8" in found["gates"][2]["reason"]
     headers = bearer(service.key(Scope.WRITE))
     waivers, why = "/v1/promotions/hybrid/waivers/", "no budget for a judge this year"

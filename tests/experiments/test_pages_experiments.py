@@ -108,11 +108,16 @@ def test_a_gate_is_waived_by_form_with_a_name_and_withdrawn(service: Api) -> Non
     service.run("docs-hybrid")
     text = text_of(service, "/promotions/hybrid")
     assert "When it was waived it had found (inconclusive): check 'docs' has no run with results" in text
-    assert "No answers of check 'docs' are judged." in text
+    assert "No judge rates the answers of checks 'docs' and 'docs-hybrid': name one as" in text
     service.client.post(waive, data={"gate": "judge", "reason": ""})
     gates = service.get("/v1/promotions/hybrid")["gates"]
     assert [gate["waiver"] for gate in gates] == [None, None, None]
     assert service.client.post(waive, data={"gate": "every", "reason": "x"}).status_code == 422
+
+
+def test_a_promotion_says_at_the_top_which_check_is_the_candidate(seen: Api) -> None:
+    text = text_of(seen, "/promotions/hybrid")
+    assert text.index("Candidate: check docs-hybrid. Current: check docs. Comparison") < text.index("Decision")
 
 
 def badge_of(promotion: dict[str, Any]) -> str:

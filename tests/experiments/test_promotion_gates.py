@@ -16,6 +16,7 @@ from app.experiments.domain.promotions import (
     GateName,
     GateResult,
     GuardEvidence,
+    JudgedQuestion,
     JudgeEvidence,
     Margin,
     OfflineEvidence,
@@ -44,7 +45,16 @@ def offline(
 
 
 def judge(low: float = -0.04, high: float = 0.04, *, answers: int = 100, calibrated: bool = True) -> JudgeEvidence:
-    return JudgeEvidence(answers=answers, calibrated=calibrated, measures={"faithfulness": Margin(low=low, high=high)})
+    return judged({"faithfulness": Margin(low=low, high=high)}, answers=answers, calibrated=calibrated)
+
+
+def judged(margins: Mapping[str, Margin], *, answers: int = 100, calibrated: bool = True) -> JudgeEvidence:
+    return JudgeEvidence(
+        measures={
+            name: {name: JudgedQuestion(answers=answers, calibrated=calibrated, margin=one)}
+            for name, one in margins.items()
+        }
+    )
 
 
 def exposure(low: float, high: float, *, mismatch: bool = False) -> ExposureEvidence:
@@ -121,8 +131,55 @@ def test_a_gate_says_in_a_sentence_why_judgments_leave_it_undecided() -> None:
         "no loss of more than 0.02 over 500 canaries: MRR@10 +0.020 to +0.060, NDCG@10 +0.010 to +0.050, but that may "
         "come of the judgments: much of what is expected was brought up by r-b itself, which favours the candidate in "
         "every measure and is against the current check: what only the current check finds may never have been judged; "
-        "NDCG@10 is higher in the candidate, which is not claimed"
+        "NDCG@10 is higher in the candidate, which is not claimed; to judge both alike, let people grade a task over "
+        "the retrievers of both checks, and adopt it"
     )
+
+
+def test_what_can_never_pass_is_not_said_to_have_decided_nothing_yet() -> None:
+    own_judgments = replace(offline(verdict=UNDECIDED), judgments=(own(Side.B, "NDCG@10"),))
+    assert decide(own_judgments, judge()).reason.startswith("offline cannot pass with these judgments: no loss of more")
+    no_judge = JudgeEvidence(measures={"faithfulness": {"faithfulness": "no judge rates them"}})
+    assert decide(offline(), no_judge).reason.startswith(
+        "judge cannot pass as answers are judged now: no judge rates them"
+    )
+    dealt_otherwise = decide(offline(), judge(), exposure(0.01, 0.1, mismatch=True))
+    assert dealt_otherwise.reason == "exposure decided nothing, as the shares mismatch: users say so"
+
+
+@pytest.mark.parametrize(
+    ("claims", "result", "says"),
+    [
+        ("not asked", GateResult.PASS, "over 100 judged answers: faithful -0.040 to +0.040"),
+        (JudgedQuestion(answers=150, calibrated=True, margin=Margin(low=-0.03, high=0.03)), GateResult.PASS, ""),
+        (
+            JudgedQuestion(answers=150, calibrated=True, margin=Margin(low=-0.06, high=0.03)),
+            GateResult.INCONCLUSIVE,
+            "is not ruled out over at least 100 judged answers: faithfulness",
+        ),
+        (JudgedQuestion(answers=150, calibrated=True, margin=Margin(low=-0.2, high=-0.06)), GateResult.FAIL, ""),
+        (
+            JudgedQuestion(answers=150, calibrated=False, margin=Margin(low=-0.2, high=-0.06)),
+            GateResult.PASS,
+            "; the judge is uncalibrated: people have not confirmed what it says (faithfulness)",
+        ),
+        (
+            JudgedQuestion(answers=99, calibrated=True, margin=Margin(low=-0.2, high=-0.06)),
+            GateResult.PASS,
+            "; 99 judged answers of at least 100 (faithfulness)",
+        ),
+    ],
+)
+def test_of_two_forms_of_a_question_all_count_of_which_enough_is_known(
+    claims: JudgedQuestion | str, result: GateResult, says: str
+) -> None:
+    word = JudgedQuestion(answers=100, calibrated=True, margin=Margin(low=-0.04, high=0.04))
+    found = gate(
+        decide(judge_=JudgeEvidence(measures={"faithfulness": {"faithful": word, "faithfulness": claims}})),
+        GateName.JUDGE,
+    )
+    assert found.result is result
+    assert says in found.reason
 
 
 def test_a_promotion_reads_whose_judgments_its_comparison_rests_on(sqlite_store: Store) -> None:
@@ -331,7 +388,7 @@ def test_no_finding_is_left_out_of_the_conclusion() -> None:
 
 def test_what_lost_is_told_apart_from_what_did_not() -> None:
     measures = {"faithfulness": Margin(low=-0.2, high=-0.06), "answer_relevance": Margin(low=-0.01, high=0.02)}
-    found = JudgeEvidence(answers=100, calibrated=True, measures=measures)
+    found = judged(measures)
     assert gate(decide(judge_=found), GateName.JUDGE).reason == (
         "a loss of more than 0.05 is shown over 100 judged answers: faithfulness -0.200 to -0.060; "
         "no loss of more than 0.05 over 100 judged answers: answer_relevance -0.010 to +0.020"
@@ -346,11 +403,11 @@ def test_a_loss_that_the_judge_shows_is_not_undone_by_labels_that_are_too_few(
     own: tuple[float, float], result: GateResult
 ) -> None:
     corrected = Margin(low=-0.37, high=-0.01, basis="corrected", uncorrected=Margin(low=own[0], high=own[1]))
-    found = JudgeEvidence(answers=200, calibrated=True, measures={"faithfulness": corrected})
+    found = judged({"faithfulness": corrected}, answers=200)
     decision = decide_promotion("no runs", found, "no experiment is set", {})
     assert decision.gates[1].result is result
     refuted = replace(corrected, low=-0.04, high=0.1)
-    found = replace(found, measures={"faithfulness": refuted})
+    found = judged({"faithfulness": refuted}, answers=200)
     assert decide_promotion("no runs", found, "no experiment is set", {}).gates[1].result is GateResult.PASS
 
 

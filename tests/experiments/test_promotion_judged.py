@@ -1,6 +1,6 @@
 """A judge on the way of a promotion: its gate passes once people confirmed it, and fails where answers got worse."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,17 +12,19 @@ from app.annotation.service import annotations, tasks
 from app.answers.service import labels
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
-from app.base.errors import ConflictError
+from app.base.errors import ConflictError, ForbiddenError
 from app.base.texts import Source
-from app.experiments.documents import PromotionDocument
-from app.experiments.domain.promotions import Gate, GateName, GateResult
-from app.experiments.service import promotions
+from app.experiments.documents import ExperimentDocument, Exposure, PromotionDocument, UnitOutcome
+from app.experiments.domain.promotions import Gate, GateName, GateResult, PromotionState
+from app.experiments.service import experiments, promotions
+from app.experiments.views import PromotionView
 from tests.support.answered_world import JUDGE, Answered, answered_world, answers_page
 
 KEYS = [f"q{number:03}" for number in range(110)]
 LIES = {key for place, key in enumerate(KEYS) if place % 3 == 0}
 """Queries whose answers are bad from the beginning: a judge is confirmed by both kinds."""
 QUESTIONS = ("faithfulness", "answer_relevance")
+BOTH = "newest runs of checks 'current' and 'candidate'"
 
 
 @dataclass(kw_only=True)
@@ -32,12 +34,15 @@ class Judged:
     it: Answered
 
     @classmethod
-    def of(cls, store: Store) -> "Judged":
-        """Put both checks in force, and run what is current."""
+    def of(cls, store: Store, *questions: str, judges: Sequence[str | None] = ("reader", "reader")) -> "Judged":
+        """Put both checks in force, and run what is current; `judges` are those of the checks."""
         described: dict[str, Any] = answers_page(KEYS, slug="current", sample=1.0, rules=[])
-        checks = [{**described["checks"][0], "slug": slug} for slug in ("current", "candidate")]
-        judge: Mapping[str, Any] = {**JUDGE, "questions": [*QUESTIONS]}
-        it = answered_world(store, {**described, "checks": checks, "judges": [judge]})
+        checks = [
+            {**described["checks"][0], "slug": slug, "judge": judge}
+            for slug, judge in zip(("current", "candidate"), judges, strict=True)
+        ]
+        asked = [{**JUDGE, "slug": slug, "questions": [*(questions or QUESTIONS)]} for slug in {*judges} if slug]
+        it = answered_world(store, {**described, "checks": checks, "judges": asked})
         it.judge.no.add("A lie about")
         judged = cls(it=it)
         judged.run("current", LIES)
@@ -70,10 +75,37 @@ class Judged:
         annotations.import_annotations(store, document.slug, [source], now=world.clock())
         labels.calibrate(store, task.id, now=world.clock())
 
-    def gate(self) -> Gate:
-        """Return the gate of the judge."""
-        found = promotions.load_promotion(self.it.world.store, "candidate", now=self.it.world.clock())
-        return next(gate for gate in found["gates"] if gate.gate is GateName.JUDGE)
+    def expose(self) -> None:
+        """Let users be served better by the candidate, with a guard rail for faithfulness."""
+        world = self.it.world
+        arms = [{"name": "now", "share": 0.5}, {"name": "next", "share": 0.5}]
+        described = {"slug": "live", "arms": arms, "window": "1m"}
+        experiments.put_experiment(
+            world.store, parse_document(ExperimentDocument, described), by="ada", now=world.clock()
+        )
+        sent = [
+            Exposure(unit=f"user-{number}", arm=("now", "next")[number % 2], at=world.clock()) for number in range(800)
+        ]
+        experiments.receive_exposures(world.store, "live", sent, now=world.clock())
+        outcomes = [
+            UnitOutcome(event_id=one.unit, unit=one.unit, value=int(number % 10 < 4 + 4 * (number % 2)), at=one.at)
+            for number, one in enumerate(sent)
+        ]
+        experiments.receive_outcomes(world.store, "live", outcomes, now=world.clock())
+        world.clock.advance(600)
+        wish = {"slug": "candidate", "current": "current", "candidate": "candidate", "experiment": "live"}
+        rails = [{"measure": "faithfulness", "allowed_loss": 0.05}]
+        promotions.put_promotion(
+            world.store, parse_document(PromotionDocument, {**wish, "guards": rails}), by="ada", now=world.clock()
+        )
+
+    def load(self) -> PromotionView:
+        """Return the promotion."""
+        return promotions.load_promotion(self.it.world.store, "candidate", now=self.it.world.clock())
+
+    def gate(self, name: GateName = GateName.JUDGE) -> Gate:
+        """Return a gate."""
+        return next(gate for gate in self.load()["gates"] if gate.gate is name)
 
 
 def test_the_gate_of_the_judge_waits_for_people_passes_and_fails_where_answers_got_worse(sqlite_store: Store) -> None:
@@ -103,3 +135,85 @@ def test_the_gate_of_the_judge_waits_for_people_passes_and_fails_where_answers_g
     assert judged.gate().result is GateResult.FAIL, judged.gate().reason
     found = promotions.load_promotion(sqlite_store, "candidate", now=judged.it.world.clock())
     assert found["state"] == "stopped"
+
+
+def test_a_judge_that_is_not_asked_for_relevance_still_breaks_a_guard_rail_for_faithfulness(
+    sqlite_store: Store,
+) -> None:
+    judged = Judged.of(sqlite_store, "faithful", "faithfulness")
+    judged.run("candidate", LIES)
+    judged.confirm("faithful")
+    judged.confirm("faithfulness")
+    judged.expose()
+    missing = f"answer_relevance is not asked by judge 'reader' ({BOTH}): add it to its `questions`, and run again"
+    kept = judged.gate()
+    assert (kept.result, missing in kept.reason) == (GateResult.INCONCLUSIVE, True), "relevance may have been lost"
+    assert "no loss of more than 0.05 over 110 judged answers: faithful 0.000 to 0.000" in kept.reason
+    assert judged.gate(GateName.EXPOSURE).guards[0].result is GateResult.PASS
+    judged.run("candidate", {*LIES, *KEYS[:80]})
+    assert judged.gate().result is GateResult.FAIL
+    exposure = judged.gate(GateName.EXPOSURE)
+    assert (exposure.evidence, exposure.guards[0].result) == (GateResult.FAIL, GateResult.FAIL)
+    assert "a loss of more than 0.05 is shown over 110 judged answers: faithful -0." in exposure.guards[0].reason
+    assert judged.load()["state"] is PromotionState.NEEDS_DECISION
+    with pytest.raises(ForbiddenError, match="only a key of scope admin"):
+        promotions.waive_gate(
+            sqlite_store,
+            "candidate",
+            GateName.EXPOSURE,
+            reason="a write key tries to waive a broken rail",
+            by="bo",
+            may_waive_harm=False,
+            now=judged.it.world.clock(),
+        )
+
+
+def test_the_question_in_one_word_stands_for_faithfulness(sqlite_store: Store) -> None:
+    judged = Judged.of(sqlite_store, "faithful", "answer_relevance")
+    judged.run("candidate", LIES)
+    judged.confirm("faithful")
+    judged.confirm("answer_relevance")
+    judged.expose()
+    assert judged.gate().result is GateResult.PASS, judged.gate().reason
+    assert judged.gate(GateName.EXPOSURE).result is GateResult.PASS
+    judged.run("candidate", {*LIES, *KEYS[:80]})
+    assert judged.gate().result is GateResult.FAIL
+    assert judged.gate(GateName.EXPOSURE).guards[0].result is GateResult.FAIL
+
+
+def test_what_is_asked_in_no_form_is_said_of_gate_and_guard_rail(sqlite_store: Store) -> None:
+    judged = Judged.of(sqlite_store, "answer_relevance")
+    judged.run("candidate", LIES)
+    judged.confirm("answer_relevance")
+    judged.expose()
+    why = f"neither faithful nor faithfulness is asked by judge 'reader' ({BOTH})"
+    assert judged.gate().result is GateResult.INCONCLUSIVE
+    assert judged.gate().reason.startswith("no loss of more than 0.05 over 110 judged answers: answer_relevance")
+    assert why in judged.gate().reason
+    (rail,) = judged.gate(GateName.EXPOSURE).guards
+    assert rail.reason == f"nothing is known of faithfulness: {why}: add one to its `questions`, and run again"
+    assert judged.gate(GateName.EXPOSURE).result is GateResult.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("judges", "says"),
+    [
+        ((None, None), "of checks 'current' and 'candidate': name one as `judge` of each check, and run it"),
+        (("reader", None), "of check 'candidate': name one as `judge` of the check, and run it"),
+    ],
+)
+def test_a_gate_without_a_judge_says_which_check_has_none_and_what_to_do(
+    judges: Sequence[str | None], says: str, sqlite_store: Store
+) -> None:
+    judged = Judged.of(sqlite_store, judges=judges)
+    judged.run("candidate", LIES)
+    assert judged.gate().reason == f"no judge rates the answers {says}"
+
+
+def test_numbers_of_two_judges_are_not_compared(sqlite_store: Store) -> None:
+    judged = Judged.of(sqlite_store, judges=("reader", "stranger"))
+    judged.run("candidate", LIES)
+    assert judged.gate().result is GateResult.INCONCLUSIVE
+    assert judged.gate().reason.startswith(
+        "faithfulness is rated by judge 'reader' (small) in check 'current' and by judge 'stranger' (small) in the "
+    )

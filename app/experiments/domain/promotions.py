@@ -75,13 +75,30 @@ class OfflineEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeEvidence:
-    """Differences of judged answers; they count only from a judge that people have confirmed."""
+class JudgedQuestion:
+    """The difference of what a judge says to one question; it counts only where people have confirmed that."""
 
     answers: int
+    """To the same canary, of which it is known in both checks."""
     calibrated: bool
-    measures: Mapping[str, Margin]
+    margin: Margin
+
+
+Judged = Mapping[str, JudgedQuestion | str]
+"""What a judge says of one thing, by the questions that ask for it; a text says why one can tell nothing as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeEvidence:
+    """What judges say of the answers of both checks."""
+
+    measures: Mapping[str, Judged]
     """Faithfulness and answer relevance."""
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether one of them cannot be told as answers are judged now, however many more there are."""
+        return any(all(isinstance(one, str) for one in judged.values()) for judged in self.measures.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +136,7 @@ class GuardEvidence:
     name: str
     allowed_loss: float
     """A loss of so much, or more, is not accepted."""
-    found: Margin | str
+    found: Margin | Judged | str
     """Candidate less current; a text says why nothing is known."""
     ended: bool = False
     """Whether further units change nothing."""
@@ -206,8 +223,12 @@ def decide_promotion(
     )
     users = exposure if isinstance(exposure, ExposureEvidence) else None
     unknown = any(one.ended and rail.result is GateResult.INCONCLUSIVE for one, rail in zip(guards, rails, strict=True))
-    over = _is_over(users) or (unknown and users is not None and users.is_better)
-    state, reason = _together(gates, users, stopping, over=over)
+    never = {
+        GateName.OFFLINE: _never_offline(offline),
+        GateName.JUDGE: _never_judged(judge),
+        GateName.EXPOSURE: _never_exposed(users, unknown=unknown),
+    }
+    state, reason = _together(gates, users, stopping, {name: why for name, why in never.items() if why})
     return PromotionDecision(gates=gates, state=state, reason=reason)
 
 
@@ -219,17 +240,18 @@ def _is_waived(evidence: GateResult, waiver: Waiver | None) -> bool:
 
 
 def _together(
-    gates: tuple[Gate, ...], users: ExposureEvidence | None, stopping: Sequence[str], *, over: bool
+    gates: tuple[Gate, ...],
+    users: ExposureEvidence | None,
+    stopping: Sequence[str],
+    never: Mapping[GateName, str],
 ) -> tuple[PromotionState, str]:
     """Return the state and why: users overrule offline, a person the rest by a waiver, and no finding is left out.
 
-    `over` says that exposure cannot pass any more, whatever units come.
+    `never` says of gates how it comes that more of the same evidence decides nothing.
     """
-    state, reason, told = _conclude(gates, users, stopping, over=over)
+    state, reason, told = _conclude(gates, users, stopping, never)
     others = [
-        _found_beside(gate, users, over=over)
-        for gate in gates
-        if gate.gate not in told and gate.evidence is not GateResult.PASS
+        _found_beside(gate, never) for gate in gates if gate.gate not in told and gate.evidence is not GateResult.PASS
     ]
     uncovered = [
         f"the waiver of {gate.gate} by {gate.waiver.by} does not cover that: it was given before that was found"
@@ -237,8 +259,9 @@ def _together(
         if gate.waiver is not None and gate.result is GateResult.FAIL
     ]
     follows = []
-    if over and state is PromotionState.OPEN and gates[-1].result is GateResult.INCONCLUSIVE:
-        waive = _waivers_that_suffice(gates, over=over)
+    ended = GateName.EXPOSURE in never and users is not None and not users.mismatch
+    if ended and state is PromotionState.OPEN and gates[-1].result is GateResult.INCONCLUSIVE:
+        waive = _waivers_that_suffice(gates, never)
         follows = [f"more units change nothing for exposure: keep what is current, begin a new epoch, or {waive}"]
     return state, "; ".join([reason, *others, *uncovered, *follows])
 
@@ -248,8 +271,41 @@ def _is_over(users: ExposureEvidence | None) -> bool:
     return users is not None and users.ended and not (users.is_better or users.is_worse)
 
 
+def _never_offline(found: OfflineEvidence | str) -> str:
+    """Say that what the candidate itself brought up never lets it pass; empty where it may."""
+    if isinstance(found, str) or found.canaries < FEWEST_CANARIES:
+        return ""
+    own = any(one.favours is Side.B for one in found.judgments)
+    return "cannot pass with these judgments" if own else ""
+
+
+def _never_judged(found: JudgeEvidence | str) -> str:
+    """Say that a judge is not asked for all that the gate is about; empty where it is."""
+    blind = isinstance(found, JudgeEvidence) and found.is_blind
+    return "cannot pass as answers are judged now" if blind else ""
+
+
+def _never_exposed(users: ExposureEvidence | None, *, unknown: bool) -> str:
+    """Say how exposure ended where it did not decide; empty while more may come.
+
+    `unknown` says that a guard rail has ended without a decision.
+    """
+    if users is None:
+        return ""
+    if users.mismatch:
+        return "decided nothing, as the shares mismatch"
+    if not _is_over(users):
+        return "cannot pass any more" if unknown and users.is_better else ""
+    if users.within is None:
+        return "ended without a decision"
+    return f"ended: no difference larger than {bound_text(users.within)}"
+
+
 def _conclude(
-    gates: tuple[Gate, ...], users: ExposureEvidence | None, stopping: Sequence[str], *, over: bool
+    gates: tuple[Gate, ...],
+    users: ExposureEvidence | None,
+    stopping: Sequence[str],
+    never: Mapping[GateName, str],
 ) -> tuple[PromotionState, str, set[GateName]]:
     """Return the state, why, and the gates whose finding is told by that."""
     offline, judge, exposure = gates
@@ -269,22 +325,19 @@ def _conclude(
         if exposure.result is not GateResult.FAIL:
             against = f"users are served better ({exposure.reason}), but the judge failed: {judge.reason}"
         who = "an admin" if exposure in failed else "a person"
-        decides = f"{against}; {who} decides: keep what is current, or {_waivers_that_suffice(gates, over=over)}"
+        decides = f"{against}; {who} decides: keep what is current, or {_waivers_that_suffice(gates, never)}"
         return PromotionState.NEEDS_DECISION, decides, {exposure.gate, *(gate.gate for gate in failed)}
     if exposure.result is GateResult.PASS:
         better = f"it may go to all users: they are served better, {exposure.reason}"
         return PromotionState.PROMOTE, better, {exposure.gate}
-    return _conclude_without_users(gates, users, over=over)
+    return _conclude_without_users(gates, users, never)
 
 
-def _waivers_that_suffice(gates: tuple[Gate, ...], *, over: bool) -> str:
-    """Say which waivers lead to `promote`: where exposure does not pass, every other gate has to pass or be waived.
-
-    `over` says that exposure cannot pass any more.
-    """
+def _waivers_that_suffice(gates: tuple[Gate, ...], never: Mapping[GateName, str]) -> str:
+    """Say which waivers lead to `promote`: where exposure does not pass, every other gate has to pass or be waived."""
     asked = gates[1:] if gates[-1].result is GateResult.PASS else gates
     unknown = [gate.gate for gate in asked if gate.result is GateResult.INCONCLUSIVE]
-    also = [str(name) for name in unknown if not (over and name is GateName.EXPOSURE)]
+    also = [str(name) for name in unknown if name not in never]
     waive = [
         str(gate.gate)
         for gate in asked
@@ -301,7 +354,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _conclude_without_users(
-    gates: tuple[Gate, ...], users: ExposureEvidence | None, *, over: bool
+    gates: tuple[Gate, ...], users: ExposureEvidence | None, never: Mapping[GateName, str]
 ) -> tuple[PromotionState, str, set[GateName]]:
     """Return the same where exposure does not decide, or is waived."""
     exposure = gates[-1]
@@ -310,7 +363,7 @@ def _conclude_without_users(
         return PromotionState.STOPPED, f"stopped by {stopped.gate}: {stopped.reason}", {stopped.gate}
     waiting = next((gate for gate in gates if gate.result is GateResult.INCONCLUSIVE), None)
     if waiting is not None:
-        found = _undecided(waiting.gate, users, over=over) or "has decided nothing yet"
+        found = never.get(waiting.gate, "has decided nothing yet")
         return PromotionState.OPEN, f"{waiting.gate} {found}: {waiting.reason}", {waiting.gate}
     decided = "before users showed a difference"
     if users is None:
@@ -329,20 +382,9 @@ def _conclude_without_users(
     return PromotionState.PROMOTE, f"it may go to all users: a person decided so, {decided}", set()
 
 
-def _undecided(gate: GateName, users: ExposureEvidence | None, *, over: bool) -> str:
-    """Say how exposure ended where it did not decide; empty of any other gate, and while more may come."""
-    if gate is not GateName.EXPOSURE or users is None or not over:
-        return ""
-    if not _is_over(users):
-        return "cannot pass any more"
-    if users.within is None:
-        return "ended without a decision"
-    return f"ended: no difference larger than {bound_text(users.within)}"
-
-
-def _found_beside(gate: Gate, users: ExposureEvidence | None, *, over: bool) -> str:
+def _found_beside(gate: Gate, never: Mapping[GateName, str]) -> str:
     """Tell what a gate found that does not make the conclusion, and who waived it and why."""
-    found = _undecided(gate.gate, users, over=over) or "decided nothing"
+    found = never.get(gate.gate, "decided nothing") if gate.gate is GateName.EXPOSURE else "decided nothing"
     if gate.evidence is GateResult.FAIL:
         found = "failed"
     if gate.waiver is None or gate.result is not GateResult.WAIVED:
@@ -367,8 +409,11 @@ def _decide_offline(found: OfflineEvidence | str) -> tuple[GateResult, str]:
     notes = "; ".join(judgments_sentence(one, _CURRENT_AND_CANDIDATE) for one in found.judgments)
     doubtful = Side.A in own if result is GateResult.FAIL else Side.B in own or may_be_traded
     if doubtful and result is not GateResult.INCONCLUSIVE:
-        return GateResult.INCONCLUSIVE, f"{reason}, but that may come of the judgments: {notes}"
-    return result, f"{reason}; {notes}"
+        return GateResult.INCONCLUSIVE, f"{reason}, but that may come of the judgments: {notes}; {_JUDGE_BOTH}"
+    return result, f"{reason}; {notes}{f'; {_JUDGE_BOTH}' if doubtful else ''}"
+
+
+_JUDGE_BOTH: Final = "to judge both alike, let people grade a task over the retrievers of both checks, and adopt it"
 
 
 _CURRENT_AND_CANDIDATE: Final = replace(
@@ -381,11 +426,39 @@ _CURRENT_AND_CANDIDATE: Final = replace(
 def _decide_judge(found: JudgeEvidence | str) -> tuple[GateResult, str]:
     if isinstance(found, str):
         return GateResult.INCONCLUSIVE, found
-    if found.answers < FEWEST_ANSWERS:
-        return GateResult.INCONCLUSIVE, f"{counted(found.answers, 'judged answer')} of at least {FEWEST_ANSWERS}"
-    if not found.calibrated:
-        return GateResult.INCONCLUSIVE, "the judge is uncalibrated: people have not confirmed what it says"
-    return _within_margin(found.measures, JUDGE_MARGIN, f"over {counted(found.answers, 'judged answer')}")
+    return _decide_judged(list(found.measures.values()), JUDGE_MARGIN)
+
+
+def _decide_judged(asked: Sequence[Judged], margin: float) -> tuple[GateResult, str]:
+    """Fail where any question shows a loss; pass where each thing is asked for and no question leaves one open.
+
+    Of several questions that ask for the same, those count of which enough is known.
+    """
+    counting = {name: one for judged in asked for name, one in judged.items() if not _lacks(one)}
+    lacking: dict[str, list[str]] = {}
+    for judged in asked:
+        for name, one in judged.items():
+            if why := _lacks(one):
+                lacking.setdefault(why, []).extend([] if isinstance(one, str) else [name])
+    sentences = [f"{why} ({_listed(names)})" if names else why for why, names in lacking.items()]
+    if not counting:
+        return GateResult.INCONCLUSIVE, "; ".join(sentences)
+    numbers = {one.answers for one in counting.values() if isinstance(one, JudgedQuestion)}
+    over = f"over {'at least ' if len(numbers) > 1 else ''}{counted(min(numbers), 'judged answer')}"
+    margins = {name: one.margin for name, one in counting.items() if isinstance(one, JudgedQuestion)}
+    result, reason = _within_margin(margins, margin, over)
+    if result is GateResult.PASS and any(counting.keys().isdisjoint(judged) for judged in asked):
+        result = GateResult.INCONCLUSIVE
+    return result, "; ".join([reason, *sentences])
+
+
+def _lacks(one: JudgedQuestion | str) -> str:
+    """Say why what a judge says to a question does not count; empty where it does."""
+    if isinstance(one, str):
+        return one
+    if one.answers < FEWEST_ANSWERS:
+        return f"{counted(one.answers, 'judged answer')} of at least {FEWEST_ANSWERS}"
+    return "" if one.calibrated else "the judge is uncalibrated: people have not confirmed what it says"
 
 
 def _decide_exposure(found: ExposureEvidence | str, guards: Sequence[GuardFinding]) -> tuple[GateResult, str]:
@@ -410,8 +483,12 @@ def _decide_exposure(found: ExposureEvidence | str, guards: Sequence[GuardFindin
 def _decide_guard(one: GuardEvidence) -> GuardFinding:
     if isinstance(one.found, str):
         result, reason = GateResult.INCONCLUSIVE, f"nothing is known of {one.name}: {one.found}"
-    else:
+    elif isinstance(one.found, Margin):
         result, reason = _within_margin({one.name: one.found}, one.allowed_loss)
+    else:
+        result, reason = _decide_judged([one.found], one.allowed_loss)
+        if all(map(_lacks, one.found.values())):
+            reason = f"nothing is known of {one.name}: {reason}"
     if one.ended and result is GateResult.INCONCLUSIVE:
         reason = f"{reason}, and more units change nothing"
     return GuardFinding(name=one.name, allowed_loss=one.allowed_loss, result=result, reason=reason)

@@ -5,7 +5,7 @@ waiver.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from app.alerts import store as alerts
 from app.alerts.domain.state import OPEN
 from app.alerts.domain.views import AlertState
-from app.answers.domain.generated import corrected_rate
+from app.answers.domain.generated import RunAnswers, corrected_rate
 from app.answers.domain.judges import Question
 from app.answers.domain.trust import CORRECTING_LABELS
 from app.answers.service.answering import answers_of_run
@@ -27,17 +27,18 @@ from app.base.texts import change_text, counted
 from app.base.values import Severity
 from app.base.views import time_text, view_of
 from app.catalog.service.references import find_check
-from app.comparison.domain.estimates import Estimate, estimate
+from app.comparison.domain.estimates import estimate
 from app.comparison.service import comparisons
 from app.experiments import store as rows
 from app.experiments.documents import GuardDocument, PromotionDocument
 from app.experiments.domain.experiments import ExperimentState
 from app.experiments.domain.promotions import (
-    FEWEST_ANSWERS,
     ExposureEvidence,
     GateName,
     GateResult,
     GuardEvidence,
+    Judged,
+    JudgedQuestion,
     JudgeEvidence,
     Margin,
     OfflineEvidence,
@@ -185,18 +186,11 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> tuple[Pr
 
 def _read_guard(store: Store, guard: GuardDocument, judged: JudgeEvidence | str, *, now: datetime) -> GuardEvidence:
     """Return what is known of a guard rail."""
-    found: Margin | str
+    found: Margin | Judged | str
     ended = False
     if guard.experiment is None:
         name = str(guard.measure)
-        if isinstance(judged, str):
-            found = judged
-        elif judged.answers < FEWEST_ANSWERS:
-            found = f"{counted(judged.answers, 'judged answer')} of at least {FEWEST_ANSWERS}"
-        elif not judged.calibrated:
-            found = "people have not confirmed the judge"
-        else:
-            found = judged.measures[name]
+        found = judged if isinstance(judged, str) else judged.measures[name]
     else:
         name = f"experiment {guard.experiment}"
         users = read_exposure(store, guard.experiment, now=now)
@@ -230,7 +224,11 @@ def _require_references(connection: Connection, document: PromotionDocument) -> 
         raise InvalidInputError(problems)
 
 
-_JUDGED: Final = (Question.FAITHFULNESS, Question.ANSWER_RELEVANCE)
+_JUDGED: Final = {
+    "faithfulness": (Question.FAITHFUL, Question.FAITHFULNESS),
+    "answer_relevance": (Question.ANSWER_RELEVANCE,),
+}
+"""What the gate of the judge is about, by the questions that ask for it: the same as one word, and claim by claim."""
 _MOST_ANSWERS: Final = 100_000
 
 
@@ -254,53 +252,115 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
 
 def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence | str:
     """Compare the judged answers of the newest runs of both checks, canary by canary; a text says why not."""
+    slugs = (current, candidate)
     try:
-        runs = [comparisons.resolve(store, f"check:{slug}", "check") for slug in (current, candidate)]
+        runs = [comparisons.resolve(store, f"check:{slug}", "check") for slug in slugs]
     except (ConflictError, NotFoundError) as error:
         return str(error)
-    pages = [answers_of_run(store, run, limit=_MOST_ANSWERS) for run in runs]
-    for slug, page in zip((current, candidate), pages, strict=True):
-        if page["status"] != "rated":
-            return f"no answers of check '{slug}' are judged"
-    a, b = ({one["key"]: one for one in page["items"]} for page in pages)
-    keys = [key for key in a if key in b]
-    estimates: dict[str, Estimate] = {}
-    margins: dict[str, Margin] = {}
-    for question in map(str, _JUDGED):
-        ratings = [[side[key]["ratings"].get(question) for key in keys] for side in (a, b)]
-        scores = [np.array([one and one["value"] for one in column], dtype=np.float64) for column in ratings]
-        estimates[question] = estimate(question, *scores)
-        if not estimates[question].pairs:
-            return f"no answer to the same canary is judged for {question} in both checks"
-        own = Margin(low=estimates[question].lower, high=estimates[question].upper, basis=_UNCORRECTED)
-        margins[question] = _corrected_margin(question, pages, scores) or own
-    return JudgeEvidence(
-        answers=min(one.pairs for one in estimates.values()),
-        calibrated=all(set(map(str, _JUDGED)) <= set(page["confirmed"]) for page in pages),
-        measures=margins,
+    pages = {slug: answers_of_run(store, run, limit=_MOST_ANSWERS) for slug, run in zip(slugs, runs, strict=True)}
+    if waiting := [slug for slug, page in pages.items() if page["status"] == "pending"]:
+        return f"the answers of the {_runs(waiting)} are not judged yet"
+    sides = {slug: page["summary"] for slug, page in pages.items() if page["summary"] is not None}
+    if unjudged := [slug for slug in slugs if slug not in sides or sides[slug]["judge"] is None]:
+        why = _why_unjudged(store, unjudged, sides)
+        return JudgeEvidence(measures={name: {name: why} for name in _JUDGED})
+    return JudgeEvidence(measures={name: _compare_asked(pages, sides, name) for name in _JUDGED})
+
+
+def _why_unjudged(store: Store, slugs: Sequence[str], sides: Mapping[str, RunAnswers]) -> str:
+    """Say why no judge rated the answers of the newest runs of some checks, and what to do."""
+    with store.read() as connection:
+        without = [slug for slug in slugs if find_check(connection, slug).body.get("judge") is None]
+    if without:
+        which = "the check" if len(without) == 1 else "each check"
+        return f"no judge rates the answers of {_checks(without)}: name one as `judge` of {which}, and run it"
+    problem = next((f" ({sides[slug]['problem']})" for slug in slugs if "problem" in sides.get(slug, {})), "")
+    what = "see that its judge is in force and its retriever gives answers, and run it again"
+    return f"no judge has rated the answers of the {_runs(slugs)}{problem}: {what}"
+
+
+def _checks(slugs: Sequence[str]) -> str:
+    names = " and ".join(f"'{slug}'" for slug in slugs)
+    return f"check {names}" if len(slugs) == 1 else f"checks {names}"
+
+
+def _runs(slugs: Sequence[str]) -> str:
+    return f"newest {'run' if len(slugs) == 1 else 'runs'} of {_checks(slugs)}"
+
+
+def _compare_asked(pages: Mapping[str, RunAnswersPage], sides: Mapping[str, RunAnswers], name: str) -> Judged:
+    """Compare what judges say to the questions that ask for one thing, each by itself, canary by canary."""
+    asking = [str(question) for question in _JUDGED[name]]
+    asked = [question for question in asking if all(question in one["ratings"] for one in sides.values())]
+    if asked:
+        return {question: _compare_question(pages, sides, question) for question in asked}
+    either = f"neither {' nor '.join(asking)}" if len(asking) > 1 else name
+    add = "add one" if len(asking) > 1 else "add it"
+    lacking = [slug for slug, one in sides.items() if not set(asking) & set(one["ratings"])]
+    if not lacking:
+        return {name: f"{either} is asked in the newest runs of both checks: {add} to the `questions` of both judges"}
+    judges = list(dict.fromkeys(f"judge '{sides[slug]['judge']}'" for slug in lacking))
+    to = f"to {'its' if len(judges) == 1 else 'their'} `questions`, and run again"
+    verb = "is asked by" if len(asking) > 1 else "is not asked by"
+    return {name: f"{either} {verb} {' and '.join(judges)} ({_runs(lacking)}): {add} {to}"}
+
+
+def _compare_question(
+    pages: Mapping[str, RunAnswersPage], sides: Mapping[str, RunAnswers], question: str
+) -> JudgedQuestion | str:
+    """Compare what judges say to a question, canary by canary; numbers of two judges only once people correct both."""
+    rated = [
+        {one["key"]: one["ratings"][question] for one in page["items"] if question in one["ratings"]}
+        for page in pages.values()
+    ]
+    keys = [key for key in rated[0] if key in rated[1]]
+    scores = [np.array([of[key]["value"] for key in keys], dtype=np.float64) for of in rated]
+    found = estimate(question, *scores)
+    models = [{of[key].get("model") for key in keys} - {None} for of in rated]  # older releases kept none
+    judges = [
+        f"judge '{side['judge']}' ({', '.join(sorted(map(str, known)))})"
+        for side, known in zip(sides.values(), models, strict=True)
+    ]
+    same_model = models[0] == models[1] or not all(models)
+    alike = same_model and len({side["judge"] for side in sides.values()}) == 1
+    margin = _corrected_margin(question, list(sides.values()), scores if alike else None)
+    if margin is None and alike:
+        own = "the judge alone" if question == Question.FAITHFUL else "mean share by the judge"
+        margin = Margin(low=found.lower, high=found.upper, basis=f"{own}: {_UNCORRECTED}")
+    if margin is None:
+        return (
+            f"{question} is rated by {judges[0]} in check '{next(iter(sides))}' and by {judges[1]} in the other one, "
+            "whose own numbers cannot be compared: let one judge rate both"
+        )
+    return JudgedQuestion(
+        answers=found.pairs,
+        calibrated=all(question in page["confirmed"] for page in pages.values()),
+        margin=margin,
     )
 
 
-_UNCORRECTED: Final = f"mean share by the judge: a run is corrected where its check had before it {CORRECTING_LABELS}"
+_UNCORRECTED: Final = f"a run is corrected where its check had before it {CORRECTING_LABELS}"
 
 
 def _corrected_margin(
-    question: str, pages: Sequence[RunAnswersPage], scores: Sequence[NDArray[np.float64]]
+    question: str, summaries: Sequence[RunAnswers], scores: Sequence[NDArray[np.float64]] | None
 ) -> Margin | None:
     """Return the difference of what people would say of the answers of both runs; None where labels do not tell.
 
-    Beside it stands what the judge alone says of the same: its rates of full shares, not the means of its `scores`.
+    Beside it stands what the judge alone says of the same: its rates of full shares, not the means of its `scores`;
+    None = they are of two judges.
     """
-    summaries = [page["summary"] for page in pages]
     first, second = (corrected_rate(one, question) for one in summaries)
     if first is None or second is None:
         return None
     _, low, high = interval_of_difference(first, second)
-    alone = estimate(question, *(np.where(np.isnan(one), np.nan, one >= 1) for one in scores))
-    own = Margin(low=alone.lower, high=alone.upper)
-    labels = " and ".join(str(one["corrected"][question]["labels"]) for one in summaries if one is not None)
+    own: Margin | None = None
     judge = ""
-    if own.low is not None and own.high is not None:
+    if scores is not None:
+        alone = estimate(question, *(np.where(np.isnan(one), np.nan, one >= 1) for one in scores))
+        own = Margin(low=alone.lower, high=alone.upper)
+    labels = " and ".join(str(one["corrected"][question]["labels"]) for one in summaries)
+    if own is not None and own.low is not None and own.high is not None:
         judge = f"; the judge alone {change_text(own.low)} to {change_text(own.high)}"
     return Margin(low=low, high=high, basis=f"corrected by {labels} labels of people{judge}", uncorrected=own)
 
@@ -308,7 +368,7 @@ def _corrected_margin(
 def read_exposure(store: Store, slug: str | None, *, now: datetime) -> ExposureEvidence | str:
     """Return what an experiment decides in its current epoch; a text says why it decides nothing."""
     if slug is None:
-        return "no experiment is set"
+        return "no experiment is set: name one as `experiment`"
     try:
         with store.read() as connection:
             current = next(read_epochs(connection, find_experiment(connection, slug).id, now))
