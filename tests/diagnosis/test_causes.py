@@ -231,6 +231,15 @@ def test_an_index_that_does_not_find_its_own_hits_by_their_texts_is_asked_in_ano
     assert (lost.cause, lost.evidence["ranks"]["control"]) == (Cause.MISSING, 1)
 
 
+def test_of_a_canary_that_never_found_anything_no_change_of_the_encoding_is_claimed() -> None:
+    canary = replace(CANARY, judgments=(Judgment(id="doc-99", text=PASSAGE),))
+    one = case(NOT_BACK, canary=canary, healthy=None, ever_passed=False)
+    found = diagnose(one, known=ranked("other-20"), control=ranked("other-30", "other-31"))
+    assert found.cause is Cause.VOCABULARY_MISMATCH
+    assert "cannot be told by asking for it" in found.reason
+    assert "healthy" not in found.reason
+
+
 def test_scores_that_moved_because_a_document_went_are_a_loss_and_no_drift() -> None:
     now = ranked(*WITHOUT, scores=[score * 0.8 for score in scores_without()])
     assert diagnose(case(now, scale=Scale.SIMILARITY), known=NOT_BACK).cause is Cause.MISSING

@@ -318,11 +318,18 @@ def score_drift(evidence: Evidence) -> Finding | None:
 def _encoder_drift(evidence: Evidence) -> Finding | None:
     """Find that queries do not fit the index: no chunk is left to compare, and the control is not found by its text.
 
-    Prevents that a new encoder, which leaves no chunk of the healthy answer in place, is reported as `missing`.
+    Prevents that a new encoder, which leaves no chunk of the healthy answer in place, is reported as `missing`. Of a
+    canary that never found anything no change is known, so none is claimed.
     Measured (benchmarks/diagnosis.py): no canary of the demo depends on it, .987 with and without.
     """
     if not evidence.misses_own_texts or not any(is_missing(evidence, place) for place in evidence.targets):
         return None
+    if evidence.case.healthy is None and evidence.before is None and not evidence.case.ever_passed:
+        never = (
+            "The canary never found what it expects, and the retriever does not find its own first hit by that hit's "
+            "text either, so whether the chunk is in the index cannot be told by asking for it"
+        )
+        return Finding(cause=Cause.VOCABULARY_MISMATCH, reason=never)
     reason = (
         "None of the chunks of the healthy answer is left to compare scores with, and the retriever does not find its "
         "own first hit by that hit's text, so queries are encoded or scored otherwise than the index"
