@@ -31,6 +31,7 @@ from app.alerts.domain.rules import (
     SLOWER_RISE,
     SlowerLimits,
     default_rule_key,
+    watches_answers,
     with_default_rules,
     with_gate_rules,
 )
@@ -439,13 +440,19 @@ def rule_in_words(rule: Rule) -> str:
 def protection_text(rules: Iterable[Rule], warm_up: WarmUpView, *, waits: str | None) -> str | None:
     """When an alert opens while no baseline stands, and when smaller losses are noticed too; None = no rule does.
 
-    Sentences with their full stops. `waits`: why nothing is learned at present, without a full stop.
+    Sentences with their full stops, about coverage and generated answers. `waits`: why nothing is learned at present,
+    without a full stop.
     """
     known = list(rules)
-    limit = next((one for rule in known if (one := _coverage_limit(rule)) is not None), None)
-    if limit is None:
+    coverage = [f"coverage {one}" for rule in known if _bounds_coverage(rule) and (one := _lower_limit(rule))]
+    answers = [
+        f"{_spoken(rule.measure or '')} {one}"
+        for rule in known
+        if watches_answers(rule.kind, rule.measure) and (one := _lower_limit(rule))
+    ]
+    if not coverage and not answers:
         return None
-    sentence = f"Protected now: alerts when coverage {limit}."
+    sentence = f"Protected now: alerts when {' or '.join([*coverage[:1], *answers])}."
     if not any(rule.kind is RuleKind.REGRESSION for rule in known):
         return sentence
     if waits is not None:
@@ -455,14 +462,18 @@ def protection_text(rules: Iterable[Rule], warm_up: WarmUpView, *, waits: str | 
     return f"{sentence} After {left}: smaller losses too."
 
 
-def _coverage_limit(rule: Rule) -> str | None:
-    """When coverage of the whole check opens the alert of a rule, after the word coverage; None = it does not."""
+def _bounds_coverage(rule: Rule) -> bool:
+    """Whether a rule is about coverage of the whole check."""
+    of_whole = rule.measure == COVERAGE and rule.category is None
+    return rule.kind is RuleKind.GUARD or (rule.kind is RuleKind.THRESHOLD and of_whole)
+
+
+def _lower_limit(rule: Rule) -> str | None:
+    """When what a rule watches is so low that its alert opens, after its name; None = never."""
+    bounds = [bound.below for bound in (rule.warning, rule.critical) if bound is not None and bound.below]
     if rule.kind is RuleKind.GUARD:
         falls = f"falls below {GUARD_BOUNDS[-1][2]} of the first run's"
-    elif rule.kind is RuleKind.THRESHOLD and rule.measure == COVERAGE and rule.category is None:
-        bounds = [bound.below for bound in (rule.warning, rule.critical) if bound is not None and bound.below]
-        if not bounds:
-            return None
+    elif bounds:
         falls = f"falls below {max(bounds):g}"
     else:
         return None

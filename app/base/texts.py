@@ -57,6 +57,12 @@ def own_text(value: float, rate: CorrectedRateView, other: float | None = None) 
     return f"{ratio_text(value, other)} ({MEAN_SHARE}; {rate_text(rate)})"
 
 
+def bad_answers_text(reasons: Sequence[str], *, healthy: bool) -> str:
+    """Say what is bad of the answers of a run, `healthy` by what was retrieved or not; empty where nothing is."""
+    begin = "healthy by what was retrieved; its" if healthy else "its"
+    return f"{begin} answers are bad: {'; '.join(reasons)}" if reasons else ""
+
+
 MEAN_SHARE: Final = "mean share by the judge"
 """Name of what a judge says in shares of claims, where its rate of full shares or that of people is near."""
 

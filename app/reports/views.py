@@ -81,6 +81,9 @@ class ReportView(TypedDict):
     corrected: dict[str, CorrectedRateView]
     """By what its judge says, where people labelled enough answers of the check: what they would say, with interval."""
 
+    bad_answers: list[str]
+    """What is bad of its answers by the rules of the check, which its verdict, of retrieval alone, does not know."""
+
 
 class ReportedOutcome(TypedDict):
     """What a report says of every canary that is not healthy; the worst of them it shows in full."""

@@ -1,26 +1,30 @@
 """Alerts about generated answers: what page, webhook and mail say when answers get worse, and what to look at."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from email import message_from_bytes, policy
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from app.base.db.engine import Store
 from app.base.texts import corrected_text
-from app.base.values import Answer
+from app.base.values import EMPTY, Answer
 from app.comparison.rendering import ComparisonReport, comparison_tables
 from app.comparison.service import comparisons
-from app.hooks.domain import Hook, HookKind, Mail, MailTls, Notice
+from app.hooks.domain import Hook, HookKind, Mail, MailTls, Notice, NoticeData
 from app.hooks.notices import body_of
+from app.reports import store as report_rows
 from app.reports.pages.overviews import make_badge
-from app.reports.rendering.reports import report_markdown
+from app.reports.rendering.reports import report_html, report_markdown
 from app.reports.service import check_details
-from app.reports.service.reports import load_report
+from app.reports.service.reports import DueReports, load_report, write_report
 from app.retrievers.domain.retrievers import ProbeQuery
 from tests.support.answered_world import JUDGE, TEXTS, Answered, answered_world, answers_page, with_texts
 from tests.support.fakes import answered, hits
+from tests.support.html_pages import Page
 from tests.support.pages_service import Site
 from tests.support.two_checks import KEYS, TwoChecks
 
@@ -59,13 +63,22 @@ def fallen(store: Store, *, measure: str = "faithful", question: str = "faithful
     return two, run_id
 
 
-def few(store: Store, measure: str = "faithful", **judge: Any) -> Answered:
+def scheduled_report(it: Answered) -> NoticeData:
+    """Let a minute pass, and write the report that is due."""
+    it.world.clock.advance(61)
+    DueReports(it.world.store).queue_due(it.world.clock())
+    with it.world.store.read() as connection:
+        number = int(connection.execute(sa.select(sa.func.max(report_rows.reports.c.id))).scalar_one())
+    assert write_report(it.world.store, number, now=it.world.clock())
+    with it.world.store.read() as connection:
+        return report_rows.read_content(connection, number)
+
+
+def few(store: Store, check: Mapping[str, Any] = EMPTY, *, measure: str = "faithful", **rule: Any) -> Answered:
     """Run a check of six answers that are all good, with a rule on a measure by a judge that nobody confirmed."""
-    rule = {"kind": "threshold", "measure": measure, "warning": {"below": 0.9}, "open": {"bad": 1, "of": 1}, "close": 1}
-    document = answers_page(FEW, sample=1.0, rules=[rule])
-    it = answered_world(
-        store, {**document, "judges": [{**JUDGE, "questions": ["faithful", "answer_relevance"], **judge}]}
-    )
+    own = {"kind": "threshold", "measure": measure, "warning": {"below": 0.9}, "open": {"bad": 1, "of": 1}, "close": 1}
+    document = answers_page(FEW, sample=1.0, rules=[own | rule], schedule={"every": "1d"}, **check)
+    it = answered_world(store, {**document, "judges": [{**JUDGE, "questions": ["faithful", "answer_relevance"]}]})
     it.judge.no.add("A lie about")
     it.ask_answers.texts = {key: f"A word about {key}." for key in FEW}
     it.run()
@@ -158,7 +171,7 @@ def test_labels_that_do_not_confirm_the_judge_leave_its_corrected_rate_uncalibra
     assert data["reason"].startswith(f"{shown} is below 0.6 (warning)")
     assert data["uncalibrated"] is True
     assert str(data["advice"]).endswith(
-        "The judge is uncalibrated: no labels of people confirm it. Its page says what to do before you rely on it."
+        "No labels of people confirm the judge: its page says what to do before you rely on it."
     )
     assert data["title"] == "blind: 40 of 110 answers got worse (by an uncalibrated judge)"
     _, text = mail_of(notice)
@@ -215,6 +228,78 @@ def test_an_alert_by_the_judges_own_shares_says_so_and_what_people_would_say(sql
     assert "faithfulness 0.873 (mean share by the judge; corrected rate " in notices(two.it)[-1]["data"]["summary"]
 
 
+def one_canary_missing(item: ProbeQuery) -> Answer:
+    """Answer each query with its chunk, but for one."""
+    return answered(replace(hits("other"), texts=("Another text.",))) if item.query == "fox" else with_texts(item)
+
+
+BAD = "faithful (uncalibrated) 0.500 is below 0.9 (warning)"
+
+
+def test_what_is_watched_already_has_the_rules_on_answers(sqlite_store: Store) -> None:
+    bounds = {"coverage": {"critical": {"below": 0.5}}, "faithful": {"warning": {"below": 0.9}}}
+    rules = [{"kind": "threshold", "measure": name, **bound} for name, bound in bounds.items()]
+    it = answered_world(sqlite_store, answers_page(FEW, sample=1.0, rules=rules))
+    it.run()
+    said = (
+        "Protected now: alerts when coverage falls below 0.5 in 2 of 3 runs or faithful falls below 0.9 in 2 of 3 runs."
+    )
+    assert said in Site(world=it.world).page("/checks/watch").text
+
+
+@pytest.mark.parametrize("runs_to_open", [1, 2])
+def test_a_run_whose_answers_are_bad_is_nowhere_healthy_by_its_rules(sqlite_store: Store, runs_to_open: int) -> None:
+    it = few(sqlite_store, open={"bad": runs_to_open, "of": runs_to_open}, close=3)
+    site, client = Site(world=it.world), Site(world=it.world).client()
+    assert "No rule is violated in the latest run." in site.page("/checks/watch").text
+    it.world.probe.otherwise = one_canary_missing
+    lie(it, 3)
+    it.run()
+
+    told = site.page("/checks/watch").one("section", class_="recovering").text
+    assert f"Healthy by what was retrieved; its answers are bad: {BAD}." in told
+    assert "1 of 6 canaries are below their own limits." in told
+    assert "answers bad" in told
+    assert ("1 alert is still open, and resolves after 3 good runs." in told) == (runs_to_open == 1)
+    assert f"Healthy by what was retrieved; its answers are bad: {BAD}." in site.page("/runs/2").text
+    row = site.page("/").one("tbody").text
+    assert f"answers bad healthy by what was retrieved; its answers are bad: {BAD}" in row.replace("overdue ", "")
+    badge = make_badge(sqlite_store, check_details.load_line(sqlite_store, "watch", it.world.clock()))
+    assert (badge.value, badge.kind) == ("answers bad", "recovering")
+
+    report = load_report(sqlite_store, "2")
+    title = (
+        "Healthy by what was retrieved, although 1 of 6 canaries are degraded by their own limits; its answers are bad"
+    )
+    sentence = f"healthy by what was retrieved; its answers are bad: {BAD}"
+    markdown = report_markdown(report)
+    assert markdown.startswith(f"# {title}: watch\n- {sentence}\n")
+    assert Page(report_html(report)).one("h1").text == f"{title}: watch"
+    shown = {form: client.get(f"/v1/runs/2/report?format={form}") for form in ("json", "junit", "html", "markdown")}
+    assert (shown["json"].json()["run"]["verdict"], shown["json"].json()["bad_answers"]) == ("healthy", [BAD])
+    assert sentence in shown["junit"].text
+    assert 'failures="0"' in shown["junit"].text, "the verdict is about retrieval"
+    for text in (*(one.text for one in shown.values()), site.page("/").text, site.page("/checks/watch").text, markdown):
+        for false in ("ealthy by its rules", "ealthy by the rules", "ealthy in this run", "ealthy in its newest run"):
+            assert false not in text
+        assert "more good run" not in text.partition("Evaluation of every rule")[0]
+        assert "No rule is violated" not in text
+
+
+def test_a_scheduled_report_says_first_that_answers_are_bad(sqlite_store: Store) -> None:
+    it = few(sqlite_store, {"report": {"cron": "* * * * *", "hooks": ["ops"]}})
+    lie(it, 3)
+    it.run()
+    content = scheduled_report(it)
+    assert content["summary"].startswith("watch: report, healthy by what was retrieved, answers bad")
+    assert content["lines"][0] == f"healthy by what was retrieved; its answers are bad: {BAD}"
+    lie(it, 0)
+    it.run()
+    content = scheduled_report(it)
+    assert content["summary"].startswith("watch: report, healthy")
+    assert not any("bad" in text for text in (content["summary"], *content["lines"]))
+
+
 def test_a_service_answers_an_alert_about_answers_as_it_is_described(sqlite_store: Store) -> None:
     two, _ = fallen(sqlite_store)
     client = Site(world=two.it.world).client()
@@ -238,7 +323,7 @@ def test_an_alert_by_peoples_labels_that_ends_says_by_which_rate(sqlite_store: S
 
 @pytest.mark.parametrize("measure", ["faithful", "answer_relevance", "utilisation"])
 def test_answers_that_change_over_the_same_chunks_point_at_the_generator(sqlite_store: Store, measure: str) -> None:
-    it = few(sqlite_store, measure)
+    it = few(sqlite_store, measure=measure)
     if measure == "utilisation":
         it.ask_answers.texts = {}
         it.run()
@@ -251,7 +336,7 @@ def test_answers_that_change_over_the_same_chunks_point_at_the_generator(sqlite_
     assert set(data["answers"]["changes"]) == {"answer"}
     judged = measure != "utilisation"
     assert ("(uncalibrated)" in data["summary"]) is judged
-    assert ("The judge is uncalibrated: no labels of people confirm it." in str(data["advice"])) is judged
+    assert ("No labels of people confirm the judge" in str(data["advice"])) is judged
 
 
 def test_answers_made_of_other_chunks_point_at_the_context(sqlite_store: Store) -> None:

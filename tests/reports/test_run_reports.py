@@ -248,7 +248,8 @@ def test_the_api_gives_the_report_with_the_change_in_every_format(worse: Site) -
     client = worse.client()
     body = client.get("/v1/runs/2/report?format=json&since=1").json()
     assert list(body) == [
-        "run", "worst", "guide", "intervals", "since", "pooled_recall", "composition", "confirmed", "corrected"
+        "run", "worst", "guide", "intervals", "since", "pooled_recall", "composition", "confirmed", "corrected",
+        "bad_answers",
     ]  # fmt: skip
     assert body["since"]["changes"]["degraded"] == 10
     assert body["intervals"]["run"]["MRR"].keys() == {"canaries", "low", "high"}

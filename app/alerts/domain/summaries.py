@@ -188,8 +188,7 @@ def _threshold(facts: AlertFacts) -> str:
 def _drop(facts: AlertFacts) -> str:
     if facts.value is None or facts.baseline is None:
         return _reason_text(facts)
-    name = _measure_of(facts)
-    fell = f"{name} fell from {ratio_text(facts.baseline)} to {ratio_text(facts.value, facts.baseline)}"
+    fell = f"{_measure_of(facts)} fell from {ratio_text(facts.baseline)} to {ratio_text(facts.value, facts.baseline)}"
     return f"{fell}{_since(facts)}{_with_canaries(facts)}"
 
 
@@ -453,9 +452,7 @@ _ANSWER_CHANGES: Final[Mapping[AnswerChange, tuple[str, str]]] = {
 }
 """What changed with answers, after a count of them, and what to do about it."""
 _READ_ANSWERS: Final = "Read the worst answers of the run beside their chunks: generator, prompt, context or judge?"
-_UNCONFIRMED: Final = (
-    "The judge is uncalibrated: no labels of people confirm it. Its page says what to do before you rely on it."
-)
+_UNCONFIRMED: Final = "No labels of people confirm the judge: its page says what to do before you rely on it."
 
 
 def _answers(facts: AlertFacts) -> str:
@@ -784,17 +781,23 @@ def recovery_state(verdict: str | None, alerts: Mapping[tuple[str, str], int]) -
     return str(AlertState.FIRING if AlertState.FIRING in states else AlertState.RECOVERING)
 
 
-def recovery_text(open_alerts: Sequence[tuple[AlertState, int | None]], unmeasured: Sequence[str] = ()) -> str:
+def recovery_text(
+    open_alerts: Sequence[tuple[AlertState, int | None]], unmeasured: Sequence[str] = (), bad_answers: str = ""
+) -> str:
     """Sentence on the open alerts of a check whose newest run is healthy, with the good runs each still needs.
 
-    None: it is the detector that ends it. `unmeasured`: canaries that have to be measured before.
+    None: it is the detector that ends it. `unmeasured`: canaries that have to be measured before; `bad_answers`: what
+    is bad of its answers, in a clause, of which its verdict does not know: then the run is no good one.
     """
     one = len(open_alerts) == 1
-    begin = "Recovering" if all(state is AlertState.RECOVERING for state, _ in open_alerts) else "Healthy in this run"
+    begin = (
+        "Recovering: " if all(state is AlertState.RECOVERING for state, _ in open_alerts) else "Healthy in this run: "
+    )
+    begin = f"{bad_answers[:1].upper()}{bad_answers[1:]}. " if bad_answers else begin
     still = f"{counted(len(open_alerts), 'alert')} {'is' if one else 'are'} still open"
     needed = [runs for _, runs in open_alerts if runs is not None]
-    after = f"after {counted(max(needed), 'more good run')}" if needed else ""
+    after = f"after {counted(max(needed), 'good run' if bad_answers else 'more good run')}" if needed else ""
     detector = "when the detector ends its alarm" if len(needed) < len(open_alerts) else ""
     ends = " and ".join(filter(None, (after, detector)))
     awaited = f", but not before {named_text(unmeasured)} {'is' if len(unmeasured) == 1 else 'are'} measured"
-    return f"{begin}: {still}, and {'resolves' if one else 'resolve'} {ends}{awaited if unmeasured else ''}."
+    return f"{begin}{still}, and {'resolves' if one else 'resolve'} {ends}{awaited if unmeasured else ''}."

@@ -56,6 +56,7 @@ from app.answers.store import confirmed_measures, read_run_answers
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.texts import counted, named_text
 from app.base.values import (
+    ANSWER_MEASURES,
     Aggregates,
     CorrectedRateView,
     Reason,
@@ -179,6 +180,19 @@ def after_answers(connection: Connection, check_id: int, run_id: int, *, now: da
     for rule in rules:
         evaluation.apply(rule, decide(rule, facts.of(rule), evaluation.alert_of(rule.key)))
     return evaluation.notify()
+
+
+def bad_answers(connection: Connection, check: Definition, run: RunRow) -> list[str]:
+    """Return what is bad of the generated answers of a run by the rules of its check, each as the reason of its rule.
+
+    They are rated after the run has ended, so its verdict, which is about retrieval, does not know.
+    """
+    if not any(rule.get("measure") in ANSWER_MEASURES for rule in check.body.get("rules") or ()):
+        return []  # told without reading the document, for lists of checks
+    watching = [one for one in _rules(check) if watches_answers(one.kind, one.measure)]
+    rules = with_confirmed(connection, check.body["judge"], watching)
+    facts = CheckFacts(runs=[run], run_facts=_read_facts(connection, rules, [run], 0))
+    return [one.condition.reason for rule in rules for one in facts.of(rule) if one.condition.severity is not None]
 
 
 def may_open_no_data(connection: Connection, check: Definition) -> bool:

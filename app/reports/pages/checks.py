@@ -93,7 +93,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         suggested=None if detail.line.archived else explanations.suggest(store, slug),
         proposed=bool(reanchoring.list_all(store, slug, state=ReanchorState.PROPOSED, limit=1)),
         why=why,
-        recovery=_recovery_text(why) if why is not None and detail.line.recovery else "",
+        recovery=_recovery_text(why, detail.line.answers_text) if why is not None and detail.line.recovery else "",
         words={rule.key: rule_in_words(rule) for rule in rules},
         fleet=detail.fleet,
         fallen=_by_cause(detail.degraded),
@@ -147,13 +147,13 @@ class CauseGroup:
     members: Sequence[DegradedResult]
 
 
-def _recovery_text(why: CheckAlerting) -> str:
+def _recovery_text(why: CheckAlerting, bad_answers: str) -> str:
     """Sentence on the open alerts of a check whose newest run is healthy; "" where none is left."""
     still_open = [
         (AlertState(rule["state"]), rule["good_runs_to_close"]) for rule in why["rules"] if rule["state"] in OPEN
     ]
     unmeasured = dict.fromkeys(key for rule in why["rules"] if rule["state"] in OPEN for key in rule["unmeasured"])
-    return recovery_text(still_open, list(unmeasured)) if still_open else ""
+    return recovery_text(still_open, list(unmeasured), bad_answers) if still_open else ""
 
 
 def _by_cause(degraded: Sequence[DegradedResult]) -> list[CauseGroup]:
@@ -236,6 +236,7 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
         judgments=_judgment_lines(run),
         k=check_details.k_of_run(store, run_id),
         answers=answering.summary_of_run(store, run_id),
+        answers_text=check_details.answers_of_run(store, run_id),
         confirmed=answering.confirmed_of_check(store, run["check"]),
         versions=check_details.list_versions(store, run_id),
         counterparts=find_candidates(store, run_id) if run["finished_at"] else None,

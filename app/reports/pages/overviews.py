@@ -20,7 +20,7 @@ from app.base.db.engine import Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import corrected_text, counted
-from app.base.values import CORRECTED, judged_name
+from app.base.values import CORRECTED, Verdict, judged_name
 from app.base.web.forms import refuse_other
 from app.base.web.pages import fill, render, score, spoken
 from app.catalog.domain import recall_label
@@ -249,14 +249,14 @@ def draw(badge: Badge, *, inside: bool = False) -> str:
 
 def _state(line: CheckLine) -> tuple[str, str]:
     """Return the text and kind of a check's state; an overdue check has no verdict."""
-    if line.archived:
-        return "archived", "none"
-    if not line.enabled:
-        return "disabled", "none"
+    if line.archived or not line.enabled:
+        return "archived" if line.archived else "disabled", "none"
     if line.newest is None:
         return "no runs", "none"
     if line.overdue:
         return "overdue", "overdue"
+    if line.newest.verdict == Verdict.HEALTHY and line.bad_answers:
+        return "answers bad", "recovering"
     if line.recovery:
         return "recovering" if line.recovery == AlertState.RECOVERING else "alert open", "recovering"
     verdict = line.newest.verdict or line.newest.status

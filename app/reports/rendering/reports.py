@@ -21,7 +21,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app.base import texts
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import UNDEFINED, Table, counted, number, outcome_word, plain, prose, shorten, table_markdown
+from app.base.texts import (
+    UNDEFINED,
+    Table,
+    bad_answers_text,
+    counted,
+    number,
+    outcome_word,
+    plain,
+    prose,
+    shorten,
+    table_markdown,
+)
 from app.base.values import OWN_MEASURES, Category, Outcome, Reason, Verdict
 from app.catalog.domain import labelled
 from app.comparison.domain.outcomes import Change, Claim, Side
@@ -48,7 +59,8 @@ _NOT_WAITED_FOR = " (not sent, or aborted)"
 def report_markdown(report: Mapping[str, Any]) -> str:
     """Return the report as GitHub-flavoured Markdown: verdict, reasons, failures, counts, tables."""
     run = report["run"]
-    parts = [f"# {prose(headline(run))}", *(f"- {prose(str(reason))}" for reason in run.get("reasons") or ())]
+    reasons = [*map(str, run.get("reasons") or ()), *answer_lines(report)]
+    parts = [f"# {prose(_headline(report))}", *(f"- {prose(reason)}" for reason in reasons)]
     notes = [*failure_lines(report), *note_lines(report)]
     if notes:
         parts += ["", *(f"- {prose(line)}" for line in notes)]
@@ -92,7 +104,7 @@ def _junit_suite(report: Mapping[str, Any]) -> str:
     degraded = run.get("verdict") == Verdict.DEGRADED
     comparison = report.get("comparison")
     failing = {one["key"] for one in comparison["newly_degraded"]} if comparison is not None else None
-    cases: list[str] = [_verdict_case(name, run, tally)]
+    cases: list[str] = [_verdict_case(name, report, tally)]
     for result in report["results"] if "results" in report else report["worst"]:
         latency = result.get("latency_seconds") or 0.0
         seconds += latency
@@ -122,11 +134,12 @@ def _junit_suite(report: Mapping[str, Any]) -> str:
     return "\n".join([f"{start.removesuffix(' />')}>", *cases, "  </testsuite>"])
 
 
-def _verdict_case(name: str, run: Mapping[str, Any], tally: Counter[str]) -> str:
+def _verdict_case(name: str, report: Mapping[str, Any], tally: Counter[str]) -> str:
     """Return the verdict of a run as a test case, and count it."""
+    run = report["run"]
     case = ET.Element("testcase", classname=_xml(name), name="verdict", time="0.000")
     verdict = run.get("verdict")
-    reasons = "\n".join(plain(str(reason)) for reason in run.get("reasons") or ())
+    reasons = "\n".join(plain(str(reason)) for reason in (*(run.get("reasons") or ()), *answer_lines(report)))
     kind = None if verdict == Verdict.HEALTHY else "failure" if verdict == Verdict.DEGRADED else "error"
     if kind is not None:
         tally[kind] += 1
@@ -143,15 +156,33 @@ def _indented(element: ET.Element, level: int) -> str:
     return f"{'  ' * level}{ET.tostring(element, encoding='unicode')}"
 
 
-def headline(run: Mapping[str, Any]) -> str:
-    """Return the verdict in one line: `Degraded: dataforge-docs`; a healthy run with degraded canaries says so."""
+def answer_lines(report: Mapping[str, Any]) -> list[str]:
+    """Return a sentence, without a full stop, on the answers that are bad by the rules; none where none are."""
+    healthy = report["run"].get("verdict") == Verdict.HEALTHY
+    text = bad_answers_text(report.get("bad_answers", ()), healthy=healthy)
+    return [plain(text)] if text else []
+
+
+def _headline(report: Mapping[str, Any]) -> str:
+    return headline(report["run"], bad_answers=bool(report.get("bad_answers")))
+
+
+def headline(run: Mapping[str, Any], *, bad_answers: bool = False) -> str:
+    """Return the verdict in one line: `Degraded: dataforge-docs`; a healthy run with degraded canaries says so.
+
+    So does one with `bad_answers`, of which its verdict does not know.
+    """
     verdict = str(run.get("verdict") or run["status"]).capitalize()
     degraded, measured = run["canaries"]["degraded"], run["canaries"]["measured"]
     if run.get("verdict") == Verdict.HEALTHY and degraded:
         predicate = (
             "canary is degraded by its own limits" if measured == 1 else "canaries are degraded by their own limits"
         )
-        verdict = f"{verdict} by its rules, although {degraded} of {measured} {predicate}"
+        by = "what was retrieved" if bad_answers else "its rules"
+        verdict = f"{verdict} by {by}, although {degraded} of {measured} {predicate}"
+    elif run.get("verdict") == Verdict.HEALTHY and bad_answers:
+        verdict = f"{verdict} by what was retrieved"
+    verdict += "; its answers are bad" if bad_answers else ""
     return f"{verdict}: {plain(str(run.get('check') or run['suite']))}"
 
 
@@ -542,10 +573,10 @@ def _section(report: Mapping[str, Any]) -> dict[str, object]:
     return {
         "run": run,
         "starter": starter(run["trigger"]),
-        "headline": headline(run),
+        "headline": _headline(report),
         "started_at": _when(run.get("started_at")),
         "finished_at": _when(run.get("finished_at")),
-        "reasons": [texts.plain(str(reason)) for reason in run.get("reasons") or ()],
+        "reasons": [*(texts.plain(str(reason)) for reason in run.get("reasons") or ()), *answer_lines(report)],
         "notes": [texts.plain(line) for line in (*failure_lines(report), *note_lines(report))],
         "counts": counts_line(run),
         "tables": report_tables(report),

@@ -15,9 +15,11 @@ from app.alerts.domain.views import AlertView, FleetView
 from app.alerts.service import evidence, shown_alerts
 from app.alerts.service.evidence import FleetEvidence, list_changed
 from app.alerts.service.shown_alerts import AlertLine, explained_by_alert, summaries
+from app.alerts.service.transitions import bad_answers
 from app.alerts.store import AlertFilter
 from app.base.db.engine import Connection, Store, from_us, row_value, to_us
 from app.base.schedules import next_due, spread
+from app.base.texts import bad_answers_text
 from app.base.values import Verdict
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
@@ -82,6 +84,13 @@ class CheckHead:
     """Whether no run completed by the second-next scheduled instant."""
     alerts: Mapping[tuple[str, str], int]
     """Unresolved alerts by state and severity."""
+    bad_answers: Sequence[str] = ()
+    """What is bad of the answers of the newest run, which its verdict does not know; see `transitions.bad_answers`."""
+
+    @property
+    def answers_text(self) -> str:
+        """Clause on the bad answers of the newest run; empty where there are none."""
+        return bad_answers_text(self.bad_answers, healthy=bool(self.newest and self.newest.verdict == Verdict.HEALTHY))
 
     @property
     def recovery(self) -> str | None:
@@ -247,7 +256,8 @@ def _version(found: Rescoring) -> Version:
 def _line(
     connection: Connection, check: Definition, unresolved: Mapping[tuple[str, str], int], now: datetime
 ) -> CheckLine:
-    recent = tuple([run_line(row) for row in run_rows.ended_runs(connection, check.id, limit=SPARK_RUNS)])
+    ended = run_rows.ended_runs(connection, check.id, limit=SPARK_RUNS)
+    recent = tuple(map(run_line, ended))
     live = check.archived_at is None and bool(check.body["enabled"])
     return CheckLine(
         slug=check.slug,
@@ -262,7 +272,16 @@ def _line(
         next_run=next_run(check, now) if live else None,
         overdue=live and find_overdue(connection, check, now) is not None,
         alerts=unresolved,
+        bad_answers=bad_answers(connection, check, ended[-1]) if ended else (),
     )
+
+
+def answers_of_run(store: Store, run_id: str) -> str:
+    """Return a clause on the bad answers of a run; empty where there are none. Raises NotFoundError."""
+    with store.read() as connection:
+        run = references.find_run(connection, run_id)
+        bad = bad_answers(connection, catalog.definition_by_id(connection, run.check_id), run)
+    return bad_answers_text(bad, healthy=run.verdict == Verdict.HEALTHY)
 
 
 def next_run(check: Definition, now: datetime) -> datetime:

@@ -11,6 +11,7 @@ from typing import Final
 
 from app.alerts.domain.state import no_data_due
 from app.alerts.domain.views import AlertState
+from app.alerts.service.transitions import bad_answers
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.values import Category, RunStatus, Verdict
 from app.catalog import store as catalog
@@ -137,6 +138,7 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
         shown = sorted(matching, key=_urgency)[(page - 1) * PAGE : page * PAGE]
         ids = [checks[summary.slug].id for summary in shown]
         recent = run_rows.recent_runs(connection, ids, limit=SPARK_RUNS)
+        bad = {summary.slug: _bad_answers(connection, checks[summary.slug], newest) for summary in shown}
         dead = outbox.dead_letters(connection, to_us(now - _DEAD_FOR))
     parts = [one.slices for check in checks.values() if (one := newest.get(check.id)) is not None]
     measured_categories = {name for part in parts for name in part.categories}
@@ -145,6 +147,7 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
             replace(
                 summary,
                 recent=recent[checks[summary.slug].id],
+                bad_answers=bad[summary.slug],
                 next_run=next_run(checks[summary.slug], now) if summary.enabled else None,
             )
             for summary in shown
@@ -201,6 +204,11 @@ def _slices(newest: Newest | None, check_filter: CheckFilter) -> dict[str, Part]
         ("tag", check_filter.tag, newest.slices.tags),
     )
     return {kind: parts[name] for kind, name, parts in measured_categories if name in parts}
+
+
+def _bad_answers(connection: Connection, check: Definition, newest: Mapping[int, Newest]) -> list[str]:
+    ended = newest.get(check.id)
+    return [] if ended is None else bad_answers(connection, check, ended.run)
 
 
 def _is_overdue(connection: Connection, check: Definition, newest: Newest | None, now: datetime) -> bool:

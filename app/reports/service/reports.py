@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
+from app.alerts.service.transitions import bad_answers
 from app.annotation.service.results import load_recalls
 from app.answers.store import confirmed_for_check, read_run_answers
 from app.base.db.engine import Connection, Store, blocks, from_us, to_us
@@ -58,6 +59,8 @@ class ReportedResults(TypedDict):
     """A run of a check with all results, which can be gone through once."""
 
     run: RunView
+    bad_answers: list[str]
+    """As in a report."""
     results: Iterable[ResultView]
 
 
@@ -79,6 +82,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
         row = find_run(connection, run_id)
         check_version = row.check_version_id
         confirmed = confirmed_for_check(connection, row.check_id)
+        bad = bad_answers(connection, catalog.definition_by_id(connection, row.check_id), row)
         answers = read_run_answers(connection, [row.id]).get(row.id) if version is None else None
         guide = None if check_version is None else load_check(connection, check_version)[0].guide.body()
         suite = None if row.suite_version_id is None else load_suite(connection, row.suite_version_id)
@@ -96,6 +100,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
         "composition": None if suite is None else compose_suite(suite),
         "confirmed": sorted(confirmed),
         "corrected": {} if answers is None else answers.get("corrected", {}),
+        "bad_answers": bad,
         "results": unhealthy,
     }
 
@@ -105,7 +110,10 @@ def load_results(store: Store, run_id: str, *, version: str | None = None, since
     summary, result_blocks = load_blocks(store, run_id, version=version)
     if since is not None:
         _change(store, since, run_id, version=version)
-    return {"run": summary, "results": chain.from_iterable(result_blocks)}
+    with store.read() as connection:
+        row = find_run(connection, run_id)
+        bad = bad_answers(connection, catalog.definition_by_id(connection, row.check_id), row)
+    return {"run": summary, "bad_answers": bad, "results": chain.from_iterable(result_blocks)}
 
 
 def _outcome(result: Mapping[str, Any]) -> ReportedOutcome:
@@ -198,7 +206,12 @@ def heat_map_of(store: Store, report: FullReport, *, version: str | None = None)
 def _content(report: FullReport, html: str, *, has_news: bool) -> NoticeData:
     """Return what a report says, of which the bodies for each kind of hook are made."""
     run, guide = report["run"], report["guide"]
-    lines = [*reports.lead_lines(report), reports.counts_line(run), *change_lines(report)]
+    lines = [
+        *reports.answer_lines(report),
+        *reports.lead_lines(report),
+        reports.counts_line(run),
+        *change_lines(report),
+    ]
     if not has_news:
         lines.insert(0, "no run has ended since the last report")
     measure = None if guide is None else guide["measure"]
@@ -232,7 +245,10 @@ def _summary(report: FullReport) -> str:
     if guide is not None and value is not None:
         name = labelled(guide["measure"], self_judged=run["self_judged"], pooled=run["pooled_recall"])
         number = f", {name} {value:.3f}"
-    return f"{run['check']}: report, {run['verdict'] or run['status']}{number}"
+    verdict = str(run["verdict"] or run["status"])
+    if report["bad_answers"]:
+        verdict = f"{verdict} by what was retrieved, answers bad" if verdict == Verdict.HEALTHY else verdict
+    return f"{run['check']}: report, {verdict}{number}"
 
 
 def _enqueue(connection: Connection, report: ReportRow, check: Definition, at: int) -> None:
