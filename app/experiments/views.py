@@ -47,10 +47,11 @@ class EpochView(TypedDict):
     decided_at: TimeText | None
     """Exposures until then decided; null while it runs."""
     difference: RateDifference | None
-    """At the look that decided, else at the newest; null until each arm has 30 successes and 30 failures. Not to be
-    believed where the state is `mismatch`."""
+    """At the look that decided, else at the newest; null until each arm has 30 successes and 30 failures, and where
+    the state is `mismatch`."""
     power: str
-    """What it can show, in words: the units that a difference of .05 needs, and what `max_units` show."""
+    """What it can show, in words: the units that a difference of .05 needs, and what `max_units` show; nothing where
+    the state is `mismatch`."""
 
 
 class ExperimentView(EpochView):

@@ -74,7 +74,27 @@ def test_no_winner_is_named_where_the_arms_do_not_get_their_shares() -> None:
     decision = decide(look((3_000, 1_800), (3_000, 1_980)), exposed=(10_400, 9_600))
     assert (decision.state, decision.winner) == (ExperimentState.MISMATCH, None)
     assert decide(exposed=(10_400, 9_600)).state is ExperimentState.MISMATCH
-    assert decision.reason.startswith("of 20,000 units 52 % went to vector, and 50 % should have: units of")
+    assert decision.reason == (
+        "of 20,000 units 52 % went to vector, and 50 % should have: either units of one arm are lost on their way, or "
+        "your flags deal other shares (answers to exposures count what differs from the published assignment as "
+        "unlike_assignment); no difference is told, and more units do not mend that: mend the loss and begin a new "
+        "epoch, or set the shares that are dealt, which begins one"
+    )
+    assert decision.difference is None
+    shows_nothing = "it shows nothing while the arms get other shares than they should"
+    assert say_power(PLAN, decision) == shows_nothing == say_power(PLAN, decide(exposed=(10_400, 9_600)))
+
+
+def test_shares_that_mismatch_are_never_written_alike() -> None:
+    few, many = decide(exposed=(504_000, 496_000)), decide(exposed=(50_040_000, 49_960_000))
+    assert few.reason.startswith("of 1,000,000 units 0.504 went to vector, and 0.500 should have: either")
+    assert many.reason.startswith("of 100,000,000 units 0.5004 went to vector, and 0.5000 should have: either")
+
+
+def test_units_are_told_for_a_difference_that_matters() -> None:
+    coarse = ExperimentPlan(names=PLAN.names, share=0.5, delta=0.1, max_units=20_000)
+    needed = units_needed(0.1, rate=0.5, share=0.5)
+    assert f"it shows a difference of 0.1 by about {needed:,} units" in say_power(coarse, decide(plan=coarse))
 
 
 @pytest.mark.parametrize("share", [0.05, 0.95])
@@ -92,20 +112,20 @@ def test_the_document_says_what_the_service_says_before_the_first_unit() -> None
     plan = ExperimentPlan(names=("vector", "hybrid"), share=0.95, delta=0.02, max_units=20_000)
     written = " ".join((Path(__file__).parents[2] / "docs/experiments.md").read_text(encoding="utf-8").split())
     said = say_power(plan, decide(plan=plan))
-    assert said.endswith("which are enough for one of 0.064")
+    assert said.endswith("which are enough for one of 0.060")
     assert f"*{said}*" in written
 
 
 def test_what_was_to_show_by_now_is_not_told_as_if_it_were_to_come() -> None:
     needed = units_needed(0.05, rate=0.6, share=0.5)
-    before = decide(look((2_500, 1_500), (2_500, 1_520)))
+    before = decide(look((2_400, 1_440), (2_400, 1_459)))
     after = decide(look((4_000, 2_400), (4_000, 2_420)))
     assert (before.state, after.state) == (ExperimentState.RUNNING, ExperimentState.RUNNING)
     planned = f"it shows a difference of 0.05 by about {needed:,} units, with probability 0.8 (rate of vector is 0.600)"
     assert say_power(PLAN, before) == f"with 50 % of the units in hybrid {planned}"
     assert say_power(PLAN, after) == (
         f"with 50 % of the units in hybrid {planned}, and 8,000 are counted: one as large would probably have shown by "
-        "now; at most 100,000 come, which are enough for one of 0.013"
+        "now; at most 100,000 come, which are enough for one of 0.012"
     )
 
 

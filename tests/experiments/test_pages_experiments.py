@@ -234,6 +234,8 @@ def test_no_interval_is_drawn_of_arms_that_do_not_get_their_shares(service: Api)
             assert service.client.post(f"/v1/experiments/uneven/{what}", json=sent).is_success
     found = service.get("/v1/experiments/uneven")
     assert found["state"] == "mismatch"
+    assert found["difference"] is None, "it is withheld here as on the page"
+    assert found["power"] == "it shows nothing while the arms get other shares than they should"
     assert sum(one["difference"] is not None for one in found["looks"]) > 1
     page = Page(service.client.get("/experiments/uneven").text)
     assert not page.all("svg", role="img")

@@ -85,7 +85,7 @@ class ExperimentState(StrEnum):
 
     RUNNING = "running"
     MISMATCH = "mismatch"
-    """The arms do not get the shares that they should, so that no winner is named."""
+    """The arms do not get the shares that they should, so that no winner and no difference is told."""
     WINNER = "winner"
     EQUIVALENT = "equivalent"
     """All of the interval lies within delta of zero."""
@@ -123,7 +123,8 @@ class ExperimentDecision:
     look: Look | None
     """The one that decided, the newest where none has; None = nothing was counted yet."""
     difference: RateDifference | None
-    """Rate of the second arm less that of the first at that look; None = too few outcomes for an interval."""
+    """Rate of the second arm less that of the first at that look; None = too few outcomes for an interval, or the
+    shares mismatch."""
     winner: Side | None = None
 
     @property
@@ -139,7 +140,8 @@ def decide_experiment(looks: Sequence[Look], exposed: tuple[int, int], plan: Exp
     overrules a winner, also one that was found before it.
     """
     if is_mismatch(exposed[0], sum(exposed), plan.share):
-        return _mismatch(looks[-1] if looks else None, exposed, plan)
+        reason, look = _say_mismatch(exposed, plan), looks[-1] if looks else None
+        return ExperimentDecision(state=ExperimentState.MISMATCH, reason=reason, look=look, difference=None)
     if not looks:
         return ExperimentDecision(
             state=ExperimentState.RUNNING, reason="no outcome is final yet", look=None, difference=None
@@ -189,14 +191,17 @@ def _interval(one: RateDifference) -> str:
     return f"{change_text(one.value)} (95 % interval {change_text(one.low)} to {change_text(one.high)})"
 
 
-def _mismatch(look: Look | None, exposed: tuple[int, int], plan: ExperimentPlan) -> ExperimentDecision:
-    reason = (
-        f"of {counted(sum(exposed), 'unit')} {percent_text(exposed[0] / sum(exposed))} went to {plan.names[0]}, and "
-        f"{percent_text(plan.share)} should have: units of one arm are lost, so its rate says nothing and no winner is "
-        "named; more units do not mend that, but a new epoch once none is lost"
+def _say_mismatch(exposed: tuple[int, int], plan: ExperimentPlan) -> str:
+    share = exposed[0] / sum(exposed)
+    seen, agreed = percent_text(share), percent_text(plan.share)
+    if seen == agreed:
+        seen, agreed = ratio_text(share, plan.share), ratio_text(plan.share, share)
+    return (
+        f"of {counted(sum(exposed), 'unit')} {seen} went to {plan.names[0]}, and {agreed} should have: either units of "
+        "one arm are lost on their way, or your flags deal other shares (answers to exposures count what differs from "
+        "the published assignment as unlike_assignment); no difference is told, and more units do not mend that: mend "
+        "the loss and begin a new epoch, or set the shares that are dealt, which begins one"
     )
-    found = estimate_difference(*look.counts) if look is not None else None
-    return ExperimentDecision(state=ExperimentState.MISMATCH, reason=reason, look=look, difference=found)
 
 
 _SECOND: Final = 1_000_000
@@ -307,28 +312,69 @@ USUAL_POWER: Final = 0.8
 USUAL_RATE: Final = 0.5
 """At which most units are needed; it stands for a rate that is not known yet."""
 SEEN_DIFFERENCE: Final = 0.05
-"""The difference that the number of units is told for."""
+"""The difference that the number of units is told for, unless it matters to nobody."""
+
+
+def power_by(units: int, difference: float, *, rate: float, share: float) -> float:
+    """Probability that any look at so many units or fewer shows a difference, within .02 by simulation.
+
+    With u = n rho^2 + 1 and L = ln(sqrt(u) / alpha) the sum of n units has to cross g = sqrt(2 u L / rho^2) times the
+    standard deviation of one. g bends down all the way, so that its tangent at the last unit, g - n g' + g' t, lies
+    above it; a Brownian motion with drift crosses a line with a known probability (Siegmund, "Sequential Analysis",
+    1985). One look at the end alone would find less than that.
+    """
+    drift = difference / math.sqrt(rate * (1 - rate) * (1 / (1 - share) + 1 / share))
+    u = units * RHO_SQUARED + 1
+    log = math.log(math.sqrt(u) / ALPHA)
+    height = math.sqrt(2 * u * log / RHO_SQUARED)
+    slope = (log + 1 / 2) / height
+    begin, rest, root = height - units * slope, drift - slope, math.sqrt(units)
+    exponent = 2 * begin * rest
+    before = math.exp(exponent) * _below(-rest * root - begin / root) if exponent < _LARGEST_EXPONENT else 0.0
+    return min(_below(rest * root - begin / root) + before, 1.0)
+
+
+def _below(z: float) -> float:
+    """Probability that a normal number lies below z; exact far below 0, where it is multiplied by a large one."""
+    return math.erfc(-z / math.sqrt(2)) / 2
+
+
+_LARGEST_EXPONENT: Final = 700.0
+"""Beyond it nearly all cross by the end, as the other term says."""
 
 
 def detectable_difference(*, rate: float, share: float, units: int) -> float:
     """Smallest difference that an experiment of so many units shows with `USUAL_POWER`, about a rate."""
-    variance = rate * (1 - rate) * (1 / (1 - share) + 1 / share)
-    return radius(variance, units) + math.sqrt(variance / units) * NormalDist().inv_cdf(USUAL_POWER)
+    low, high = 0.0, 1.0
+    while power_by(units, high, rate=rate, share=share) < USUAL_POWER:
+        high *= 2
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if power_by(units, middle, rate=rate, share=share) < USUAL_POWER:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+_HALVINGS: Final = 40
 
 
 def units_needed(difference: float, *, rate: float, share: float) -> int:
-    """Fewest units with which an experiment shows a difference with `USUAL_POWER`, about a rate.
+    """Fewest units by which an experiment shows a difference with `USUAL_POWER`, about a rate.
 
     Raises ValueError unless all three lie between 0 and 1.
     """
     if not (0 < difference < 1 and 0 < rate < 1 and 0 < share < 1):
         raise ValueError(f"a difference of {difference} at a rate of {rate} and a share of {share} cannot be")
+
+    def power(units: int) -> float:
+        return power_by(max(units, 1), difference, rate=rate, share=share)
+
     most = 1
-    while detectable_difference(rate=rate, share=share, units=most) > difference:
+    while power(most) < USUAL_POWER:
         most *= 2
-    return bisect_left(
-        range(most), -difference, key=lambda units: -detectable_difference(rate=rate, share=share, units=max(units, 1))
-    )
+    return bisect_left(range(most), USUAL_POWER, key=power)
 
 
 def units_for_enough(*, rate: float, share: float) -> float:
@@ -349,7 +395,10 @@ def say_power(plan: ExperimentPlan, decision: ExperimentDecision) -> str:
     arms = list(zip(plan.names, counts, (plan.share, share), strict=True))
     name, first = next(((name, arm) for name, arm, _ in arms if _is_seen(arm)), (plan.names[0], None))
     rate = USUAL_RATE if first is None else first.rate
+    difference = max(SEEN_DIFFERENCE, plan.delta)  # a smaller one ends as equivalent
     begin = f"with {percent_text(share)} of the units in {plan.names[1]} it"
+    if decision.state is ExperimentState.MISMATCH:
+        return "it shows nothing while the arms get other shares than they should"
     few = f"at least {FEWEST_OF_A_KIND} successes and {FEWEST_OF_A_KIND} failures"
     # Units that each arm needs for so many, the arm that needs most last; one without units is taken as the other is.
     rule = sorted(
@@ -361,19 +410,19 @@ def say_power(plan: ExperimentPlan, decision: ExperimentDecision) -> str:
     if (
         open_
         and first is not None
-        and (rate in {0, 1} or least_units > units_needed(SEEN_DIFFERENCE, rate=rate, share=share))
+        and (rate in {0, 1} or least_units > units_needed(difference, rate=rate, share=share))
     ):
         rare, arm = arms[place][:2] if _is_seen(arms[place][1]) else (name, first)
         return f"{begin} shows nothing before each arm has {few}: {_say_rare(rare, arm, least_units, plan)}"
-    needed = units_needed(SEEN_DIFFERENCE, rate=rate, share=share)
+    needed = units_needed(difference, rate=rate, share=share)
     least = detectable_difference(rate=rate, share=share, units=plan.max_units)
     word = "taken as" if first is None else "is" if first.enough else "so far"
-    seen = f"a difference of {bound_text(SEEN_DIFFERENCE)}"
+    seen = f"a difference of {bound_text(difference)}"
     enough = f"{needed:,} units, with probability {USUAL_POWER} (rate of {name} {word} {ratio_text(rate)})"
     most = f"at most {plan.max_units:,} come, which are enough for one of {ratio_text(least)}"
     if open_ and least_units > plan.max_units:
         most = f"at most {plan.max_units:,} come, too few for {few} in each arm, before which it shows nothing"
-    undecided = decision.state not in {ExperimentState.WINNER, ExperimentState.MISMATCH}
+    undecided = decision.state is not ExperimentState.WINNER
     if undecided and units >= needed and open_:
         return f"{begin} shows nothing before each arm has {few}"
     if undecided and units >= needed:
