@@ -143,6 +143,42 @@ def list_definitions(
     return [_definition(row) for row in rows]
 
 
+class FoundCanary(NamedTuple):
+    """A canary in force, found by a part of its key or its query."""
+
+    suite: str
+    key: str
+    query: str
+
+
+def search_definitions(connection: Connection, text: str, *, limit: int) -> list[tuple[str, str]]:
+    """Return (kind, slug) of definitions in force with this text in their slugs, whatever its case."""
+    found = sa.and_(definitions.c.archived_at.is_(None), definitions.c.slug.icontains(text, autoescape=True))
+    statement = sa.select(definitions.c.kind, definitions.c.slug).where(found)
+    rows = connection.execute(statement.order_by(definitions.c.kind, definitions.c.slug).limit(limit))
+    return [(row.kind, row.slug) for row in rows]
+
+
+def search_canaries(connection: Connection, text: str, *, limit: int) -> list[FoundCanary]:
+    """Return canaries in force with this text in key or query, whatever the case of what is ASCII.
+
+    At most ten times the limit are read that have it anywhere in their documents.
+    """
+    written = json.dumps(text, ensure_ascii=False)[1:-1]
+    statement = (
+        sa.select(definitions.c.slug, canaries.c.key, canary_versions.c.body)
+        .join(canary_versions, canary_versions.c.id == canaries.c.version_id)
+        .join(definitions, definitions.c.id == canaries.c.suite_id)
+        .where(canaries.c.archived_at.is_(None), definitions.c.archived_at.is_(None))
+        .where(canary_versions.c.body.icontains(written, autoescape=True))
+        .order_by(canaries.c.id)
+        .limit(10 * limit)
+    )
+    rows = [FoundCanary(row.slug, row.key, json.loads(row.body)["query"]) for row in connection.execute(statement)]
+    wanted = text.casefold()
+    return [one for one in rows if wanted in one.key.casefold() or wanted in one.query.casefold()][:limit]
+
+
 def hold_definitions(connection: Connection, kind: str, slugs: Collection[str]) -> set[str]:
     """Return those of these slugs that are in force, and keep them so until the transaction ends.
 

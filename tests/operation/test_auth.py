@@ -80,6 +80,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/compare/canary"): (READ, "/compare/canary?a=run:1&b=run:2&key=oauth", None),
     ("GET", "/alerts"): (READ, "/alerts", None),
     ("GET", "/alerts/{alert_id}"): (READ, "/alerts/1", None),
+    ("GET", "/search"): (READ, "/search?q=x", None),
     ("GET", "/incidents/{incident_id}"): (READ, "/incidents/1", None),
     ("POST", "/alerts/{alert_id}/acknowledge"): (WRITE, "/alerts/1/acknowledge", None),
     ("POST", "/alerts/{alert_id}/diagnosis"): (WRITE, "/alerts/1/diagnosis", None),

@@ -28,6 +28,8 @@ PAGES = (
     "/compare?a=run:1&b=run:2",
     "/alerts",
     "/alerts/1",
+    "/incidents/1",
+    "/search?q=a",
     "/hooks",
     "/hooks/ops",
     "/hooks/ops/edit",
@@ -141,6 +143,20 @@ def test_every_page_can_be_used_by_everybody(
     assert {path: problems for path, problems in found.items() if problems} == {}
 
 
+def test_a_key_jumps_to_what_is_named(chromium: Browser, address: str) -> None:
+    with opened(chromium, address) as tab:
+        page = tab.open("/hooks")
+        page.keyboard.press("Control+k")
+        expect(page.locator("#jump")).to_be_focused()
+        page.keyboard.type("run 2")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/runs/2")
+        page.keyboard.press("/")
+        expect(page.locator("#jump")).to_be_focused()
+        page.keyboard.type("watch/")
+        expect(page.locator("#jump")).to_have_value("watch/")
+
+
 def test_on_a_phone_no_text_of_the_pages_of_a_fault_stands_on_another_or_is_cut(
     chromium: Browser, sqlite_store: Store
 ) -> None:
@@ -153,7 +169,14 @@ def test_on_a_phone_no_text_of_the_pages_of_a_fault_stands_on_another_or_is_cut(
     pages.world.probe.answers[long] = answered(hits("noise", "handbook/chapters/free-trial-and-payment.md#chunk-0001"))
     pages.world.run(index_version="2026-11-22-after-a-new-index")
     pages.world.deliver_all()
-    paths = ("/runs/2", "/alerts", "/alerts/1", "/checks/watch/canaries/ant", f"/checks/watch/canaries/{long}")
+    paths = (
+        "/runs/2",
+        "/alerts",
+        "/alerts/1",
+        "/incidents/1",
+        "/checks/watch/canaries/ant",
+        f"/checks/watch/canaries/{long}",
+    )
     found = {}
     with served(pages.app()) as address, opened(chromium, address, viewport=PHONE) as tab:
         for path in paths:

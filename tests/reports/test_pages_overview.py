@@ -132,7 +132,7 @@ def test_verdicts_are_counted_whichever_is_chosen(seen: Site) -> None:
 
 def test_what_was_chosen_stands_in_the_form_and_in_the_address_it_follows(seen: Site) -> None:
     shown = seen.page("/?q=b&suite=invoices&tag=gone&failing=1&category=&page=1")
-    assert shown.one("input", name="q").get("value") == "b"
+    assert shown.one("input", id="by-text").get("value") == "b"
     assert [one.get("value") for one in shown.all("option") if "selected" in one.attributes] == ["invoices", "gone"]
     assert "checked" in shown.one("input", name="failing").attributes
     assert shown.one("div", id="found").get("hx-get") == "/?q=b&suite=invoices&tag=gone&failing=1"
@@ -141,7 +141,7 @@ def test_what_was_chosen_stands_in_the_form_and_in_the_address_it_follows(seen: 
 
 def test_hostile_filters_stay_texts(seen: Site) -> None:
     shown = seen.page("/?" + urlencode({"q": HOSTILE, "tag": HOSTILE, "suite": HOSTILE}))
-    assert shown.one("input", name="q").get("value") == HOSTILE
+    assert shown.one("input", id="by-text").get("value") == HOSTILE
     assert not shown.all("script", src=None)  # type: ignore[arg-type] # none without a source
     assert not shown.all("img", src="x")
 
@@ -412,3 +412,52 @@ NAVIGATION = {
     "Annotation": "/tasks",
     "API": "/docs",
 }
+
+
+# --- search ---
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        ("run 2", "/runs/2"),
+        ("RUN #2", "/runs/2"),
+        ("incident 1", "/incidents/1"),
+        ("alert 1", "/alerts/1"),
+        ("leave", "/checks/leave"),
+        ("SICK", "/checks/leave/canaries/sick"),
+        ("novel", "/checks/novel"),
+    ],
+)
+def test_a_search_that_can_mean_one_thing_only_goes_there(seen: Site, words: str, place: str) -> None:
+    answer = seen.client().get(f"/search?{urlencode({'q': words})}", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, place)
+
+
+def test_a_search_lists_what_it_may_mean_with_what_is_called_exactly_that_first(pages: Site) -> None:
+    pages.world.apply(*_three(), canary_page([canary("bill")], slug="a-billing", suite="more", retriever="search"))
+    shown = pages.page("/search?q=billing")
+    links = [one.get("href") for one in shown.all("a") if one.get("href").startswith("/checks/")]
+    assert links == ["/checks/billing", "/checks/a-billing"]
+    assert {"/runs/1", "/incidents/1", "/alerts/1"} <= {one.get("href") for one in pages.page("/search?q=1").all("a")}
+    assert "Nothing is called that" in pages.page("/search?q=zebra").text
+    assert "Nothing is called that" not in pages.page("/search").text
+
+
+@pytest.mark.both
+def test_a_canary_is_found_by_words_of_its_query_and_nothing_by_what_is_only_in_its_document(store: Store) -> None:
+    world = World(store=store)
+    asked = [
+        canary("a", query="Größe 50% of_it?"),
+        canary("b", query="what is a tax?"),
+        canary("c", query="a Tax twice"),
+    ]
+    world.apply(canary_page(asked))
+    found = {
+        words: [one.name for one in overview.search(store, words)] for words in ("Größe 50%", "TAX", "of_it", "xof")
+    }
+    assert found == {"Größe 50%": ["a"], "TAX": ["b", "c"], "of_it": ["a"], "xof": []}
+    assert overview.search(store, "expected_chunks") == []
+    assert overview.search(store, " ") == []
+    (hostile,) = overview.search(store, "Größe")
+    assert hostile.address == "/checks/watch/canaries/a"

@@ -3,20 +3,25 @@
 It reads one row of every check, and more only for those on the page. Nothing here writes.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
+from urllib.parse import quote
 
+from app.alerts import store as alerts
 from app.alerts.domain.state import no_data_due
 from app.alerts.domain.views import AlertState
 from app.alerts.service.transitions import bad_answers
+from app.annotation import store as task_rows
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.values import Category, RunStatus, Verdict
 from app.catalog import store as catalog
 from app.catalog.service.references import schedule_of
-from app.catalog.store import Definition
+from app.catalog.store import Definition, FoundCanary
+from app.experiments import store as experiment_rows
 from app.hooks import store as outbox
 from app.records.store import open_runs, run_rows
 from app.records.store.run_rows import Newest, Part, RecentRun
@@ -169,6 +174,89 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
         unrun=sum(summary.verdict == NO_RUN for summary in everything),
         active=sum(summary.enabled for summary in everything),
     )
+
+
+class Found(NamedTuple):
+    """Something that a search found."""
+
+    kind: str
+    name: str
+    address: str
+    about: str = ""
+
+
+def search(store: Store, text: str) -> list[Found]:
+    """Find what a person may look for by a number, a name or words of a question; what is meant exactly comes first."""
+    words = text.strip()
+    if not words:
+        return []
+    with store.read() as connection:
+        numbered = _numbered(connection, words)
+        named = [
+            Found(kind, slug, f"/{place}/{quote(slug)}")
+            for kind, slug in catalog.search_definitions(connection, words, limit=_MOST_FOUND)
+            if (place := _PLACES.get(kind)) is not None
+        ]
+        listed = (
+            ("task", "tasks", task_rows.list_tasks(connection, limit=_MOST_LISTED)),
+            ("experiment", "experiments", experiment_rows.list_experiments(connection, limit=_MOST_LISTED)),
+            ("promotion", "promotions", experiment_rows.list_promotions(connection, limit=_MOST_LISTED)),
+        )
+        named += [
+            Found(kind, row.slug, f"/{place}/{quote(row.slug)}")
+            for kind, place, rows in listed
+            for row in rows
+            if words.casefold() in row.slug
+        ]
+        canaries = catalog.search_canaries(connection, words, limit=_MOST_FOUND)
+        checks = catalog.list_definitions(connection, "check") if canaries else []
+    named.sort(key=lambda one: one.name != words.casefold())
+    asking = {check.body["suite"]: check.slug for check in checks}
+    return [
+        *numbered,
+        *named,
+        *(Found("canary", one.key, _place_of(one, asking), one.query) for one in canaries),
+    ]
+
+
+_PLACES: Final[Mapping[str, str]] = {
+    "check": "checks",
+    "suite": "suites",
+    "retriever": "retrievers",
+    "judge": "judges",
+    "hook": "hooks",
+    "silence": "silences",
+}
+_MOST_FOUND: Final = 20
+_MOST_LISTED: Final = 500
+_NUMBER: Final = re.compile(r"(?:(run|incident|alert)s?\s*)?#?\s*([0-9]{1,15})", re.IGNORECASE)
+
+
+def _numbered(connection: Connection, words: str) -> list[Found]:
+    """Return the run, incident and alert of a number, or the one that is named with it."""
+    asked = _NUMBER.fullmatch(words)
+    if asked is None:
+        return []
+    kind, number = (asked[1] or "").lower(), int(asked[2])
+    run = run_rows.find_run(connection, number) if kind in {"", "run"} else None
+    incident = alerts.find_incident(connection, number) if kind in {"", "incident"} else None
+    alert = alerts.find_alert(connection, number) if kind in {"", "alert"} else None
+    return [
+        *([Found("run", f"run {number}", f"/runs/{number}", f"of {run.check}")] if run else []),
+        *([Found("incident", f"incident {number}", f"/incidents/{number}")] if incident else []),
+        *(
+            [Found("alert", f"alert {number}", f"/alerts/{number}", f"{alert.rule_key} of {alert.check}")]
+            if alert
+            else []
+        ),
+    ]
+
+
+def _place_of(one: FoundCanary, asking: Mapping[str, str]) -> str:
+    """Address of the history of a canary in a check of its suite or, where none asks it, of its definition."""
+    check = asking.get(one.suite)
+    folder = f"/checks/{quote(check)}" if check is not None else f"/suites/{quote(one.suite)}"
+    return f"{folder}/canaries/{quote(one.key)}"
 
 
 def _summaries(

@@ -48,6 +48,17 @@
     return body;
   };
 
+  // --- Ctrl-K, or / where nothing is being typed, goes to the search ---
+  document.addEventListener("keydown", (event) => {
+    const isTyping = event.target.closest?.("input, textarea, select, [contenteditable]");
+    const isAsked = (event.key === "k" && (event.ctrlKey || event.metaKey)) || (event.key === "/" && !isTyping);
+    const field = document.getElementById("jump");
+    if (!isAsked || !field) return;
+    event.preventDefault();
+    field.focus();
+    field.select();
+  });
+
   // --- what happens, as it happens: one stream for the page, none while nobody looks at it ---
   // An element with data-live="run_ended alert_changed" is sent the event "news" whenever one of these comes, after the
   // stream was lost for a while, and every data-every seconds; with data-check="slug" only for what is of that check.
