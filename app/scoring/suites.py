@@ -115,6 +115,26 @@ def coverage_note(suite: str, power: SuitePower) -> str | None:
     return f"suite '{suite}' is thin: {'; '.join(sentences)}" if sentences else None
 
 
+def detection_limits(power: SuitePower) -> tuple[str, ...]:
+    """Return what a thin suite cannot detect, as sentences for pages; empty where `coverage_note` says nothing."""
+    sentences: list[str] = []
+    fraction = power.smallest_fraction
+    thin = power.thin_topics if fraction is not None else ()
+    if fraction is None or fraction > TARGET_FRACTION:
+        note = _total_note(power.canaries)
+        sentences.append(f"{note[0].upper()}{note[1:]}.")
+    needed = f"{FEWEST_PER_TOPIC} are needed to judge it"
+    sentences += [
+        f"{topic.kind.capitalize()} {topic.name.replace('_', ' ') if topic.kind == 'category' else topic.name} has "
+        f"{counted(topic.canaries, 'canary')}; {needed}."
+        for topic in thin[:_NAMED]
+    ]
+    if len(thin) > _NAMED:
+        more = len(thin) - _NAMED
+        sentences.append(f"{more:,} more {'has' if more == 1 else 'have'} fewer than {FEWEST_PER_TOPIC}.")
+    return tuple(sentences)
+
+
 def size_advice() -> str:
     """Return one line on the number of canaries a suite needs."""
     return f"{canaries_for(TARGET_FRACTION)} canaries notice a loss of {100 * TARGET_FRACTION:g} % of the index"

@@ -193,7 +193,7 @@ def test_it_stands_on_pages_in_reports_and_in_metrics(service: Api) -> None:
     assert [one["k"] for one in estimate] == [1, 3, 5, 10]
     assert estimate[-1]["value"] == 1
     assert {one["self_judged"] for one in estimate} == {True}, "its strata go deeper, but into the same ranking"
-    for path in ("/suites/docs", "/tasks/truth"):
+    for path in ("/suites/docs?show=composition", "/tasks/truth"):
         page = service.client.get(path).text
         assert "Pooled recall" in page
         assert re.findall(r'<td data-label="k" class="number">(\d+)', page) == ["1", "3", "5", "10"], path
@@ -281,7 +281,7 @@ def test_random_texts_of_a_corpus_take_the_label_from_the_recall_of_one_retrieve
     assert {one["self_judged"] for one in service.get("/v1/tasks/wide/recall")["estimates"]} == {False}
     run = service.run()
     assert {(one["task"], one["self_judged"]) for one in run["pooled_recall"]} == {("wide", False)}
-    for page in ("/suites/docs", "/tasks/wide"):
+    for page in ("/suites/docs?show=composition", "/tasks/wide"):
         assert "self-judged" not in service.client.get(page).text.casefold()
     report = service.client.get(f"/v1/runs/{run['id']}/report", params={"format": "markdown"}).text
     assert "of all relevant texts of the corpus handbook" in report

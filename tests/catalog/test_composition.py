@@ -66,7 +66,7 @@ def test_a_canary_without_a_segment_keeps_its_hash() -> None:
 def test_a_segment_goes_through_files_pages_and_the_api(tmp_path: Path) -> None:
     with api(tmp_path) as service:
         service.docs(canaries=[{"key": "a", "query": "What is new this year?", "expected_chunks": ["c1"]}])
-        assert "No canary has a segment yet" in Page(service.client.get("/suites/docs").text).text
+        assert "No canary has a segment yet" in Page(service.client.get("/suites/docs?show=composition").text).text
         form = Page(service.client.get("/suites/docs/canaries/a").text)
         typed = {
             one.get("name"): one.get("value")
@@ -96,6 +96,7 @@ def test_a_segment_goes_through_files_pages_and_the_api(tmp_path: Path) -> None:
         assert {one["segment"]: one["canaries"] for one in found["segments"]}["temporal"] == 1
         shown = Page(service.client.get("/suites/docs").text)
         assert "simple factual, temporal" in [row.text for row in shown.all("td")]
+        shown = Page(service.client.get("/suites/docs?show=composition").text)
         assert "1 canary of segment temporal, 3 or more notice damage to it." in shown.text
         for form_name in ("coalmine", "csv"):
             assert "temporal" in service.client.get(f"/suites/docs/export?format={form_name}").text

@@ -12,7 +12,14 @@ from app.catalog.documents.warnings import suite_notes
 from app.catalog.service import suites
 from app.catalog.store import API, FILE
 from app.cli import app
-from app.scoring.suites import FEWEST_PER_TOPIC, canaries_for, coverage_note, power_of, smallest_fraction
+from app.scoring.suites import (
+    FEWEST_PER_TOPIC,
+    canaries_for,
+    coverage_note,
+    detection_limits,
+    power_of,
+    smallest_fraction,
+)
 from tests.support.api_service import CANARIES, api
 from tests.support.world import World, canary, documents, page
 
@@ -69,6 +76,10 @@ def test_every_category_and_tag_needs_three_canaries() -> None:
     ]
     assert coverage_note("docs", found) == (
         "suite 'docs' is thin: fewer than 3 canaries in tag billing (1), category procedural (2)"
+    )
+    assert detection_limits(found) == (
+        "Tag billing has 1 canary; 3 are needed to judge it.",
+        "Category procedural has 2 canaries; 3 are needed to judge it.",
     )
     assert not power_of([*many, *_canaries(FEWEST_PER_TOPIC, tags=("billing",))]).thin_topics
 

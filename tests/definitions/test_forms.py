@@ -184,7 +184,7 @@ def test_a_refused_form_keeps_all_that_was_typed(pages: Site, path: str, action:
 
 
 def test_the_form_of_a_check_says_in_a_sentence_that_the_chosen_suite_is_thin(pages: Site) -> None:
-    note = "Suite 'suite' is thin: 1 canary can miss a loss of 5 % of the index, 60 would notice it."
+    note = "1 canary can miss a loss of 5 % of the index, 60 would notice it."
     assert note in pages.page("/new-check?suite=suite").text
     pages.world.apply(canary_page([canary(f"c{number}") for number in range(60)]))
     assert "is thin" not in pages.page("/new-check?suite=suite").text

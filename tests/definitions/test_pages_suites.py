@@ -56,7 +56,7 @@ def test_every_suite_is_listed_with_what_it_may_miss(pages: Site) -> None:
     rows = [row.text for row in pages.page("/suites").all("tr")][1:]
     assert len(rows) == 2
     assert "mine" in rows[0]
-    assert "no canary expects anything" in rows[0]
+    assert "No canary expects anything, so no loss is noticed." in rows[0]
     assert "watch" in rows[1]
     assert "canaries.yaml:1" in rows[1]
 
@@ -70,8 +70,8 @@ def test_a_suite_shows_what_each_canary_expects_and_how_it_stands(pages: Site) -
     assert "degraded" in rows[0]
     assert "doc-ant" in rows[0]
     assert "insects" in rows[0]
-    assert "healthy" in rows[1]
-    assert "no good answer" in rows[2]
+    assert "no good answer" in rows[1], "it fails, so it comes before the one that does not"
+    assert "healthy" in rows[2]
     assert "/checks/watch/canaries/ant" in {link.get("href") for link in pages.page("/suites/suite").all("a")}
 
 
@@ -86,12 +86,11 @@ def test_canaries_are_found_by_what_they_are_like(pages: Site) -> None:
         ("category=negative", ["none"]),
         ("state=degraded", ["ant"]),
         ("state=healthy&category=simple_factual", ["bee"]),
-        ("after=ant", ["bee", "none"]),
+        ("page=2", ["ant", "bee", "none"]),
         ("tag=gone", []),
     ]:
         shown = pages.page(f"/suites/suite?{query}")
-        found = [link.text for link in shown.all("a") if link.get("href").startswith("/suites/suite/canaries/")]
-        assert found == keys, query
+        assert _edited(shown) == keys, query
 
 
 def test_a_probe_that_failed_leaves_its_canary_unknown(pages: Site) -> None:
@@ -139,18 +138,71 @@ def test_a_verdict_of_an_earlier_version_of_a_canary_is_not_told_of_the_one_in_f
 def _stands(pages: Site) -> dict[str, str]:
     """Give how each canary of the suite is said to stand, by key."""
     shown = pages.page("/suites/suite")
-    keys = [link.text for link in shown.all("a") if link.get("href").startswith("/suites/suite/canaries/")]
-    return dict(zip(keys, [one.text for one in shown.all("span", class_="states")], strict=True))
+    return dict(zip(_edited(shown), [one.text for one in shown.all("span", class_="states")], strict=True))
+
+
+def _edited(shown: Page) -> list[str]:
+    """Give the canaries of a page of a suite whose definitions it leads to, in order."""
+    links = [one for one in shown.all("a") if one.get("href").startswith("/suites/suite/canaries/")]
+    return [one.text.removeprefix("Edit ") for one in links if "#" not in one.get("href")]
+
+
+def test_canaries_that_fail_in_most_checks_come_first_and_lead_to_where_they_fail(pages: Site) -> None:
+    negative = {"key": "none", "query": "Who lives on the moon?", "category": "negative"}
+    made = canary_page([{**canary("ant"), **ANT}, canary("bee"), negative, canary("cat")])
+    made["checks"] += [{**made["checks"][0], "slug": slug} for slug in ("second", "third", "fourth", "fifth", "sixth")]
+    pages.world.apply(made)
+    pages.world.probe.answers["Who lives on the moon?"] = answered(hits("noise", scores=[0.1]))
+    pages.world.probe.answers["Who carries leaves?"] = answered(hits("doc-ant"))
+    for slug in ("watch", "second"):
+        pages.world.run(slug)
+    pages.world.probe.answers["cat"] = answered(hits("noise"))
+    pages.world.run("third")
+    pages.world.probe.answers["bee"] = answered(hits("noise"))
+    for slug in ("fourth", "fifth", "sixth"):
+        pages.world.run(slug)
+    shown = pages.page("/suites/suite")
+    assert _stands(pages) == {
+        "cat": "degraded in 4 healthy in 2 fifth, fourth, sixth and 1 more",
+        "bee": "degraded in 3 healthy in 3 fifth, fourth, sixth",
+        "ant": "healthy in 6",
+        "none": "healthy in 6",
+    }
+    links = [(link.text, link.get("href")) for link in shown.all("a")]
+    assert ("cat", "/checks/fifth/canaries/cat") in links
+    assert ("degraded in 4", "/suites/suite/canaries/cat#history") in links
+    assert ("sixth", "/checks/sixth/canaries/bee") in links
+    told = pages.page("/suites/suite/canaries/cat").one("p", id="history").text
+    assert told == "History in fifth, fourth, second, sixth, third, watch"
+    pages.world.apply({**made, "canaries": [canary("ant"), *made["canaries"][1:]]})  # the suite is not that of the runs
+    assert list(_stands(pages)) == ["cat", "bee", "ant", "none"], "degraded, unknown, healthy"
+    assert _stands(pages)["ant"].startswith("unknown in 6 query changed, not run yet")
+
+
+def test_parts_of_a_suite_are_read_one_at_a_time_without_scripts(pages: Site) -> None:
+    tabs = {"Canaries": "", "Traffic": "?show=traffic", "Composition": "?show=composition", "Export": "?show=export"}
+    for label, query in tabs.items():
+        shown = pages.page(f"/suites/suite{query}")
+        assert [link.text for link in shown.all("a", **{"aria-current": "page"}) if link.text in tabs] == [label]
+        assert {link.get("href") for link in shown.all("a")} >= {f"/suites/suite{one}" for one in tabs.values()}
+        parts = {"Canaries": "f-text", "Traffic": "reach", "Composition": "composition", "Export": "out"}
+        ids = {one.get("id") for one in shown.elements}
+        assert ids & {*parts.values()} == {parts[label]}
+    assert pages.page("/suites/suite?show=nothing").all("table", class_="canaries")
 
 
 def test_large_suites_come_in_parts(pages: Site) -> None:
     many = [{"key": f"k{place:03}", "query": f"Question {place}?"} for place in range(130)]
     assert pages.client().post("/v1/suites/mine/canaries", json=many).status_code == 201
     shown = pages.page("/suites/mine?text=question")
-    assert "130 canaries of 130, 100 shown" in shown.text
+    assert "130 canaries of 130, 1 to 50 shown" in shown.text
     following = next(link.get("href") for link in shown.all("a") if link.text == "Next")
-    assert following == "/suites/mine?text=question&after=k099"
-    assert len(pages.page(following).all("tr")) == 31
+    assert following == "/suites/mine?text=question&page=2"
+    last = pages.page(next(link.get("href") for link in shown.all("a") if link.text == "Page 3"))
+    assert "101 to 130 shown" in last.text
+    assert len(last.all("tr")) == 31
+    assert not [link for link in last.all("a") if link.text == "Next"]
+    assert "101 to 130 shown" in pages.page("/suites/mine?page=9").text
 
 
 def test_a_suite_goes_out_as_files(pages: Site) -> None:

@@ -41,7 +41,7 @@ def app_of(service: Api) -> FastAPI:
 
 def test_reach_is_measured_while_one_looks_and_suggestions_open_a_task(chromium: Browser, service: Api) -> None:
     with served(app_of(service)) as address, opened(chromium, address) as tab:
-        page = tab.open("/suites/docs")
+        page = tab.open("/suites/docs?show=traffic")
         page.get_by_role("button", name="Measure reach").click()
         expect(page.get_by_text("0 of 18 queries asked")).to_be_visible()
         service.ask_sample()
@@ -62,7 +62,7 @@ def test_bars_are_for_everybody(
     service.client.post("/v1/suites/docs/reach", json={"retriever": "search"})
     service.ask_sample()
     with served(app_of(service)) as address, opened(chromium, address, viewport=viewport, color_scheme=colours) as tab:
-        for path in ("/suites/docs/traffic", "/suites/docs"):
+        for path in ("/suites/docs/traffic", "/suites/docs?show=traffic"):
             page = tab.open(path)
             assert inaccessible(page) == []
             assert not wider_than_the_screen(page)

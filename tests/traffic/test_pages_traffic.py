@@ -13,6 +13,7 @@ from tests.support.pages_service import HOSTILE
 
 QUERIES = ("how long is data kept?", HOSTILE.casefold(), "=cmd()", "who pays?")
 TRAFFIC = "/suites/docs/traffic"
+SUITE = "/suites/docs?show=traffic"
 
 
 @pytest.fixture
@@ -34,9 +35,7 @@ def read(service: Api, path: str = TRAFFIC) -> Page:
 
 def test_without_traffic_the_command_is_shown(service: Api) -> None:
     assert "coalmine traffic queries.csv --suite docs" in read(service).text
-    assert [link.get("href") for link in read(service, "/suites/docs").all("a") if link.text == "Send traffic"] == [
-        TRAFFIC
-    ]
+    assert [link.get("href") for link in read(service, SUITE).all("a") if link.text == "Send traffic"] == [TRAFFIC]
 
 
 def test_reach_is_measured_on_a_page(service: Api) -> None:
@@ -44,13 +43,13 @@ def test_reach_is_measured_on_a_page(service: Api) -> None:
     service.client.delete("/v1/suites/docs/traffic")
     body = {"files": {"a.csv": "query,count\nhow long is data kept?,3\nwho pays?,1\n"}}
     service.client.post("/v1/suites/docs/traffic", params={"retriever": "search"}, json=body)
-    assert [one.text for one in read(service, "/suites/docs").all("button") if "reach" in one.text] == ["Measure reach"]
+    assert [one.text for one in read(service, SUITE).all("button") if "reach" in one.text] == ["Measure reach"]
     asking = Page(post(service, "/suites/docs/reach", retriever="search").text)
     assert "0 of 2 queries asked" in asking.text
     section = asking.one("section", id="traffic-1")
     assert (section.get("hx-get"), section.get("hx-trigger")) == (TRAFFIC, "every 2s")
     service.ask_sample()
-    for path, part in ((TRAFFIC, "traffic-1"), ("/suites/docs", "reached")):
+    for path, part in ((TRAFFIC, "traffic-1"), (SUITE, "reached")):
         shown = read(service, path)
         assert "Reach 75.0 %" in shown.text
         assert "Groups covered 1 of 2" in shown.text
@@ -68,7 +67,7 @@ def test_traffic_for_which_nothing_was_found_is_told_beside_the_shares_that_it_i
     found = service.get("/v1/suites/docs/reach", retriever="search")
     assert (found["empty"], found["value"], found["all_groups"]) == (0.6, 0.4, 1)
     told = "For 60.0 % of the traffic the retriever found nothing: it is in no group, and not covered."
-    for path in (TRAFFIC, "/suites/docs"):
+    for path in (TRAFFIC, SUITE):
         assert told in read(service, path).text
     service.retriever.found["who pays?"] = ["x2"]
     post(service, "/suites/docs/reach", retriever="search")
@@ -149,7 +148,7 @@ def test_queries_are_shown_to_those_who_may_write_alone(service: Api) -> None:
 def test_hostile_queries_and_documents_are_harmless(service: Api) -> None:
     service.retriever.found = {QUERIES[1]: [HOSTILE]}
     service.reached(*QUERIES)
-    for path in (TRAFFIC, "/suites/docs"):
+    for path in (TRAFFIC, SUITE):
         shown = read(service, path)
         assert not [one for one in shown.all("img") if one.get("src") == "x"]
         assert not [one for one in shown.all("script") if not one.get("src")]

@@ -41,6 +41,7 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.domain import retriever_source
 from app.catalog.service import references, suites
 from app.catalog.store import FILE, CanaryRow, refuse_file_managed
+from app.records.service import suite_views
 from app.retrievers.domain.probes import TrialView
 from app.retrievers.service import trials
 
@@ -264,6 +265,7 @@ def _page(request: Request, store: Store, state: EditState, *, saved: str = "", 
         retrievers=[one.slug for one in references.load_definitions(store, "retriever")],
         known={row.get("id", "") for row in read_rows(FIELDS["expected_chunks"], state.typed)},
         saved=saved,
+        checks=suite_views.checks_on(store, state.suite) if state.row is not None else (),
     )
 
 

@@ -161,7 +161,7 @@ def _page(
         wrong=problems_by_field(placed, {*typed.texts, *FIELDS, "schedule", "rules", *RULES}),
         fields=FIELDS,
         suites=[one.definition.slug for one in suites],
-        thin={one.definition.slug: one.note.partition("; ")[0] for one in suites if one.note},
+        thin={one.definition.slug: one.limits[0] for one in suites if one.limits},
         retrievers=[one.slug for one in references.load_definitions(store, "retriever")],
         hooks=[(one.slug, str(one.body["kind"])) for one in references.load_definitions(store, "hook")],
         yaml=yaml,

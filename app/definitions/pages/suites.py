@@ -49,6 +49,8 @@ FORMS: Mapping[str, str] = {
     "llamaindex": "LlamaIndex",
 }
 """Names of the import and export formats."""
+TABS: Mapping[str, str] = {"": "Canaries", "traffic": "Traffic", "composition": "Composition", "export": "Export"}
+"""Names of the parts of a suite's page, one at a time, by what asks for them."""
 Word = Annotated[str, Query(max_length=200)]
 
 
@@ -82,10 +84,15 @@ def create_suite(request: Request, store: StoreDep, typed: FormInput) -> Respons
 
 @router.get("/suites/{suite}")
 def show_suite(
-    request: Request, store: StoreDep, suite: str, canary_filter: Annotated[CanaryFilter, Depends()], saved: Word = ""
+    request: Request,
+    store: StoreDep,
+    suite: str,
+    canary_filter: Annotated[CanaryFilter, Depends()],
+    show: Word = "",
+    saved: Word = "",
 ) -> HTMLResponse:
-    """Show a suite with the canaries that match a filter."""
-    return _suite(request, store, suite, canary_filter, saved=saved)
+    """Show one part of a suite; its canaries, those that match a filter, where none is chosen."""
+    return _suite(request, store, suite, canary_filter, show=show if show in TABS else "", saved=saved)
 
 
 @router.post("/suites/{suite}/archive")
@@ -94,7 +101,7 @@ def archive_suite(request: Request, store: StoreDep, suite: str) -> Response:
     try:
         definitions.archive(store, "suite", suite, now=datetime.now(UTC))
     except ConflictError as error:
-        return _suite(request, store, suite, CanaryFilter(), refused=str(error), status=409)
+        return _suite(request, store, suite, CanaryFilter(), show="export", refused=str(error), status=409)
     wake(request)
     return RedirectResponse("/suites", status_code=303)
 
@@ -145,12 +152,13 @@ def _suite(
     slug: str,
     canary_filter: CanaryFilter,
     *,
+    show: str = "",
     saved: str = "",
     refused: str = "",
     status: int = 200,
 ) -> HTMLResponse:
     view = suite_views.load_suite_view(store, slug, canary_filter)
-    traffic = traffic_service.load_reaches(store, slug)
+    traffic = traffic_service.load_reaches(store, slug) if show == "traffic" else ()
     filters: dict[str, str] = {name: getattr(canary_filter, name) for name in ("text", "category", "tag", "state")}
     return render(
         request,
@@ -167,9 +175,11 @@ def _suite(
         saved=saved,
         setup=list_setup_steps(store, suite=slug) if saved and not view.checks else (),
         refused=refused,
-        pooled_recall=load_suite_recalls(store, slug),
+        show=show,
+        tabs=TABS,
+        pooled_recall=load_suite_recalls(store, slug) if show == "composition" else (),
         traffic=traffic,
-        composition=suites.load_composition(store, slug),
+        composition=suites.load_composition(store, slug) if show == "composition" else None,
         asking=any(one.reach is not None and one.reach["state"] is ReachState.ASKING for one in traffic),
     )
 
