@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -585,7 +585,7 @@ class PairRow(NewPair):
 
 
 def keep_pairs(connection: Connection, shadow_id: int, pairs: Sequence[NewPair], *, most: int, at: int) -> None:
-    """Add pairs, the first one of each query, and delete all but the `most` different ones."""
+    """Add pairs, the first one of each query, and delete all but the `most` different ones that can be compared."""
     rows = [
         (
             shadow_id,
@@ -600,21 +600,28 @@ def keep_pairs(connection: Connection, shadow_id: int, pairs: Sequence[NewPair],
     ]
     insert_new(connection, shadow_pairs, ("shadow_id", "digest", "query", "a", "b", "rbo", "at"), rows)
     mine = shadow_pairs.c.shadow_id == shadow_id
-    kept = sa.select(shadow_pairs.c.id).where(mine).order_by(shadow_pairs.c.rbo, shadow_pairs.c.id).limit(most)
+    kept = (
+        sa.select(shadow_pairs.c.id).where(mine, _TWO_SIDED).order_by(shadow_pairs.c.rbo, shadow_pairs.c.id).limit(most)
+    )
     connection.execute(sa.delete(shadow_pairs).where(mine, shadow_pairs.c.id.not_in(kept)))
+
+
+_TWO_SIDED: Final = sa.and_(shadow_pairs.c.a != "[]", shadow_pairs.c.b != "[]")
+"""Earlier releases kept pairs with a side of no hits too, which nobody can compare blindly."""
 
 
 def list_pairs(connection: Connection, shadow_id: int, limit: int | None = None) -> list[PairRow]:
     """Return the pairs of a shadow, the most different first."""
+    mine = shadow_pairs.c.shadow_id == shadow_id
     order = (shadow_pairs.c.rbo, shadow_pairs.c.id)
-    statement = sa.select(shadow_pairs).where(shadow_pairs.c.shadow_id == shadow_id).order_by(*order).limit(limit)
+    statement = sa.select(shadow_pairs).where(mine, _TWO_SIDED).order_by(*order).limit(limit)
     return [row_value(PairRow, row, a=json.loads(row.a), b=json.loads(row.b)) for row in connection.execute(statement)]
 
 
 def count_pairs(connection: Connection, shadow_id: int) -> int:
     """Count the pairs of a shadow."""
     mine = shadow_pairs.c.shadow_id == shadow_id
-    return connection.execute(sa.select(sa.func.count()).select_from(shadow_pairs).where(mine)).scalar_one()
+    return connection.execute(sa.select(sa.func.count()).select_from(shadow_pairs).where(mine, _TWO_SIDED)).scalar_one()
 
 
 def forget_pairs(connection: Connection, shadow_id: int) -> None:

@@ -208,11 +208,28 @@ def test_a_shadow_without_pairs_can_be_drawn_later(world: World) -> None:
     compared(world)
     assert tasks.load_task(world.store, "sides")["items"] == 0
     shadows.put_shadow(world.store, ShadowDocument(slug="hybrid"), by="Ada", now=world.clock())
-    pair = ShadowPair(query="new", a=(HitDocument(id="a", text="A"),), b=())
+    pair = ShadowPair(query="new", a=(HitDocument(id="a", text="A"),), b=(HitDocument(id="b", text="B"),))
     shadows.receive_pairs(world.store, world.vault, "hybrid", [pair], now=world.clock())
     tasks.request_pool(world.store, "sides", now=world.clock())
     draw(world)
-    assert {one.query: sorted([*one.left, *one.right]) for one in sides(world).values()} == {"new": ["A"]}
+    assert {one.query: sorted([*one.left, *one.right]) for one in sides(world).values()} == {"new": ["A", "B"]}
+
+
+@pytest.mark.both
+def test_a_pair_with_a_side_of_no_hits_is_not_drawn(any_world: World) -> None:
+    """Nobody could compare it blindly; it is counted as empty."""
+    a, b = (HitDocument(id="a", text="A"),), (HitDocument(id="b", text="B"),)
+    sent = [ShadowPair(query="none now", a=(), b=b), ShadowPair(query="none then", a=a, b=())]
+    shadows.receive_pairs(any_world.store, any_world.vault, "hybrid", sent, now=any_world.clock())
+    found = shadows.load_shadow(any_world.store, "hybrid")
+    assert (found["a_empty"], found["b_empty"], found["kept"]) == (1, 1, 40)
+    with any_world.store.write() as connection:  # as an earlier release kept them
+        connection.exec_driver_sql(f"update shadow_pairs set b = '[]' where query = '{QUERIES[0]}'")  # noqa: S608 - ours
+    assert shadows.load_shadow(any_world.store, "hybrid")["kept"] == 39
+    compared(any_world)
+    drawn = sides(any_world)
+    assert len(drawn) == 39
+    assert all(one.left and one.right for one in drawn.values())
 
 
 def test_a_shadow_that_replaces_another_says_nothing_of_the_pairs_of_that(world: World) -> None:

@@ -159,7 +159,7 @@ class AnsweredPair:
 def _count(
     connection: Connection, slug: str, shadow: DefinedShadow | None, pairs: Sequence[AnsweredPair], at: int
 ) -> None:
-    """Add pairs to the sums of the hour of `at`, and keep the most different ones whose first hits can be read."""
+    """Add pairs to the sums of the hour of `at`, and keep the most different ones with texts on both sides."""
     if not pairs:
         return
     answered = [
@@ -187,7 +187,7 @@ def _count(
     different = []
     for pair, b, one in answered:
         texts = shown_texts(pair.a), shown_texts(b)
-        if one.rbo < 1 and texts[0] is not None and texts[1] is not None and texts[0] != texts[1]:
+        if one.rbo < 1 and texts[0] and texts[1] and texts[0] != texts[1]:
             different.append(NewPair(query=pair.query, a=texts[0], b=texts[1], rbo=one.rbo))
     if different and shadow is not None and shadow.document.keep:
         rows.keep_pairs(connection, shadow.id, different, most=shadow.document.keep, at=at)
