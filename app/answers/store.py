@@ -345,6 +345,7 @@ def forget_feedback(connection: Connection, check_id: int) -> int:
 class CalibrationRow:
     """What the labels of a task say of a judge."""
 
+    task_id: int
     task: str
     suite: str
     measure: str

@@ -383,6 +383,7 @@ def _rows(store: Store) -> list[Any]:
 
 
 _SINCE = (
+    "run_notes",
     "interleaving_clicks",
     "interleavings",
     "habit_refusals",

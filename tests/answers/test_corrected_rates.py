@@ -1,5 +1,6 @@
 """What people would say of the answers of each check: drawn for each, estimated for each, and correcting its runs."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -464,6 +465,23 @@ def test_the_judge_alone_counts_full_shares_wherever_people_stand_beside_it(sqli
     alone = present(margin.uncorrected)
     assert (alone.low, alone.high) == (0.0, 0.0), "both say yes of the same answers in full"
     assert "the judge alone 0.000 to 0.000" in margin.basis
+
+
+def test_a_mean_of_shares_that_an_earlier_release_stored_is_not_told_as_a_rate(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store, "faithfulness", half="smooth tale")
+    two.label("faithfulness")
+    with sqlite_store.read() as connection:
+        stored = str(connection.exec_driver_sql("SELECT body FROM calibrations").scalar_one())
+    body = json.loads(stored)
+    for rate in (body["rate"], *(one["rate"] for one in body["checks"])):
+        assert rate["judge_rate"] == pytest.approx(82 / 110, abs=1e-4)
+        rate["judge_rate"] = 0.89
+    with sqlite_store.write() as connection:
+        connection.exec_driver_sql("UPDATE calibrations SET body = ?", (json.dumps(body),))
+    [found] = labels.load_report(sqlite_store, "reader", now=two.it.world.clock())["measures"]
+    assert json.loads(json.dumps(found["calibration"]))["rate"] == json.loads(stored)["rate"]
+    assert [one["rate"] for one in found["checks"]] == [one["rate"] for one in json.loads(stored)["checks"]][::-1]
+    assert not any("89 %" in sentence for sentence in found["sentences"])
 
 
 def test_what_a_judge_says_in_shares_has_its_own_name_where_labels_do_not_correct_it(sqlite_store: Store) -> None:

@@ -85,7 +85,7 @@ def estimate_rate(labels: Sequence[bool], judged: Sequence[float], unlabelled: S
     are in neither. Raises ValueError for verdicts outside [0, 1] and unless labels and verdicts are as many.
     """
     people, verdicts, others = _arrays(labels, judged, unlabelled)
-    judge_rate = _rate_of_yes(np.concatenate([verdicts, others]))
+    judge_rate = rate_of_yes(np.concatenate([verdicts, others]))
     missing = _missing(people, len(others))
     if missing is not None:
         alone = clopper_pearson(int(people.sum()), len(people))
@@ -164,7 +164,7 @@ def estimate_together(checks: Sequence[LabelledAnswers]) -> RateEstimate:
         reason=missing or f"{len(labels)} labels of {len(found)} checks correct the judge's verdicts on {others} more",
         labels=len(labels),
         unlabelled=others,
-        judge_rate=_rate_of_yes(everything),
+        judge_rate=rate_of_yes(everything),
         weight=weight,
     )
 
@@ -339,9 +339,9 @@ def _missing(people: Floats, unlabelled: int) -> str | None:
     return None
 
 
-def _rate_of_yes(verdicts: Floats) -> float | None:
+def rate_of_yes(verdicts: Sequence[float] | Floats) -> float | None:
     """Share of verdicts that are yes, as people's rate counts them: their mean would be another number."""
-    return float((verdicts >= _FULL).mean()) if verdicts.size else None
+    return float((np.asarray(verdicts) >= _FULL).mean()) if len(verdicts) else None
 
 
 def _cut(value: float) -> float:

@@ -48,15 +48,16 @@ from app.answers.domain.trust import (
     measure_length_bias,
     next_step,
     pad_answer,
+    rate_of_yes,
     trust_sentences,
 )
 from app.answers.service.answering import QUESTIONS_BLOCK, JudgeInUse, contexts_of, day_of, load_judge
-from app.answers.store import DrawnRow, DrawnVerdict, DrawRow
+from app.answers.store import CalibrationRow, DrawnRow, DrawnVerdict, DrawRow
 from app.answers.views import CalibrationView, CheckTrust, JudgeDayView, JudgeReport, MeasureTrust
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
-from app.base.views import time_text, view_of
+from app.base.views import rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service.references import checks_in_force
@@ -308,7 +309,7 @@ def suites_of(store: Store, checks: Sequence[str]) -> list[str]:
 
 
 def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeReport:
-    known = rows.list_calibrations(connection, judge)
+    known = [_with_rates_of_yes(connection, row) for row in rows.list_calibrations(connection, judge)]
     of_checks = rows.labels_of_checks(known)
     checks = [check.slug for check in checks_in_force(connection) if check.judge == judge.slug]
     measures: list[MeasureTrust] = []
@@ -338,6 +339,27 @@ def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeRe
         "today": view_of(JudgeDayView, day, rounding=True, budget=budget, outcomes=outcomes),
         "checks": checks,
     }
+
+
+def _with_rates_of_yes(connection: Connection, row: CalibrationRow) -> CalibrationRow:
+    """Return a calibration with the judge's own rates of yes: earlier releases stored the means of its shares."""
+    draw = rows.find_draw(connection, row.task_id)
+    if draw is None or row.measure == Question.FAITHFUL:
+        return row
+    values = {check: [*rest] for check, rest in draw.rest.items()}
+    for one in rows.list_verdicts(connection, row.task_id):
+        values.setdefault(one.check_id, []).append(one.value)
+    of_checks = {
+        catalog.definition_by_id(connection, check).slug: found for check, found in values.items() if check is not None
+    }
+    labelled = [of_checks.get(one["check"], []) for one in row.body["checks"] if one["labels"]]
+    rate = rate_of_yes([value for found in labelled or values.values() for value in found])
+    checks: list[CheckRateView] = [
+        {**one, "rate": {**one["rate"], "judge_rate": rounded_or_none(rate_of_yes(of_checks.get(one["check"], [])))}}
+        for one in row.body["checks"]
+    ]
+    whole: RateView = {**row.body["rate"], "judge_rate": rounded_or_none(rate)}
+    return replace(row, body={**row.body, "rate": whole, "checks": checks})
 
 
 def _check_trust(check: str, found: tuple[str, CheckRateView] | None) -> CheckTrust:
