@@ -147,39 +147,51 @@ def test_what_can_never_pass_is_not_said_to_have_decided_nothing_yet() -> None:
     assert dealt_otherwise.reason == "exposure decided nothing, as the shares mismatch: users say so"
 
 
-@pytest.mark.parametrize(
-    ("claims", "result", "says"),
-    [
-        ("not asked", GateResult.PASS, "over 100 judged answers: faithful -0.040 to +0.040"),
-        (JudgedQuestion(answers=150, calibrated=True, margin=Margin(low=-0.03, high=0.03)), GateResult.PASS, ""),
-        (
-            JudgedQuestion(answers=150, calibrated=True, margin=Margin(low=-0.06, high=0.03)),
-            GateResult.INCONCLUSIVE,
-            "is not ruled out over at least 100 judged answers: faithfulness",
-        ),
-        (JudgedQuestion(answers=150, calibrated=True, margin=Margin(low=-0.2, high=-0.06)), GateResult.FAIL, ""),
-        (
-            JudgedQuestion(answers=150, calibrated=False, margin=Margin(low=-0.2, high=-0.06)),
-            GateResult.PASS,
-            "; the judge is uncalibrated: people have not confirmed what it says (faithfulness)",
-        ),
-        (
-            JudgedQuestion(answers=99, calibrated=True, margin=Margin(low=-0.2, high=-0.06)),
-            GateResult.PASS,
-            "; 99 judged answers of at least 100 (faithfulness)",
-        ),
-    ],
-)
-def test_of_two_forms_of_a_question_all_count_of_which_enough_is_known(
-    claims: JudgedQuestion | str, result: GateResult, says: str
+KEPT = Margin(low=-0.04, high=0.04)
+OPEN = Margin(low=-0.06, high=0.03)
+LOST = Margin(low=-0.2, high=-0.06)
+FORMS: list[tuple[Margin | str, Margin | str, int, bool, GateResult, str]] = [
+    (KEPT, KEPT, 150, True, GateResult.PASS, "no loss of more than 0.05 over 150 judged answers: faithfulness -0.040"),
+    (KEPT, OPEN, 150, True, GateResult.PASS, "over 150 judged answers: faithfulness -0.040 to +0.040"),
+    (OPEN, KEPT, 150, True, GateResult.INCONCLUSIVE, "is not ruled out over 150 judged answers: faithfulness -0.060"),
+    (KEPT, LOST, 150, True, GateResult.FAIL, "is shown over at least 100 judged answers: faithful -0.200 to -0.060;"),
+    (LOST, KEPT, 150, True, GateResult.FAIL, "is shown over 150 judged answers: faithfulness -0.200 to -0.060"),
+    (
+        LOST,
+        KEPT,
+        150,
+        False,
+        GateResult.PASS,
+        "; the judge is uncalibrated: people have not confirmed",
+    ),
+    (
+        LOST,
+        KEPT,
+        99,
+        True,
+        GateResult.PASS,
+        "; 99 judged answers of at least 100 (faithfulness)",
+    ),
+    ("not asked", KEPT, 0, False, GateResult.PASS, "over 100 judged answers: faithful -0.040 to +0.040; not asked"),
+    ("not asked", LOST, 0, False, GateResult.FAIL, "faithful -0.200 to -0.060; not asked"),
+    ("not asked", "nor this", 0, False, GateResult.INCONCLUSIVE, "not asked; nor this"),
+]
+
+
+@pytest.mark.parametrize(("claims", "word", "answers", "calibrated", "result", "says"), FORMS)
+def test_of_two_forms_of_a_question_the_first_decides_of_which_enough_is_known_and_either_shows_a_loss(
+    claims: Margin | str, word: Margin | str, answers: int, *, calibrated: bool, result: GateResult, says: str
 ) -> None:
-    word = JudgedQuestion(answers=100, calibrated=True, margin=Margin(low=-0.04, high=0.04))
-    found = gate(
-        decide(judge_=JudgeEvidence(measures={"faithfulness": {"faithful": word, "faithfulness": claims}})),
-        GateName.JUDGE,
-    )
-    assert found.result is result
-    assert says in found.reason
+    def of(margin: Margin | str, number: int, *, known: bool) -> JudgedQuestion | str:
+        return margin if isinstance(margin, str) else JudgedQuestion(answers=number, calibrated=known, margin=margin)
+
+    asked = {"faithfulness": of(claims, answers, known=calibrated), "faithful": of(word, 100, known=True)}
+    found = gate(decide(judge_=JudgeEvidence(measures={"faithfulness": asked})), GateName.JUDGE)
+    assert (found.result, says in found.reason) == (result, True), found.reason
+    rail = GuardEvidence(name="faithfulness", allowed_loss=0.05, found=asked)
+    held = gate(decide_promotion(offline(), judge(), BETTER, {}, guards=[rail]), GateName.EXPOSURE).guards[0]
+    assert held.result is result
+    assert held.reason.startswith("nothing is known of faithfulness: ") is (word == "nor this")
 
 
 def test_a_promotion_reads_whose_judgments_its_comparison_rests_on(sqlite_store: Store) -> None:

@@ -148,13 +148,13 @@ def test_a_judge_that_is_not_asked_for_relevance_still_breaks_a_guard_rail_for_f
     missing = f"answer_relevance is not asked by judge 'reader' ({BOTH}): add it to its `questions`, and run again"
     kept = judged.gate()
     assert (kept.result, missing in kept.reason) == (GateResult.INCONCLUSIVE, True), "relevance may have been lost"
-    assert "no loss of more than 0.05 over 110 judged answers: faithful 0.000 to 0.000" in kept.reason
+    assert "no loss of more than 0.05 over 110 judged answers: faithfulness 0.000 to 0.000" in kept.reason
     assert judged.gate(GateName.EXPOSURE).guards[0].result is GateResult.PASS
     judged.run("candidate", {*LIES, *KEYS[:80]})
     assert judged.gate().result is GateResult.FAIL
     exposure = judged.gate(GateName.EXPOSURE)
     assert (exposure.evidence, exposure.guards[0].result) == (GateResult.FAIL, GateResult.FAIL)
-    assert "a loss of more than 0.05 is shown over 110 judged answers: faithful -0." in exposure.guards[0].reason
+    assert "a loss of more than 0.05 is shown over 110 judged answers: faithfulness -0." in exposure.guards[0].reason
     assert judged.load()["state"] is PromotionState.NEEDS_DECISION
     with pytest.raises(ForbiddenError, match="only a key of scope admin"):
         promotions.waive_gate(
@@ -186,7 +186,7 @@ def test_what_is_asked_in_no_form_is_said_of_gate_and_guard_rail(sqlite_store: S
     judged.run("candidate", LIES)
     judged.confirm("answer_relevance")
     judged.expose()
-    why = f"neither faithful nor faithfulness is asked by judge 'reader' ({BOTH})"
+    why = f"neither faithfulness nor faithful is asked by judge 'reader' ({BOTH})"
     assert judged.gate().result is GateResult.INCONCLUSIVE
     assert judged.gate().reason.startswith("no loss of more than 0.05 over 110 judged answers: answer_relevance")
     assert why in judged.gate().reason

@@ -85,7 +85,8 @@ class JudgedQuestion:
 
 
 Judged = Mapping[str, JudgedQuestion | str]
-"""What a judge says of one thing, by the questions that ask for it; a text says why one can tell nothing as it is."""
+"""What a judge says of one thing, by the questions that ask for it, the one that decides where enough is known of it
+first; a text says why one can tell nothing as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -430,24 +431,30 @@ def _decide_judge(found: JudgeEvidence | str) -> tuple[GateResult, str]:
 
 
 def _decide_judged(asked: Sequence[Judged], margin: float) -> tuple[GateResult, str]:
-    """Fail where any question shows a loss; pass where each thing is asked for and no question leaves one open.
+    """Fail where any question shows a loss, pass where none of those that decide leaves one open.
 
-    Of several questions that ask for the same, those count of which enough is known.
+    Of the questions that ask for the same, the first one decides of which enough is known; where there is none, nothing
+    passes.
     """
-    counting = {name: one for judged in asked for name, one in judged.items() if not _lacks(one)}
+    found: dict[str, JudgedQuestion] = {}
     lacking: dict[str, list[str]] = {}
+    undecided = False
     for judged in asked:
+        counting = {name: one for name, one in judged.items() if isinstance(one, JudgedQuestion) and not _lacks(one)}
+        decides = next(iter(counting), None)
+        undecided |= decides is None
+        found |= {name: one for name, one in counting.items() if name == decides or _is_lost(one.margin, margin)}
         for name, one in judged.items():
-            if why := _lacks(one):
-                lacking.setdefault(why, []).extend([] if isinstance(one, str) else [name])
+            if name == decides:
+                break
+            lacking.setdefault(_lacks(one), []).extend([] if isinstance(one, str) else [name])
     sentences = [f"{why} ({_listed(names)})" if names else why for why, names in lacking.items()]
-    if not counting:
+    if not found:
         return GateResult.INCONCLUSIVE, "; ".join(sentences)
-    numbers = {one.answers for one in counting.values() if isinstance(one, JudgedQuestion)}
+    numbers = {one.answers for one in found.values()}
     over = f"over {'at least ' if len(numbers) > 1 else ''}{counted(min(numbers), 'judged answer')}"
-    margins = {name: one.margin for name, one in counting.items() if isinstance(one, JudgedQuestion)}
-    result, reason = _within_margin(margins, margin, over)
-    if result is GateResult.PASS and any(counting.keys().isdisjoint(judged) for judged in asked):
+    result, reason = _within_margin({name: one.margin for name, one in found.items()}, margin, over)
+    if result is GateResult.PASS and undecided:
         result = GateResult.INCONCLUSIVE
     return result, "; ".join([reason, *sentences])
 

@@ -225,10 +225,10 @@ def _require_references(connection: Connection, document: PromotionDocument) -> 
 
 
 _JUDGED: Final = {
-    "faithfulness": (Question.FAITHFUL, Question.FAITHFULNESS),
+    "faithfulness": (Question.FAITHFULNESS, Question.FAITHFUL),
     "answer_relevance": (Question.ANSWER_RELEVANCE,),
 }
-"""What the gate of the judge is about, by the questions that ask for it: the same as one word, and claim by claim."""
+"""What the gate of the judge is about, by the questions that ask for it: claim by claim, or in one word."""
 _MOST_ANSWERS: Final = 100_000
 
 
