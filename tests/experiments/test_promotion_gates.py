@@ -428,8 +428,20 @@ ADVICE = re.compile(
     rf"or waive (?P<waive>{NAME}(?:(?:, | and ){NAME})*)"
     rf"(?:, and also (?P<also>{NAME}(?:(?:, | and ){NAME})*) unless (?:it passes|they pass) first)?(?:;|$)"
 )
-OFFLINES: tuple[OfflineEvidence | str, ...] = (offline(), offline(low=-0.09, high=-0.03), offline(canaries=212), ABSENT)
-JUDGES: tuple[JudgeEvidence | str, ...] = (judge(), judge(low=-0.2, high=-0.06), judge(calibrated=False), NO_JUDGE)
+OFFLINES: tuple[OfflineEvidence | str, ...] = (
+    offline(),
+    offline(low=-0.09, high=-0.03),
+    offline(canaries=212),
+    replace(offline(), judgments=(own(Side.B),)),
+    ABSENT,
+)
+JUDGES: tuple[JudgeEvidence | str, ...] = (
+    judge(),
+    judge(low=-0.2, high=-0.06),
+    judge(calibrated=False),
+    JudgeEvidence(measures={"faithfulness": {"faithfulness": "no judge rates them"}}),
+    NO_JUDGE,
+)
 EXPOSURES: tuple[ExposureEvidence | str, ...] = (
     exposure(0.01, 0.1),
     exposure(-0.1, -0.01),
@@ -517,6 +529,7 @@ def test_waiving_what_a_decision_names_leads_to_the_promotion_and_nothing_less_d
             "or waive judge and exposure, and also offline unless it passes first",
         ),
         (offline(), NO_JUDGE, RAILS[2], "waive exposure, and also judge unless it passes first"),
+        (OFFLINES[3], JUDGES[3], RAILS[2], "or waive offline, judge and exposure"),
         (offline(low=-0.09, high=-0.03), BAD_JUDGE, RAILS[2], "waive offline, judge and exposure"),
         ("no runs", BAD_JUDGE, RAILS[3], "waive judge, and also offline and exposure unless they pass first"),
         ("no runs", BAD_JUDGE, RAILS[0], "a person decides: keep what is current, or waive judge"),
