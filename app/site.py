@@ -120,6 +120,7 @@ MENU: Mapping[str, tuple[Place, ...]] = {
     "Set up": (
         Place(address="/retrievers", name="Retrievers", within=("/retrievers/", "/new-retriever")),
         Place(address="/judges", name="Judges", within=("/judges/",)),
+        Place(address="/keys", name="Keys", within=("/keys/",)),
         Place(address="/docs", name="API", within=()),
     ),
 }

@@ -1,8 +1,11 @@
-"""Pages of signing in with a key, and out. The browser gets an encrypted cookie, never the key.
+"""Pages of signing in with a key, and out, and of the keys themselves. The browser gets a cookie, never the key.
 
-`base.api.requests` makes the cookie, and says for how long it is good.
+`base.api.requests` makes the cookie, which is encrypted, and says for how long it is good. A key is shown once, in the
+answer to the form that made it.
 """
 
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlencode, urlsplit
 
@@ -15,17 +18,27 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from app.base.api.requests import (
     SESSION_COOKIE,
     Access,
+    StoreDep,
     close_session,
     is_loopback_name,
     needs,
     open_session,
     sub_path,
+    takes_form,
     visitor,
 )
 from app.base.db import keys
-from app.base.db.keys import Identity, Scope
-from app.base.errors import ForbiddenError, InvalidInputError, Problem, TooManyRequestsError, UnauthorizedError
-from app.base.web.forms import safe_path
+from app.base.db.engine import Store
+from app.base.db.keys import Identity, KeyRow, Scope
+from app.base.errors import (
+    ForbiddenError,
+    InvalidInputError,
+    Problem,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from app.base.views import time_text
+from app.base.web.forms import Form, FormInput, problems_by_field, refuse_other, safe_path
 from app.base.web.pages import render
 
 router = APIRouter(include_in_schema=False)
@@ -99,6 +112,107 @@ def log_out(request: Request) -> Response:
     response = RedirectResponse("/login", status_code=303)
     response.delete_cookie(SESSION_COOKIE, path=sub_path(request.scope) or "/", httponly=True, samesite="strict")
     return response
+
+
+@router.get("/keys", response_class=HTMLResponse)
+@needs(Scope.ADMIN)
+def show_keys(request: Request, store: StoreDep, scope: str = "", next: str = "") -> HTMLResponse:  # noqa: A002 - as in the address
+    """Show the API keys without their secrets, and a form for another one; `next`: where its owner is to begin."""
+    refuse_other(scope, ("", *Scope), "scope")
+    return _show_keys(request, store, Form(texts={"scope": scope, "next": safe_path(next) if next else ""}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeKey:
+    """A key that was just made; `old` is the one that it follows."""
+
+    text: str
+    name: str
+    scope: Scope
+    old: KeyRow | None = None
+
+
+@router.post("/keys", response_class=HTMLResponse)
+@needs(Scope.ADMIN)
+@takes_form(fields=4)
+def make_key(request: Request, store: StoreDep, form: FormInput) -> HTMLResponse:
+    """Create a key and show it, this once."""
+    refuse_other(form.get("scope"), tuple(Scope), "scope")
+    scope, name = Scope(form.get("scope")), form.stripped("name")
+    if scope is not Scope.ADMIN and not keys.any_key_ever(store):
+        first = Problem(path="scope", message="of the first key must be admin: from then on nobody gets in without one")
+        return _show_keys(request, store, form, problems=[first], status=422)
+    try:
+        text = keys.create_key(store, name=name, scope=scope, now=datetime.now(UTC))
+    except InvalidInputError as error:
+        return _show_keys(request, store, form, problems=error.problems, status=422)
+    return _show_keys(request, store, form, made=MadeKey(text=text, name=name, scope=scope))
+
+
+@router.post("/keys/{prefix}/successor", response_class=HTMLResponse)
+@needs(Scope.ADMIN)
+def rotate_key(request: Request, store: StoreDep, prefix: str) -> HTMLResponse:
+    """Create a key of the same name and scope and show it, this once; the old one works until it is revoked."""
+    old = keys.key_in_force(store, prefix)
+    text = keys.create_key(store, name=old.name, scope=Scope(old.scope), now=datetime.now(UTC))
+    made = MadeKey(text=text, name=old.name, scope=Scope(old.scope), old=old)
+    return _show_keys(request, store, Form(), made=made)
+
+
+@router.post("/keys/{prefix}/revoke")
+@needs(Scope.ADMIN)
+def end_key(request: Request, store: StoreDep, prefix: str) -> Response:
+    """Revoke a key at once, with its sessions; not the last one of scope admin."""
+    others = [one for one in keys.list_keys(store) if one.revoked_at is None and one.prefix != prefix]
+    old = keys.key_in_force(store, prefix)
+    if old.scope == Scope.ADMIN and not any(one.scope == Scope.ADMIN for one in others):
+        why = Problem(path=None, message="this is the last key with scope admin: create another one first")
+        return _show_keys(request, store, Form(), problems=[why], status=409)
+    keys.revoke_key(store, prefix, now=datetime.now(UTC))
+    return RedirectResponse("/keys", status_code=303)
+
+
+def _show_keys(
+    request: Request,
+    store: Store,
+    form: Form,
+    *,
+    problems: Sequence[Problem] = (),
+    status: int = 200,
+    made: MadeKey | None = None,
+) -> HTMLResponse:
+    found = [
+        {
+            **asdict(one),
+            "created_at": time_text(one.created_at),
+            "last_used_at": time_text(one.last_used_at),
+            "revoked_at": time_text(one.revoked_at),
+        }
+        for one in keys.list_keys(store)
+    ]
+    query = urlencode({"next": safe_path(form.get("next") or "/annotate")})
+    invitation = f"{request.app.state.links.public_url}/login?{query}#key={made.text}" if made is not None else ""
+    return render(
+        request,
+        "operation/keys.html",
+        status=status,
+        keys=[one for one in found if one["revoked_at"] is None],
+        revoked=[one for one in found if one["revoked_at"] is not None],
+        own=request.state.identity.key_prefix,
+        scopes=_MEANINGS,
+        typed=form,
+        wrong=problems_by_field(problems, ("name", "scope")),
+        made=made,
+        invitation=invitation if made is not None and made.scope is Scope.ANNOTATE else "",
+    )
+
+
+_MEANINGS = {
+    Scope.READ: "read: look at everything, change nothing",
+    Scope.WRITE: "write: run checks, acknowledge, silence, change suites and checks",
+    Scope.ADMIN: "admin: hooks, retrievers, keys and all else",
+    Scope.ANNOTATE: "annotate: grade chunks and answers, and nothing else",
+}
 
 
 def _identify(access: Access, key: str) -> Identity:

@@ -64,6 +64,10 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/login"): (None, "/login", None),
     ("POST", "/login"): (None, "/login", None),
     ("POST", "/logout"): (READ, "/logout", None),
+    ("GET", "/keys"): (ADMIN, "/keys", None),
+    ("POST", "/keys"): (ADMIN, "/keys", Form({"name": "newly", "scope": "read"})),
+    ("POST", "/keys/{prefix}/successor"): (ADMIN, "/keys/spare/successor", None),
+    ("POST", "/keys/{prefix}/revoke"): (ADMIN, "/keys/spare/revoke", None),
     ("GET", "/metrics"): (READ, "/metrics", None),
     ("GET", "/openapi.json"): (READ, "/openapi.json", None),
     ("GET", "/docs"): (READ, "/docs", None),
@@ -460,6 +464,9 @@ def _request(service: Api, route: tuple[str, str], headers: dict[str, str]) -> A
     method, _ = route
     _, address, body = ROUTES[route]
     address = address.replace(ITEM, TOKENS[-1])
+    if "/keys/spare/" in address:
+        service.key(READ)
+        address = address.replace("spare", keys.list_keys(service.service.store)[-1].prefix)
     service.client.cookies.clear()
     sent: dict[str, Any] = {"json": body}
     if isinstance(body, Form):

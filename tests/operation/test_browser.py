@@ -30,6 +30,7 @@ PAGES = (
     "/alerts/1",
     "/incidents/1",
     "/search?q=a",
+    "/keys",
     "/hooks",
     "/hooks/ops",
     "/hooks/ops/edit",

@@ -39,7 +39,8 @@ LARGE = {
 }  # fmt: skip
 """Pages whose forms carry files, answers or texts."""
 NO_FORM = {
-    "/alerts/{alert_id}/diagnosis",
+    "/keys/{prefix}/revoke",
+    "/keys/{prefix}/successor",
     "/checks/{slug}/archive", "/checks/{slug}/canaries/{key}/diagnosis", "/checks/{slug}/canaries/{key}/try",
     "/checks/{slug}/runs", "/hooks/{slug}/archive", "/hooks/{slug}/replay", "/hooks/{slug}/test", "/logout",
     "/rescorings/{rescoring_id}/retry", "/retrievers/{slug}/archive", "/shadows/{slug}/delete", "/silences/{slug}/end",

@@ -194,6 +194,15 @@ def list_keys(store: Store) -> list[KeyRow]:
         return [row_value(KeyRow, row) for row in connection.execute(sa.select(api_keys).order_by(api_keys.c.id))]
 
 
+def key_in_force(store: Store, prefix: str) -> KeyRow:
+    """Return a key that is not revoked. Raises NotFoundError."""
+    with store.read() as connection:
+        row = _find_key(connection, prefix)
+    if row is None or row.revoked_at is not None:
+        raise NotFoundError(f"there is no key '{prefix}' in force")
+    return row
+
+
 def revoke_key(store: Store, prefix: str, *, now: datetime) -> None:
     """Revoke a key at once."""
     with store.write() as connection:

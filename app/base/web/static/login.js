@@ -4,6 +4,14 @@
 
 (async () => {
   const form = document.getElementById("login");
+  // A link of invitation holds a key behind the #, which no server sees and no log writes.
+  const invited = new URLSearchParams(location.hash.slice(1)).get("key");
+  if (form && invited) {
+    history.replaceState(null, "", location.pathname + location.search);
+    form.elements.key.value = invited;
+    form.submit();
+    return;
+  }
   if (!form || form.dataset.next === "/" || document.getElementById("message")) return;
   try {
     const response = await fetch(location.href); // this very page, which also answers whoever is not signed in
