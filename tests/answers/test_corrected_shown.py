@@ -145,6 +145,7 @@ def test_the_chart_draws_the_interval_and_says_it_in_words(chromium: Browser, tw
         expect(shown.locator("#chart-note")).to_have_text(re.compile("3 points"))
         cells = shown.locator("#chart-table tbody td.number").all_text_contents()
         assert cells == [corrected_text(one["value"], one) for one in reversed(rates(two))]
+        shown.get_by_text("Key", exact=True).click()
         assert "95 % interval, by people\u2019s labels" in shown.locator("#chart-key li").all_inner_texts()
         shown.locator("#chart").focus()
         shown.keyboard.press("End")

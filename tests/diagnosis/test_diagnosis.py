@@ -8,7 +8,7 @@ import pytest
 from app.alerts import store as alerts
 from app.alerts.service import evidence, shown_alerts
 from app.alerts.service.explanations import details
-from app.alerts.service.shown_alerts import summaries
+from app.alerts.service.shown_alerts import standing_lines
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import Outcome
@@ -499,11 +499,11 @@ def test_the_alerts_of_an_incident_have_one_set_of_canaries_which_later_diagnose
 
     def texts() -> set[str]:
         with sqlite_store.read() as connection:
-            return {one.rpartition(", ")[2] for one in summaries(connection, rows).values()}
+            return {one.summary.rpartition(", ")[2] for one in standing_lines(connection, rows)}
 
     assert len(rows) == 2
     with sqlite_store.read() as connection:  # the value is that of the run whose canaries are counted
-        (coverage,) = [one for one in summaries(connection, rows).values() if " coverage " in one]
+        (coverage,) = [one.summary for one in standing_lines(connection, rows) if " coverage " in one.summary]
     assert coverage.startswith("watch: coverage 0.333, below 1 since ")
     assert texts() == {"4 of 6 canaries lost their expected chunk"}
     shown = [details(sqlite_store, row.id, links=LINKS, now=setting.world.clock())["degraded"] for row, _ in rows]

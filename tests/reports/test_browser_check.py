@@ -126,6 +126,7 @@ def test_a_chart_says_in_words_what_is_drawn_in_it(chromium: Browser, history: S
     with opened(chromium, history.address) as tab:
         shown = tab.open(_whole(history))
         _drawn(shown, "34 points. Click one for its run")
+        shown.get_by_text("Key", exact=True).click()
         key = " ".join(shown.locator("#chart-key li").all_inner_texts())
         assert "baseline for coverage: 1.000 (20 runs)" in key
         assert "rule threshold-coverage: warning below 0.9" in key
@@ -330,6 +331,7 @@ def test_an_address_opens_the_fold_it_points_at(chromium: Browser, history: Serv
     with opened(chromium, history.address) as tab:
         shown = tab.open(f"{CHECK}#why")
         assert shown.locator("table.rules").is_visible()
+        shown.locator("summary", has=shown.locator("#definition")).click()
         shown.get_by_text("Evaluation of each rule").click()
         expect(shown.locator("table.rules")).to_be_in_viewport()
 

@@ -180,14 +180,24 @@ def test_without_scripts_a_table_says_what_the_chart_would(seen_degraded: Site) 
 # --- alerts and rules ---
 
 
-def test_an_open_alert_is_a_line_that_leads_to_its_page(seen_degraded: Site) -> None:
+def test_an_incident_is_a_line_that_leads_to_its_page_and_to_its_rules(seen_degraded: Site) -> None:
     shown = seen_degraded.page(CHECK)
-    line = shown.one("li", id="alert-1").text
-    assert line.startswith("critical firing watch: coverage 0.333, below 0.5 since ")
-    told = " UTC (run 3), 4 of 4 canaries degraded threshold-coverage 3 of the last 3 runs bad open since "
-    assert told in line
+    line = shown.one("li", id="incident-1").text
+    assert line.startswith("critical firing watch: 4 of 4 questions got worse threshold-coverage ")
+    assert " threshold-coverage 3 of the last 3 runs bad; open since " in line
+    assert shown.one("a", href="/incidents/1").text == "watch: 4 of 4 questions got worse"
+    assert shown.one("span", id="alert-1").text.startswith("threshold-coverage")
     assert shown.all("a", href="/alerts/1")
     assert not shown.all("article")
+
+
+def test_alerts_that_are_one_incident_are_one_line(healthy: Site) -> None:
+    rules = [COVERAGE, {"kind": "threshold", "measure": "degraded_share", "critical": {"above": 0.5}}]
+    healthy.world.apply(canary_page(CANARIES, rules=rules))
+    shown = _degraded_of(healthy).page(CHECK)
+    assert len(healthy.world.alerts()) == 2
+    assert len([one for one in shown.all("li") if one.get("id").startswith("incident-")]) == 1
+    assert {one.get("id") for one in shown.all("span") if one.get("id").startswith("alert-")} == {"alert-1", "alert-2"}
 
 
 def test_why_it_did_and_did_not_alert_is_said_of_every_rule(seen_degraded: Site) -> None:
@@ -204,7 +214,7 @@ def test_why_it_did_and_did_not_alert_is_said_of_every_rule(seen_degraded: Site)
 
 
 def test_of_a_fault_of_many_the_page_says_what_they_have_in_common(seen_degraded: Site) -> None:
-    assert "4 of 4" in _section(seen_degraded.page(CHECK), "alerts")
+    assert "4 of 4" in _section(seen_degraded.page(CHECK), "degraded")
 
 
 def test_resolved_alerts_stay_readable(degraded: Site) -> None:
@@ -214,7 +224,7 @@ def test_resolved_alerts_stay_readable(degraded: Site) -> None:
     shown = degraded.page(CHECK)
     assert "No alert is open." in shown.text
     assert "Recently resolved: 1" in shown.text
-    assert "4 of 4" not in _section(shown, "alerts")
+    assert "4 of 4" not in shown.text
 
 
 def test_a_check_without_hooks_says_that_nobody_is_told(pages: Site) -> None:
@@ -414,6 +424,15 @@ def test_two_runs_can_be_picked_and_compared_beginning_with_the_last_that_was_we
     assert answer.headers["location"] == "/compare?a=run%3A2&b=run%3A5"
 
 
+def test_runs_beyond_the_newest_five_are_folded(healthy: Site) -> None:
+    for _ in range(6):
+        healthy.world.run()
+    shown = healthy.page(CHECK)
+    assert list(_rows(shown, "runs")) == ["8", "7", "6", "5", "4"]
+    assert list(_rows(shown, "older-runs")) == ["3", "2", "1"]
+    assert shown.one("summary", id="older-runs").text == "3 older runs"
+
+
 def test_a_thin_suite_is_said_where_the_check_is_described(seen_healthy: Site) -> None:
     assert "Suite 'suite' is thin" in _section(seen_healthy.page(CHECK), "definition")
 
@@ -443,13 +462,19 @@ def test_hostile_texts_stay_texts(pages: Site) -> None:
         assert not [name for element in shown.elements for name in element.attributes if name.startswith("on")]
 
 
-def test_degraded_queries_stand_before_the_chart_and_the_history(seen_degraded: Site) -> None:
+def test_pictures_stand_before_the_alerts_and_the_history_at_the_end_folded(seen_degraded: Site) -> None:
     headings = [one.text for one in seen_degraded.page(CHECK).all("h2")]
     places = {name: next(n for n, text in enumerate(headings) if text.startswith(name)) for name in ORDER}
     assert sorted(places, key=places.__getitem__) == list(ORDER)
+    folds = seen_degraded.page(CHECK).all("details", class_="fold")
+    assert [one.text.split("(")[0][:12].strip() for one in folds] == ["By category", "Regression d", "Configuratio"]
+    assert not [one for one in folds if "open" in one.attributes]
 
 
-ORDER = ("Alerts", "Degraded queries", "Over time", "By category", "Regression detector", "Recent runs")
+ORDER = (
+    *("Over time", "Every canary, run by run", "Alerts", "Degraded queries", "Recent runs"),
+    *("By category", "Regression detector", "Configuration"),
+)
 
 
 # --- one category alone ---

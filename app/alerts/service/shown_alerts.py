@@ -464,9 +464,15 @@ Explained = Mapping[tuple[int, int | None], FleetEvidence | None]
 """By run id and first bad run, as in `load_fleets`."""
 
 
-def summaries(connection: Connection, rows: AlertRows, explained: Explained | None = None) -> dict[int, str]:
-    """Summary of each alert for pages, by its id; `explained` as in `standing_facts`."""
-    return {number: alert_summary(facts) for number, facts in standing_facts(connection, rows, explained).items()}
+def standing_lines(connection: Connection, rows: AlertRows, explained: Explained | None = None) -> list[AlertLine]:
+    """Return unresolved alerts as lines of the page of their check; `explained` as in `standing_facts`."""
+    facts = standing_facts(connection, rows, explained)
+    return [
+        AlertLine(
+            alert=alert_shape(row, changes), summary=alert_summary(facts[row.id]), title=incident_title(facts[row.id])
+        )
+        for row, changes in rows
+    ]
 
 
 def standing_facts(

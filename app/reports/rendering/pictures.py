@@ -19,7 +19,7 @@ from app.records.domain import Cell
 from app.reports.views import HeatMap, HeatMapLayout
 
 SHEET_WIDTH: Final = 640
-_HEIGHT: Final = 520
+_HEIGHT: Final = 360
 """Pixels for the rows, if they are not too low then; more for very many."""
 _ROW: Final = (1, 9)
 """The lowest and the highest row."""

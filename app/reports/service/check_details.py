@@ -14,9 +14,9 @@ from app.alerts.domain.summaries import ChangedCanaries, recovery_state
 from app.alerts.domain.views import AlertView, FleetView
 from app.alerts.service import evidence, shown_alerts
 from app.alerts.service.evidence import FleetEvidence, list_changed
-from app.alerts.service.shown_alerts import AlertLine, explained_by_alert, summaries
+from app.alerts.service.shown_alerts import AlertLine, explained_by_alert
 from app.alerts.service.transitions import bad_answers
-from app.alerts.store import AlertFilter
+from app.alerts.store import AlertFilter, IncidentRow
 from app.base.db.engine import Connection, Store, from_us, row_value, to_us
 from app.base.schedules import next_due, spread
 from app.base.texts import bad_answers_text
@@ -41,6 +41,7 @@ from app.scoring.evaluation import is_relevance_judged
 SPARK_RUNS = 30
 SHOWN_CANARIES = 10
 _LISTED_RUNS = 10
+_UNFOLDED_RUNS = 5
 _NEWEST_RUNS = 15
 """Runs that are read: those listed, those of the chart's table, and older ones that still run."""
 _RECENT_ALERTS = 5
@@ -150,6 +151,8 @@ class CheckDetail:
     failed: Sequence[ResultView]
     """Canaries whose probe failed, at most `SHOWN_CANARIES`."""
     unresolved: Sequence[AlertLine]
+    incidents: Sequence[tuple[IncidentRow | None, list[AlertLine]]]
+    """The unresolved alerts by their incidents; None: those that have none, one by one."""
     resolved: Sequence[AlertView]
     runs: Sequence[RunView]
     """The newest runs; of a measures version, those in the re-scoring with its numbers."""
@@ -157,9 +160,9 @@ class CheckDetail:
     """The re-scorings of the check, newest first."""
 
     @property
-    def listed_runs(self) -> Sequence[RunView]:
-        """The newest runs, as many as the list shows."""
-        return self.runs[:_LISTED_RUNS]
+    def listed_runs(self) -> tuple[Sequence[RunView], Sequence[RunView]]:
+        """The newest runs, as many as the list shows: those that are shown at once, and those in a fold."""
+        return self.runs[:_UNFOLDED_RUNS], self.runs[_UNFOLDED_RUNS:_LISTED_RUNS]
 
 
 def load_line(store: Store, slug: str, now: datetime) -> CheckLine:
@@ -197,6 +200,7 @@ def load_check(store: Store, slug: str, now: datetime, *, version: str | None = 
         if run and run["canaries"]["failed"]
         else (),
         unresolved=unresolved,
+        incidents=shown_alerts.by_incident(store, unresolved),
         resolved=shown_alerts.list_alerts(store, check=slug, state="resolved", before=None, limit=_RECENT_ALERTS),
         runs=run_views.list_runs(store, slug, before=None, limit=_NEWEST_RUNS, version=version, with_queries=False),
         versions=versions,
@@ -310,8 +314,7 @@ def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[Alert
         mine = [] if run_id is None else [(int(run_id), first_run)]
         run_ids = list(dict.fromkeys([*mine, *explained_by_alert(rows).values()]))
         explained = dict(zip(run_ids, evidence.load_fleets(connection, run_ids), strict=True))
-        written = summaries(connection, rows, explained)
-    found = [AlertLine(alert=shown_alerts.alert_shape(row, changes), summary=written[row.id]) for row, changes in rows]
+        found = shown_alerts.standing_lines(connection, rows, explained)
     return sorted(found, key=lambda one: _UNRESOLVED.index(one.alert["state"])), explained[mine[0]] if mine else None
 
 

@@ -78,6 +78,7 @@ window.plots.words = (() => {
     if (first.alerts.length) item("alert", `${first.alerts.length} ${first.alerts.length === 1 ? "alert" : "alerts"}, from opened to resolved; critical ones are filled`);
     const unnamed = marks.placed.filter(({ lane }) => lane < 0).length;
     if (first.marks.length) item("mark", `${first.marks.length === 1 ? "new index version" : `${first.marks.length} new index versions`}${unnamed ? `; ${unnamed === 1 ? "1 without a label" : `${unnamed} without a label`}, all in the list below` : ""}`);
+    key.closest("details").hidden = !items.length;
     key.replaceChildren(...items);
     happened(first, list);
     const note = count
