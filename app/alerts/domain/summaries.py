@@ -776,9 +776,8 @@ def recovery_state(verdict: str | None, alerts: Mapping[tuple[str, str], int]) -
     `alerts`: unresolved ones by state and severity.
     """
     states = {state for (state, _), count in alerts.items() if count} & OPEN
-    if verdict != Verdict.HEALTHY or not states:
-        return None
-    return str(AlertState.FIRING if AlertState.FIRING in states else AlertState.RECOVERING)
+    found = AlertState.FIRING if AlertState.FIRING in states else AlertState.RECOVERING
+    return str(found) if verdict == Verdict.HEALTHY and states else None
 
 
 def recovery_text(
@@ -786,18 +785,16 @@ def recovery_text(
 ) -> str:
     """Sentence on the open alerts of a check whose newest run is healthy, with the good runs each still needs.
 
-    None: it is the detector that ends it. `unmeasured`: canaries that have to be measured before; `bad_answers`: what
-    is bad of its answers, in a clause, of which its verdict does not know: then the run is no good one.
+    None: the detector ends it. `unmeasured`: to be measured before; with `bad_answers`, a clause, the run is not good.
     """
-    one = len(open_alerts) == 1
-    begin = (
-        "Recovering: " if all(state is AlertState.RECOVERING for state, _ in open_alerts) else "Healthy in this run: "
-    )
+    be, resolve = ("is", "resolves") if len(open_alerts) == 1 else ("are", "resolve")
+    recovering = {state for state, _ in open_alerts} == {AlertState.RECOVERING}
+    begin = "Recovering: " if recovering else "Healthy in this run: "
     begin = f"{bad_answers[:1].upper()}{bad_answers[1:]}. " if bad_answers else begin
-    still = f"{counted(len(open_alerts), 'alert')} {'is' if one else 'are'} still open"
     needed = [runs for _, runs in open_alerts if runs is not None]
     after = f"after {counted(max(needed), 'good run' if bad_answers else 'more good run')}" if needed else ""
     detector = "when the detector ends its alarm" if len(needed) < len(open_alerts) else ""
     ends = " and ".join(filter(None, (after, detector)))
     awaited = f", but not before {named_text(unmeasured)} {'is' if len(unmeasured) == 1 else 'are'} measured"
-    return f"{begin}{still}, and {'resolves' if one else 'resolve'} {ends}{awaited if unmeasured else ''}."
+    still = f"{counted(len(open_alerts), 'alert')} {be} still open"
+    return f"{begin}{still}, and {resolve} {ends}{awaited if unmeasured else ''}."
