@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 from typer.main import get_group_from_info
 from typer.models import TyperInfo
 
@@ -75,7 +75,16 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "keys": ("app.operation.commands", "Create, list and revoke API keys."),
     "secrets": ("app.definitions.commands.resources", "Change the key of stored secrets."),
 }
-"""The module that has a command, and the first sentence of its help; in the order of the help."""
+"""The module that has a command, and the first sentence of its help."""
+SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Run": ("serve", "work", "demo", "check"),
+    "Define": ("validate", "diff", "apply", "export", "import", "try"),
+    "Look": ("quality", "compare", "rescore", "reanchor", "replay"),
+    "Annotate": ("traffic", "suggest", "corpus", "draft"),
+    "Administer": ("migrate", "keys", "secrets"),
+}
+"""The commands by what they are for, in the order of the help."""
+_WIDTH: Final = max(map(len, _COMMANDS))
 _GROUPS: Final = ("keys",)
 """Commands with commands of their own and a module of theirs alone."""
 
@@ -83,14 +92,18 @@ _GROUPS: Final = ("keys",)
 class LazyCommands(Commands):
     """The commands by name; their modules are imported when they are asked for."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands in the order of the help."""
-        return [*_COMMANDS, *super().list_commands(ctx)]
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        # What there is to choose from, so that one mistyped is answered with the name that was meant.
+        names = (name for names in SECTIONS.values() for name in names)
+        known = {name: TyperCommand(name, help=_COMMANDS[name][1]) for name in names}
+        self.commands = known | dict(self.commands)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as typer calls it
         """List the commands as _COMMANDS has them, since importing all their modules takes three seconds."""
-        listed = {name: TyperCommand(name, help=text) for name, (_, text) in _COMMANDS.items()}
-        TyperGroup(commands=listed | dict(self.commands)).format_commands(ctx, formatter)
+        for section, names in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name.ljust(_WIDTH), _COMMANDS[name][1]) for name in names])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, or None where there is none of that name."""
@@ -109,7 +122,6 @@ app = typer.Typer(
     help="Watch retrieval with canaries: standing queries with known good answers.",
     epilog=examples("coalmine serve --with-demo", "coalmine check canaries --url http://127.0.0.1:8001/search"),
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

@@ -1,5 +1,6 @@
 """Routes of the service itself: liveness, readiness, metrics, and the API's description."""
 
+import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from html import escape
@@ -148,6 +149,11 @@ def install_openapi(app: FastAPI) -> None:
     app.__dict__["openapi"] = openapi  # FastAPI's documented way, which mypy takes for a mistake
 
 
+def _summary(description: str) -> str:
+    """Return what an operation does in a line of a list: the first clause of its description."""
+    return re.split(r"[.;:](?:\s|$)", " ".join(description.split()), maxsplit=1)[0]
+
+
 def _complete(description: dict[str, Any]) -> dict[str, Any]:
     components = description.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
@@ -172,6 +178,7 @@ def _complete(description: dict[str, Any]) -> dict[str, Any]:
     description["security"] = [{name: []} for name in _SECURITY_SCHEMES]
     for path, methods in description["paths"].items():
         for method, operation in methods.items():
+            operation["summary"] = _summary(operation["description"])
             if path.startswith(EXEMPT):
                 operation["security"] = []
             if "parameters" in operation:

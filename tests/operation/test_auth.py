@@ -654,6 +654,15 @@ def test_every_route_of_the_api_is_described(description: dict[str, Any]) -> Non
     assert described == set(DESCRIBED)
 
 
+def test_a_list_of_operations_says_in_words_what_each_does(description: dict[str, Any]) -> None:
+    operations = [(one, path, told) for path, methods in description["paths"].items() for one, told in methods.items()]
+    said = {(method, path): told["summary"] for method, path, told in operations}
+    assert said["put", "/v1/checks/{slug}"].startswith("Create or change a check, together with a suite")
+    assert said["delete", "/v1/hooks/{slug}"] == "Archive a hook that no check uses"
+    assert said["get", "/livez"] == "Return that the process answers"
+    assert not [one for one in said.values() if one.istitle() or one.endswith((".", " ")) or len(one) > 110]
+
+
 def test_every_response_of_the_description_has_a_content_but_no_content(description: dict[str, Any]) -> None:
     for method, path in DESCRIBED:
         for status, one in description["paths"][path][method.lower()]["responses"].items():

@@ -1,6 +1,7 @@
 """What the command line loads: the whole service takes a second and more, so each command loads what it needs."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from app import cli
 
@@ -99,6 +101,28 @@ def test_the_help_lists_every_command_without_importing_it() -> None:
     assert loaded & HEAVY == set()
     for name, help_text in _help_of_commands().items():
         assert f"\n  {name.ljust(8)}  {help_text[:40]}" in shown
+        assert help_text in " ".join(shown.split()), "none is cut"
+    sections = re.findall(r"(?m)^([A-Z]\w+):$", shown)
+    assert sections == ["Options", *cli.SECTIONS]
+
+
+def test_a_command_that_is_mistyped_is_answered_with_the_one_that_was_meant() -> None:
+    told = CliRunner().invoke(cli.app, ["chekc"])
+    assert told.exit_code == 2
+    assert "No such command 'chekc'. Did you mean 'check'?" in told.output
+    assert "Did you mean" not in CliRunner().invoke(cli.app, ["zzz"]).output
+
+
+def test_shells_complete_commands_without_importing_them() -> None:
+    asked = {"_COALMINE_COMPLETE": "complete_bash", "COMP_WORDS": "coalmine ch", "COMP_CWORD": "1"}
+    ran = subprocess.run(  # noqa: S603 - our own
+        [Path(sys.executable).with_name("coalmine")],
+        env={**os.environ, **asked},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.split() == ["check"]
 
 
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
