@@ -47,6 +47,10 @@ PAGES = (
     "/new-retriever?preset=chroma",
     "/suites",
     "/suites/suite",
+    "/suites/suite?show=traffic",
+    "/suites/suite?show=composition",
+    "/suites/suite?show=export",
+    "/suites/suite/traffic",
     "/suites/suite/canaries/ant",
     "/suites/suite/add",
     "/import",
@@ -77,6 +81,7 @@ PAGES = (
     "/tasks/sides",
     "/tasks/sides/annotate",
 )
+WIDTHS = (360, 390, 768, 1024, 1440)
 NOT_OURS = "nested-interactive"
 """What Swagger UI nests is its own; its colours are ours to mend."""
 EMPTY = (
@@ -156,6 +161,18 @@ def test_a_key_jumps_to_what_is_named(chromium: Browser, address: str) -> None:
         expect(page.locator("#jump")).to_be_focused()
         page.keyboard.type("watch/")
         expect(page.locator("#jump")).to_have_value("watch/")
+
+
+def test_no_page_is_scrolled_sideways_at_any_width(chromium: Browser, address: str) -> None:
+    found = []
+    with opened(chromium, address) as tab:
+        for path in PAGES:
+            shown = tab.open(path)
+            for width in WIDTHS:
+                shown.set_viewport_size({"width": width, "height": 900})
+                wide = shown.evaluate("document.scrollingElement.scrollWidth")
+                found += [f"{path} at {width}: {wide}"] * (wide > width)
+    assert not found, "\n".join(found)
 
 
 def test_on_a_phone_no_text_of_the_pages_of_a_fault_stands_on_another_or_is_cut(
