@@ -63,8 +63,9 @@ def answering(pages: Site, answer: Answer) -> None:
 
 
 def sent_by(form_page: Page, place: int) -> dict[str, str]:
-    """Give what the n-th form of a page sends when its fields are left as they are."""
-    source, forms = form_page.elements, form_page.all("form")
+    """Give what the n-th form of a page sends when its fields are left as they are; the search is none of its own."""
+    source = form_page.elements
+    forms = [one for one in form_page.all("form") if one.get("action") != "/search"]
     start = source.index(forms[place])
     end = source.index(forms[place + 1]) if place + 1 < len(forms) else len(source)
     return {one.get("name"): one.get("value") for one in source[start:end] if one.tag == "input" and one.get("name")}
