@@ -86,13 +86,12 @@ def test_a_healthy_run_under_open_alerts_is_no_healthy_check() -> None:
 
 def test_what_is_left_until_open_alerts_resolve_is_said_in_a_sentence() -> None:
     recovering, firing = AlertState.RECOVERING, AlertState.FIRING
-    text = "Recovering: 2 alerts are still open, and resolve after 3 more good runs."
+    text = "Healthy again: 2 alerts are still open, and resolve after 3 more good runs."
     assert recovery_text([(recovering, 1), (recovering, 3)]) == text
-    text = "Recovering: 1 alert is still open, and resolves after 1 more good run, but not before q03 is measured."
+    text = "Healthy again: 1 alert is still open, and resolves after 1 more good run, but not before q03 is measured."
     assert recovery_text([(recovering, 1)], ["q03"]) == text
     text = "Healthy in this run: 1 alert is still open, and resolves when the detector ends its alarm."
     assert recovery_text([(firing, None)]) == text
-    text = (
-        "Recovering: 2 alerts are still open, and resolve after 1 more good run and when the detector ends its alarm."
-    )
+    text = "Healthy again: 2 alerts are still open, and resolve after 1 more good run and when the detector "
+    text += "ends its alarm."
     assert recovery_text([(recovering, 1), (recovering, None)]) == text

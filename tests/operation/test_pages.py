@@ -212,7 +212,7 @@ def test_a_check_whose_alerts_are_still_open_is_recovering_and_not_green(degrade
     degraded.world.probe.answers["nobody knows"] = answered(hits())  # no canary is below its own limits
     degraded.world.run()
     shown = degraded.page("/checks/watch")
-    assert "Recovering: 1 alert is still open, and resolves after 1 more good run." in shown.text
+    assert "Healthy again: 1 alert is still open, and resolves after 1 more good run." in shown.text
     assert "No rule is violated" not in shown.text
     assert shown.all("section", class_="recovering")
     row = _rows(degraded.page("/"))["watch"]
@@ -222,7 +222,7 @@ def test_a_check_whose_alerts_are_still_open_is_recovering_and_not_green(degrade
     assert ">recovering<" in badge()
     degraded.world.run()
     well = degraded.page("/checks/watch").text
-    assert ("Recovering" in well, "No rule is violated in the latest run." in well) == (False, True)
+    assert ("Healthy again" in well, "No rule is violated in the latest run." in well) == (False, True)
     assert degraded.page("/").one("p", id="status").text == "The check is healthy"
     assert ">healthy<" in badge()
 

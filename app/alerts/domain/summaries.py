@@ -789,7 +789,7 @@ def recovery_text(
     """
     be, resolve = ("is", "resolves") if len(open_alerts) == 1 else ("are", "resolve")
     recovering = {state for state, _ in open_alerts} == {AlertState.RECOVERING}
-    begin = "Recovering: " if recovering else "Healthy in this run: "
+    begin = "Healthy again: " if recovering else "Healthy in this run: "
     begin = f"{bad_answers[:1].upper()}{bad_answers[1:]}. " if bad_answers else begin
     needed = [runs for _, runs in open_alerts if runs is not None]
     after = f"after {counted(max(needed), 'good run' if bad_answers else 'more good run')}" if needed else ""
