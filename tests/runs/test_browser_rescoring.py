@@ -23,6 +23,7 @@ def test_a_rescoring_is_followed_from_its_button_to_what_it_changed(chromium: Br
     app.state.streams = Streams(sqlite_store, poll_seconds=0.02)
     with served(app) as address, opened(chromium, address) as tab:
         shown = tab.open("/checks/watch")
+        shown.locator("summary", has=shown.locator("#definition")).click()
         shown.get_by_label("re-score recorded runs").select_option("30d")
         shown.get_by_role("button", name="Re-score").click()
         expect(shown).to_have_url(re.compile("/rescorings/1$"))
