@@ -316,7 +316,9 @@ def _canary(canary: ChangedCanary) -> str:
     """One canary as a line; without causes, which are a fact of the notice, and reasons that its rank shows."""
     reasons = ", ".join(str(one).replace("_", " ") for one in canary.get("reasons") or [] if one not in _SHOWN_BY_RANK)
     ranks = [canary.get("rank_before"), canary.get("rank_now")]
-    moved = "" if ranks == [None, None] else f"rank {_rank(ranks[0])} → {_rank(ranks[1])}"
+    moved = f"rank {_rank(ranks[0])} → {_rank(ranks[1])}"
+    if ranks[0] is None:  # never found, or unknown: it did not move
+        moved = "" if ranks[1] is None else f"rank {_rank(ranks[1])}"
     lower = "" if ranks[1] is None else _lower(canary, ranks[0])
     lost = lost_text(canary)
     retried = "healthy on retry" if canary.get("persistent") is False else ""

@@ -284,7 +284,7 @@ TITLED = {
     "handbook: 7 of 87 canaries without an expected chunk": replace(
         FACTS, reason="7 of 87 canaries without an expected chunk; 3 canaries newly fail (critical)."
     ),
-    "handbook: 40 of 110 answers got worse": FAITHFUL,
+    "handbook: 40 of 110 answers got worse by the judge": FAITHFUL,
     "handbook: 40 of 110 answers got worse (by an uncalibrated judge)": replace(FAITHFUL, uncalibrated=True),
     "handbook: faithful corrected (uncalibrated) 0.580, below 0.6": replace(
         FAITHFUL, answers=None, uncalibrated=True, corrected=BY_LABELS

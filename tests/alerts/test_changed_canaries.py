@@ -64,6 +64,9 @@ def test_canaries_that_expect_something_else_since_have_lost_nothing(sqlite_stor
     shown = Site(world=world).page("/alerts/1")
     assert "No run before expected this of them" in shown.text
     assert "lost" not in shown.one("h1").text + data["summary"]
+    assert {one["lost_total"] for one in data["degraded"]} == {0}
+    assert data["lost"] is None
+    assert "lost" not in json.dumps(NoticeText(cast("Notice", opened)).canaries)
 
 
 def test_an_alarm_names_its_seven_canaries_and_counts_the_thirty_that_were_failing_before(sqlite_store: Store) -> None:

@@ -115,7 +115,7 @@ def test_an_alert_by_peoples_labels_says_so_wherever_it_is_read(sqlite_store: St
     }  # fmt: skip
 
     subject, text = mail_of(notice)
-    assert subject == data["title"] == "blind: 40 of 110 answers got worse"
+    assert subject == data["title"] == "blind: 40 of 110 answers got worse by the judge"
     assert f"blind: {shown}, below 0.6" in text
     assert f"Faithful, corrected by people's labels: {corrected_text(rate['value'], rate)} (bound 0.6)\n" in text
     assert f"What to do: {GENERATOR}" in text
@@ -212,7 +212,7 @@ def test_an_alert_by_the_judges_own_shares_says_so_and_what_people_would_say(sql
     assert data["value"] == pytest.approx(64 / 110)
     assert (data["measure"], data["corrected"], data["beside"]) == ("faithfulness", None, rate)
     subject, text = mail_of(notice)
-    assert subject == data["title"] == "blind: 40 of 110 answers got worse"
+    assert subject == data["title"] == "blind: 40 of 110 answers got worse by the judge"
     assert f"blind: {shown}, below 0.6" in text
     assert f"F{shown[1:].replace('0.582 (', ': 0.582 (').replace(' :', ':')} (bound 0.6)\n" in text
     assert not any(f"\n{name}: " in text for name in ("Degraded", "Coverage", "Health score"))

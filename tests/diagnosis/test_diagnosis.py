@@ -135,6 +135,24 @@ def test_an_outranked_canary_tells_how_far_its_chunk_fell(sqlite_store: Store) -
     assert next(one for one in _news(setting)["degraded"] if one["key"] == "refunds")["rank_now"] == 13
 
 
+@pytest.mark.parametrize("below", [4, 12])
+def test_a_canary_that_expects_something_else_since_never_found_that_however_healthy_it_was(
+    sqlite_store: Store, below: int
+) -> None:
+    ads = {f"ad-{number:02}": f"when is a refund paid to the card {number} times" for number in range(below)}
+    setting = Diagnosed.of(sqlite_store, shelf("refunds", expected_chunks=["ad-00"]))
+    setting.library.chunks |= ads
+    for _ in range(2):
+        setting.run()
+    setting.apply(shelf("refunds"))
+    setting.run()
+    why = setting.why("refunds")
+    assert (why.cause, why.rank_before, why.rank_now) == ("vocabulary_mismatch", None, below + 1)
+    assert "fell" not in why.reason
+    told = next(one for one in _news(setting)["degraded"] if one["key"] == "refunds")
+    assert (told["lost"], told["lost_total"]) == ([], 0)
+
+
 def test_news_waits_for_the_diagnosis_and_no_longer(store: Store) -> None:
     setting = Diagnosed.of(store)
     setting.run()

@@ -354,7 +354,9 @@ def test_a_report_comes_in_three_formats(service: Api) -> None:
         "composition",
         "confirmed",
         "corrected",
+        "bad_answers",
     }
+    assert report["bad_answers"] == []
     assert report["run"] == run
     assert [result["key"] for result in report["worst"]] == ["oauth"]
     assert report["worst"][0].keys() >= RESULT

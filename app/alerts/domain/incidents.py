@@ -25,7 +25,7 @@ from app.base.texts import (
     seconds_text,
     short_name,
 )
-from app.base.values import FAITHFUL, Percentile, RuleKind, corrected_name, judged_name
+from app.base.values import FAITHFUL, GROUNDING, Percentile, RuleKind, corrected_name, judged_name
 
 LONGEST_TITLE: Final = 69
 """Characters of a title, as many as a list of mails shows."""
@@ -62,7 +62,9 @@ def _worse(facts: AlertFacts) -> tuple[str, ...]:
     """Say how many questions or answers got worse; where none did, or that is unknown, what the rule watches."""
     if facts.answers is not None and facts.answers["worse"]:
         count = f"{facts.answers['worse']:,} of {counted(facts.answers['of'], 'answer')} got worse"
-        return (f"{count} (by an uncalibrated judge)", f"{count} (uncalibrated)") if facts.uncalibrated else (count,)
+        if facts.uncalibrated:
+            return (f"{count} (by an uncalibrated judge)", f"{count} (uncalibrated)")
+        return (f"{count} by the judge",) if facts.measure not in GROUNDING else (count,)
     changed = facts.changed
     if changed is not None and changed.count:
         verb = "got worse" if changed.compared else "is degraded" if changed.count == 1 else "are degraded"
@@ -81,6 +83,8 @@ def _worse(facts: AlertFacts) -> tuple[str, ...]:
 def _causes(changed: ChangedCanaries) -> list[str]:
     """Return why they changed, the longest form first; none where that is unknown."""
     ordered = commonest_first(changed.causes)
+    if not changed.shared_cause and sum(changed.causes.values()) < changed.count:
+        return [cause for cause in (changed.cause,) if cause]  # says how many are not explained yet
     if len(ordered) == 1 and (changed.shared_cause or ordered[0][1] >= changed.count):
         brief = [CAUSE_WORDS[ordered[0][0]].shared, CAUSE_WORDS[ordered[0][0]].counted]
     else:

@@ -542,9 +542,12 @@ def list_changed(
         for past in [state_rows.timeline(connection, change.run.check_id, state.canary_id, limit=_MAX_STATES)]
     ]
     rankings = ranking_rows.load_rankings(connection, [one.ranking_id for one in before if one is not None])
+    is_new = change.is_first or change.is_redefined
     return {
         "canaries": [
-            _listed(members[state.canary_id], state, past, rankings.get(past.ranking_id) if past is not None else None)
+            _listed(
+                members[state.canary_id], state, past, rankings.get(past.ranking_id) if past else None, is_new=is_new
+            )
             for state, past in zip(now, before, strict=True)
         ],
         "changed": len(changed_ids),
@@ -552,8 +555,10 @@ def list_changed(
     }
 
 
-def _listed(member: SuiteMember, state: StateRow, before: StateRow | None, ranking: Ranking | None) -> ChangedCanary:
-    """Describe a canary; `ranking` is that of `before`."""
+def _listed(
+    member: SuiteMember, state: StateRow, before: StateRow | None, ranking: Ranking | None, *, is_new: bool
+) -> ChangedCanary:
+    """Describe a canary; `ranking` is that of `before`. One that `is_new` has lost nothing that is known."""
     return {
         "key": member.key,
         "query": member.canary.query,
@@ -561,7 +566,7 @@ def _listed(member: SuiteMember, state: StateRow, before: StateRow | None, ranki
         "rank_before": None if before is None else Match.from_bytes(before.matched).first_relevant,
         "rank_now": Match.from_bytes(state.matched).first_relevant,
         "lower": [] if before is None else _lower(member, before, state, ranking),
-        **_lost(member, before, state, ranking),
+        **(Degradation(lost=[], lost_total=0) if is_new else _lost(member, before, state, ranking)),
     }
 
 

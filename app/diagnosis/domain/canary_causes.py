@@ -78,6 +78,8 @@ def fall_text(evidence: Evidence) -> str:
         return ""
     now, before = latest_rank(evidence), evidence.before
     since = f" from rank {before}" if before is not None else ""
+    if now is not None and before is not None and now <= before:
+        return f": it stands at rank {now}"
     if now is not None:
         return f": it fell{since} to rank {now}"
     deepest = max((ranking.returned for ranking in evidence.today), default=0)

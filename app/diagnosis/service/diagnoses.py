@@ -593,12 +593,15 @@ def _subject(
     past = _of_the_same(connection, run, canary.query, past)
     ids = [one.ranking_id for one in [*([state] if state is not None else ()), *past]]
     rankings = ranking_rows.load_rankings(connection, ids)
-    healthy = last_healthy_state(connection, state, past)
     prepared, k, scorer = inputs.panel.prepared(position), inputs.yardstick.k, inputs.retriever.scorer
-    passed = any(
-        (rank := match(prepared, rankings[ranking_id]).first_relevant) is not None and rank <= k
+    found = {
+        ranking_id
         for ranking_id in dict.fromkeys(ids)
-    )
+        if (rank := match(prepared, rankings[ranking_id]).first_relevant) is not None and rank <= k
+    }
+    # A state of when the canary expected something else was healthy, by what it expects now, if it found that.
+    by_now = [one for one in past if one.canary_version_id == inputs.version_ids[position] or one.ranking_id in found]
+    healthy = last_healthy_state(connection, state, by_now)
     return Subject(
         canary_id=canary_id,
         version_id=inputs.version_ids[position],
@@ -609,7 +612,7 @@ def _subject(
             fetch_k=inputs.yardstick.fetch_k,
             now=None if state is None else rankings[state.ranking_id],
             healthy=None if healthy is None else rankings[healthy.ranking_id],
-            ever_passed=passed,
+            ever_passed=bool(found),
             scale=scorer.scale if scorer.kind is ScorerKind.SCORE else None,  # else it is that of another's scores
             anchor=scorer.anchor,
             too_low=state.top_score if state is not None and state.reasons & _LOW else None,
