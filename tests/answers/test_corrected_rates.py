@@ -23,11 +23,11 @@ from app.answers.domain.trust import (
 from app.answers.service import answering, labels
 from app.base.db.engine import Store
 from app.base.statistics import clopper_pearson, interval_of_difference
-from app.base.texts import corrected_text
+from app.base.texts import change_text, corrected_text
 from app.base.values import Aggregates, Bound, CorrectedRate, CorrectedRateView, Rule, RuleKind
 from app.comparison.rendering import ComparisonReport, comparison_markdown, comparison_tables
 from app.comparison.service import comparisons
-from app.experiments.domain.promotions import Margin
+from app.experiments.domain.promotions import GateName, JudgedQuestion, Margin, decide_promotion
 from app.experiments.service import promotions
 from app.reports.metrics import Snapshot, state_families
 from app.reports.pages.overviews import make_badge
@@ -418,12 +418,39 @@ def test_a_comparison_marks_each_side_whose_judge_nobody_confirmed(sqlite_store:
 
 
 def margin_of(store: Store) -> Margin:
+    """Return the difference that the gate of a judge reads of faithfulness."""
+    return read_by_gate(store).margin
+
+
+def read_by_gate(store: Store) -> JudgedQuestion:
     """Return what the gate of a judge reads of faithfulness."""
     found = promotions.compare_judged(store, "seen", "blind")
     assert not isinstance(found, str)
     one = found.measures["faithfulness"]["faithfulness"]
     assert not isinstance(one, str)
-    return one.margin
+    return one
+
+
+def test_a_promotion_reads_the_corrected_difference_of_a_judge_that_labels_do_not_confirm(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store, "faithfulness")
+    assert not read_by_gate(sqlite_store).corrected
+    two.label("faithfulness", refused={key for place, key in enumerate(KEYS) if place % 4 == 1})
+    two.run("seen")
+    two.run("blind")
+    found = read_by_gate(sqlite_store)
+    assert (found.calibrated, found.corrected) == (False, True)
+    [gate] = [
+        one
+        for one in decide_promotion(
+            "no runs", promotions.compare_judged(sqlite_store, "seen", "blind"), "none", {}
+        ).gates
+        if one.gate is GateName.JUDGE
+    ]
+    low, high = change_text(present(found.margin.low)), change_text(present(found.margin.high))
+    told = f"faithfulness (uncalibrated) {low} to {high} "
+    assert (
+        f"known, though it decides nothing: {told}(corrected by 110 and 110 labels of people; the judge" in gate.reason
+    )
 
 
 def test_a_promotion_reads_the_corrected_difference(sqlite_store: Store) -> None:

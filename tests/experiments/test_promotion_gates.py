@@ -139,6 +139,14 @@ def test_a_gate_says_in_a_sentence_why_judgments_leave_it_undecided() -> None:
 def test_what_can_never_pass_is_not_said_to_have_decided_nothing_yet() -> None:
     own_judgments = replace(offline(verdict=UNDECIDED), judgments=(own(Side.B, "NDCG@10"),))
     assert decide(own_judgments, judge()).reason.startswith("offline cannot pass with these judgments: no loss of more")
+    doubted = replace(offline(low=-0.09, high=-0.021), judgments=(own(Side.A),))
+    says = decide(doubted, judge()).reason
+    assert says.startswith("offline cannot pass with these judgments: a loss of more than 0.02 is shown over 500 can")
+    assert "; to judge both alike, let people grade a task over the retrievers of both checks, and adopt it;" in says
+    may_be_traded = replace(offline(), judgments=(own(Side.A, "R@5"),))
+    assert decide(may_be_traded, judge()).reason.startswith("offline cannot pass with these judgments: no loss of more")
+    may_be_ruled_out = replace(offline(low=-0.09, high=0.02), judgments=(own(Side.A),))
+    assert decide(may_be_ruled_out, judge()).reason.startswith("offline has decided nothing yet: a loss of more than")
     no_judge = JudgeEvidence(measures={"faithfulness": {"faithfulness": "no judge rates them"}})
     assert decide(offline(), no_judge).reason.startswith(
         "judge cannot pass as answers are judged now: no judge rates them"
@@ -192,6 +200,68 @@ def test_of_two_forms_of_a_question_the_first_decides_of_which_enough_is_known_a
     held = gate(decide_promotion(offline(), judge(), BETTER, {}, guards=[rail]), GateName.EXPOSURE).guards[0]
     assert held.result is result
     assert held.reason.startswith("nothing is known of faithfulness: ") is (word == "nor this")
+
+
+BY_LABELS = Margin(
+    low=-0.608, high=0.022, basis="corrected by 109 and 105 labels of people", uncorrected=Margin(low=-0.3, high=-0.2)
+)
+ASIDE = "(faithfulness); known, though it decides nothing: faithfulness"
+UNCONFIRMED = f"the judge is uncalibrated: people have not confirmed what it says {ASIDE} (uncalibrated)"
+UNCERTAIN = [
+    (
+        JudgedQuestion(answers=150, calibrated=False, margin=BY_LABELS, corrected=True),
+        f"{UNCONFIRMED} -0.608 to +0.022 (corrected by 109 and 105 labels of people)",
+        "not enough is known of faithfulness: ",
+    ),
+    (
+        JudgedQuestion(answers=150, calibrated=False, margin=LOST),
+        f"{UNCONFIRMED} -0.200 to -0.060",
+        "not enough is known of faithfulness: ",
+    ),
+    (
+        JudgedQuestion(answers=99, calibrated=True, margin=LOST),
+        f"99 judged answers of at least 100 {ASIDE} -0.200 to -0.060",
+        "not enough is known of faithfulness: ",
+    ),
+    (
+        JudgedQuestion(answers=0, calibrated=True, margin=Margin(low=None, high=None)),
+        "0 judged answers of at least 100 (faithfulness)",
+        "nothing is known of faithfulness: ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("one", "says", "rail_says"), UNCERTAIN)
+def test_what_is_known_is_told_although_it_decides_nothing(one: JudgedQuestion, says: str, rail_says: str) -> None:
+    asked = {"faithfulness": one}
+    rail = GuardEvidence(name="faithfulness", allowed_loss=0.05, found=asked)
+    found = decide_promotion(offline(), JudgeEvidence(measures={"faithfulness": asked}), BETTER, {}, guards=[rail])
+    held = gate(found, GateName.EXPOSURE).guards[0]
+    assert (found.gates[1].result, found.gates[1].reason) == (GateResult.INCONCLUSIVE, says)
+    assert (held.result, held.reason) == (GateResult.INCONCLUSIVE, f"{rail_says}{says}")
+
+
+def test_labels_show_a_loss_whatever_the_judge_that_they_correct() -> None:
+    lost = replace(BY_LABELS, high=-0.06)
+    one = JudgedQuestion(answers=150, calibrated=False, margin=lost, corrected=True)
+    rail = GuardEvidence(name="faithfulness", allowed_loss=0.05, found={"faithfulness": one})
+    evidence = JudgeEvidence(measures={"faithfulness": {"faithfulness": one}})
+    found = decide_promotion(offline(), evidence, BETTER, {}, guards=[rail])
+    for result, reason in (
+        (found.gates[1].result, found.gates[1].reason),
+        (found.gates[2].guards[0].result, found.gates[2].guards[0].reason),
+    ):
+        assert result is GateResult.FAIL
+        assert reason == (
+            "a loss of more than 0.05 is shown over 150 judged answers: faithfulness (uncalibrated) -0.608 to -0.060 "
+            "(corrected by 109 and 105 labels of people); the judge is uncalibrated: people have not confirmed what it "
+            "says (faithfulness)"
+        )
+    kept = replace(one, margin=replace(BY_LABELS, low=-0.04, high=0.04, uncorrected=None))
+    evidence = JudgeEvidence(measures={"faithfulness": {"faithfulness": kept}})
+    assert decide(judge_=evidence).gates[1].result is GateResult.INCONCLUSIVE, "it passes by a confirmed judge alone"
+    few = JudgeEvidence(measures={"faithfulness": {"faithfulness": replace(one, answers=99)}})
+    assert decide(judge_=few).gates[1].result is GateResult.INCONCLUSIVE
 
 
 def test_a_promotion_reads_whose_judgments_its_comparison_rests_on(sqlite_store: Store) -> None:
@@ -433,6 +503,7 @@ OFFLINES: tuple[OfflineEvidence | str, ...] = (
     offline(low=-0.09, high=-0.03),
     offline(canaries=212),
     replace(offline(), judgments=(own(Side.B),)),
+    replace(offline(low=-0.09, high=-0.03), judgments=(own(Side.A),)),
     ABSENT,
 )
 JUDGES: tuple[JudgeEvidence | str, ...] = (

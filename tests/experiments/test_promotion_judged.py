@@ -137,6 +137,27 @@ def test_the_gate_of_the_judge_waits_for_people_passes_and_fails_where_answers_g
     assert found["state"] == "stopped"
 
 
+def test_what_an_unconfirmed_judge_says_is_told_to_who_waives_it_and_by_the_guard_rail(sqlite_store: Store) -> None:
+    judged = Judged.of(sqlite_store)
+    judged.run("candidate", {*LIES, *KEYS[:80]})
+    judged.expose()
+    found = judged.gate()
+    assert found.result is GateResult.INCONCLUSIVE
+    assert "; known, though it decides nothing: faithfulness (uncalibrated) -0." in found.reason
+    assert " (mean share by the judge: a run is corrected where its check had before it 100 labels" in found.reason
+    (rail,) = judged.gate(GateName.EXPOSURE).guards
+    assert rail.reason.startswith("not enough is known of faithfulness: the judge is uncalibrated: people have not")
+    assert "; known, though it decides nothing: faithfulness (uncalibrated) -0." in rail.reason
+    now = judged.it.world.clock()
+    reason = "two people have read fifty of the answers"
+    promotions.waive_gate(
+        sqlite_store, "candidate", GateName.JUDGE, reason=reason, by="ada", may_waive_harm=False, now=now
+    )
+    waiver = judged.gate().waiver
+    assert waiver is not None
+    assert waiver.found == found.reason
+
+
 def test_a_judge_that_is_not_asked_for_relevance_still_breaks_a_guard_rail_for_faithfulness(
     sqlite_store: Store,
 ) -> None:

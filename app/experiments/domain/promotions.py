@@ -76,12 +76,14 @@ class OfflineEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedQuestion:
-    """The difference of what a judge says to one question; it counts only where people have confirmed that."""
+    """The difference of what a judge says to one question; it passes only where people have confirmed that."""
 
     answers: int
     """To the same canary, of which it is known in both checks."""
     calibrated: bool
     margin: Margin
+    corrected: bool = False
+    """Whether labels of people correct the difference: a loss that it shows then counts, calibrated or not."""
 
 
 Judged = Mapping[str, JudgedQuestion | str]
@@ -273,11 +275,13 @@ def _is_over(users: ExposureEvidence | None) -> bool:
 
 
 def _never_offline(found: OfflineEvidence | str) -> str:
-    """Say that what the candidate itself brought up never lets it pass; empty where it may."""
+    """Say that whose judgments they are never lets the candidate pass; empty where it may."""
     if isinstance(found, str) or found.canaries < FEWEST_CANARIES:
         return ""
     own = any(one.favours is Side.B for one in found.judgments)
-    return "cannot pass with these judgments" if own else ""
+    result, _, doubtful = _read_offline(found)
+    doubted = doubtful and result is not GateResult.INCONCLUSIVE
+    return "cannot pass with these judgments" if own or doubted else ""
 
 
 def _never_judged(found: JudgeEvidence | str) -> str:
@@ -398,6 +402,17 @@ def _decide_offline(found: OfflineEvidence | str) -> tuple[GateResult, str]:
         return GateResult.INCONCLUSIVE, found
     if found.canaries < FEWEST_CANARIES:
         return GateResult.INCONCLUSIVE, f"{counted(found.canaries, 'canary')} of at least {FEWEST_CANARIES}"
+    result, reason, doubtful = _read_offline(found)
+    if not found.judgments:
+        return result, reason
+    notes = "; ".join(judgments_sentence(one, _CURRENT_AND_CANDIDATE) for one in found.judgments)
+    if doubtful and result is not GateResult.INCONCLUSIVE:
+        return GateResult.INCONCLUSIVE, f"{reason}, but that may come of the judgments: {notes}; {_JUDGE_BOTH}"
+    return result, f"{reason}; {notes}{f'; {_JUDGE_BOTH}' if doubtful else ''}"
+
+
+def _read_offline(found: OfflineEvidence) -> tuple[GateResult, str, bool]:
+    """Return what the numbers say by themselves, and whether that may come of whose judgments they rest on."""
     result, reason = _within_margin(found.measures, OFFLINE_MARGIN, f"over {counted(found.canaries, 'canary')}")
     own = {one.favours: one.not_claimed for one in found.judgments}
     # What a self-judged side gains is not claimed, but may be real.
@@ -405,13 +420,8 @@ def _decide_offline(found: OfflineEvidence | str) -> tuple[GateResult, str]:
     may_be_traded = found.verdict is ComparisonVerdict.BETTER and own.get(Side.A)
     if found.verdict is ComparisonVerdict.TRADE or traded:
         result, reason = GateResult.FAIL, "one measure is gained and another one paid with (trade)"
-    if not own:
-        return result, reason
-    notes = "; ".join(judgments_sentence(one, _CURRENT_AND_CANDIDATE) for one in found.judgments)
-    doubtful = Side.A in own if result is GateResult.FAIL else Side.B in own or may_be_traded
-    if doubtful and result is not GateResult.INCONCLUSIVE:
-        return GateResult.INCONCLUSIVE, f"{reason}, but that may come of the judgments: {notes}; {_JUDGE_BOTH}"
-    return result, f"{reason}; {notes}{f'; {_JUDGE_BOTH}' if doubtful else ''}"
+    doubtful = Side.A in own if result is GateResult.FAIL else Side.B in own or bool(may_be_traded)
+    return result, reason, doubtful
 
 
 _JUDGE_BOTH: Final = "to judge both alike, let people grade a task over the retrievers of both checks, and adopt it"
@@ -434,26 +444,34 @@ def _decide_judged(asked: Sequence[Judged], margin: float) -> tuple[GateResult, 
     """Fail where any question shows a loss, pass where none of those that decide leaves one open.
 
     Of the questions that ask for the same, the first one decides of which enough is known; where there is none, nothing
-    passes.
+    passes. What does not count is told beside the reason for that.
     """
     found: dict[str, JudgedQuestion] = {}
     lacking: dict[str, list[str]] = {}
+    aside: dict[str, Margin] = {}
     undecided = False
     for judged in asked:
-        counting = {name: one for name, one in judged.items() if isinstance(one, JudgedQuestion) and not _lacks(one)}
+        said = {name: one for name, one in judged.items() if isinstance(one, JudgedQuestion)}
+        counting = {name: one for name, one in said.items() if not _lacks(one)}
         decides = next(iter(counting), None)
         undecided |= decides is None
-        found |= {name: one for name, one in counting.items() if name == decides or _is_lost(one.margin, margin)}
+        lost = {name for name, one in said.items() if _shows_loss(one, margin)}
+        found |= {name: one for name, one in said.items() if name == decides or name in lost}
         for name, one in judged.items():
             if name == decides:
                 break
             lacking.setdefault(_lacks(one), []).extend([] if isinstance(one, str) else [name])
+            if isinstance(one, JudgedQuestion) and one.answers and name not in lost:
+                aside[_name_of(name, one)] = one.margin
     sentences = [f"{why} ({_listed(names)})" if names else why for why, names in lacking.items()]
+    if aside:
+        sentences.append(f"known, though it decides nothing: {_intervals(aside)}")
     if not found:
         return GateResult.INCONCLUSIVE, "; ".join(sentences)
     numbers = {one.answers for one in found.values()}
     over = f"over {'at least ' if len(numbers) > 1 else ''}{counted(min(numbers), 'judged answer')}"
-    result, reason = _within_margin({name: one.margin for name, one in found.items()}, margin, over)
+    margins = {_name_of(name, one): _counted(one) for name, one in found.items()}
+    result, reason = _within_margin(margins, margin, over)
     if result is GateResult.PASS and undecided:
         result = GateResult.INCONCLUSIVE
     return result, "; ".join([reason, *sentences])
@@ -466,6 +484,21 @@ def _lacks(one: JudgedQuestion | str) -> str:
     if one.answers < FEWEST_ANSWERS:
         return f"{counted(one.answers, 'judged answer')} of at least {FEWEST_ANSWERS}"
     return "" if one.calibrated else "the judge is uncalibrated: people have not confirmed what it says"
+
+
+def _shows_loss(one: JudgedQuestion, margin: float) -> bool:
+    """Whether a loss is shown that counts: by a judge that people confirmed, or by their labels whatever it is."""
+    counts = one.answers >= FEWEST_ANSWERS and (one.calibrated or one.corrected)
+    return counts and _is_lost(_counted(one), margin)
+
+
+def _counted(one: JudgedQuestion) -> Margin:
+    """Return what counts of a difference: a judge that people have not confirmed shows nothing by itself."""
+    return one.margin if one.calibrated else replace(one.margin, uncorrected=None)
+
+
+def _name_of(name: str, one: JudgedQuestion) -> str:
+    return name if one.calibrated else f"{name} (uncalibrated)"
 
 
 def _decide_exposure(found: ExposureEvidence | str, guards: Sequence[GuardFinding]) -> tuple[GateResult, str]:
@@ -494,8 +527,9 @@ def _decide_guard(one: GuardEvidence) -> GuardFinding:
         result, reason = _within_margin({one.name: one.found}, one.allowed_loss)
     else:
         result, reason = _decide_judged([one.found], one.allowed_loss)
-        if all(map(_lacks, one.found.values())):
-            reason = f"nothing is known of {one.name}: {reason}"
+        if result is GateResult.INCONCLUSIVE and all(map(_lacks, one.found.values())):
+            known = any(isinstance(said, JudgedQuestion) and said.answers for said in one.found.values())
+            reason = f"{'not enough' if known else 'nothing'} is known of {one.name}: {reason}"
     if one.ended and result is GateResult.INCONCLUSIVE:
         reason = f"{reason}, and more units change nothing"
     return GuardFinding(name=one.name, allowed_loss=one.allowed_loss, result=result, reason=reason)

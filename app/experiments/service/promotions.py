@@ -324,6 +324,7 @@ def _compare_question(
     same_model = models[0] == models[1] or not all(models)
     alike = same_model and len({side["judge"] for side in sides.values()}) == 1
     margin = _corrected_margin(question, list(sides.values()), scores if alike else None)
+    corrected = margin is not None
     if margin is None and alike:
         own = "the judge alone" if question == Question.FAITHFUL else "mean share by the judge"
         margin = Margin(low=found.lower, high=found.upper, basis=f"{own}: {_UNCORRECTED}")
@@ -336,6 +337,7 @@ def _compare_question(
         answers=found.pairs,
         calibrated=all(question in page["confirmed"] for page in pages.values()),
         margin=margin,
+        corrected=corrected,
     )
 
 
