@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import sys
+from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import ExitStack, chdir
 from datetime import UTC, datetime, timedelta
@@ -42,9 +43,9 @@ CANARY = "oauth2-setup"
 EVERY = timedelta(minutes=30)
 _WIDTH = 1200
 _PICTURES = {
-    "heatmap": (f"/checks/{BROKEN}", "[aria-labelledby=every-canary]", "[aria-labelledby=every-canary]"),
+    "heatmap": ("/incidents/{incident}", "[aria-labelledby=title]", "[aria-labelledby=runs]"),
     "overview": ("/", "body", "table"),
-    "check": (f"/checks/{BROKEN}", "[aria-labelledby=over-time]", "[aria-labelledby=over-time]"),
+    "check": (f"/checks/{BROKEN}", "[aria-labelledby=title]", "[aria-labelledby=every-canary]"),
     "canary": (f"/checks/{BROKEN}/canaries/{CANARY}", "[aria-labelledby=rankings]", "[aria-labelledby=rankings]"),
 }
 """Of each picture the page, and the parts it begins and ends with."""
@@ -64,6 +65,7 @@ PAGES = (
     f"/compare/canary?a=check:{BROKEN}&b=check:dataforge-staging&key={CANARY}",
     "/alerts",
     "/alerts/{alert}",
+    "/incidents/{incident}",
     "/hooks",
     "/hooks/ops",
     "/hooks/ops/edit",
@@ -101,32 +103,41 @@ def main() -> None:
             _every_page(browser, url, Path(sys.argv[1]))
         else:
             _readme(browser, url)
-            _alert(browser, receiver)
+            _alert(browser, receiver, url)
 
 
-def _alert(browser: Browser, receiver: Receiver) -> None:
+def _alert(browser: Browser, receiver: Receiver, url: str) -> None:
     """Take what the newest page of the broken check says, as the hook kind `email` writes it."""
     notices = [json.loads(body) for _, body in receiver.received]
     notice = next(one for one in reversed(notices) if one["type"] == "alert.opened" and one["data"]["check"] == BROKEN)
     mail = Mail(host="mail", port=25, tls=MailTls.NONE, sender="coalmine@example.com", recipients=("ops@example.com",))
+    picture = _heat_map(url)
     message = message_from_bytes(
-        email_body(Hook(slug="ops", kind=HookKind.EMAIL, mail=mail), notice, "msg"), policy=default
+        email_body(Hook(slug="ops", kind=HookKind.EMAIL, mail=mail), notice, "msg", picture), policy=default
     )
     html = message.get_body(("html",))
     assert html is not None
+    shown = re.sub(r'src="cid:[^"]*"', f'src="{picture}"', html.get_content())  # a browser has no parts of a mail
     page = browser.new_page(viewport={"width": 900, "height": 400}, device_scale_factor=1.5)
-    page.set_content(html.get_content())
+    page.set_content(shown)
     page.screenshot(path=IMAGES / "alert.png", full_page=True)
     page.close()
+
+
+def _heat_map(url: str) -> str:
+    """Return the picture that such a mail carries, written in its address."""
+    drawn = httpx2.get(f"{url}/heatmap/{BROKEN}.png", params={"columns": 40, "width": 640}).raise_for_status()
+    return f"data:image/png;base64,{b64encode(drawn.content).decode()}"
 
 
 def _readme(browser: Browser, url: str) -> None:
     shutil.rmtree(IMAGES, ignore_errors=True)
     IMAGES.mkdir(parents=True)
     viewport = {"width": _WIDTH, "height": 900}
+    incident = httpx2.get(f"{url}/v1/alerts", params={"check": BROKEN}).json()["items"][0]["incident_id"]
     with opened(browser, url, viewport=viewport, device_scale_factor=1.5, timezone_id="Europe/Berlin") as tab:
         for name, (path, first, last) in _PICTURES.items():
-            _settle(tab.open(path))
+            _settle(tab.open(path.format(incident=incident)))
             above, below = (tab.page.locator(part).first.bounding_box() for part in (first, last))
             assert above is not None
             assert below is not None
@@ -139,8 +150,9 @@ def _every_page(browser: Browser, url: str, folder: Path) -> None:
     with httpx2.Client(base_url=url) as client:
         run = client.get(f"/v1/checks/{BROKEN}/health").json()["id"]
         good = next(one["id"] for one in client.get(f"/v1/checks/{BROKEN}/runs").json()["items"] if one["id"] != run)
-        alert = client.get("/v1/alerts").json()["items"][0]["id"]
-    paths = [path.format(run=run, good=good, alert=alert) for path in PAGES]
+        alert = client.get("/v1/alerts").json()["items"][0]
+    named = {"run": run, "good": good, "alert": alert["id"], "incident": alert["incident_id"]}
+    paths = [path.format(**named) for path in PAGES]
     for name, viewport, colours in (("desktop", DESKTOP, "light"), ("phone", PHONE, "dark")):
         (folder / name).mkdir(parents=True, exist_ok=True)
         with opened(
@@ -193,6 +205,8 @@ def _settle(page: Page) -> None:
     """Wait until charts are drawn; the service tells its news for ever, so that the network is idle is no sign."""
     for plot in page.locator(".plot:visible").all():
         expect(plot.locator("canvas")).to_be_visible()
+    for picture in page.locator("picture.map img").all():
+        picture.evaluate("one => one.decode()")
     for picture in page.locator("#heatmap img").all():
         expect(page.locator("#heatmap-note")).to_contain_text("since")
         picture.evaluate("one => one.decode()")
