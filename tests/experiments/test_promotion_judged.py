@@ -145,6 +145,8 @@ def test_what_an_unconfirmed_judge_says_is_told_to_who_waives_it_and_by_the_guar
     assert found.result is GateResult.INCONCLUSIVE
     assert "; known, though it decides nothing: faithfulness (uncalibrated) -0." in found.reason
     assert " (mean share by the judge: a run is corrected where its check had before it 100 labels" in found.reason
+    assert found.reason.endswith(" (mean share by the judge)"), "what corrects a run is said once"
+    assert found.reason.count("a run is corrected where") == 1
     (rail,) = judged.gate(GateName.EXPOSURE).guards
     assert rail.reason.startswith("not enough is known of faithfulness: the judge is uncalibrated: people have not")
     assert "; known, though it decides nothing: faithfulness (uncalibrated) -0." in rail.reason

@@ -58,6 +58,8 @@ class Margin:
     high: float | None
     basis: str = ""
     """What it rests on, in words, where that is not plain."""
+    lacks: str = ""
+    """What it would take to rest on more, in words; a sentence of several says it once."""
     uncorrected: "Margin | None" = None
     """What the judge says itself, where labels of people correct it."""
 
@@ -562,9 +564,13 @@ def _is_lost(one: Margin, margin: float) -> bool:
 
 
 def _intervals(measures: Mapping[str, Margin]) -> str:
-    return ", ".join(
-        f"{name} without an interval"
-        if one.low is None or one.high is None
-        else f"{name} {change_text(one.low)} to {change_text(one.high)}{f' ({one.basis})' if one.basis else ''}"
-        for name, one in measures.items()
-    )
+    parts = []
+    told = {""}
+    for name, one in measures.items():
+        if one.low is None or one.high is None:
+            parts.append(f"{name} without an interval")
+            continue
+        basis = one.basis if one.lacks in told else f"{one.basis}: {one.lacks}"
+        told.add(one.lacks)
+        parts.append(f"{name} {change_text(one.low)} to {change_text(one.high)}{f' ({basis})' if basis else ''}")
+    return ", ".join(parts)

@@ -327,7 +327,7 @@ def _compare_question(
     corrected = margin is not None
     if margin is None and alike:
         own = "the judge alone" if question == Question.FAITHFUL else "mean share by the judge"
-        margin = Margin(low=found.lower, high=found.upper, basis=f"{own}: {_UNCORRECTED}")
+        margin = Margin(low=found.lower, high=found.upper, basis=own, lacks=_UNCORRECTED)
     if margin is None:
         return (
             f"{question} is rated by {judges[0]} in check '{next(iter(sides))}' and by {judges[1]} in the other one, "
