@@ -154,3 +154,27 @@ def test_the_chart_draws_the_interval_and_says_it_in_words(chromium: Browser, tw
         )
         shown.locator("select[name=measure]").select_option("faithful")
         expect(shown.locator("#chart-table tbody td.number").first).to_have_text(f"{rate['judge_rate']:.3f}")
+
+
+def test_a_mean_of_shares_is_called_so_wherever_the_rate_of_people_is_near(sqlite_store: Store) -> None:
+    shares = TwoChecks.of(sqlite_store, "faithful", "faithfulness", half="smooth tale")
+    site = Site(world=shares.it.world)
+    line = check_details.load_line(sqlite_store, "blind", shares.it.world.clock())
+    assert "mean share" not in report_markdown(load_report(sqlite_store, "2")), "no other rate is near"
+    assert "mean share" not in make_badge(sqlite_store, line, measure="faithfulness").value
+    assert "mean share" not in site.page("/runs/2").text
+    for question in ("faithful", "faithfulness"):
+        shares.label(question)
+    run_id = shares.run("blind")
+    measures = shares.it.measures(run_id)
+    mean = f"{present(measures['faithfulness']):.3f}"
+    assert present(measures["faithfulness_corrected"]) != pytest.approx(present(measures["faithfulness"]), abs=0.01)
+    report = load_report(sqlite_store, str(run_id))
+    assert f"| faithfulness | {mean} (mean share by the judge) |" in report_markdown(report)
+    assert report_markdown(report).count("mean share by the judge") == 1, "faithful is a rate as the corrected one is"
+    assert any(one.text == f"{mean} (mean share by the judge)" for one in Page(report_html(report)).all("td"))
+    line = check_details.load_line(sqlite_store, "blind", shares.it.world.clock())
+    assert make_badge(sqlite_store, line, measure="faithfulness").value == f"{mean} (mean share by the judge)"
+    assert "mean share" not in make_badge(sqlite_store, line, measure="faithful").value
+    for path in (f"/runs/{run_id}", f"/runs/{run_id}/answers", "/checks/blind"):
+        assert f"{mean} mean share by the judge" in " ".join(site.page(path).text.split()), path

@@ -19,8 +19,8 @@ from app.base.api.requests import StoreDep
 from app.base.db.engine import Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import corrected_text, counted
-from app.base.values import CORRECTED, Verdict, judged_name
+from app.base.texts import MEAN_SHARE, corrected_text, counted
+from app.base.values import CORRECTED, FAITHFUL, Verdict, judged_name
 from app.base.web.forms import refuse_other
 from app.base.web.pages import fill, render, score, spoken
 from app.catalog.domain import recall_label
@@ -244,7 +244,7 @@ def make_badge(store: Store, line: CheckLine, *, label: str | None = None, measu
     if measure is not None and line.newest is not None:
         number, run = _number(store, line.slug, measure)
         if kind in {"healthy", "degraded", "recovering"}:
-            shown = _corrected_text(store, measure, number, run) or score(number)
+            shown = _judged_text(store, measure, number, run) or score(number)
             value = " ".join(filter(None, (shown, _label(measure, run))))
     confirmed = confirmed_of_check(store, line.slug) if judged_name(measure) is not None else ()
     named = f"{line.slug} {spoken(measure, confirmed)}" if measure is not None else line.slug
@@ -276,11 +276,19 @@ def _label(measure: str, run: RunView) -> str:
     return recall_label(measure, self_judged=run["self_judged"], pooled=run["pooled_recall"])
 
 
-def _corrected_text(store: Store, measure: str, number: float | None, run: RunView) -> str:
-    """Return a corrected rate with its interval and the judge's own rate; empty for other measures."""
-    answers = summary_of_run(store, run["id"]) if measure in CORRECTED and number is not None else None
-    rate = None if answers is None else answers.get("corrected", {}).get(judged_name(measure) or "")
-    return "" if rate is None else corrected_text(rate["value"], rate)
+def _judged_text(store: Store, measure: str, number: float | None, run: RunView) -> str:
+    """Return a corrected rate with its interval and the judge's own rate, or what a mean of shares beside it is.
+
+    Empty for other measures, and where labels correct nothing.
+    """
+    said = judged_name(measure)
+    if said is None or measure == FAITHFUL or number is None:
+        return ""
+    answers = summary_of_run(store, run["id"])
+    rate = None if answers is None else answers.get("corrected", {}).get(said)
+    if rate is None:
+        return ""
+    return corrected_text(rate["value"], rate) if measure in CORRECTED else f"{score(number)} ({MEAN_SHARE})"
 
 
 def _number(store: Store, slug: str, measure: str) -> tuple[float | None, RunView]:

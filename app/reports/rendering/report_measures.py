@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from app.base.texts import Table, beside_text, corrected_label, counted, number, plain
-from app.base.values import EMPTY, ROUNDING, CorrectedRateView, corrected_name, marked_name
+from app.base.texts import MEAN_SHARE, Table, beside_text, corrected_label, counted, number, plain
+from app.base.values import EMPTY, FAITHFUL, ROUNDING, CorrectedRateView, corrected_name, marked_name
 from app.catalog.domain import SELF_JUDGED, judgment_lines, labelled, pooled_condition, pooled_text
 from app.scoring.measures import RECALL_BY
 
@@ -158,13 +158,15 @@ def whole_table(
 ) -> Table:
     """Return the means of the measures over the whole ranking; those of a judge are marked unless `confirmed`.
 
-    Rates `corrected` by labels, by what the judge says, have their interval and the judge's own rate beside them.
+    Rates `corrected` by labels, by what the judge says, have their interval and the judge's own rate beside them; the
+    judge's mean of shares, which is another number, is called so beside such a rate.
     """
+    shares = {said for said in corrected if said != FAITHFUL}
     rates = {corrected_name(said): rate for said, rate in corrected.items()}
     whole = [
         (
             marked_name(name, confirmed),
-            _estimate(run, name, intervals)
+            _estimate(run, name, intervals, MEAN_SHARE if name in shares else "")
             if name not in rates
             else f"{number(run['measures'][name])}\n({beside_text(rates[name])})",
         )
@@ -234,9 +236,11 @@ def _intervals(report: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def _estimate(run: Mapping[str, Any], name: str, intervals: Mapping[str, Any]) -> str:
-    """Return a mean and, where there is one, its interval on a line of its own."""
+def _estimate(run: Mapping[str, Any], name: str, intervals: Mapping[str, Any], what: str = "") -> str:
+    """Return a mean and, on a line of its own, `what` it is, where that is not plain, and its interval if any."""
     value, interval = run["measures"].get(name), intervals.get(name)
-    if value is None or interval is None:
+    if value is None:
         return number(value)
-    return f"{number(value)}\n({number(interval['low'])} to {number(interval['high'])})"
+    span = "" if interval is None else f"{number(interval['low'])} to {number(interval['high'])}"
+    beside = "; ".join(filter(None, (what, span)))
+    return f"{number(value)}\n({beside})" if beside else number(value)
