@@ -55,7 +55,7 @@ from app.base.documents.fields import (
 )
 from app.base.documents.parsing import escape_dollars, read_yaml
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import counted
+from app.base.texts import counted, measure_words
 from app.base.values import (
     ANSWER_MEASURES,
     ANSWERED_RATIO,
@@ -446,7 +446,7 @@ def protection_text(rules: Iterable[Rule], warm_up: WarmUpView, *, waits: str | 
     known = list(rules)
     coverage = [f"coverage {one}" for rule in known if _bounds_coverage(rule) and (one := _lower_limit(rule))]
     answers = [
-        f"{_spoken(rule.measure or '')} {one}"
+        f"{measure_words(rule.measure or '')} {one}"
         for rule in known
         if watches_answers(rule.kind, rule.measure) and (one := _lower_limit(rule))
     ]
@@ -483,13 +483,13 @@ def _lower_limit(rule: Rule) -> str | None:
 
 
 def _threshold(rule: Rule) -> str:
-    of = f" of {_spoken(rule.category)} canaries" if rule.category else ""
-    return f"{_spoken(rule.measure or '')}{of} is {_bounds(rule)}{_margin(rule)}"
+    of = f" of {measure_words(rule.category)} canaries" if rule.category else ""
+    return f"{measure_words(rule.measure or '')}{of} is {_bounds(rule)}{_margin(rule)}"
 
 
 def _drop(rule: Rule) -> str:
-    of = f" of {_spoken(rule.category)} canaries" if rule.category else ""
-    sentence = f"{_spoken(rule.measure or '')}{of} fell against the baseline {_bounds(rule)}"
+    of = f" of {measure_words(rule.category)} canaries" if rule.category else ""
+    sentence = f"{measure_words(rule.measure or '')}{of} fell against the baseline {_bounds(rule)}"
     return f"{sentence}, significant at {100 * rule.confidence:g} % confidence"
 
 
@@ -557,10 +557,6 @@ def _bound(bound: Bound) -> str:
 
 def _margin(rule: Rule) -> str:
     return f"; to be good it must be {rule.margin:g} on the other side" if rule.margin else ""
-
-
-def _spoken(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def rules_yaml(rules: Sequence[RuleDocument]) -> str:

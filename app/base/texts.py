@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -26,6 +27,18 @@ _LONGEST_NAME = 60
 _LEAST_P = 0.001
 _UNITS = (("days", 86_400, 2), ("hours", 3_600, 2), ("min", 60, 2), ("s", 1, 1), ("ms", 0.001, 0))
 """(unit, its seconds, the least amount it is used for)."""
+
+
+MEASURE_LABELS: Final[Mapping[str, str]] = MappingProxyType(
+    {"health_score": "first-hit relevance", "duplicate_ratio": "duplicate ids", "utilisation": "lexical grounding"}
+)
+"""What measures are called that their names call otherwise: the mean relevance of first hits is no share of what is
+well, near copies with other ids are no duplicates, and what a model used nobody sees."""
+
+
+def measure_words(name: str) -> str:
+    """Return the name of a measure or a category as words: `simple_factual` as simple factual."""
+    return MEASURE_LABELS.get(name) or name.replace("_", " ")
 
 
 def ratio_text(value: float, other: float | None = None) -> str:

@@ -17,7 +17,7 @@ from app.alerts.domain.state import IncidentClass, dedupe_keys, is_about_canarie
 from app.alerts.domain.summaries import answer_change_text, lost_text
 from app.alerts.domain.views import ChangedCanary, WorseAnswer
 from app.base.errors import ConfigurationError
-from app.base.texts import bound_text, corrected_label, corrected_text, own_text, ratio_text
+from app.base.texts import MEASURE_LABELS, bound_text, corrected_label, corrected_text, own_text, ratio_text
 from app.base.values import Reason
 from app.catalog.domain import labelled
 from app.hooks.domain import TAKES_NO_REPORT, Hook, HookKind, Notice, NoticeData
@@ -252,7 +252,7 @@ class NoticeText:
             bound_shown = bound_text(threshold) if isinstance(threshold, float) else clean(threshold, 40)
             bound = "" if threshold is None else f" (bound {bound_shown})"
             own, pooled = data.get("self_judged"), data.get("pooled_recall", [])
-            label, rate = clean(measure, _LONGEST_FACT), data.get("corrected")
+            label, rate = clean(MEASURE_LABELS.get(measure, measure), _LONGEST_FACT), data.get("corrected")
             hint = data.get("uncalibrated", False)
             if rate is None:
                 label = labelled(f"{label} (uncalibrated)" if hint else label, self_judged=own, pooled=pooled)
@@ -268,7 +268,7 @@ class NoticeText:
 
     def _retrieved(self) -> Iterator[tuple[str, str]]:
         data = self.data
-        for name, label in (("health_score", "Health score"), ("coverage", "Coverage")):
+        for name, label in (("coverage", "Coverage"), ("health_score", "First-hit relevance")):
             if data.get(name) is not None and name != data.get("measure"):
                 yield label, _number(data.get(name))
         if data.get("degraded_total") is not None:

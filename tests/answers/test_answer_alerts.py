@@ -215,7 +215,7 @@ def test_an_alert_by_the_judges_own_shares_says_so_and_what_people_would_say(sql
     assert subject == data["title"] == "blind: 40 of 110 answers got worse by the judge"
     assert f"blind: {shown}, below 0.6" in text
     assert f"F{shown[1:].replace('0.582 (', ': 0.582 (').replace(' :', ':')} (bound 0.6)\n" in text
-    assert not any(f"\n{name}: " in text for name in ("Degraded", "Coverage", "Health score"))
+    assert not any(f"\n{name}: " in text for name in ("Degraded", "Coverage", "First-hit relevance"))
     site = Site(world=two.it.world)
     page = site.page("/alerts/1")
     assert shown in page.one("h1").text

@@ -103,7 +103,7 @@ def test_the_form_offers_each_use_with_its_reason_and_keeps_the_chosen_one(pages
     assert "selected" in chosen.attributes
     pages.world.run("mine")
     shown = pages.page("/checks/mine")
-    assert [one.text for one in shown.all("dt")][:3] == ["P@5", "R@5", "Health score"]
+    assert [one.text for one in shown.all("dt")][:3] == ["P@5", "R@5", "Coverage"]
     assert "P@5 comes first, R@5 beside it: the context window is small" in shown.text
 
 

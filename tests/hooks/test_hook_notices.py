@@ -216,7 +216,7 @@ def test_what_there_is_to_know_is_told() -> None:
         ("Event", "opened"),
         ("Cause", "8 missing from the index, 3 outranked"),
         ("Coverage", "0.500 (bound 0.9)"),
-        ("Health score", "0.710"),
+        ("First-hit relevance", "0.710"),
         ("Degraded", "12 in run 812: 11 since the alert began, 1 failing before"),
     )
     assert story.canaries == (
@@ -238,7 +238,7 @@ def test_what_was_retrieved_is_told_only_where_the_alert_is_about_it(about: dict
     told = notice()
     told["data"].update(cast("Any", about))
     names = [name for name, _ in NoticeText(told).facts]
-    assert not {"Coverage", "Health score", "Degraded"} & set(names)
+    assert not {"Coverage", "First-hit relevance", "Degraded"} & set(names)
     assert "Severity" in names
 
 

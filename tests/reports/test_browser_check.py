@@ -138,7 +138,7 @@ def test_a_chart_says_in_words_what_is_drawn_in_it(chromium: Browser, history: S
         for told in ("index version alpha-1", "index version beta-2", "alert threshold-coverage opened", "resolved"):
             assert any(told in one for one in happened), told
         assert shown.locator("#chart canvas").count() == 1
-        assert "Chart of health score and coverage, 34 points" in (
+        assert "Chart of first-hit relevance and coverage, 34 points" in (
             shown.locator("#chart").get_attribute("aria-label") or ""
         )
 

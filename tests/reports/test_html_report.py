@@ -49,7 +49,7 @@ def test_it_has_the_numbers_of_the_json(pages: Site) -> None:
     assert list(tiles)[:2] == ["NDCG@10", "R@5"], "what is read first comes first"
     assert tiles == {
         **{name: f"{run['measures'][name]:.3f}" for name in ("NDCG@10", "R@5")},
-        "Health score": f"{run['health_score']:.3f}",
+        "First-hit relevance": f"{run['health_score']:.3f}",
         "Coverage": f"{run['coverage']:.3f}",
         "Degraded share": f"{run['degraded_share']:.3f}",
         "Canaries": "4",

@@ -145,7 +145,9 @@ def test_what_a_rule_saw_is_not_said_over_and_over(seen_degraded: Site) -> None:
 
 def test_names_of_ours_are_words_and_names_of_others_stay() -> None:
     told = "health_score of simple_factual 0.4, most of all in category:complex_factual and tag:my_tag; since run 3"
-    words = "health score of simple factual 0.4, most of all in category complex factual and tag my_tag; since run 3"
+    words = (
+        "first-hit relevance of simple factual 0.4, most of all in category complex factual and tag my_tag; since run 3"
+    )
     assert plainly(told) == words
     assert plainly("the canary my_health_score_1 is degraded") == "the canary my_health_score_1 is degraded"
     assert first_clause(told) == told.removesuffix("; since run 3")

@@ -113,7 +113,9 @@ def text_of(cell: list[Token]) -> str:
 def test_markdown_says_verdict_reasons_counts_and_measures() -> None:
     text = report_markdown(report(degraded()))
     assert text.startswith("# Degraded: docs\n- coverage 0.850 is below 0.9 (critical)\n")
-    assert "4 canaries: 3 measured, 1 failed, 1 undefined, 2 degraded; health score 0.750, coverage 0.851" in text
+    assert (
+        "4 canaries: 3 measured, 1 failed, 1 undefined, 2 degraded; coverage 0.851, first-hit relevance 0.750" in text
+    )
     read = [text_of(cell) for cell in cells(text)]
     assert read[:8] == ["measure", "@1", "Hit", "1.000", "R", "0.333", "NDCG", "0.250"]
     assert read[-6:] == [

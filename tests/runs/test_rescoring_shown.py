@@ -183,7 +183,7 @@ def test_a_rescoring_is_asked_for_on_the_page_of_its_check_and_has_one_of_its_ow
     assert not ended.all("progress")
     assert [row.text for row in ended.all("tr")[1:3]] == [
         "Coverage, mean 0.500 1.000",
-        "Health score, mean 0.900 0.900",
+        "First-hit relevance, mean 0.900 0.900",
     ]
     assert "Degraded canaries, summed 3 0" in {row.text for row in ended.all("tr")}
     version = rescoring.show(pages.world.store, int(there.rpartition("/")[2]))["measures_version"]

@@ -15,6 +15,7 @@ from app.alerts.domain.state import OPEN, Member, Observation, good_runs
 from app.alerts.domain.views import AlertState, AnswerChange, Degradation, SinceView, TransitionType, WorseAnswers
 from app.base.texts import (
     LATENCY_NAMES,
+    MEASURE_LABELS,
     bound_text,
     corrected_label,
     corrected_text,
@@ -28,17 +29,7 @@ from app.base.texts import (
     seconds_text,
     short_name,
 )
-from app.base.values import (
-    Cause,
-    CorrectedRateView,
-    Judgment,
-    Percentile,
-    Reason,
-    Rule,
-    RuleKind,
-    Severity,
-    Verdict,
-)
+from app.base.values import Cause, CorrectedRateView, Judgment, Percentile, Reason, Rule, RuleKind, Severity, Verdict
 from app.catalog.domain import PooledNote, labelled
 from app.retrievers.domain.probes import FailureSummary
 from app.retrievers.domain.retrievers import EMBEDDER_AT
@@ -172,9 +163,11 @@ def _level(facts: AlertFacts, value: float) -> str:
 def measure_text(
     measure: str | None, category: str | None, *, self_judged: bool = False, pooled: Sequence[PooledNote] = ()
 ) -> str:
-    """Name of what a rule watches: `coverage`, `health score`, `R@5 (self-judged) of complex factual`."""
-    of_part = category is not None
-    name = labelled(measure or "value", self_judged=self_judged, pooled=pooled, of_part=of_part).replace("_", " ")
+    """Name of what a rule watches: `coverage`, `first-hit relevance`, `R@5 (self-judged) of complex factual`."""
+    of_part, known = category is not None, measure or "value"
+    name = labelled(MEASURE_LABELS.get(known, known), self_judged=self_judged, pooled=pooled, of_part=of_part).replace(
+        "_", " "
+    )
     return f"{name} of {category.replace('_', ' ')}" if category else name
 
 

@@ -36,7 +36,7 @@ from app import __version__
 from app.base.api.requests import below, csrf_token, identify_visitor, route_path, sub_path
 from app.base.db.keys import Identity, Scope
 from app.base.errors import CoalmineError, ForbiddenError, UnauthorizedError
-from app.base.texts import counted, first_clause, shown_json
+from app.base.texts import counted, first_clause, measure_words, shown_json
 from app.base.values import Category, marked_name
 
 _HERE = Path(__file__).parent
@@ -162,8 +162,6 @@ SPARK_WIDTH, SPARK_HEIGHT = 120, 28
 _MILLISECONDS_BELOW = 1.0
 _NAMES = ("health_score", "degraded_share", "answered_ratio", "duplicate_ratio", "top_score", *Category)
 _OURS = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")
-_LABELS = {"duplicate_ratio": "duplicate ids", "utilisation": "lexical grounding"}
-"""Labels that differ from the name: near copies with other ids are no duplicates; what a model used nobody sees."""
 _GROUPED = re.compile(r"\b(category|tag|document):(?=\S)")
 _UTC_TIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC")
 _WHOLE_FROM, _POWERS_FROM = 100.0, 1e6
@@ -193,7 +191,7 @@ def spoken(word: str, confirmed: Collection[str] = ()) -> str:
 
     What a judge says is marked as uncalibrated, unless it is among the measures that people `confirmed` of it.
     """
-    return _LABELS.get(word) or marked_name(word, confirmed).replace("_", " ")
+    return measure_words(marked_name(word, confirmed))
 
 
 def plainly(sentence: str) -> str:

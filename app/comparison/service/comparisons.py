@@ -766,7 +766,11 @@ def differences(a: ComparedRun, b: ComparedRun) -> list[RunDifference]:
             False,
             f"fetch_k differs, {old.fetch_k} and {new.fetch_k}: compared by {min(old.fetch_k, new.fetch_k)} hits",
         ),
-        (old.scorer != new.scorer, True, "relevance is measured in different ways, which the health score depends on"),
+        (
+            old.scorer != new.scorer,
+            True,
+            "relevance is measured in different ways, which first-hit relevance depends on",
+        ),
         (a.row.check_id != b.row.check_id, False, f"the runs are of different checks, {a.row.check} and {b.row.check}"),
         (a.retriever != b.retriever, False, f"different retrievers were asked, {a.retriever} and {b.retriever}"),
         (

@@ -193,10 +193,10 @@ def lead_lines(report: Mapping[str, Any]) -> list[str]:
 
 
 def counts_line(run: Mapping[str, Any]) -> str:
-    """Return one line: canaries by fate, health score, coverage."""
+    """Return one line: canaries by fate, coverage, first-hit relevance."""
     counts = run["canaries"]
     counts_text = ", ".join(f"{counts[name]} {name}" for name in ("measured", "failed", "undefined", "degraded"))
-    scores = f"health score {number(run['health_score'])}, coverage {number(run['coverage'])}"
+    scores = f"coverage {number(run['coverage'])}, first-hit relevance {number(run['health_score'])}"
     version = f", index version {plain(str(run['index_version']))}" if run.get("index_version") else ""
     return f"{counted(counts['total'], 'canary')}: {counts_text}; {scores}{version}"
 

@@ -70,10 +70,10 @@ def _quality() -> Panels:
         (
             lines(
                 201,
-                "Health score and coverage",
+                "Coverage and first-hit relevance",
                 "Both of each run. Where coverage falls and the score stays, expected chunks are gone while something "
                 "similar is found. A gap: that run could not measure.",
-                over_time(q.state("coalmine_health_score_ratio", *MINE), "health score"),
+                over_time(q.state("coalmine_health_score_ratio", *MINE), "first-hit relevance"),
                 over_time(q.state("coalmine_coverage_ratio", *MINE), "coverage"),
                 unit=RATIO,
             ),
@@ -132,8 +132,8 @@ def _categories() -> Panels:
             grid(
                 301,
                 "Categories now",
-                "Coverage, health score and share of degraded canaries by category. Negative canaries expect nothing, "
-                "so they have no coverage. One category low: look at what it asks for.",
+                "Coverage, first-hit relevance and share of degraded canaries by category. Negative canaries expect "
+                "nothing, so they have no coverage. One category low: look at what it asks for.",
                 rows(q.state("coalmine_category_measure_ratio", *mine, table, by=("category", "measure"))),
                 unit=RATIO,
             ).transformations(matrix("category", "measure")),

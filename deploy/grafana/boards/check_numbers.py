@@ -44,7 +44,7 @@ def first_numbers() -> Panels:
         (
             number(
                 102,
-                "Health score",
+                "First-hit relevance",
                 "Mean relevance of the first hit, 0 to 1, as the retriever's scorer sees it.",
                 score,
                 unit=RATIO,

@@ -56,7 +56,7 @@ def _levels() -> Panels:
         (
             _level(
                 101,
-                "Health score",
+                "First-hit relevance",
                 "Mean relevance of the first hit. It comes from each retriever's own scorer: compare retrievers by "
                 "it only where they score alike.",
                 q.state("coalmine_health_score_ratio", *MINE),

@@ -42,7 +42,7 @@ FAILED = q.has("state", "failed")
 _COLUMNS = {
     "check": "Check",
     "Value #A": "Verdict",
-    "Value #B": "Health score",
+    "Value #B": "First-hit relevance",
     "Value #C": "Coverage",
     "Value #D": "Degraded canaries",
     "Value #E": "Failed probes",
@@ -187,7 +187,7 @@ def _table() -> Builder[Panel]:
         panel.transformations(merged(_COLUMNS))
         .override_by_name("Check", linked_checks)
         .override_by_name("Verdict", [verdicts, setting("noValue", "unknown: no run yet"), *coloured(((None, ODD),))])
-        .override_by_name("Health score", [*ratio, *coloured(BETTER_HIGH)])
+        .override_by_name("First-hit relevance", [*ratio, *coloured(BETTER_HIGH)])
         .override_by_name("Coverage", [*ratio, *coloured(BETTER_HIGH)])
         .override_by_name("Degraded canaries", coloured(ANY_IS_A_WARNING))
         .override_by_name("Failed probes", coloured(ANY_IS_A_WARNING))
@@ -217,7 +217,7 @@ def _quality() -> Panels:
         (
             _line(
                 202,
-                "Health score",
+                "First-hit relevance",
                 "Mean relevance of the first hit, 0 to 1. A step down together with a new index version points at "
                 "what was indexed. A gap: that run could not measure.",
                 q.state("coalmine_health_score_ratio", *MINE),

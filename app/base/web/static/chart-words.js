@@ -3,7 +3,7 @@
 
 window.plots.words = (() => {
   const { plots } = window;
-  const spoken = (name) => name.replaceAll("_", " ");
+  const spoken = (name) => (name === "health_score" ? "first-hit relevance" : name.replaceAll("_", " "));
   const known = ({ points }) => points.filter(({ unknown }) => !unknown);
   const runsOf = ({ first_run: first, last_run: last, runs }) => {
     if (!first) return `${runs} ${runs === 1 ? "run" : "runs"}`;
