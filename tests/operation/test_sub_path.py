@@ -26,7 +26,7 @@ from tests.support.html_pages import Element, Page
 PATH = "/coalmine"
 URL = f"{BASE}{PATH}"
 HTML = {"accept": "text/html"}
-LINKS = ("href", "src", "action", "formaction", "hx-get", "hx-post", "hx-put", "hx-delete", "data-follows")
+LINKS = ("href", "src", "srcset", "action", "formaction", "hx-get", "hx-post", "hx-put", "hx-delete", "data-follows")
 
 
 class Proxy:

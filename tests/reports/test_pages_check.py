@@ -395,8 +395,8 @@ def test_measures_are_shown_at_every_k_by_category_and_by_tag(seen_degraded: Sit
     assert _rows(shown, "measures")["Hit"][1:] == ["0.000", "0.333", "0.333", "0.333"]
     groups = _rows(shown, "categories")
     assert list(groups) == ["negative answered: 1.000", "procedural", "simple factual"]
-    assert groups["procedural"][1:4] == ["1", "0.700", "1.000"]
-    assert _rows(shown, "tags")["legal"][1:4] == ["1", "0.900", "0.000"]
+    assert groups["procedural"][1:4] == ["1", "1.000", "0.700"]
+    assert _rows(shown, "tags")["legal"][1:4] == ["1", "0.000", "0.900"]
     assert shown.all("a", href="/runs/5?tag=legal")
 
 

@@ -43,7 +43,7 @@ _HERE = Path(__file__).parent
 _APP = _HERE.parents[1]
 STATIC = _HERE / "static"
 _LINKS = re.compile(
-    r"""(?<=\s)(href|src|action|formaction|hx-(?:get|post|put|patch|delete)|data-follows)="""
+    r"""(?<=\s)(href|src|srcset|action|formaction|hx-(?:get|post|put|patch|delete)|data-follows)="""
     r'''"((?:\{\{.*?\}\}|\{%.*?%\}|[^"{]|\{(?![{%]))*)"''',
     re.DOTALL,
 )
