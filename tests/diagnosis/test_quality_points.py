@@ -250,6 +250,13 @@ def test_recall_is_told_by_category_where_there_are_several() -> None:
     }
 
 
+def test_recall_says_where_another_retriever_alone_brought_up_what_is_expected() -> None:
+    section = recall([_at(1), _at(2)], k=5, fetch_k=10, judged_by=["bm25"])
+    assert "brought up by bm25 alone: what only this retriever finds may never have been judged" in section["reason"]
+    assert section["verdict"] is Mark.GOOD
+    assert "brought up" not in recall([_at(1), _at(2)], k=5, fetch_k=10)["reason"]
+
+
 def test_recall_advice_tells_what_is_deep_from_what_is_missing() -> None:
     deep = recall([_at(1), _at(8), _at(9)], k=5, fetch_k=10)
     missing = recall([_at(1), _at(None), _at(None)], k=5, fetch_k=10)

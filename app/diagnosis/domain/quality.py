@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from app.base.texts import counted, percent_text
 from app.base.values import EMPTY, Canary, EmbedderChange, Judgment, Outcome, Ranking
-from app.catalog.domain import SELF_JUDGED, PooledNote, pooled_at, pooled_text
+from app.catalog.domain import SELF_JUDGED, PooledNote, judgment_lines, pooled_at, pooled_text
 from app.diagnosis.views import Mark, QualityExample, QualityHistogram, QualitySection
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Scorer, ScorerKind, score_relevance
@@ -163,14 +163,15 @@ def recall(
     k: int,
     fetch_k: int,
     self_judged: bool = False,
+    judged_by: Sequence[str] = (),
     pooled: Sequence[PooledNote] = (),
 ) -> QualitySection:
     """Count at which depth the first expected chunk of each canary is found, by category too.
 
     Good where nine in ten canaries find it in the top k. Depths beyond `fetch_k` are not asked for, so unknown; what
     is not found up to there may still be in the index. `self_judged`: this retriever itself brought up much of what is
-    expected, so that it finds it, and that it does is no sign of quality: unknown in the place of good. `pooled` recall
-    at k stands beside it.
+    expected, so that it finds it, and that it does is no sign of quality: unknown in the place of good. `judged_by`:
+    others of which it is so. `pooled` recall at k stands beside it.
     """
     expecting = [one for one in answered if one.canary.expects]
     if not expecting:
@@ -193,6 +194,7 @@ def recall(
     if self_judged:
         own = f"{SELF_JUDGED}: this retriever itself brought up much of what is expected"
         sentences.append(f"{own}, and what it misses was not judged")
+    sentences += judgment_lines("this retriever", self_judged=False, others=judged_by)
     name = f"pooled recall@{k}"
     sentences += [f"{name} {pooled_text(one)}, by task {one['task']}" for one in pooled_at(name, pooled)]
     good = coverage >= LEAST_FOUND

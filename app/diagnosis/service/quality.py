@@ -12,7 +12,7 @@ from app.base.values import Canary
 from app.base.views import time_text, view_of
 from app.catalog.domain import PooledNote
 from app.catalog.service import references
-from app.catalog.service.suites import is_self_judged, pooled_notes
+from app.catalog.service.suites import judging_retrievers, pooled_notes
 from app.detection import store as detector_rows
 from app.diagnosis.domain.quality import (
     DAYS,
@@ -57,6 +57,7 @@ class _Evidence:
     run: RunRow
     canaries: tuple[Canary, ...]
     """All of the suite."""
+    retriever: str
     yardstick: Yardstick
     answered: tuple[Answered, ...]
     """The evaluated ones."""
@@ -66,7 +67,8 @@ class _Evidence:
     """Number of canaries with a stored answer, evaluated or not."""
     series: Mapping[str, Sequence[tuple[float, float]]]
     changed: str | None
-    self_judged: bool
+    judges: Sequence[str]
+    """The retrievers that brought up much of what is expected, each alone."""
     pooled: Sequence[PooledNote]
     """Pooled recall of its retriever over its suite."""
 
@@ -96,7 +98,8 @@ def report(
             answered,
             k=yardstick.k,
             fetch_k=yardstick.fetch_k,
-            self_judged=evidence.self_judged,
+            self_judged=evidence.retriever in evidence.judges,
+            judged_by=[one for one in evidence.judges if one != evidence.retriever],
             pooled=evidence.pooled,
         ),
         precision(answered, yardstick.scorer),
@@ -142,7 +145,8 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, 
         measured=len(measured),
         series=_series(connection, check.id, inputs.yardstick, start, to_us(now)),
         changed=_changed(connection, row, start),
-        self_judged=is_self_judged(connection, inputs.suite.judgment_shares, inputs.retriever.slug),
+        retriever=inputs.retriever.slug,
+        judges=judging_retrievers(connection, inputs.suite.judgment_shares),
         pooled=pooled_notes(connection, inputs.suite_slug, inputs.retriever.slug),
     )
 
