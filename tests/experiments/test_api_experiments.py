@@ -89,7 +89,7 @@ def test_a_promotion_says_why_it_is_open_and_takes_waivers_by_name(service: Api)
         ("judge", "inconclusive"),
         ("exposure", "inconclusive"),
     ]
-    assert found["gates"][0]["reason"].endswith("of at least 500")
+    assert found["gates"][0]["reason"].endswith("of at least 500: add canaries to the suite")
     assert found["gates"][1]["reason"] == (
         "no judge rates the answers of checks 'docs' and 'docs-hybrid': name one as `judge` of each check, and run it"
     )

@@ -170,7 +170,7 @@ FORMS: list[tuple[Margin | str, Margin | str, int, bool, GateResult, str]] = [
         150,
         False,
         GateResult.PASS,
-        "; the judge is uncalibrated: people have not confirmed",
+        "; the judge is uncalibrated: no labels of people confirm",
     ),
     (
         LOST,
@@ -206,7 +206,10 @@ BY_LABELS = Margin(
     low=-0.608, high=0.022, basis="corrected by 109 and 105 labels of people", uncorrected=Margin(low=-0.3, high=-0.2)
 )
 ASIDE = "(faithfulness); known, though it decides nothing: faithfulness"
-UNCONFIRMED = f"the judge is uncalibrated: people have not confirmed what it says {ASIDE} (uncalibrated)"
+UNCONFIRMED = (
+    "the judge is uncalibrated: no labels of people confirm what it says, and its page says what to do "
+    f"{ASIDE} (uncalibrated)"
+)
 UNCERTAIN = [
     (
         JudgedQuestion(answers=150, calibrated=False, margin=BY_LABELS, corrected=True),
@@ -254,8 +257,8 @@ def test_labels_show_a_loss_whatever_the_judge_that_they_correct() -> None:
         assert result is GateResult.FAIL
         assert reason == (
             "a loss of more than 0.05 is shown over 150 judged answers: faithfulness (uncalibrated) -0.608 to -0.060 "
-            "(corrected by 109 and 105 labels of people); the judge is uncalibrated: people have not confirmed what it "
-            "says (faithfulness)"
+            "(corrected by 109 and 105 labels of people); the judge is uncalibrated: no labels of people confirm what "
+            "it says, and its page says what to do (faithfulness)"
         )
     kept = replace(one, margin=replace(BY_LABELS, low=-0.04, high=0.04, uncorrected=None))
     evidence = JudgeEvidence(measures={"faithfulness": {"faithfulness": kept}})
@@ -459,9 +462,10 @@ def test_no_finding_is_left_out_of_the_conclusion() -> None:
     assert "; what users do overrules the rest; judge failed: a loss of more than 0.05 is shown" in stopped.reason
     unasked = decide(offline(canaries=212), judge(calibrated=False), BETTER)
     assert unasked.state is PromotionState.PROMOTE
-    assert "; offline decided nothing: 212 canaries of at least 500; judge decided nothing: the judge" in unasked.reason
+    few = "212 canaries that both newest runs measured, of at least 500: add canaries to the suite"
+    assert f"; offline decided nothing: {few}; judge decided nothing: the judge" in unasked.reason
     waived = decide(offline(canaries=212), judge(), exposure(-0.1, 0.1), {GateName.OFFLINE: waiver()})
-    assert "; offline decided nothing (212 canaries of at least 500), waived by ana" in waived.reason
+    assert f"; offline decided nothing ({few}), waived by ana" in waived.reason
     late = decide(offline(), judge(), WORSE, {GateName.EXPOSURE: waiver()})
     assert late.reason.endswith("the waiver of exposure by ana does not cover that: it was given before that was found")
     both = decide_promotion(offline(), judge(), WORSE, {}, stopping=["check docs has 1 open critical alert"])

@@ -403,7 +403,9 @@ def _decide_offline(found: OfflineEvidence | str) -> tuple[GateResult, str]:
     if isinstance(found, str):
         return GateResult.INCONCLUSIVE, found
     if found.canaries < FEWEST_CANARIES:
-        return GateResult.INCONCLUSIVE, f"{counted(found.canaries, 'canary')} of at least {FEWEST_CANARIES}"
+        both = f"{counted(found.canaries, 'canary')} that both newest runs measured, of at least {FEWEST_CANARIES}"
+        what = "add canaries to the suite" if found.canaries else "see why these runs measured none"
+        return GateResult.INCONCLUSIVE, f"{both}: {what}"
     result, reason, doubtful = _read_offline(found)
     if not found.judgments:
         return result, reason
@@ -485,7 +487,8 @@ def _lacks(one: JudgedQuestion | str) -> str:
         return one
     if one.answers < FEWEST_ANSWERS:
         return f"{counted(one.answers, 'judged answer')} of at least {FEWEST_ANSWERS}"
-    return "" if one.calibrated else "the judge is uncalibrated: people have not confirmed what it says"
+    unconfirmed = "the judge is uncalibrated: no labels of people confirm what it says, and its page says what to do"
+    return "" if one.calibrated else unconfirmed
 
 
 def _shows_loss(one: JudgedQuestion, margin: float) -> bool:
