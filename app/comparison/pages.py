@@ -306,7 +306,7 @@ def _across(difference: float | None, *, bound: float) -> float | None:
 
 
 BAR_WIDTH: Final = 1000
-_BUCKETS: Final = ((1, 1, "1"), (2, 3, "2–3"), (4, 5, "4–5"), (6, 10, "6–10"), (11, 10**9, "over 10"))  # noqa: RUF001
+_BUCKETS: Final = ((1, 1, "1"), (2, 3, "2-3"), (4, 5, "4-5"), (6, 10, "6-10"), (11, 10**9, "over 10"))
 _ALWAYS: Final = 4
 """Number of buckets that are shown though they are empty."""
 

@@ -198,9 +198,9 @@ def test_the_ranks_of_all_compared_canaries_are_counted(seen: Site) -> None:
     begin = rows.index(["Rank", "A", "B", "Difference"])
     assert rows[begin + 1 : begin + 6] == [
         ["1", "28", "17", "-11"],
-        ["2–3", "1", "0", "-1"],  # noqa: RUF001
-        ["4–5", "0", "0", "0"],  # noqa: RUF001
-        ["6–10", "0", "0", "0"],  # noqa: RUF001
+        ["2-3", "1", "0", "-1"],
+        ["4-5", "0", "0", "0"],
+        ["6-10", "0", "0", "0"],
         ["not", "found", "0", "12", "+12"],
     ]
 
@@ -253,7 +253,7 @@ def test_a_difference_lies_where_its_number_says_on_an_axis_with_zero_in_its_mid
 def test_bars_are_as_long_as_there_are_canaries_and_deep_ranks_are_there_where_some_are() -> None:
     pairs = [RankPair(key=str(place), query="q", a=a, b=b) for place, (a, b) in enumerate([(1, 1), (3, 12), (1, None)])]
     found = {one.label: one for one in count_ranks(pairs)}
-    assert list(found) == ["1", "2–3", "4–5", "6–10", "over 10", "not found"]  # noqa: RUF001
+    assert list(found) == ["1", "2-3", "4-5", "6-10", "over 10", "not found"]
     assert (found["1"].counts, found["over 10"].counts, found["not found"].counts) == ((2, 1), (0, 1), (0, 1))
     assert found["1"].widths == (round(BAR_WIDTH * 2 / 3, 1), round(BAR_WIDTH / 3, 1))
     assert found["not found"].starts[1] == round(BAR_WIDTH * 2 / 3, 1)
