@@ -199,8 +199,12 @@ def key_in_force(store: Store, prefix: str) -> KeyRow:
     with store.read() as connection:
         row = _find_key(connection, prefix)
     if row is None or row.revoked_at is not None:
-        raise NotFoundError(f"there is no key '{prefix}' in force")
+        raise _no_key(prefix)
     return row
+
+
+def _no_key(prefix: str) -> NotFoundError:
+    return NotFoundError(f"there is no key {prefix} in force; `coalmine keys list` shows them")
 
 
 def revoke_key(store: Store, prefix: str, *, now: datetime) -> None:
@@ -208,7 +212,7 @@ def revoke_key(store: Store, prefix: str, *, now: datetime) -> None:
     with store.write() as connection:
         live = sa.and_(api_keys.c.prefix == prefix, api_keys.c.revoked_at.is_(None))
         if connection.execute(sa.update(api_keys).where(live).values(revoked_at=to_us(now))).rowcount != 1:
-            raise NotFoundError(f"there is no key {prefix} in force; `coalmine keys list` shows them")
+            raise _no_key(prefix)
 
 
 def _find_key(connection: Connection, prefix: str) -> KeyRow | None:
