@@ -140,9 +140,9 @@ def test_a_grade_that_cannot_be_stored_is_told_and_the_chunk_stays(chromium: Bro
         served(Site(world=desk.world).app()) as address,
         opened(chromium, address, expected=("Failed to load",)) as tab,
     ):
+        tab.page.route("**/annotation", fail)  # before the page is there: one that is may send a request past it
         page = begin(tab, "Ann")
         shown = page.locator("#text").inner_text()
-        page.route("**/annotation", fail)
         page.keyboard.press("1")
         expect(page.locator("#unsaved")).to_contain_text("Not saved")
         assert page.locator("#text").inner_text() == shown

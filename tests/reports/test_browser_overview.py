@@ -164,14 +164,15 @@ def test_an_open_page_notices_within_ten_seconds_that_the_service_is_gone_and_ba
     chromium: Browser, address: str
 ) -> None:
     with opened(chromium, address, expected=("502",)) as tab:
+        gone = True
         tab.page.clock.install()
+        tab.page.route("**/livez", lambda route: route.fulfill(status=502) if gone else route.continue_())
         shown = tab.open("/hooks")
         lost = shown.get_by_text("Coalmine cannot be reached from this browser")
-        shown.route("**/livez", lambda route: route.fulfill(status=502))
         shown.clock.fast_forward(9_000)
         expect(lost).to_be_in_viewport()
         expect(shown.locator("body.is-unreachable")).to_be_visible()
-        shown.unroute("**/livez")
+        gone = False
         shown.clock.fast_forward(9_000)
         expect(lost).to_be_hidden()
         expect(shown.locator("body.is-unreachable")).to_have_count(0)
