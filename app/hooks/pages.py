@@ -36,7 +36,7 @@ from app.catalog.documents.secrets import secret_names
 from app.catalog.service import references
 from app.catalog.store import FILE
 from app.definitions.api import only_reads
-from app.definitions.pages.suites import list_setup_steps
+from app.definitions.pages.suites import file_page, list_setup_steps
 from app.definitions.service import definitions
 from app.hooks.documents import HOOK_KINDS, OPTIONAL_SECRETS, HookDocument
 from app.hooks.domain import DELIVERY_STATES, ERROR_WORDS, AttemptView, DeliveryView, HookReplay
@@ -289,6 +289,11 @@ def _form(
     unended: str = "",
     status: int = 200,
 ) -> HTMLResponse:
+    if stored is not None and stored.managed_by == FILE:
+        crumbs = {"Hooks": "/hooks", stored.slug: f"/hooks/{quote(stored.slug)}"}
+        yaml = definitions.write_one(stored, for_readers=only_reads(request))
+        refused = "; ".join(one.message for one in problems)
+        return file_page(request, stored, yaml, name=stored.slug, crumbs=crumbs, refused=refused, status=status)
     shown = fields(kind).keys()
     wrong = problems_by_field(problems, shown)
     return render(
@@ -303,7 +308,6 @@ def _form(
         optional=kind in OPTIONAL_SECRETS,
         has_secret=stored is not None and stored.secrets is not None,
         stored=stored,
-        from_file=stored is not None and stored.managed_by == FILE,
         typed=form,
         wrong=wrong,
         problems=[message for path, messages in wrong.items() if path not in shown for message in messages],

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
@@ -413,12 +414,14 @@ def test_more_rows_come_on_request_and_keep_what_was_typed(pages: Site) -> None:
 
 def test_a_canary_of_a_file_is_shown_and_written_for_the_file(pages: Site) -> None:
     path = "/suites/suite/canaries/ant"
-    shown = pages.page(path)
+    whole = "".join(pages.page(path).one("pre", id="yaml").pieces)
+    assert [one.key for one in read_canary_files([("a", whole)], {}, None).suites[0].canaries or ()] == ["ant"]
+    shown = pages.page(f"{path}?draft=yes")
     assert "canaries.yaml:1" in shown.text
     assert not shown.all("button", value="save")
     form = {**fields_of(shown), "min_relevance_score": "0.9"}
-    yaml = "".join(page(pages.client().post(path, data={**form, "do": "yaml"})).one("pre", id="yaml").pieces)
-    (read,) = read_canary_files([("a", yaml)], {}, None).suites[0].canaries or ()
+    written = "".join(page(pages.client().post(path, data={**form, "do": "yaml"})).one("pre", id="yaml").pieces)
+    (read,) = read_canary_files([("a", written)], {}, None).suites[0].canaries or ()
     assert (read.key, read.min_relevance_score) == ("ant", 0.9)
     before = pages.world.dump()
     assert "is managed by canaries.yaml:1" in sent(pages, path, 409, **form, do="save").text
@@ -550,6 +553,27 @@ def test_what_is_wrong_with_a_check_is_said_at_its_field_and_nothing_is_stored(p
         shown = sent(pages, "/new-check", 422, **{**CHECK, **form})
         assert shown.one("span", id=f"wrong-{field}").text, form
         assert pages.world.dump() == before, form
+
+
+def test_what_a_file_owns_shows_its_yaml_and_where_it_is_edited(pages: Site) -> None:
+    pages.world.run()
+    places = {
+        "/checks/watch": "/checks/watch/edit",
+        "/checks/watch/canaries/ant": "/suites/suite/canaries/ant",
+        "/retrievers/search": "/retrievers/search/map",
+        "/suites/suite": "/suites/suite/edit",
+    }
+    for shown, editor in places.items():
+        for scope in (Scope.READ, Scope.ADMIN):
+            client = pages.signed_in(pages.key(scope))
+            button = page(client.get(shown)).one("a", class_="plain", href=editor)
+            assert button.text == "Edit in canaries.yaml:1"
+            edited = page(client.get(editor))
+            assert "Defined in canaries.yaml:1: change it there and apply." in edited.text
+            assert not edited.all("form", class_="editor")
+            written = yaml.safe_load("".join(edited.one("pre", id="yaml").pieces))
+            assert written.get("suite", "suite") == "suite"
+            assert [one.get("slug") or one["key"] for listed in written.values() if listed != "suite" for one in listed]
 
 
 def test_a_check_of_a_file_is_written_for_the_file(pages: Site) -> None:

@@ -135,10 +135,13 @@ def test_what_an_address_asks_for_is_not_shown_on_a_list(pages: Site) -> None:
 
 def test_a_hook_of_a_file_names_the_file_and_cannot_be_changed_here(read: Site) -> None:
     shown = read.page("/hooks/ops")
-    assert "Defined in canaries.yaml:1: change it there and apply." in shown.text
-    assert not shown.all("a", href="/hooks/ops/edit")
-    assert read.page("/hooks/ops/edit").one("fieldset").attributes.keys() >= {"disabled"}
-    assert "managed by canaries.yaml" in page(_change(read, "ops", url="https://else.test/"), 409).text
+    assert shown.one("a", href="/hooks/ops/edit").text == "Edit in canaries.yaml:1"
+    edited = read.page("/hooks/ops/edit")
+    assert "Defined in canaries.yaml:1: change it there and apply." in edited.text
+    assert "url: http://hook.test/" in edited.one("pre", id="yaml").text
+    assert not edited.all("form", class_="editor")
+    changed = _change(read, "ops", url="https://else.test/", revision="1")
+    assert "managed by canaries.yaml" in page(changed, 409).text
     assert read.client().post("/hooks/ops/archive").status_code == 409
     assert _body(read, "ops")["url"] == "http://hook.test/"
 

@@ -158,6 +158,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ),
     ("POST", "/suites/{suite}/traffic/delete"): (WRITE, "/suites/docs/traffic/delete", Form({"query": "never asked"})),
     ("GET", "/suites/{suite}/export"): (READ, "/suites/docs/export", None),
+    ("GET", "/suites/{suite}/edit"): (READ, "/suites/docs/edit", None),
     ("GET", "/suites/{suite}/add"): (READ, "/suites/docs/add", None),
     ("POST", "/suites/{suite}/add"): (WRITE, "/suites/docs/add", Form({"query": "?", "do": "keep"})),
     ("GET", "/suites/{suite}/canaries/{key}"): (READ, "/suites/docs/canaries/oauth", None),

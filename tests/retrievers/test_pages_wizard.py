@@ -581,7 +581,8 @@ def test_a_new_retriever_can_be_a_canary_file_instead(empty: Site) -> None:
 
 
 def test_a_retriever_of_a_file_is_mapped_for_the_file(pages: Site) -> None:
-    shown = pages.page(MAP)
+    assert "url: http" in pages.page(MAP).one("pre", id="yaml").text
+    shown = pages.page(f"{MAP}?draft=yes")
     assert "canaries.yaml:1" in shown.text
     assert typed(shown) == {"hits": "hits", "id": "id", "score": "score"}
     assert not shown.all("input", name="url")
@@ -606,7 +607,7 @@ def test_a_retriever_of_a_file_is_mapped_for_the_file(pages: Site) -> None:
 def test_asking_by_a_changed_mapping_is_for_everybody_who_may_write(pages: Site) -> None:
     pages.probe = FakeProbe(otherwise=lambda _: exchanged(answered(hits("a")), "{}"))
     client = pages.signed_in(pages.key(Scope.WRITE))
-    action = page(client.get(MAP)).one("form", class_="editor").get("action")
+    action = page(client.get(f"{MAP}?draft=yes")).one("form", class_="editor").get("action")
     form = {
         "csrf": csrf(client),
         "do": "ask",

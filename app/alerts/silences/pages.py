@@ -36,6 +36,7 @@ from app.base.web.forms import (
 from app.base.web.pages import render
 from app.catalog.service import references
 from app.catalog.store import FILE, Definition
+from app.definitions.pages.suites import file_page
 from app.definitions.service import definitions
 
 MOST_FIELDS: Final = 700
@@ -267,6 +268,11 @@ def _form(
     preview: Preview | None = None,
     status: int = 200,
 ) -> HTMLResponse:
+    if stored is not None and stored.managed_by == FILE:
+        crumbs = {"Silences": "/silences", stored.slug: f"/silences/{quote(stored.slug)}"}
+        refused = "; ".join(one.message for one in problems)
+        yaml = definitions.write_one(stored)
+        return file_page(request, stored, yaml, name=stored.slug, crumbs=crumbs, refused=refused, status=status)
     renamed = [Problem(path=(one.path or "").removeprefix(_WINDOW), message=one.message) for one in problems]
     wrong = problems_by_field(renamed, SHOWN)
     return render(
@@ -274,7 +280,6 @@ def _form(
         "alerts/silence_form.html",
         status=status,
         stored=stored,
-        from_file=stored is not None and stored.managed_by == FILE,
         typed=form,
         wrong=wrong,
         problems=[message for path, messages in wrong.items() if path not in SHOWN for message in messages],

@@ -41,6 +41,7 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.domain import retriever_source
 from app.catalog.service import references, suites
 from app.catalog.store import FILE, CanaryRow, refuse_file_managed
+from app.definitions.pages.suites import file_page
 from app.records.service import suite_views
 from app.retrievers.domain.probes import TrialView
 from app.retrievers.service import trials
@@ -97,9 +98,23 @@ async def work_on_new(request: Request, store: StoreDep, vault: VaultDep, suite:
 
 
 @router.get("/suites/{suite}/canaries/{key}")
-def show_canary(request: Request, store: StoreDep, suite: str, key: str) -> HTMLResponse:
-    """Show the form of a canary."""
+def show_canary(request: Request, store: StoreDep, suite: str, key: str, draft: Word = "") -> HTMLResponse:
+    """Show the form of a canary; of one that a file owns its YAML, or where asked for, the form that writes it."""
     row = references.load_canary(store, suite, key)
+    if row.managed_by == FILE and not draft:
+        of_suite = f"/suites/{quote(suite)}"
+        here = f"{of_suite}/canaries/{quote(key)}"
+        return file_page(
+            request,
+            row,
+            _written(suite, CanaryDocument.model_validate(row.body)),
+            name=key,
+            crumbs={"Suites": "/suites", suite: of_suite},
+            histories={
+                one: f"/checks/{quote(one)}/canaries/{quote(key)}" for one in suite_views.checks_on(store, suite)
+            },
+            draft=(f"{here}?draft=yes", "Find chunks, and write changed YAML, with a form"),
+        )
     typed = _form_of(row)
     return _page(request, store, EditState(suite=suite, row=row, typed=typed, problems=tuple(_too_many_rows(row))))
 
@@ -199,8 +214,11 @@ def _too_many_rows(row: CanaryRow) -> list[Problem]:
 
 def _yaml(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> str:
     """Return a canary as the YAML of a canary file."""
-    document = _document(store, suite, row, typed)
-    return write_canary_file(Documents(suites=(SuiteDocument(slug=suite, canaries=(document,)),)))
+    return _written(suite, _document(store, suite, row, typed))
+
+
+def _written(suite: str, canary: CanaryDocument) -> str:
+    return write_canary_file(Documents(suites=(SuiteDocument(slug=suite, canaries=(canary,)),)))
 
 
 def _try_query(request: Request, store: Store, vault: Vault, typed: Form) -> TrialView:

@@ -41,6 +41,7 @@ from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.documents.warnings import blind_to_recall_reason
 from app.catalog.service import references
 from app.catalog.store import FILE, Definition, refuse_file_managed
+from app.definitions.pages.suites import file_page
 from app.definitions.service import definitions
 from app.records.service import suite_views
 from app.runs.service import due_checks
@@ -66,9 +67,19 @@ def create_check(request: Request, store: StoreDep, vault: VaultDep, typed: Form
 
 
 @router.get("/checks/{slug}/edit")
-def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
-    """Show the form of a check."""
+def show_edit(request: Request, store: StoreDep, slug: str, draft: Word = "") -> HTMLResponse:
+    """Show the form of a check; of one that a file owns its YAML, or where asked for, the form that writes it."""
     definition = references.load_definition(store, "check", slug)
+    if definition.managed_by == FILE and not draft:
+        here = f"/checks/{quote(slug)}"
+        return file_page(
+            request,
+            definition,
+            definitions.write_one(definition),
+            name=slug,
+            crumbs={"Checks": "/", slug: here},
+            draft=(f"{here}/edit?draft=yes", "Write changed YAML with a form"),
+        )
     return _page(request, store, definition, _form_of(definition))
 
 

@@ -27,6 +27,7 @@ from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.exchange import FORMATS
 from app.catalog.service import references, suites
+from app.catalog.store import FILE, Owned
 from app.definitions.service import definitions
 from app.records.service import suite_views
 from app.records.service.suite_views import CanaryFilter
@@ -51,6 +52,8 @@ FORMS: Mapping[str, str] = {
 """Names of the import and export formats."""
 TABS: Mapping[str, str] = {"": "Canaries", "traffic": "Traffic", "composition": "Composition", "export": "Export"}
 """Names of the parts of a suite's page, one at a time, by what asks for them."""
+_FIRST_CANARIES = 20
+"""Shown of a suite that a file owns."""
 Word = Annotated[str, Query(max_length=200)]
 
 
@@ -125,6 +128,56 @@ def export_suite(
         for name, text in files.items():
             archive.writestr(name, text)
     return _file(f"{suite}-{form}.zip", "application/zip", packed.getvalue())
+
+
+@router.get("/suites/{suite}/edit")
+def show_edit(request: Request, store: StoreDep, suite: str) -> Response:
+    """Show where the file of a suite is, and its beginning; a suite that the API manages is edited on its page."""
+    owned = references.load_definition(store, "suite", suite)
+    if owned.managed_by != FILE:
+        return RedirectResponse(f"/suites/{quote(suite)}", status_code=303)
+    begin = definitions.load_suite_document(store, suite, most=_FIRST_CANARIES)
+    here = f"/suites/{quote(suite)}"
+    return file_page(
+        request,
+        owned,
+        write_canary_file(Documents(suites=(begin,))),
+        name=suite,
+        crumbs={"Suites": "/suites", suite: here},
+        note=f"at most {_FIRST_CANARIES} canaries are shown",
+        draft=(f"{here}/export", "Download as a canary file"),
+    )
+
+
+def file_page(
+    request: Request,
+    owned: Owned,
+    yaml: str,
+    *,
+    name: str,
+    crumbs: Mapping[str, str],
+    refused: str = "",
+    status: int = 200,
+    **more: object,
+) -> HTMLResponse:
+    """Return the page where others have their form, for what a file owns: its YAML and where it is edited.
+
+    `crumbs` are addresses by label, and `refused` says why a form that was sent all the same was not saved. More can
+    be a `note` on the YAML, the address and label of a tool that writes YAML (`draft`), and the addresses of what
+    checks measured of it (`histories`).
+    """
+    shown = {"note": "", "draft": None, "histories": {}, **more}
+    return render(
+        request,
+        "definitions/of_file.html",
+        status=status,
+        owned=owned,
+        yaml=yaml,
+        name=name,
+        crumbs=crumbs,
+        refused=refused,
+        **shown,
+    )
 
 
 def _file(name: str, kind: str, content: bytes) -> Response:

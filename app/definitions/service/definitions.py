@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from app.alerts.service import transitions
@@ -391,8 +392,15 @@ def write_all(store: Store, *, for_readers: bool = False) -> str:
         )
 
 
-def load_suite_document(store: Store, slug: str | None) -> SuiteDocument:
-    """Return a suite with its canaries; None = the only one there is.
+def write_one(definition: Definition, *, for_readers: bool = False) -> str:
+    """Return a definition, which is no suite, as a canary file has it, see `write_canary_file`."""
+    model = next(one for one, kind in KINDS.items() if kind == definition.kind)
+    listed: dict[str, Any] = {f"{definition.kind}s": (_document(definition, model),)}
+    return write_canary_file(Documents(**listed), for_readers=for_readers)
+
+
+def load_suite_document(store: Store, slug: str | None, *, most: int | None = None) -> SuiteDocument:
+    """Return a suite with its canaries, `most` of them; None = the only one there is, and all of them.
 
     Raises NotFoundError, and InvalidInputError where there are several and `slug` is None.
     """
@@ -405,7 +413,7 @@ def load_suite_document(store: Store, slug: str | None) -> SuiteDocument:
             names = ", ".join(row.slug for row in rows_of_slug)
             raise InvalidInputError([Problem(path="suite", message=f"say which suite; there are: {names}")])
         row = rows_of_slug[0]
-        return SuiteDocument(slug=row.slug, canaries=tuple(_canaries(connection, row)))
+        return SuiteDocument(slug=row.slug, canaries=tuple(islice(_canaries(connection, row), most)))
 
 
 def _canaries(connection: Connection, suite: catalog.Definition) -> Iterator[CanaryDocument]:
@@ -416,10 +424,11 @@ def _canaries(connection: Connection, suite: catalog.Definition) -> Iterator[Can
 
 
 def _documents(connection: Connection, kind: str, model: type[Document]) -> tuple[Any, ...]:
-    return tuple(
-        model.model_validate(with_placeholders(row.body, secrets_set=row.secrets is not None))
-        for row in catalog.list_definitions(connection, kind)
-    )
+    return tuple(_document(row, model) for row in catalog.list_definitions(connection, kind))
+
+
+def _document(row: Definition, model: type[Document]) -> Any:
+    return model.model_validate(with_placeholders(row.body, secrets_set=row.secrets is not None))
 
 
 def adopt(store: Store, vault: Vault, slug: str, rule: Mapping[str, Any], *, revision: int, now: datetime) -> None:

@@ -61,6 +61,7 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.secrets import secret_names, with_placeholders
 from app.catalog.service import references
 from app.catalog.store import FILE, Definition, refuse_file_managed
+from app.definitions.pages.suites import file_page
 from app.definitions.service import definitions
 from app.retrievers.documents.requests import apply_preset
 from app.retrievers.documents.retrievers import GENERIC, RetrieverDocument, mapping_yaml, response_fields
@@ -308,9 +309,21 @@ async def work_on_new(request: Request, store: StoreDep, vault: VaultDep) -> Res
 
 
 @router.get("/retrievers/{slug}/map")
-def show_mapping(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
-    """Show the wizard with a stored retriever."""
+def show_mapping(
+    request: Request, store: StoreDep, slug: str, draft: Annotated[str, Query(max_length=8)] = ""
+) -> HTMLResponse:
+    """Show the wizard with a stored retriever; of one that a file owns its YAML, unless the wizard is asked for."""
     definition = references.load_definition(store, "retriever", slug)
+    if definition.managed_by == FILE and not draft:
+        here = f"/retrievers/{quote(slug)}"
+        return file_page(
+            request,
+            definition,
+            definitions.write_one(definition),
+            name=slug,
+            crumbs={"Retrievers": "/retrievers", slug: here},
+            draft=(f"{here}/map?draft=yes", "Try another mapping"),
+        )
     form = Form(texts={**form_texts(definition.body), "k": DEFAULT_K})
     return _page(request, store, WizardState(definition=definition, form=with_revision(form, definition.revision)))
 
