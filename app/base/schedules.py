@@ -1,11 +1,13 @@
 """Schedules: the instants at which a check is due, equal on every replica and after every restart.
 
-Date arithmetic only, and for how long a run waits within the interval of its check; the queue decides what is due and
-has not run yet.
+Date arithmetic, for how long a run waits within the interval of its check, and a cron in words; the queue decides what
+is due and has not run yet.
 """
 
+import calendar
 import hashlib
 import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -13,6 +15,9 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.cron.expressions import LastDayOfMonthExpression
+
+from app.base.texts import listed
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 TICK: Final = timedelta(microseconds=1)
@@ -142,6 +147,116 @@ def parse_schedule(*, every: str | int | None = None, cron: str | None = None, t
     if any(_next_wall(part, EPOCH) is None for part in _crons(schedule)):
         raise ValueError(f"The cron `{cron}` never comes due: there is no such date.")
     return schedule
+
+
+def cron_preview(cron: str, timezone: str, now: datetime) -> str:
+    """Return a cron in words with its next three instants: `every day at 02:00 (UTC); next: Mon 30 Nov 02:00, ...`.
+
+    Raises ValueError with a sentence for users.
+    """
+    schedule = parse_schedule(cron=cron, timezone=timezone.strip() or "UTC")
+    zone, instants = load_zone(schedule.timezone), [now]
+    for _ in range(3):
+        instants.append(next_due(schedule, instants[-1]))
+    today, *walls = [instant.astimezone(zone) for instant in instants]
+    dates = [
+        f"{wall:%a} {wall.day} {wall:%b}{f' {wall.year}' if wall.year != today.year else ''} {wall:%H:%M}"
+        for wall in walls
+    ]
+    return f"{cron_words(schedule)}; next: {', '.join(dates)}"
+
+
+@lru_cache(maxsize=1024)
+def cron_words(schedule: Schedule) -> str:
+    """Return a cron in words, `every Monday at 08:00 (Europe/Berlin)`, by the values that its triggers let through."""
+    triggers = _crons(schedule)
+    minutes, hours, months = (_values(triggers[0], name) for name in ("minute", "hour", "month"))
+    times, days = _times_words(minutes, hours), _days_words(triggers)
+    if len(months) < len(calendar.month_name) - 1:
+        days += f" in {_numbers(months, lambda place: calendar.month_name[place])}"
+    if times.startswith("at "):
+        return f"{days} {times} ({schedule.timezone})"
+    return f"{times}{'' if days == _EVERY_DAY else f', {days}'} ({schedule.timezone})"
+
+
+_EVERY_DAY: Final = "every day"
+_MOST_TIMES: Final = 6
+
+
+def _values(trigger: Any, name: str) -> set[int]:
+    """Return the numbers that a field of a trigger lets through; the last day of the month is none of them."""
+    field = next(one for one in trigger.fields if one.name == name)
+    ranges = [one for one in field.expressions if not isinstance(one, LastDayOfMonthExpression)]
+    least, most = field.get_min(EPOCH), field.get_max(EPOCH)
+    return {
+        value
+        for one in ranges
+        for value in range(
+            least if getattr(one, "first", None) is None else one.first,
+            (most if getattr(one, "last", None) is None else one.last) + 1,
+            one.step or 1,
+        )
+    }
+
+
+def _times_words(minutes: Collection[int], hours: Collection[int]) -> str:
+    """Return the times of a day: `at 08:00 and 20:00`, `every 5 minutes from 08:00 to 18:59`, `every 6 hours`."""
+    if len(minutes) * len(hours) <= _MOST_TIMES:
+        return f"at {listed([f'{hour:02}:{minute:02}' for hour in sorted(hours) for minute in sorted(minutes)])}"
+    every_minutes, every_hours = _step(minutes, 60), _step(hours, 24)
+    if minutes == {0}:
+        often = "every hour"
+    elif every_minutes:
+        often = "every minute" if every_minutes == 1 else f"every {every_minutes} minutes"
+    else:
+        often = f"{_numbers(minutes)} {'minute' if minutes == {1} else 'minutes'} past every hour"
+    if every_hours == 1:
+        return often
+    if every_hours and minutes == {0}:
+        return f"every {every_hours} hours"
+    first, last = min(hours), max(hours)
+    if last - first == len(hours) - 1:
+        return f"{often} from {first:02}:00 to {last:02}:{max(minutes):02}"
+    return f"{often} within the hours {_numbers(hours)}"
+
+
+def _step(values: Collection[int], whole: int) -> int:
+    """Return the step of values that divide the whole evenly from 0 on; 0 for any others."""
+    step = whole // len(values)
+    return step if set(values) == set(range(0, whole, step)) else 0
+
+
+def _days_words(triggers: Sequence[Any]) -> str:
+    """Return the days on which any of the triggers comes due: the second, where there is one, is of weekdays."""
+    days, week = _values(triggers[0], "day"), _values(triggers[-1], "day_of_week")
+    of_month = [f"day {_numbers(days)}"] if days else []
+    if any(isinstance(one, LastDayOfMonthExpression) for field in triggers[0].fields for one in field.expressions):
+        of_month.append("the last day")
+    dates = f"on {listed(of_month)} of the month"
+    all_dates, all_week = len(days) == 31, len(week) == len(WEEKDAYS)  # noqa: PLR2004 - days of a month
+    if len(triggers) > 1:
+        return _EVERY_DAY if all_dates or all_week else f"{dates} and {_week_words(week)}"
+    if all_dates:
+        return _EVERY_DAY if all_week else _week_words(week)
+    return dates if all_week else f"{dates}, only {_week_words(week).removeprefix('every ')},"
+
+
+def _week_words(week: Collection[int]) -> str:
+    """Return some days of a week, of which Monday is 0: `every Monday and Friday`, `Friday to Monday`."""
+    starts = [place for place in week if (place - 1) % 7 not in week]
+    if len(starts) == 1 and len(week) > 2:  # noqa: PLR2004 - two are a pair and no range
+        return f"{calendar.day_name[starts[0]]} to {calendar.day_name[(starts[0] + len(week) - 1) % 7]}"
+    return f"every {listed([calendar.day_name[place] for place in sorted(week)])}"
+
+
+def _numbers(values: Collection[int], name: Callable[[int], str] = str) -> str:
+    """Return numbers as a list in which three or more in a row are a range: `1, 8 to 12 and 31`."""
+    parts: list[str] = []
+    for first in sorted(one for one in values if one - 1 not in values):
+        last = next(one for one in range(first, max(values) + 1) if one + 1 not in values)
+        inside = [name(one) for one in range(first, last + 1)]
+        parts += [f"{inside[0]} to {inside[-1]}"] if len(inside) > 2 else inside  # noqa: PLR2004 - two are no range
+    return listed(parts)
 
 
 def _seconds(every: str | int) -> int:

@@ -195,6 +195,7 @@ def test_times_are_those_of_the_zone_they_are_written_in(pages: Site) -> None:
 def test_a_window_comes_back_with_its_cron(pages: Site) -> None:
     assert _make(pages, **NIGHT).status_code == 303
     body = _body(pages, "nights")
+    assert "every day at 02:00 (Europe/Berlin)" in pages.page("/silences").text
     assert body["window"] == {"cron": "0 2 * * *", "timezone": "Europe/Berlin", "duration": "4h"}
     assert (body["starts"], body["ends"]) == (None, None)
     times = _section(pages.page("/silences/nights"), "times")

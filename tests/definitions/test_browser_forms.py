@@ -140,6 +140,28 @@ def test_while_no_hook_is_ticked_the_form_of_a_check_says_that_nobody_is_notifie
         expect(unheard).to_be_visible()
 
 
+def test_a_cron_is_said_in_words_with_its_next_dates_while_it_is_typed(chromium: Browser, sqlite_store: Store) -> None:
+    bench = site(sqlite_store, probe=FakeProbe())
+    with served(bench.app()) as url, opened(chromium, url) as tab:
+        page = tab.open("/new-check")
+        words = page.locator("output[data-cron='schedule.cron']")
+        expect(words).to_be_hidden()
+        cron = page.get_by_role("textbox", name="Cron expression")
+        cron.press_sequentially("0 8 * *")
+        expect(words).to_contain_text("has 4 fields instead of five")
+        expect(page.get_by_role("radio", name="Cron expression")).to_be_checked()
+        cron.press_sequentially(" mon")
+        expect(words).to_have_text(re.compile(r"^Every Monday at 08:00 \(UTC\); next: Mon .*, Mon .*, Mon "))
+        page.get_by_label("Time zone", exact=True).fill("Asia/Tokyo")
+        expect(words).to_contain_text("(Asia/Tokyo)")
+        cron.fill("")
+        expect(words).to_be_hidden()
+        page = tab.open("/new-silence")
+        page.get_by_label("recurring").check()
+        page.get_by_label("Cron expression").fill("30 1 * * 6,0")
+        expect(page.locator("output[data-cron='cron']")).to_contain_text("Every Saturday and Sunday at 01:30")
+
+
 CUT_OFF = """() => [...document.querySelectorAll("input[placeholder], textarea[placeholder]")].flatMap((field) => {
   for (let one = field.closest("details"); one; one = one.parentElement.closest("details")) one.open = true;
   const style = getComputedStyle(field), brush = document.createElement("canvas").getContext("2d");

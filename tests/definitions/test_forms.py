@@ -1,6 +1,7 @@
 """What was typed into forms, as it is read, and what is wrong with it, as it is said."""
 
 import json
+import re
 from collections.abc import Mapping
 from itertools import takewhile
 
@@ -255,3 +256,41 @@ def test_a_canary_links_to_its_form_or_says_where_it_is_changed(pages: Site) -> 
     form = pages.page("/checks/watch/canaries/mine").one("a", href="/suites/suite/canaries/mine")
     assert form.text == "Edit"
     assert pages.page(form.get("href")).one("form", id="canary").get("method") == "post"
+
+
+WEEKLY = {
+    **CHECK,
+    "slug": "weekly",
+    "schedule": "cron",
+    "schedule.cron": "0 8 * * mon",
+    "schedule.timezone": "Europe/Berlin",
+}
+
+
+def test_a_cron_is_shown_in_words_with_its_next_dates_also_without_scripts(pages: Site) -> None:
+    words = re.compile(
+        r"Every Monday at 08:00 \(Europe/Berlin\); next: Mon \d+ \w{3} (\d{4} )?08:00, Mon .* 08:00, Mon .* 08:00$"
+    )
+    shown = page(pages.client().post("/new-check", data={**WEEKLY, "k": "x", "do": "save"}), 422)
+    assert words.match(shown.one("output", **{"data-cron": "schedule.cron"}).text)
+    assert pages.client().post("/new-check", data={**WEEKLY, "do": "save"}).status_code == 303
+    assert words.match(pages.page("/checks/weekly/edit").one("output", **{"data-cron": "schedule.cron"}).text)
+    assert "top 5, every Monday at 08:00 (Europe/Berlin)." in pages.page("/checks/weekly").text
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("cron=0+2+*+*+*&timezone=", r"^Every day at 02:00 \(UTC\); next: (\w{3} \d+ \w{3} (\d{4} )?02:00(, |$)){3}$"),
+        ("cron=0+2+*", r"^The cron `0 2 \*` has 3 fields instead of five: minute hour day month weekday\.$"),
+        ("cron=0+0+30+2+*", r"never comes due: there is no such date\.$"),
+        ("cron=*+*+*+*+*&timezone=<b>", r"^There is no time zone `<b>`"),
+        ("cron=+&timezone=Mars", r"^$"),
+    ],
+)
+def test_a_typed_cron_is_answered_as_plain_text(pages: Site, query: str, told: str) -> None:
+    response = pages.client().get(f"/cron-words?{query}")
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "text/plain; charset=utf-8"
+    assert re.search(told, response.text)
+    assert pages.client().get(f"/cron-words?cron={'1,' * 200}").status_code == 422

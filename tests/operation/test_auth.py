@@ -172,6 +172,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
         "/new-check",
         Form({"slug": "made-on-a-page", "suite": "docs", "retriever": "search", "schedule.every": "1h", "k": "3"}),
     ),
+    ("GET", "/cron-words"): (READ, "/cron-words?cron=0+2+*+*+*", None),
     ("GET", "/checks/{slug}/edit"): (READ, "/checks/docs/edit", None),
     ("POST", "/checks/{slug}/edit"): (
         WRITE,

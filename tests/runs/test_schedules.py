@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.base.schedules import Schedule, interval_seconds, last_due, next_due, parse_schedule, run_patience, spread
+from app.base.schedules import (
+    Schedule,
+    cron_preview,
+    cron_words,
+    interval_seconds,
+    last_due,
+    next_due,
+    parse_schedule,
+    run_patience,
+    spread,
+)
 
 BERLIN = "Europe/Berlin"
 TROLL = "Antarctica/Troll"  # its clock jumps by two hours
@@ -270,3 +280,53 @@ def test_the_spread_survives_releases() -> None:
 @pytest.mark.parametrize(("interval", "patience"), [(60.0, 90.0), (300.0, 270.0), (86_400.0, 300.0)])
 def test_a_run_is_patient_for_less_than_the_interval_of_its_check(interval: float, patience: float) -> None:
     assert run_patience(interval) == pytest.approx(patience)
+
+
+@pytest.mark.parametrize(
+    ("cron", "words"),
+    [
+        ("0 2 * * *", "every day at 02:00"),
+        ("0 8,20 * * 1-5", "Monday to Friday at 08:00 and 20:00"),
+        ("0 8 * jan-mar,12 MON", "every Monday in January to March and December at 08:00"),
+        ("0 2 * * fri-mon", "Friday to Monday at 02:00"),
+        ("0 2 * * 0,3", "every Wednesday and Sunday at 02:00"),
+        ("0 2 * * 0-7", "every day at 02:00"),
+        ("0 2 1,last * *", "on day 1 and the last day of the month at 02:00"),
+        # Of a date and a weekday either suffices ...
+        ("0 2 1,15 * mon", "on day 1 and 15 of the month and every Monday at 02:00"),
+        ("0 2 1 * 0-6", "every day at 02:00"),
+        # ... unless one of them begins with a star.
+        ("0 2 */10 * mon", "on day 1, 11, 21 and 31 of the month, only Monday, at 02:00"),
+        ("* * * * *", "every minute"),
+        ("*/5 8-18 * * mon-fri", "every 5 minutes from 08:00 to 18:55, Monday to Friday"),
+        ("5,10-12 * * * *", "5 and 10 to 12 minutes past every hour"),
+        ("1 * * * *", "1 minute past every hour"),
+        ("0 9-17 * * *", "every hour from 09:00 to 17:00"),
+        ("0 */3 * * *", "every 3 hours"),
+        ("0 */5 * * *", "every day at 00:00, 05:00, 10:00, 15:00 and 20:00"),
+        ("*/30 1,3,5,9 * * *", "every 30 minutes within the hours 1, 3, 5 and 9"),
+    ],
+)
+def test_a_cron_is_said_in_words(cron: str, words: str) -> None:
+    assert cron_words(parse_schedule(cron=cron, timezone=BERLIN)) == f"{words} (Europe/Berlin)"
+
+
+def test_the_words_of_a_cron_come_with_its_next_three_dates_on_the_clock_of_its_zone() -> None:
+    now = at("2026-10-24T10:00")
+    assert cron_preview("30 2 * * *", BERLIN, now) == (
+        "every day at 02:30 (Europe/Berlin); next: Sun 25 Oct 02:30, Mon 26 Oct 02:30, Tue 27 Oct 02:30"
+    )
+    assert cron_preview("0 0 1 1,12 *", " ", now).endswith(
+        "Tue 1 Dec 00:00, Fri 1 Jan 2027 00:00, Wed 1 Dec 2027 00:00"
+    )
+    with pytest.raises(ValueError, match=r"There is no time zone `Mars`"):
+        cron_preview("* * * * *", "Mars", now)
+
+
+@pytest.mark.parametrize("cron", ["0 0 29 2 */7", "59 23 31 12 */7", "0 0 last 2 */3", "*/59 */23 */30 */11 */6"])
+def test_words_of_a_rare_cron_name_dates_that_come(cron: str) -> None:
+    schedule, due = parse_schedule(cron=cron), at("2026-01-01")
+    text = cron_preview(cron, "UTC", due)
+    for _ in range(3):
+        due = next_due(schedule, due)
+        assert f"{due:%a} {due.day} {due:%b}" in text

@@ -36,6 +36,7 @@ from app import __version__
 from app.base.api.requests import below, csrf_token, identify_visitor, route_path, sub_path
 from app.base.db.keys import Identity, Scope
 from app.base.errors import CoalmineError, ForbiddenError, UnauthorizedError
+from app.base.schedules import cron_preview
 from app.base.texts import counted, first_clause, measure_words, shown_json
 from app.base.values import Category, marked_name
 
@@ -140,6 +141,7 @@ def _environment(path: str = "") -> Environment:
         spark=spark_points,
         counted=counted,
         shown_json=shown_json,
+        scheduled=scheduled,
         **_FILTERS,
     )
     return environment
@@ -165,6 +167,14 @@ _OURS = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")
 _GROUPED = re.compile(r"\b(category|tag|document):(?=\S)")
 _UTC_TIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC")
 _WHOLE_FROM, _POWERS_FROM = 100.0, 1e6
+
+
+def scheduled(cron: str, timezone: str = "UTC") -> str:
+    """Return a cron in words with its next dates; "" where there is none or it is not valid."""
+    try:
+        return cron_preview(cron, timezone, datetime.now(UTC)) if cron.strip() else ""
+    except ValueError:
+        return ""
 
 
 def score(value: float | None) -> str:

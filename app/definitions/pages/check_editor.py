@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from app.alerts.documents import RuleDocument, read_rules, rules_yaml
 from app.alerts.domain.rules import ALWAYS, is_silent_about_quality
@@ -18,6 +18,7 @@ from app.base.db.engine import Store
 from app.base.db.keys import Vault
 from app.base.documents.fields import LONGEST_SLUG, parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.schedules import cron_preview
 from app.base.values import RuleKind, Trigger
 from app.base.web.forms import (
     Form,
@@ -34,7 +35,7 @@ from app.base.web.forms import (
     read_revision,
     with_revision,
 )
-from app.base.web.pages import render
+from app.base.web.pages import capitalize_first, render
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.check_documents import CheckDocument
@@ -81,6 +82,17 @@ def show_edit(request: Request, store: StoreDep, slug: str, draft: Word = "") ->
             draft=(f"{here}/edit?draft=yes", "Write changed YAML with a form"),
         )
     return _page(request, store, definition, _form_of(definition))
+
+
+@router.get("/cron-words", response_class=PlainTextResponse)
+def show_cron_words(
+    cron: Annotated[str, Query(max_length=256)] = "", timezone: Annotated[str, Query(max_length=64)] = ""
+) -> str:
+    """Say what a typed cron means, with its next dates, or what is wrong with it."""
+    try:
+        return capitalize_first(cron_preview(cron, timezone, datetime.now(UTC)) if cron.strip() else "")
+    except ValueError as error:
+        return str(error)
 
 
 @router.post("/checks/{slug}/edit")

@@ -18,7 +18,7 @@ from app.alerts.service.shown_alerts import AlertLine, explained_by_alert
 from app.alerts.service.transitions import bad_answers
 from app.alerts.store import AlertFilter, IncidentRow
 from app.base.db.engine import Connection, Store, from_us, row_value, to_us
-from app.base.schedules import next_due, spread
+from app.base.schedules import cron_words, next_due, parse_schedule, spread
 from app.base.texts import bad_answers_text
 from app.base.values import Verdict
 from app.catalog import store as catalog
@@ -376,8 +376,8 @@ def run_line(row: RunRow) -> RunLine:
 
 
 def schedule_text(schedule: Mapping[str, Any]) -> str:
-    """Return a schedule as text: every 5m, cron 0 6 * * * (UTC)."""
+    """Return a schedule as text: every 5m, every day at 06:00 (UTC)."""
     if schedule.get("every") is not None:
         every = schedule["every"]
         return f"every {every} s" if isinstance(every, int) else f"every {every}"
-    return f"cron {schedule['cron']} ({schedule['timezone']})"
+    return cron_words(parse_schedule(cron=schedule["cron"], timezone=schedule["timezone"]))
