@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.values import CorrectedInterval, CorrectedRateView, Outcome, Percentile, judged_name
+from app.base.values import FAITHFUL, CorrectedInterval, CorrectedRateView, Outcome, Percentile, judged_name
 
 _DECIMALS = 3
 _MOST_DECIMALS = 9
@@ -78,6 +78,12 @@ def bad_answers_text(reasons: Sequence[str], *, healthy: bool) -> str:
 
 MEAN_SHARE: Final = "mean share by the judge"
 """Name of what a judge says in shares of claims, where its rate of full shares or that of people is near."""
+
+
+def judge_alone(measure: str | None) -> str:
+    """Name of what a judge says that no labels correct, of yes or no or in shares; empty where none says it."""
+    said = judged_name(measure)
+    return "" if said is None else "the judge alone" if said == FAITHFUL else MEAN_SHARE
 
 
 def rate_text(rate: CorrectedRateView) -> str:

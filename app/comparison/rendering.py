@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.base.texts import MEAN_SHARE, UNDEFINED, Table, change_text, number, plain, prose, shorten, table_markdown
-from app.base.values import FAITHFUL, Verdict
+from app.base.texts import UNDEFINED, Table, change_text, judge_alone, number, plain, prose, shorten, table_markdown
+from app.base.values import Verdict
 from app.catalog.domain import labelled
 from app.comparison.domain.outcomes import Side
 from app.comparison.domain.sentences import A_AND_B, claim_text
@@ -122,7 +122,7 @@ def answers_basis(one: ComparedAnswers) -> str:
     """Return who says the numbers of a measure of answers, and what they are where its name does not tell."""
     if one["low"] is not None:
         return "people's labels"
-    return "the judge alone" if one["measure"] == FAITHFUL else MEAN_SHARE
+    return judge_alone(one["measure"])
 
 
 def hint_mark(side: JudgedSide) -> str:

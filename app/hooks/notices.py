@@ -317,6 +317,8 @@ def _canary(canary: ChangedCanary) -> str:
     reasons = ", ".join(str(one).replace("_", " ") for one in canary.get("reasons") or [] if one not in _SHOWN_BY_RANK)
     ranks = [canary.get("rank_before"), canary.get("rank_now")]
     moved = f"rank {_rank(ranks[0])} → {_rank(ranks[1])}"
+    if ranks[0] == ranks[1] is not None:
+        moved = f"rank {_rank(ranks[0])} as before"
     if ranks[0] is None:  # never found, or unknown: it did not move
         moved = "" if ranks[1] is None else f"rank {_rank(ranks[1])}"
     lower = "" if ranks[1] is None else _lower(canary, ranks[0])

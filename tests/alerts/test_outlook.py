@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.alerts.domain.incidents import outlook, recovery_state, recovery_text
 from app.alerts.domain.state import OPEN, decide
-from app.alerts.domain.summaries import outlook, recovery_state, recovery_text
 from app.alerts.domain.views import AlertState
 from app.base.values import Rule, RuleKind, Severity
 from tests.alerts.test_alerting import observation, open_alert, threshold

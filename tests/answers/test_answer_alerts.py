@@ -102,7 +102,7 @@ def test_an_alert_by_peoples_labels_says_so_wherever_it_is_read(sqlite_store: St
     data = notice["data"]
     assert data["summary"] == (
         f"blind: {shown}, below 0.6 since 12:04 UTC (run {run_id}), "
-        "40 of 110 answers got worse: all changed over the same chunks"
+        "40 of 110 answers got worse by the judge: all changed over the same chunks"
     )
     assert data["reason"].startswith(f"{shown} is below 0.6 (critical)")
     assert (data["measure"], data["value"], data["corrected"]) == (measure, rate["value"], rate)
@@ -350,7 +350,7 @@ def test_answers_made_of_other_chunks_point_at_the_context(sqlite_store: Store) 
     lie(it, 3)
     it.run()
     data = notices(it)[-1]["data"]
-    assert data["summary"].endswith("3 of 6 answers got worse: all made from other chunks")
+    assert data["summary"].endswith("3 of 6 answers got worse by the judge: all made from other chunks")
     assert str(data["advice"]).startswith(CONTEXT)
 
 
@@ -366,7 +366,7 @@ def test_the_same_chunks_with_other_scores_are_the_same(sqlite_store: Store) -> 
     lie(it, 3)
     it.run()
     data = notices(it)[-1]["data"]
-    assert data["summary"].endswith("3 of 6 answers got worse: all changed over the same chunks")
+    assert data["summary"].endswith("3 of 6 answers got worse by the judge: all changed over the same chunks")
 
 
 def test_the_same_answers_judged_otherwise_point_at_the_judge(sqlite_store: Store) -> None:
@@ -384,7 +384,7 @@ def test_the_same_answers_judged_otherwise_point_at_the_judge(sqlite_store: Stor
     it.judge.no.add("A word about")
     it.run()
     data = notices(it)[-1]["data"]
-    assert data["summary"].endswith("6 of 6 answers got worse: all judged otherwise")
+    assert data["summary"].endswith("6 of 6 answers got worse by the judge: all judged otherwise")
     assert str(data["advice"]).startswith(AT_THE_JUDGE)
 
 
@@ -400,7 +400,7 @@ def test_worse_retrieval_of_the_same_canaries_is_said_and_that_of_others_is_not(
     lie(it, 3)
     it.run()
     data = notices(it)[-1]["data"]
-    end = "3 of 6 answers got worse: 2 with worse retrieval, 1 changed over the same chunks"
+    end = "3 of 6 answers got worse by the judge: 2 with worse retrieval, 1 changed over the same chunks"
     assert data["summary"].endswith(end)
     assert str(data["advice"]).startswith(RETRIEVAL)
     assert GENERATOR in str(data["advice"])
@@ -423,7 +423,7 @@ def test_worse_retrieval_of_other_canaries_is_no_part_of_an_alert_about_answers(
     lie(it, 2)
     it.run()
     data = notices(it)[-1]["data"]
-    assert data["summary"].endswith("2 of 6 answers got worse: all changed over the same chunks")
+    assert data["summary"].endswith("2 of 6 answers got worse by the judge: all changed over the same chunks")
     assert (data["degraded"], data["fleet"], data["degraded_total"]) == ([], None, 1)
     page = Site(world=it.world).page("/alerts/1")
     assert not page.all("section", **{"aria-labelledby": "degraded"})

@@ -240,6 +240,34 @@ def test_of_a_canary_that_never_found_anything_no_change_of_the_encoding_is_clai
     assert "healthy" not in found.reason
 
 
+def test_an_index_that_finds_no_hit_by_its_text_is_not_said_to_have_lost_what_no_text_brings() -> None:
+    now = ranked(*WITHOUT, scores=scores_without())
+    found = diagnose(case(now), known=NOT_BACK, control=ranked("other-30"))
+    assert found.cause is Cause.MISSING
+    assert "seems gone; a query by its own text does not return it, but neither does the retriever find" in found.reason
+    assert "gone from the index" not in found.reason
+
+
+def test_a_chunk_that_another_canary_of_the_run_retrieved_is_not_gone() -> None:
+    now = ranked(*WITHOUT, scores=scores_without(cut=0.05))
+    others = (ranked("other-1"), ranked("other-2", EXPECTED))
+    found = diagnose(case(now, others=others, scale=Scale.UNBOUNDED), known=NOT_BACK)
+    assert found.cause is Cause.OUTRANKED
+    assert found.reason.endswith("below the 9 best; it is in the index: answers to other canaries have it")
+    assert diagnose(case(now, others=others[:1], scale=Scale.UNBOUNDED), known=NOT_BACK).cause is Cause.MISSING
+
+
+def test_scores_that_are_made_of_ranks_tell_nothing_of_the_encoder_or_of_what_is_passed_over() -> None:
+    by_rank = [1 / rank for rank in range(1, 11)]
+    now = ranked(*WITHOUT, "other-9", scores=by_rank)
+    healthy = ranked(*IDS, scores=by_rank)
+    assert diagnose(case(now, healthy=healthy, scale=None), known=NOT_BACK).cause is Cause.MISSING
+    there = diagnose(case(now, healthy=healthy, scale=None, others=(ranked(EXPECTED),)), known=NOT_BACK)
+    assert there.cause is Cause.OUTRANKED
+    same = [one / 2 for one in by_rank]
+    assert diagnose(case(ranked(*IDS, scores=same), healthy=healthy, scale=None)).cause is Cause.SCORE_DRIFT
+
+
 def test_scores_that_moved_because_a_document_went_are_a_loss_and_no_drift() -> None:
     now = ranked(*WITHOUT, scores=[score * 0.8 for score in scores_without()])
     assert diagnose(case(now, scale=Scale.SIMILARITY), known=NOT_BACK).cause is Cause.MISSING

@@ -2,10 +2,15 @@
 
 An incident are the alerts of one check and class that are open together. Its title says what happened and no more than
 a phone shows; the numbers and the moment are in `summaries`, which say them of each alert.
+
+Below: what will open or close an alert next, and how a check recovers.
 """
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
+from app.alerts.domain.state import OPEN, Member, Observation, good_runs
 from app.alerts.domain.summaries import (
     CAUSE_WORDS,
     MOST_NAMED,
@@ -14,18 +19,21 @@ from app.alerts.domain.summaries import (
     commonest_first,
     measure_text,
 )
-from app.alerts.domain.views import TransitionType
+from app.alerts.domain.views import AlertState, TransitionType
 from app.base.texts import (
     LATENCY_NAMES,
     bound_text,
     counted,
     duration_text,
     first_clause,
+    judge_alone,
+    named_text,
+    plural,
     ratio_text,
     seconds_text,
     short_name,
 )
-from app.base.values import FAITHFUL, GROUNDING, Percentile, RuleKind, corrected_name, judged_name
+from app.base.values import FAITHFUL, GROUNDING, Percentile, Rule, RuleKind, Verdict, corrected_name, judged_name
 
 LONGEST_TITLE: Final = 69
 """Characters of a title, as many as a list of mails shows."""
@@ -74,7 +82,8 @@ def _worse(facts: AlertFacts) -> tuple[str, ...]:
         return (first_clause(facts.reason.rstrip(".")), "it got worse") if facts.reason else ("it got worse",)
     measure = facts.measure if facts.corrected is None else corrected_name(judged_name(facts.measure) or FAITHFUL)
     name = measure_text(measure, facts.category, self_judged=facts.self_judged)
-    name += " (uncalibrated)" if facts.uncalibrated else ""
+    alone = judge_alone(facts.measure) if facts.corrected is None else ""
+    name += " (uncalibrated)" if facts.uncalibrated else f" ({alone})" if alone else ""
     if facts.kind is RuleKind.DROP and facts.baseline is not None:
         return (f"{name} fell from {ratio_text(facts.baseline)} to {ratio_text(facts.value, facts.baseline)}",)
     return (f"{name} {ratio_text(facts.value, facts.threshold)}{_bound(facts)}",)
@@ -140,3 +149,105 @@ _STATED: Final = {
     RuleKind.NO_DATA: _no_data,
 }
 """Kinds of rules that say what happened by themselves; of the others it is what got worse."""
+
+
+# --- what comes next -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """The next change of a rule's alert. Exactly one of the two sentences is set."""
+
+    to_open: str | None = None
+    to_close: str | None = None
+    bad_runs_to_open: int | None = None
+    """Bad runs in a row that would open it; None where it is not opened by runs."""
+    good_runs_to_close: int | None = None
+
+
+def outlook(rule: Rule, window: Sequence[Observation], alert: Member | None, unmeasured: Sequence[str] = ()) -> Outlook:
+    """Return what would open a rule's alert or, where it is open, close it. `window`: as in `decide`.
+
+    `unmeasured`: keys of the canaries, degraded when it opened, that the newest run did not measure: no run that leaves
+    them out resolves it, however good it is.
+    """
+    if alert is None or alert.state not in OPEN:
+        return _opening(rule, window)
+    closing = _closing(rule, window, alert)
+    if not unmeasured:
+        return closing
+    be, which = ("is", "the canary was") if len(unmeasured) == 1 else ("are", "they were")
+    names = named_text(unmeasured)
+    awaited = f"It does not resolve before {names} {be} measured again: {which} degraded when it opened."
+    return replace(closing, to_close=f"{closing.to_close} {awaited}")
+
+
+def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:
+    if rule.kind is RuleKind.NO_DATA:
+        return Outlook(to_open="It opens when no run has completed by the second scheduled time after the last run.")
+    if rule.kind is RuleKind.REGRESSION:
+        return Outlook(to_open="It opens when the detector raises an alarm, which weighs all canaries over many runs.")
+    bad = [one.condition.severity is not None for one in window if one.condition.measured][-rule.open_of :]
+    needed = next(
+        more for more in range(1, rule.open_bad + 1) if sum([*bad, *[True] * more][-rule.open_of :]) >= rule.open_bad
+    )
+    if rule.open_of == 1:
+        return Outlook(to_open="It opens at once, with the first bad run.", bad_runs_to_open=needed)
+    runs = "run" if rule.kind is RuleKind.PROBE_ERRORS else "measured run"
+    bad_text = f"{sum(bad)} of the last {counted(len(bad), runs)} {'was' if sum(bad) == 1 else 'were'} bad"
+    rows = "in a row " if needed > 1 else ""
+    return Outlook(
+        to_open=(
+            f"It opens when {rule.open_bad} of {rule.open_of} are bad; {bad_text}, "
+            f"so {counted(needed, 'more bad run')} {rows}would open it."
+        ),
+        bad_runs_to_open=needed,
+    )
+
+
+def _closing(rule: Rule, window: Sequence[Observation], alert: Member) -> Outlook:
+    if rule.kind is RuleKind.NO_DATA:
+        return Outlook(to_close="It resolves when a run completes, whatever its verdict.", good_runs_to_close=1)
+    if rule.kind is RuleKind.REGRESSION:
+        times = counted(rule.detector_close, "good run")
+        return Outlook(to_close=f"It resolves when the detector ends its alarm, after {times} in a row.")
+    good = good_runs(alert, window)
+    needed = max(rule.close - good, 1)
+    margin = f", beyond the margin of {rule.margin:g}" if rule.margin else ""
+    return Outlook(
+        to_close=(
+            f"It resolves after {counted(rule.close, 'good run')}{' in a row' if rule.close > 1 else ''}{margin}; "
+            f"{good} {plural(good, 'run')} {'was' if good == 1 else 'were'} good in a row so far."
+        ),
+        good_runs_to_close=needed,
+    )
+
+
+def recovery_state(verdict: str | None, alerts: Mapping[tuple[str, str], int]) -> str | None:
+    """Return what a check is while its newest run is healthy and alerts are open, `recovering` or `firing`; else None.
+
+    `alerts`: unresolved ones by state and severity.
+    """
+    states = {state for (state, _), count in alerts.items() if count} & OPEN
+    found = AlertState.FIRING if AlertState.FIRING in states else AlertState.RECOVERING
+    return str(found) if verdict == Verdict.HEALTHY and states else None
+
+
+def recovery_text(
+    open_alerts: Sequence[tuple[AlertState, int | None]], unmeasured: Sequence[str] = (), bad_answers: str = ""
+) -> str:
+    """Sentence on the open alerts of a check whose newest run is healthy, with the good runs each still needs.
+
+    None: the detector ends it. `unmeasured`: to be measured before; with `bad_answers`, a clause, the run is not good.
+    """
+    be, resolve = ("is", "resolves") if len(open_alerts) == 1 else ("are", "resolve")
+    recovering = {state for state, _ in open_alerts} == {AlertState.RECOVERING}
+    begin = "Healthy again: " if recovering else "Healthy in this run: "
+    begin = f"{bad_answers[:1].upper()}{bad_answers[1:]}. " if bad_answers else begin
+    needed = [runs for _, runs in open_alerts if runs is not None]
+    after = f"after {counted(max(needed), 'good run' if bad_answers else 'more good run')}" if needed else ""
+    detector = "when the detector ends its alarm" if len(needed) < len(open_alerts) else ""
+    ends = " and ".join(filter(None, (after, detector)))
+    awaited = f", but not before {named_text(unmeasured)} {'is' if len(unmeasured) == 1 else 'are'} measured"
+    still = f"{counted(len(open_alerts), 'alert')} {be} still open"
+    return f"{begin}{still}, and {resolve} {ends}{awaited if unmeasured else ''}."

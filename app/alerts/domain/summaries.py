@@ -1,18 +1,17 @@
 """The words of an alert: its summary in one sentence, the name of what a rule watches, and what to do next.
 
-Below: how many canaries changed and how, the chunks that they lost, and the words of causes; then what will open or
-close an alert next, and how a check recovers.
+Below: how many canaries changed and how, the chunks that they lost, and the words of causes. Titles of incidents, and
+what will open or close an alert next, are in `incidents`.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
 from app.alerts.domain.rules import SlowerLimits, watches_answers
-from app.alerts.domain.state import OPEN, Member, Observation, good_runs
-from app.alerts.domain.views import AlertState, AnswerChange, Degradation, SinceView, TransitionType, WorseAnswers
+from app.alerts.domain.views import AnswerChange, Degradation, SinceView, TransitionType, WorseAnswers
 from app.base.texts import (
     LATENCY_NAMES,
     MEASURE_LABELS,
@@ -22,14 +21,22 @@ from app.base.texts import (
     counted,
     duration_text,
     first_clause,
-    named_text,
+    judge_alone,
     own_text,
-    plural,
     ratio_text,
     seconds_text,
     short_name,
 )
-from app.base.values import Cause, CorrectedRateView, Judgment, Percentile, Reason, Rule, RuleKind, Severity, Verdict
+from app.base.values import (
+    Cause,
+    CorrectedRateView,
+    Judgment,
+    Percentile,
+    Reason,
+    RuleKind,
+    Severity,
+    judged_name,
+)
 from app.catalog.domain import PooledNote, labelled
 from app.retrievers.domain.probes import FailureSummary
 from app.retrievers.domain.retrievers import EMBEDDER_AT
@@ -148,7 +155,9 @@ def _measure_of(facts: AlertFacts) -> str:
         return f"{corrected_label(facts.measure or '', uncalibrated=facts.uncalibrated)},"
     own, pooled = facts.self_judged, facts.pooled_recall
     name = measure_text(facts.measure, facts.category, self_judged=own, pooled=pooled)
-    return f"{name} (uncalibrated)" if facts.uncalibrated else name
+    alone = judge_alone(facts.measure) if facts.beside is None else ""
+    mark = "uncalibrated" if facts.uncalibrated else alone
+    return f"{name} ({mark})" if mark else name
 
 
 def _level(facts: AlertFacts, value: float) -> str:
@@ -174,7 +183,7 @@ def measure_text(
 def _threshold(facts: AlertFacts) -> str:
     if facts.value is None:
         return _reason_text(facts)
-    beside = _with_answers(facts.answers) if _is_about_answers(facts) else _with_canaries(facts)
+    beside = _with_answers(facts) if _is_about_answers(facts) else _with_canaries(facts)
     return f"{_level(facts, facts.value)}{_bound(facts, bound_text)}{_since(facts)}{beside}"
 
 
@@ -326,10 +335,12 @@ def _is_about_answers(facts: AlertFacts) -> bool:
     return watches_answers(facts.kind, facts.measure)
 
 
-def _with_answers(found: WorseAnswers | None) -> str:
+def _with_answers(facts: AlertFacts) -> str:
+    found = facts.answers
     if found is None or not found["worse"]:
         return ""
-    return f", {found['worse']:,} of {counted(found['of'], 'answer')} got worse: {answer_changes_text(found)}"
+    told = f"got worse{' by the judge' if judged_name(facts.measure) else ''}: {answer_changes_text(found)}"
+    return f", {found['worse']:,} of {counted(found['of'], 'answer')} {told}"
 
 
 def answer_changes_text(found: WorseAnswers) -> str:
@@ -686,108 +697,9 @@ CAUSE_WORDS: Final[Mapping[Cause, CauseWords]] = {
     Cause.SCORE_DRIFT: CauseWords("with other scores", "the same chunks have other scores"),
     Cause.RECHUNKED: CauseWords("re-cut under other ids", "chunks re-cut under other ids"),
     Cause.MISSING: CauseWords("missing from the index", "chunks missing from the index", "missing"),
-    Cause.VOCABULARY_MISMATCH: CauseWords("never found", "never found by these queries"),
+    Cause.VOCABULARY_MISMATCH: CauseWords("never among the first hits", "never among the first hits"),
     Cause.DUPLICATES: CauseWords("crowded out by near copies", "crowded out by near copies"),
     Cause.UNSTABLE: CauseWords("unstable", "found again when repeated"),
     Cause.LOW_RELEVANCE: CauseWords("found but scored too low", "found but scored too low"),
     Cause.OUTRANKED: CauseWords("outranked", "outranked by other chunks"),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
-    """The next change of a rule's alert. Exactly one of the two sentences is set."""
-
-    to_open: str | None = None
-    to_close: str | None = None
-    bad_runs_to_open: int | None = None
-    """Bad runs in a row that would open it; None where it is not opened by runs."""
-    good_runs_to_close: int | None = None
-
-
-def outlook(rule: Rule, window: Sequence[Observation], alert: Member | None, unmeasured: Sequence[str] = ()) -> Outlook:
-    """Return what would open a rule's alert or, where it is open, close it. `window`: as in `decide`.
-
-    `unmeasured`: keys of the canaries, degraded when it opened, that the newest run did not measure: no run that leaves
-    them out resolves it, however good it is.
-    """
-    if alert is None or alert.state not in OPEN:
-        return _opening(rule, window)
-    closing = _closing(rule, window, alert)
-    if not unmeasured:
-        return closing
-    be, which = ("is", "the canary was") if len(unmeasured) == 1 else ("are", "they were")
-    names = named_text(unmeasured)
-    awaited = f"It does not resolve before {names} {be} measured again: {which} degraded when it opened."
-    return replace(closing, to_close=f"{closing.to_close} {awaited}")
-
-
-def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:
-    if rule.kind is RuleKind.NO_DATA:
-        return Outlook(to_open="It opens when no run has completed by the second scheduled time after the last run.")
-    if rule.kind is RuleKind.REGRESSION:
-        return Outlook(to_open="It opens when the detector raises an alarm, which weighs all canaries over many runs.")
-    bad = [one.condition.severity is not None for one in window if one.condition.measured][-rule.open_of :]
-    needed = next(
-        more for more in range(1, rule.open_bad + 1) if sum([*bad, *[True] * more][-rule.open_of :]) >= rule.open_bad
-    )
-    if rule.open_of == 1:
-        return Outlook(to_open="It opens at once, with the first bad run.", bad_runs_to_open=needed)
-    runs = "run" if rule.kind is RuleKind.PROBE_ERRORS else "measured run"
-    bad_text = f"{sum(bad)} of the last {counted(len(bad), runs)} {'was' if sum(bad) == 1 else 'were'} bad"
-    rows = "in a row " if needed > 1 else ""
-    return Outlook(
-        to_open=(
-            f"It opens when {rule.open_bad} of {rule.open_of} are bad; {bad_text}, "
-            f"so {counted(needed, 'more bad run')} {rows}would open it."
-        ),
-        bad_runs_to_open=needed,
-    )
-
-
-def _closing(rule: Rule, window: Sequence[Observation], alert: Member) -> Outlook:
-    if rule.kind is RuleKind.NO_DATA:
-        return Outlook(to_close="It resolves when a run completes, whatever its verdict.", good_runs_to_close=1)
-    if rule.kind is RuleKind.REGRESSION:
-        times = counted(rule.detector_close, "good run")
-        return Outlook(to_close=f"It resolves when the detector ends its alarm, after {times} in a row.")
-    good = good_runs(alert, window)
-    needed = max(rule.close - good, 1)
-    margin = f", beyond the margin of {rule.margin:g}" if rule.margin else ""
-    return Outlook(
-        to_close=(
-            f"It resolves after {counted(rule.close, 'good run')}{' in a row' if rule.close > 1 else ''}{margin}; "
-            f"{good} {plural(good, 'run')} {'was' if good == 1 else 'were'} good in a row so far."
-        ),
-        good_runs_to_close=needed,
-    )
-
-
-def recovery_state(verdict: str | None, alerts: Mapping[tuple[str, str], int]) -> str | None:
-    """Return what a check is while its newest run is healthy and alerts are open, `recovering` or `firing`; else None.
-
-    `alerts`: unresolved ones by state and severity.
-    """
-    states = {state for (state, _), count in alerts.items() if count} & OPEN
-    found = AlertState.FIRING if AlertState.FIRING in states else AlertState.RECOVERING
-    return str(found) if verdict == Verdict.HEALTHY and states else None
-
-
-def recovery_text(
-    open_alerts: Sequence[tuple[AlertState, int | None]], unmeasured: Sequence[str] = (), bad_answers: str = ""
-) -> str:
-    """Sentence on the open alerts of a check whose newest run is healthy, with the good runs each still needs.
-
-    None: the detector ends it. `unmeasured`: to be measured before; with `bad_answers`, a clause, the run is not good.
-    """
-    be, resolve = ("is", "resolves") if len(open_alerts) == 1 else ("are", "resolve")
-    recovering = {state for state, _ in open_alerts} == {AlertState.RECOVERING}
-    begin = "Healthy again: " if recovering else "Healthy in this run: "
-    begin = f"{bad_answers[:1].upper()}{bad_answers[1:]}. " if bad_answers else begin
-    needed = [runs for _, runs in open_alerts if runs is not None]
-    after = f"after {counted(max(needed), 'good run' if bad_answers else 'more good run')}" if needed else ""
-    detector = "when the detector ends its alarm" if len(needed) < len(open_alerts) else ""
-    ends = " and ".join(filter(None, (after, detector)))
-    awaited = f", but not before {named_text(unmeasured)} {'is' if len(unmeasured) == 1 else 'are'} measured"
-    still = f"{counted(len(open_alerts), 'alert')} {be} still open"
-    return f"{begin}{still}, and {resolve} {ends}{awaited if unmeasured else ''}."

@@ -110,15 +110,6 @@ class FleetEvidence:
     changed: ChangedCanaries
     """Which canaries changed since before the alert's first bad run, for its summary."""
 
-    def of(self, key: str) -> Degradation:
-        """Cause of a degraded canary, as part of a notice: `cause, cause_reason, persistent`; None = not diagnosed."""
-        diagnosis = self.diagnoses.get(key)
-        return {
-            "cause": None if diagnosis is None else Cause(diagnosis.cause),
-            "cause_reason": None if diagnosis is None else diagnosis.reason,
-            "persistent": None if diagnosis is None else diagnosis.evidence.get("persistent"),
-        }
-
     @property
     def fleet_view(self) -> FleetView:
         """What the canaries have in common, without the single canaries."""

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from app.alerts import store as alerts
 from app.alerts.documents import RuleDocument, rules_yaml
-from app.alerts.domain.incidents import incident_title
+from app.alerts.domain.incidents import incident_title, outlook
 from app.alerts.domain.rules import default_rule_key, is_silent_about_quality, suggested_bound, watches_answers
 from app.alerts.domain.state import (
     COMPARING,
@@ -30,7 +30,7 @@ from app.alerts.domain.state import (
     is_about_canaries,
     no_data_expected,
 )
-from app.alerts.domain.summaries import alert_advice, alert_summary, all_lost_text, outlook
+from app.alerts.domain.summaries import alert_advice, alert_summary, all_lost_text
 from app.alerts.domain.views import (
     AlertState,
     BoundLine,
@@ -658,7 +658,7 @@ def _degraded(
         "run_id": str(run.id),
         "now": True,
         "silent_run": str(newest.id) if run.id != newest.id else None,
-        "canaries": [one if explanation is None else {**one, **explanation.of(one["key"])} for one in now["canaries"]],
+        "canaries": [shown_alerts.explained(one, explanation) for one in now["canaries"]],
     }
 
 

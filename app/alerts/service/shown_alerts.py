@@ -157,7 +157,7 @@ def _explained(row: TransitionRow, why: FleetEvidence | None) -> ExplainedTransi
     """Return a transition with what its canaries have in common, and the cause of each."""
     change: ExplainedTransition = {**_transition(row), "fleet": None if why is None else why.fleet_view}
     if why is not None and "canaries" in change["evidence"]:
-        change["evidence"]["canaries"] = [{**one, **why.of(one["key"])} for one in change["evidence"]["canaries"]]
+        change["evidence"]["canaries"] = [explained(one, why) for one in change["evidence"]["canaries"]]
     return change
 
 
@@ -415,18 +415,28 @@ def _causes(facts: AlertFacts) -> str | None:
 
 
 _LONGEST_QUERY = 300
-_NOT_DIAGNOSED: Final[Degradation] = {"cause": None, "cause_reason": None, "persistent": None}
 _GRAVE_AS_ITS_TRANSITION = frozenset({"alert.opened", "alert.escalated"})
 
 
 def _worst(canary: ChangedCanary, explanation: FleetEvidence | None) -> ChangedCanary:
-    """One canary with its cause; its rank may come from the diagnosis, which retrieves more hits than the run."""
-    why = _NOT_DIAGNOSED if explanation is None else explanation.of(canary["key"])
-    shown: ChangedCanary = {"lost": [], "lost_total": 0, **canary, "query": canary["query"][:_LONGEST_QUERY], **why}
+    """One canary with its cause, as a notice has it."""
+    shown: ChangedCanary = {"lost": [], "lost_total": 0, **explained(canary, explanation)}
+    return {**shown, "query": canary["query"][:_LONGEST_QUERY]}
+
+
+def explained(canary: ChangedCanary, explanation: FleetEvidence | None) -> ChangedCanary:
+    """Return a canary with its cause; all None where it is not diagnosed.
+
+    Its rank may come from the diagnosis, which retrieves more hits than the run; not where it was healthy when asked
+    again, as that is no rank of the run.
+    """
     diagnosis = None if explanation is None else explanation.diagnoses.get(canary["key"])
-    if canary["rank_now"] is None and diagnosis is not None:
-        shown["rank_now"] = diagnosis.evidence.get("rank_now")
-    return shown
+    if diagnosis is None:
+        return {**canary, "cause": None, "cause_reason": None, "persistent": None}
+    persistent, deeper = diagnosis.evidence.get("persistent"), diagnosis.evidence.get("rank_now")
+    rank = deeper if canary["rank_now"] is None and persistent is not False else canary["rank_now"]
+    told: Degradation = {"cause": Cause(diagnosis.cause), "cause_reason": diagnosis.reason, "persistent": persistent}
+    return {**canary, **told, "rank_now": rank}
 
 
 def filled_links(links: Links, alert: AlertRow, run_id: int | None) -> NoticeLinks:

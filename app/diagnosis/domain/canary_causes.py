@@ -10,7 +10,7 @@ from math import isfinite
 from app.base.texts import counted, percent_text
 from app.base.values import Answer, Cause, Ranking
 from app.diagnosis.domain.cases import Case, Diagnosis, Kind, Question, Reanchor
-from app.diagnosis.domain.evidence import Evidence, ScoreChange, collect_evidence, score_change
+from app.diagnosis.domain.evidence import Evidence, ScoreChange, collect_evidence, score_change, tell_ranks_alone
 from app.diagnosis.domain.quality_texts import LITTLE, word_overlap
 from app.diagnosis.domain.reanchors import reanchor
 from app.diagnosis.views import DiagnosisEvidence, TextMatch
@@ -60,6 +60,8 @@ def is_missing(evidence: Evidence, place: int) -> bool:
     one = evidence.search.chunks[place]
     rankings = evidence.item_answers.get(one.index, ())
     if any(evidence.search.ranks(ranking)[place] is not None for ranking in (*rankings, *evidence.today)):
+        return False
+    if evidence.stands_elsewhere(place):
         return False
     if rankings:
         return True
@@ -155,12 +157,15 @@ def missing_chunks(evidence: Evidence) -> Finding | None:
         return _rechunked_finding(moved, indices)
     searches = sum(len(evidence.item_answers.get(index, ())) for index in indices)
     deepest = max((ranking.returned for ranking in evidence.today), default=0)
-    if searches:
+    if searches and not evidence.misses_own_texts:
         reason = "The expected chunk is gone from the index: a query by its own text does not return it"
     else:
-        reason = (
-            f"The expected chunk is not among the {counted(deepest, 'hit')} of the deepest answer and seems gone; "
-            "its text is not known, so the index could not be asked for it"
+        reason = f"The expected chunk is not among the {counted(deepest, 'hit')} of the deepest answer and seems gone; "
+        reason += (
+            "a query by its own text does not return it, but neither does the retriever find its first hit by that "
+            "hit's text"
+            if searches
+            else "its text is not known, so the index could not be asked for it"
         )
     return Finding(cause=Cause.MISSING, reason=reason, evidence={"gone": indices})
 
@@ -239,6 +244,8 @@ def outranking(evidence: Evidence) -> Finding:
         reason = f"The best placed expected chunk {stand}; if the canary degraded, then not by that rank"
     else:
         reason = f"Other chunks rank before the expected one{fall_text(evidence)}"
+        if latest_rank(evidence) is None and any(map(evidence.stands_elsewhere, evidence.targets)):
+            reason += "; it is in the index: answers to other canaries have it"
     return Finding(cause=Cause.OUTRANKED, reason=reason)
 
 
@@ -304,6 +311,8 @@ def score_drift(evidence: Evidence) -> Finding | None:
     change = score_change(healthy, evidence.today) if healthy is not None else None
     if change is None:
         return _encoder_drift(evidence)
+    if healthy is not None and any(tell_ranks_alone(healthy, ranking) for ranking in evidence.today):
+        return None
     if not change.is_large(evidence.case.scale):
         return None
     # Prevents that new or deleted documents, which change the weights of words, are reported as score drift. Measured
@@ -332,9 +341,12 @@ def _encoder_drift(evidence: Evidence) -> Finding | None:
             "text either, so whether the chunk is in the index cannot be told by asking for it"
         )
         return Finding(cause=Cause.VOCABULARY_MISMATCH, reason=never)
+    healthy = frozenset[str]() if evidence.case.healthy is None else frozenset(evidence.case.healthy.ids)
+    left = any(not healthy.isdisjoint(ranking.ids) for ranking in evidence.today)
     reason = (
-        "None of the chunks of the healthy answer is left to compare scores with, and the retriever does not find its "
-        "own first hit by that hit's text, so queries are encoded or scored otherwise than the index"
+        f"{'Hits have no scores to compare' if left else 'None of the chunks of the healthy answer is left'}, and the "
+        "retriever does not find its own first hit by that hit's text, so queries are encoded or scored otherwise than "
+        "the index"
     )
     return Finding(cause=Cause.SCORE_DRIFT, reason=reason)
 
@@ -380,8 +392,10 @@ def instability(evidence: Evidence) -> Finding | None:
 
 def _skipped_by_search(evidence: Evidence) -> Finding | None:
     """Find that a chunk that no answer to the query brings had a score, when last healthy, that would still do."""
-    shown, k = evidence.shown, evidence.case.k
-    cut = shown.scores[k - 1] if shown is not None and 0 < k <= len(shown) else None
+    shown, healthy, k = evidence.shown, evidence.case.healthy, evidence.case.k
+    if shown is None or healthy is None or tell_ranks_alone(healthy, shown):
+        return None
+    cut = shown.scores[k - 1] if 0 < k <= len(shown) else None
     for place in evidence.targets:
         one = evidence.search.chunks[place]
         if cut is None or one.score is None or not _beats(evidence.case.scale, one.score, cut):

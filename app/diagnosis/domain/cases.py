@@ -68,6 +68,8 @@ class Case:
     """Texts by chunk id of chunks retrieved earlier, also of those not in `healthy`."""
     renamed: bool = False
     """Whether chunks of the whole index were re-cut or renamed since `healthy`, see run_causes."""
+    others: tuple[Ranking, ...] = ()
+    """Answers of the run to other canaries: a chunk that one of them has is in the index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

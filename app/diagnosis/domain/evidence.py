@@ -247,6 +247,10 @@ class Evidence:
         now, control = self.case.now, self.control
         return now is not None and len(now) > 0 and control is not None and now.ids[0] not in control.ids
 
+    def stands_elsewhere(self, place: int) -> bool:
+        """Whether an answer of the run to another canary has this expected chunk: then it is in the index."""
+        return any(self.search.ranks(ranking)[place] is not None for ranking in self.case.others)
+
     def lacks_name(self, place: int) -> bool:
         """Whether an expected chunk was retrieved when last healthy, and no answer has it by the name of then."""
         healthy, one = self.case.healthy, self.search.chunks[place]
@@ -369,6 +373,16 @@ def score_change(before: Ranking, today: Sequence[Ranking]) -> ScoreChange | Non
     moved = median(_relative(was, is_) for was, is_ in pairs)
     same_order = [(a - b) * (c - d) >= 0 for (a, c), (b, d) in combinations(pairs[:_MOST_COMPARED], 2)]
     return ScoreChange(moved, len(pairs), sum(same_order) / len(same_order) if same_order else 1.0)
+
+
+def tell_ranks_alone(before: Ranking, now: Ranking) -> bool:
+    """Whether scores are made of ranks, such as 1 / rank: other chunks stand there with the scores of before.
+
+    A chunk that moves then has another score, and nothing about encoder or scoring follows from it.
+    """
+    scores = list(zip(before.scores, now.scores, strict=False))
+    differ = before.ids[: len(scores)] != now.ids[: len(scores)]
+    return differ and len(set(before.scores)) > 1 and all(a is not None and a == b for a, b in scores)
 
 
 def _is_number(score: float | None) -> TypeGuard[float]:

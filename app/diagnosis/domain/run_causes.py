@@ -18,7 +18,7 @@ from app.base.texts import counted, percent_text
 from app.base.values import Canary, Cause, Ranking, RunCauseKind
 from app.diagnosis.domain.answer_causes import AnswerCause, Answers, find_answer_causes
 from app.diagnosis.domain.cases import CAUSES, FEWEST, MAJORITY, OTHER_ANALYZER, PHRASES, SAME_IDS, Case, advice_on
-from app.diagnosis.domain.evidence import Search, SearchedChunk, score_change, search_for
+from app.diagnosis.domain.evidence import Search, SearchedChunk, score_change, search_for, tell_ranks_alone
 from app.diagnosis.domain.reanchors import reanchor
 from app.diagnosis.domain.run_groups import common_group
 from app.retrievers.domain.retrievers import Scale
@@ -390,7 +390,12 @@ def _renamed(figures: RunCause, pairs: Sequence[RankingPair], k: int) -> RunCaus
 
 
 def _other_scores(figures: RunCause, pairs: Sequence[RankingPair], scale: Scale | None) -> RunCause | None:
-    moved = [pair for pair in pairs if (pair.before.ids, pair.before.scores) != (pair.now.ids, pair.now.scores)]
+    moved = [
+        pair
+        for pair in pairs
+        if (pair.before.ids, pair.before.scores) != (pair.now.ids, pair.now.scores)
+        and not tell_ranks_alone(pair.before, pair.now)
+    ]
     changes = [change for pair in moved if (change := score_change(pair.before, [pair.now])) is not None]
     far = [one.median for one in changes if one.is_large(scale) and not one.may_be_content(scale)]
     if len(far) >= max(FEWEST, MAJORITY * len(pairs)):

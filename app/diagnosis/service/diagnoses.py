@@ -7,7 +7,7 @@ are diagnosed, and their cases from rows, stands at the end; proposals are decid
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -547,7 +547,11 @@ def worth_asking(
     chosen = _spread(first, limit)
     chosen += _spread([one for one in news if one not in first], limit - len(chosen))
     chosen += _spread(rest, limit - len(chosen))
-    return [_subject(connection, run, inputs, positions[state.canary_id], state, renamed=renamed) for state in chosen]
+    others = _answers_of(connection, run, inputs) if chosen else {}
+    return [
+        _subject(connection, run, inputs, positions[state.canary_id], state, renamed=renamed, others=others)
+        for state in chosen
+    ]
 
 
 def subject(connection: Connection, run: RunRow, inputs: RunInputs, position: int) -> Subject:
@@ -556,7 +560,17 @@ def subject(connection: Connection, run: RunRow, inputs: RunInputs, position: in
     _, failures = run_rows.probes_of(connection, run.id)
     state = state_rows.states_at(connection, run.check_id, run.id).get(canary_id) if position not in failures else None
     renamed = renaming_cause(connection, run) is not None
-    return _subject(connection, run, inputs, position, state, renamed=renamed)
+    others = _answers_of(connection, run, inputs)
+    return _subject(connection, run, inputs, position, state, renamed=renamed, others=others)
+
+
+def _answers_of(connection: Connection, run: RunRow, inputs: RunInputs) -> dict[int, Ranking]:
+    """Read what the first canaries of a run retrieved, by canary id; those whose probe failed are left out."""
+    _, failures = run_rows.probes_of(connection, run.id)
+    answered = [one for place, one in enumerate(inputs.canary_ids[:EXAMINED]) if place not in failures]
+    held = state_rows.rankings_at(connection, run.check_id, run.id, answered)
+    rankings = ranking_rows.load_rankings(connection, [ranking_id for ranking_id, _ in held.values()])
+    return {canary_id: rankings[ranking_id] for canary_id, (ranking_id, _) in held.items()}
 
 
 def _is_news(state: StateRow, reasons_before: int) -> bool:
@@ -581,7 +595,14 @@ def _spread(ranked: Sequence[tuple[str, StateRow]], limit: int) -> list[StateRow
 
 
 def _subject(
-    connection: Connection, run: RunRow, inputs: RunInputs, position: int, state: StateRow | None, *, renamed: bool
+    connection: Connection,
+    run: RunRow,
+    inputs: RunInputs,
+    position: int,
+    state: StateRow | None,
+    *,
+    renamed: bool,
+    others: Mapping[int, Ranking],
 ) -> Subject:
     canary = inputs.canaries[position]
     canary_id = inputs.canary_ids[position]
@@ -618,6 +639,7 @@ def _subject(
             too_low=state.top_score if state is not None and state.reasons & _LOW else None,
             texts=_texts(rankings[one.ranking_id] for one in past if not one.reasons),
             renamed=renamed,
+            others=tuple(ranking for other, ranking in others.items() if other != canary_id),
         ),
     )
 

@@ -23,7 +23,7 @@ from app.answers.views import RunAnswersPage
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem, require_found
 from app.base.statistics import interval_of_difference
-from app.base.texts import change_text, counted
+from app.base.texts import change_text, counted, judge_alone
 from app.base.values import Severity
 from app.base.views import time_text, view_of
 from app.catalog.service.references import find_check
@@ -326,7 +326,7 @@ def _compare_question(
     margin = _corrected_margin(question, list(sides.values()), scores if alike else None)
     corrected = margin is not None
     if margin is None and alike:
-        own = "the judge alone" if question == Question.FAITHFUL else "mean share by the judge"
+        own = judge_alone(question)
         margin = Margin(low=found.lower, high=found.upper, basis=own, lacks=_UNCORRECTED)
     if margin is None:
         return (

@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from app.alerts import store as alerts
+from app.alerts.domain.incidents import recovery_state
 from app.alerts.domain.state import is_about_canaries
-from app.alerts.domain.summaries import ChangedCanaries, recovery_state
+from app.alerts.domain.summaries import ChangedCanaries
 from app.alerts.domain.views import AlertView, FleetView
 from app.alerts.service import evidence, shown_alerts
 from app.alerts.service.evidence import FleetEvidence, list_changed
