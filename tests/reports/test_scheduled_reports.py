@@ -1,6 +1,7 @@
 """Reports on a schedule: when one is due, what each kind of hook gets, and that N replicas send one."""
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -37,6 +38,7 @@ from app.reports.service import reports as run_reports
 from app.reports.service.reports import DueReports
 from app.reports.store import reports
 from tests.support.fakes import FakeSend, answered, hits
+from tests.support.html_pages import Page
 from tests.support.living import until
 from tests.support.pages_service import Site, page
 from tests.support.world import CHECK, LINKS, World, canary
@@ -439,7 +441,7 @@ def test_the_form_keeps_a_report_and_yaml_has_it(sqlite_store: Store) -> None:
         "slug": "mine",
         "report.cron": "0 8 * * mon",
         "report.timezone": "Europe/Berlin",
-        "report.hooks": "team, ops",
+        "report.hooks": ["team", "ops"],
     }
     client = site.client()
     yaml = page(client.post("/new-check", data={**form, "do": "yaml"})).one("pre").text
@@ -447,14 +449,93 @@ def test_the_form_keeps_a_report_and_yaml_has_it(sqlite_store: Store) -> None:
     assert client.post("/new-check", data=form).status_code == 303
     assert client.get("/v1/checks/mine").json()["report"] == REPORT
     shown = site.page("/checks/mine/edit")
-    assert shown.one("input", name="report.cron").get("value") == "0 8 * * mon"
-    assert shown.one("input", name="report.hooks").get("value") == "team, ops"
-    assert "0 8 * * mon Europe/Berlin, to team, ops" in site.page("/checks/mine").text
+    assert _report_fields(shown) == ("* * mon", "8", "", {"team": True, "ops": True})
+    assert re.search(
+        r"every Monday at 08:00 \(Europe/Berlin\); next: Mon .* 08:00, Mon .* 08:00, Mon .* 08:00 0 8 \* \* mon, "
+        "to team, ops",
+        site.page("/checks/mine").text,
+    )
     refused = page(client.post("/new-check", data={**form, "slug": "other", "report.hooks": "pager"}), 422)
     assert "Report recipients: hook 'pager' takes no reports" in refused.one("div", role="alert").text
     fewer = {**form, "report.cron": "", "revision": shown.one("input", name="revision").get("value")}
     assert client.post("/checks/mine/edit", data=fewer).status_code == 303
     assert client.get("/v1/checks/mine").json()["report"] is None
+
+
+FORM: dict[str, Any] = {
+    "slug": "mine",
+    "suite": "suite",
+    "retriever": "search",
+    "schedule": "every",
+    "schedule.every": "5m",
+    "k": "5",
+}
+FORM |= {"report.hour": "8", "report.cron": ""}
+
+
+def _report_fields(shown: Page) -> tuple[str, str, str, dict[str, bool]]:
+    """Return day, hour and cron of a form's report, and which hooks are ticked of those that are offered."""
+    chosen = [one.get("value") for one in shown.all("option") if "selected" in one.attributes]
+    day = next(one for one in chosen if "*" in one or one in {"never", "cron"})
+    hour = next(one for one in chosen if one.isdigit())
+    ticks = {one.get("value"): "checked" in one.attributes for one in shown.all("input", name="report.hooks")}
+    return day, hour, shown.one("input", name="report.cron").get("value"), ticks
+
+
+@pytest.mark.parametrize(
+    ("chosen", "stored", "again"),
+    [
+        ({"report.day": "* * mon-fri", "report.hour": "7"}, "0 7 * * mon-fri", ("* * mon-fri", "7", "")),
+        ({"report.day": "1 * *", "report.hour": "0"}, "0 0 1 * *", ("1 * *", "0", "")),
+        ({"report.day": "cron", "report.cron": "30 8 * * mon"}, "30 8 * * mon", ("cron", "8", "30 8 * * mon")),
+        # What was typed counts though no day was chosen.
+        ({"report.day": "never", "report.cron": "0 8 2 * *"}, "0 8 2 * *", ("cron", "8", "0 8 2 * *")),
+        ({"report.day": "never"}, None, ("never", "8", "")),
+    ],
+)
+def test_reports_are_chosen_by_day_and_hour(
+    sqlite_store: Store, chosen: dict[str, str], stored: str | None, again: tuple[str, str, str]
+) -> None:
+    world = World(store=sqlite_store)
+    world.apply({**files(None), "hooks": [*files(None)["hooks"], PAGER]})
+    pages = Site(world=world)
+    form = {**FORM, "report.hooks": "team", **chosen}
+    assert pages.client().post("/new-check", data=form).status_code == 303
+    report = pages.client().get("/v1/checks/mine").json()["report"]
+    assert (report and report["cron"]) == stored
+    shown = pages.page("/checks/mine/edit")
+    assert _report_fields(shown) == (*again, {"team": stored is not None, "ops": False})  # no pager: it takes none
+    if stored is not None:  # what the form showed of a cron does not keep it
+        ending = {**form, "report.day": "never", "report.cron": again[2]}
+        ending["revision"] = shown.one("input", name="revision").get("value")
+        assert pages.client().post("/checks/mine/edit", data=ending).status_code == 303
+        assert pages.client().get("/v1/checks/mine").json()["report"] is None
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        ({"report.day": "* * mon", "report.hour": "25"}, "Hour of the report: is one of 0, 1, 2"),
+        ({"report.day": "* * mon", "report.hour": ""}, "Hour of the report: is one of 0, 1, 2"),
+        ({"report.day": "doomsday"}, "Report: is one of never, cron, "),
+        (
+            {"report.day": "* * mon", "report.cron": "0 9 * * *"},
+            "Report times: is for reports by cron expression: empty it",
+        ),
+        ({"report.day": "cron"}, "Report times: is required"),
+        ({"report.day": "cron", "report.cron": "whenever"}, "Report times: The cron `whenever` has 1 fields"),
+        ({"report.day": "* * *", "report.hooks": []}, "Report recipients: "),
+    ],
+)
+def test_an_unclear_time_of_reports_is_refused_beside_its_field(
+    sqlite_store: Store, chosen: dict[str, Any], told: str
+) -> None:
+    world = World(store=sqlite_store)
+    world.apply(files(None))
+    form = {**FORM, "report.hooks": ["team"], **chosen}
+    refused = page(Site(world=world).client().post("/new-check", data=form), 422)
+    assert told in refused.one("div", role="alert").text
+    assert refused.one("details", id="scheduled-report").get("open") == ""
 
 
 def test_an_export_has_a_report_as_short_as_it_can_be_written() -> None:

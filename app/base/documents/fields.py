@@ -587,7 +587,7 @@ class ReportScheduleDocument(Document):
             max_length=20,
         ),
         each_once("the hook '{}' is listed twice"),
-        Widget(placeholder="team-mail, ops", length=1500),
+        Widget(control=Control.CHECKBOXES, hint="Email gets the report as HTML, a webhook as Markdown."),
     ]
 
     def to_domain(self) -> Schedule:

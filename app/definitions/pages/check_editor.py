@@ -1,5 +1,6 @@
 """The page of a check's form: suite, retriever, schedule, alert rules, notifications, reports."""
 
+import calendar
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -29,10 +30,10 @@ from app.base.web.forms import (
     field_labels,
     form_fields,
     label_problems,
-    parse_list,
     parse_number,
     problems_by_field,
     read_revision,
+    refuse_other,
     with_revision,
 )
 from app.base.web.pages import capitalize_first, render
@@ -44,6 +45,7 @@ from app.catalog.service import references
 from app.catalog.store import FILE, Definition, refuse_file_managed
 from app.definitions.pages.suites import file_page
 from app.definitions.service import definitions
+from app.hooks.domain import TAKES_NO_REPORT
 from app.records.service import suite_views
 from app.runs.service import due_checks
 
@@ -171,6 +173,7 @@ def _page(
     status: int = 200,
 ) -> HTMLResponse:
     suites = suite_views.list_suites(store)
+    hooks = [(one.slug, str(one.body["kind"])) for one in references.load_definitions(store, "hook")]
     placed = place_problems(typed, definition.body if definition is not None else None, problems)
     return render(
         request,
@@ -186,7 +189,10 @@ def _page(
         suites=[one.definition.slug for one in suites],
         thin={one.definition.slug: one.limits[0] for one in suites if one.limits},
         retrievers=[one.slug for one in references.load_definitions(store, "retriever")],
-        hooks=[(one.slug, str(one.body["kind"])) for one in references.load_definitions(store, "hook")],
+        hooks=hooks,
+        report_hooks=[one for one in hooks if one[1] not in TAKES_NO_REPORT or one[0] in typed.all("report.hooks")],
+        report_days={NEVER: "no report", **REPORT_DAYS, BY_CRON: _BY_CRON_WORDS},
+        hours=HOURS,
         yaml=yaml,
         warning=_warning(definition, typed),
     )
@@ -213,8 +219,19 @@ _OF_RULES: Final[Mapping[str, str]] = {
     "rule.regression": "yes",
     "rule.latency.warning": "1",
     "rule.latency.critical": "",
+    "report.hour": "8",
     "now": "yes",
 }
+NEVER, BY_CRON = "never", "cron"
+_BY_CRON_WORDS: Final = "by cron expression"
+REPORT_DAYS: Final[Mapping[str, str]] = {
+    "* * *": "every day",
+    "* * mon-fri": "Monday to Friday",
+    **{f"* * {name[:3].lower()}": f"every {name}" for name in calendar.day_name},
+    "1 * *": "on the first of the month",
+}
+"""Days of a report to choose from: what stands in a cron behind the hour, in words."""
+HOURS: Final[Mapping[str, str]] = {str(hour): f"{hour:02}:00" for hour in range(24)}
 DEFAULTS: Final[Mapping[str, str]] = {
     **document_texts(
         FIELDS, {name: CheckDocument.model_fields[name].default for name in ("k", "use", "remind", "enabled")}
@@ -237,6 +254,8 @@ LABELS: Final[Mapping[str, str]] = {
     "rule.latency.open": "Latency threshold, Bad runs",
     "rule.latency.close": "Latency threshold, Good runs to close",
     "rules": "Rules as YAML",
+    "report.day": "Report",
+    "report.hour": "Hour of the report",
 }
 """Labels of the fields."""
 _SHOWN: Final = frozenset({"schedule", "rules", "report", *FIELDS})
@@ -262,6 +281,7 @@ def form_of(body: Mapping[str, Any]) -> Form:
         **{name: text for name, text in _OF_RULES.items() if name.count(".") > 1},
         **typed.texts,
         "schedule": "every" if body["schedule"].get("cron") is None else "cron",
+        **_report_texts(typed.get("report.cron")),
     }
     others = []
     rules = [RuleDocument.model_validate(one) for one in body["rules"]]
@@ -288,7 +308,7 @@ def body_of(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, Any]:
         **body,
         "slug": str(stored["slug"]) if stored else body["slug"] or default_slug,
         "schedule": _schedule(typed),
-        "report": _report(typed),
+        "report": _report(typed, (stored or {}).get("report")),
         "rules": _rules(typed, read_rules(typed.get("rules")), stored),
     }
 
@@ -325,12 +345,35 @@ def _schedule(typed: Form) -> dict[str, Any]:
     return {"every": typed.stripped("schedule.every")}
 
 
-def _report(typed: Form) -> dict[str, Any] | None:
-    """Return the schedule of reports; None without a cron expression."""
-    cron, zone = typed.stripped("report.cron"), typed.stripped("report.timezone")
-    if not cron:
+def _report_texts(cron: str) -> dict[str, str]:
+    """Return the fields of a report's times: day and hour, where a cron is of these, else the cron."""
+    minute, hour, *days = cron.split() or [""] * 2
+    day = " ".join(days)
+    if minute == "0" and hour in HOURS and day in REPORT_DAYS:
+        return {"report.day": day, "report.hour": hour, "report.cron": ""}
+    return {"report.day": BY_CRON if cron else NEVER, "report.hour": DEFAULTS["report.hour"]}
+
+
+def _report(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the schedule of reports; None where there are none.
+
+    A cron that was typed counts though no report was chosen before; beside a day it is refused. Raises
+    InvalidInputError.
+    """
+    day, hour, cron = (typed.stripped(f"report.{name}") for name in ("day", "hour", "cron"))
+    refuse_other(day, ("", NEVER, BY_CRON, *REPORT_DAYS), "report.day")
+    is_typed = bool(cron) and (stored is None or cron != stored["cron"])
+    if day in REPORT_DAYS:
+        refuse_other(hour, HOURS, "report.hour")
+        if is_typed:
+            raise InvalidInputError([Problem(path="report.cron", message=f"is for reports {_BY_CRON_WORDS}: empty it")])
+        cron = f"0 {hour} {day}"
+    elif not cron or (day == NEVER and not is_typed):
+        if day == BY_CRON:
+            raise InvalidInputError([Problem(path="report.cron", message="is required")])
         return None
-    return {"cron": cron, **({"timezone": zone} if zone else {}), "hooks": parse_list(typed.get("report.hooks"))}
+    zone = typed.stripped("report.timezone")
+    return {"cron": cron, **({"timezone": zone} if zone else {}), "hooks": list(typed.all("report.hooks"))}
 
 
 def _chosen(typed: Form, others: Sequence[Any], stored: Mapping[str, Any] | None) -> list[str]:
