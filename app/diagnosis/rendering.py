@@ -450,7 +450,7 @@ TITLES: Final[Mapping[str, str]] = {
     "suite": "Suite",
     "chunk_quality": "Chunk quality",
     "embedding_quality": "Embedding quality",
-    "recall": "Recall",
+    "recall": "Coverage",
     "precision": "Score separation",
     "vocabulary": "Vocabulary",
     "chunk_boundaries": "Chunk boundaries",

@@ -286,6 +286,10 @@ TITLED = {
     ),
     "handbook: 40 of 110 answers got worse by the judge": FAITHFUL,
     "handbook: 40 of 110 answers got worse (by an uncalibrated judge)": replace(FAITHFUL, uncalibrated=True),
+    "handbook: faithful (the judge alone) 0.580, below 0.6": replace(FAITHFUL, answers=None),
+    "handbook: faithfulness (mean share by the judge) 0.580, below 0.6": replace(
+        FAITHFUL, answers=None, measure="faithfulness"
+    ),
     "handbook: faithful corrected (uncalibrated) 0.580, below 0.6": replace(
         FAITHFUL, answers=None, uncalibrated=True, corrected=BY_LABELS
     ),

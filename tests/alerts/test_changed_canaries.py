@@ -69,6 +69,28 @@ def test_canaries_that_expect_something_else_since_have_lost_nothing(sqlite_stor
     assert "lost" not in json.dumps(NoticeText(cast("Notice", opened)).canaries)
 
 
+def test_what_is_lost_after_canaries_were_changed_is_told_beside_what_was_never_found(sqlite_store: Store) -> None:
+    """A message tells of the run that opened the alert; pages of the newest bad one."""
+    keys = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")
+    rule = {**QUALITY, "critical": {"below": 0.9}}
+    world = World(store=sqlite_store)
+    world.apply(page([canary(key) for key in keys], rules=[rule]))
+    world.run()
+    others = [canary(key, expected_chunks=[{"id": "another"}]) for key in keys[:2]]
+    kept = [canary(key, expected_chunks=[{"id": f"doc-{key}", "grade": 2}]) for key in keys[2:]]
+    world.apply(page([*others, *kept], rules=[rule]))
+    world.run()
+    site = Site(world=world)
+    assert site.page("/incidents/1").one("h1").text == "watch: 2 of 8 questions are degraded"
+    _carry_out(world, keys[2:6])
+    shown = site.page("/incidents/1")
+    assert shown.one("h1").text.startswith("watch: 6 of 8 questions got worse")
+    assert "coverage 0.250, below 0.9 since" in shown.text
+    assert "No run before expected this of them" not in site.page("/alerts/1").text
+    opened = json.loads(world.send.sent[0][1].body)
+    assert opened["data"]["title"] == "watch: 2 of 8 questions are degraded"
+
+
 def test_an_alarm_names_its_seven_canaries_and_counts_the_thirty_that_were_failing_before(sqlite_store: Store) -> None:
     """Coverage does not move: as many chronic canaries are found as others are lost."""
     world = _defined(sqlite_store, {"kind": "regression"})

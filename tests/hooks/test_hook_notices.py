@@ -225,6 +225,13 @@ def test_what_there_is_to_know_is_told() -> None:
     assert story.remarks == ("and 10 more", "1 more was failing before")
 
 
+def test_a_canary_that_lost_one_of_its_chunks_keeps_its_rank_and_no_retry_tells_the_rank_of_a_run() -> None:
+    told = notice()
+    told["data"]["degraded"][0] |= {"rank_now": 1, "lost": ["gdpr_doc"], "lost_total": 1, "persistent": False}
+    (line,) = NoticeText(told).canaries
+    assert line.endswith(": rank 1 as before; lost gdpr_doc; healthy on retry")
+
+
 @pytest.mark.parametrize(
     "about",
     [

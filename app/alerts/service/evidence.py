@@ -335,6 +335,8 @@ def _read_changes(
     for (run_id, _), first in first_runs.items():
         if first in earlier:
             canaries_before[earlier[first].id] |= measured[run_id].degraded.keys()
+            if first != run_id and measured[run_id].run.suite_version_id != earlier[first].suite_version_id:
+                canaries_before.setdefault(first, set()).update(measured[run_id].degraded)
     before = state_rows.degraded_at(connection, canaries_before)
     suites = load_suites(connection, {one.suite_version_id or 0 for one in earlier.values()} - {0})
     detections = detector_rows.detections_of(connection, list(measured))
@@ -348,6 +350,7 @@ def _read_changes(
             detections.get(one[0]),
             rates.get(one[0], _NO_RATES),
             suite_before=suites.get(earlier[first_run].suite_version_id or 0) if first_run in earlier else None,
+            at_first=before.get(first_run, ()) if first_run != one[0] else measured[first_run].degraded,
         )
         for one in requests
     ]
@@ -376,8 +379,9 @@ def _changed_run(
     rates: "_FailureRates",
     *,
     suite_before: SuiteSnapshot | None,
+    at_first: Collection[int],
 ) -> ChangedRun:
-    """Return the changed canaries of a run; `before`: the degraded ones of the run before, where there is one."""
+    """Return the changed canaries of a run; `before`, `at_first`: those that the run before and the first degraded."""
     changed = _changed_ids(one.suite.members, one.degraded, before, rates.chronic)
     alarm = detection.body.get("culprits", {}) if detection is not None and detection.open else {}
     return ChangedRun(
@@ -390,14 +394,19 @@ def _changed_run(
         chances=rates.chances,
         lost_before={canary for canary in one.degraded.keys() & before.keys() if before[canary].reasons & MISSING},
         is_first=suite_before is None,
-        is_redefined=suite_before is not None and _are_redefined(changed, one.suite, suite_before),
+        is_redefined=suite_before is not None and _are_redefined(changed, one.suite, suite_before, at_first),
     )
 
 
-def _are_redefined(canaries: Collection[int], now: SuiteSnapshot, before: SuiteSnapshot) -> bool:
-    """Whether most of these canaries asked or expected something else before, or were not there."""
+def _are_redefined(
+    canaries: Collection[int], now: SuiteSnapshot, before: SuiteSnapshot, at_first: Collection[int]
+) -> bool:
+    """Whether most of these canaries asked or expected something else before, or were not there.
+
+    One that the first bad run found well is known to have found what it expects.
+    """
     then = {member.canary_id: member.version_id for member in before.members}
-    redefined = sum(then.get(one) != now.members[now.positions[one]].version_id for one in canaries)
+    redefined = sum(then.get(one) != now.members[now.positions[one]].version_id for one in canaries if one in at_first)
     return 2 * redefined > len(canaries)
 
 

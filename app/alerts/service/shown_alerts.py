@@ -488,7 +488,7 @@ def standing_lines(connection: Connection, rows: AlertRows, explained: Explained
 def standing_facts(
     connection: Connection, rows: AlertRows, explained: Explained | None = None
 ) -> dict[int, AlertFacts]:
-    """Facts of each alert, by its id, at its newest trigger or, without one, at the last evaluation.
+    """Facts of each alert, by its id: its canaries and values by the newest bad run, else at its newest trigger.
 
     The unresolved alerts of an incident among them have one set of canaries: those of the newest run of them all, since
     before the first bad one.
@@ -540,7 +540,7 @@ def explained_by_alert(rows: AlertRows) -> dict[int, tuple[int, int | None]]:
     alone: dict[int, tuple[int, int | None]] = {}
     for row, changes in rows:
         trigger = _newest_trigger(changes)
-        run_id = run_of(row, trigger)
+        run_id = _newest_bad(row, run_of(row, trigger))
         evidence = (trigger or row).evidence
         about_canaries = is_about_canaries(row.kind, evidence.get("measure"), evidence.get("answers"))
         if run_id is not None and about_canaries:
@@ -563,6 +563,17 @@ def explained_by_alert(rows: AlertRows) -> dict[int, tuple[int, int | None]]:
         for row, _ in rows
         if row.id in alone
     }
+
+
+def _newest_bad(row: AlertRow, run_id: int | None) -> int | None:
+    """Return the newest run that a rule about a whole check, with an alert that stands, found bad; else `run_id`.
+
+    What is listed of a category or a canary is that of the trigger.
+    """
+    if row.state == AlertState.RESOLVED or row.kind == RuleKind.CANARY or row.evidence.get("category") is not None:
+        return run_id
+    bad = [int(one["run_id"]) for one in row.evidence.get("window") or () if one["severity"] is not None]
+    return max([*bad, *([] if run_id is None else [run_id])], default=None)
 
 
 def _newest_trigger(changes: Sequence[TransitionRow]) -> TransitionRow | None:
