@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -17,9 +18,18 @@ from app.annotation.views import AdoptionView, NextItem, TaskState, TaskView
 from app.base.api.requests import StoreDep, expensive, needs, sub_path, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Identity, Scope
-from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.base.web.forms import Form, FormInput, default_text, follow_form, has_scope, parse_list, parse_number
+from app.base.web.forms import (
+    Form,
+    FormInput,
+    default_text,
+    follow_form,
+    has_scope,
+    parse_form,
+    parse_list,
+    parse_number,
+    place_problems,
+)
 from app.base.web.pages import render
 from app.catalog.service import references
 
@@ -101,7 +111,7 @@ def export_annotations(store: StoreDep, slug: str) -> Response:
 
 def open_task(request: Request, store: Store, described: Mapping[str, Any]) -> str:
     """Create the task that a form describes and have its pool made; the address of its page."""
-    document, now = parse_document(TaskDocument, described), datetime.now(UTC)
+    document, now = parse_form(TaskDocument, described), datetime.now(UTC)
     tasks.put_task(store, document, by=request.state.identity.name, now=now, only_new=True)
     tasks.request_pool(store, document.slug, now=now)
     wake(request)
@@ -133,16 +143,19 @@ def _document(form: Form) -> dict[str, Any]:
 def _tasks(
     request: Request, store: Store, form: Form, *, problems: Sequence[Problem] = (), status: int = 200
 ) -> HTMLResponse:
+    placed = [replace(one, path=one.path or "slug") for one in problems]
+    wrong, others = place_problems(placed, {*_NEW.texts, "slug", "suite", "retrievers", "corpus"})
     return render(
         request,
         "annotation/tasks.html",
         status=status,
         tasks=tasks.list_tasks(store, limit=_MOST_TASKS),
         typed=form,
-        problems=problems,
-        suites=[row.slug for row in references.load_definitions(store, "suite")],
+        wrong=wrong,
+        problems=others,
+        suites=[(row.slug, row.slug) for row in references.load_definitions(store, "suite")],
         retrievers=[row.slug for row in references.load_definitions(store, "retriever")],
-        corpora=[one["name"] for one in tasks.list_corpora(store)],
+        corpora=[(one["name"], one["name"]) for one in tasks.list_corpora(store)],
     )
 
 

@@ -4,7 +4,7 @@ The page of a judge has the form that draws answers to label.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Final
@@ -21,7 +21,7 @@ from app.answers.views import CalibrationView
 from app.base.api.requests import StoreDep, takes_form
 from app.base.db.engine import Store
 from app.base.errors import Problem
-from app.base.web.forms import Form, FormInput, follow_form, parse_number
+from app.base.web.forms import Form, FormInput, follow_form, parse_number, place_problems
 from app.base.web.pages import render
 from app.records.service import run_views
 
@@ -89,21 +89,26 @@ def _judge(
     request: Request, store: Store, slug: str, form: Form, *, problems: Sequence[Problem] = (), status: int = 200
 ) -> HTMLResponse:
     report = labels.load_report(store, slug, now=datetime.now(UTC))
+    of_answers = "answers."
+    renamed = [replace(one, path=(one.path or "slug").removeprefix(of_answers)) for one in problems]
+    wrong, others = place_problems(renamed, {*_NEW.texts, "slug", "suite", "question"})
     return render(
         request,
         "answers/judge.html",
         status=status,
+        questions=[(one["measure"], one["measure"].replace("_", " ")) for one in report["measures"]],
         report=report,
         intervals={
             one["measure"]: [] if one["calibration"] is None else intervals_of(one["calibration"])
             for one in report["measures"]
         },
-        suites=labels.suites_of(store, report["checks"]),
+        suites=[(one, one) for one in labels.suites_of(store, report["checks"])],
         meanings=_MEANINGS,
         least_kappa=LEAST_KAPPA,
         correcting_labels=CORRECTING_LABELS,
         typed=form,
-        problems=problems,
+        wrong=wrong,
+        problems=others,
     )
 
 

@@ -21,7 +21,17 @@ from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import bound_text, change_text, percent_text, span_text
-from app.base.web.forms import Form, FormInput, default_text, follow_form, has_scope, parse_number, problems_by_field
+from app.base.web.forms import (
+    Form,
+    FormInput,
+    default_text,
+    follow_form,
+    has_scope,
+    parse_form,
+    parse_number,
+    place_problems,
+    problems_by_field,
+)
 from app.base.web.pages import render
 from app.catalog.service import references
 from app.experiments.documents import (
@@ -79,12 +89,14 @@ def create(request: Request, store: StoreDep, form: FormInput) -> Response:
     fields = Form(texts={name.removeprefix(f"{kind}."): text for name, text in form.texts.items()})
 
     def make() -> str:
-        document = parse_document(described, _described(kind, fields))
+        document = parse_form(described, _described(kind, fields))
         put(store, document, by=request.state.identity.name, now=datetime.now(UTC), only_new=True)
         return page.format(quote(document.slug))
 
     def show(*, problems: Sequence[Problem], status: int) -> Response:
-        placed = [replace(one, path=f"{kind}.{one.path or 'slug'}") for one in problems]
+        inside = {(one.path or "").partition("[")[0] for one in problems if "[" in (one.path or "")}
+        # A list of invalid entries is said to have none.
+        placed = [replace(one, path=f"{kind}.{one.path or 'slug'}") for one in problems if one.path not in inside]
         return _experiments(request, store, form, problems=placed, status=status)
 
     return follow_form(make, show)
@@ -179,6 +191,7 @@ def _experiments(
 ) -> HTMLResponse:
     now = datetime.now(UTC)
     found = experiments.list_experiments(store, limit=_MOST, now=now)
+    wrong, others = place_problems(problems, {*_NEW.texts, *form.texts})
     return render(
         request,
         "experiments/experiments.html",
@@ -189,8 +202,8 @@ def _experiments(
         interleavings=experiments.list_interleavings(store, limit=_MOST),
         kind=form.get("kind"),
         typed=form if form is _NEW else Form(texts={**_NEW.texts, **form.texts}),
-        wrong=problems_by_field(problems),
-        problems=problems,
+        wrong=wrong,
+        problems=others,
         checks=choices(store, "check"),
         retrievers=choices(store, "retriever"),
         named=[(one["slug"], one["slug"]) for one in found],
@@ -214,7 +227,7 @@ def change_shadow(request: Request, store: StoreDep, slug: str, form: FormInput)
     """Define a shadow, or change the share that is asked and the pairs that are kept."""
 
     def define() -> str:
-        document = parse_document(ShadowDocument, shadow_document(slug, form))
+        document = parse_form(ShadowDocument, shadow_document(slug, form))
         shadows.put_shadow(store, document, by=request.state.identity.name, now=datetime.now(UTC))
         return f"/shadows/{quote(slug)}"
 

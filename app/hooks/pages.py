@@ -13,7 +13,7 @@ from app.alerts.service import shown_alerts
 from app.base.addresses import hook_remedy
 from app.base.api.requests import StoreDep, VaultDep, needs, takes_form, wake
 from app.base.db.engine import Store
-from app.base.db.keys import Scope
+from app.base.db.keys import Scope, Vault
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, UnendedIncidentsError
 from app.base.values import DeliveryState
 from app.base.views import id_number
@@ -25,10 +25,12 @@ from app.base.web.forms import (
     document_texts,
     form_fields,
     is_partial,
-    problems_by_field,
+    parse_form,
+    place_problems,
     read_revision,
     refuse_other,
     safe_path,
+    with_hidden,
     with_revision,
 )
 from app.base.web.pages import render, spoken
@@ -62,12 +64,12 @@ def typed(body: Mapping[str, Any]) -> Form:
     return document_texts(fields(body["kind"]), body)
 
 
-def document(form: Form, kind: str, slug: str, stored: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Document of a form, not yet validated; null for a secret that stays as stored.
-
-    Raises InvalidInputError for values that are no JSON.
-    """
-    return {**document_body(fields(kind), form, keeps_secrets=_keeps(form, kind, stored)), "slug": slug, "kind": kind}
+def document(
+    form: Form, kind: str, slug: str, stored: Mapping[str, Any] | None, unread: list[Problem]
+) -> dict[str, Any]:
+    """Document of a form, not yet validated; null for a secret that stays as stored."""
+    body = document_body(fields(kind), form, keeps_secrets=_keeps(form, kind, stored), unread=unread)
+    return {**body, "slug": slug, "kind": kind}
 
 
 def _keeps(form: Form, kind: str, stored: Mapping[str, Any] | None) -> bool:
@@ -159,8 +161,7 @@ def make_hook(request: Request, store: StoreDep, vault: VaultDep, form: FormInpu
     kind, slug = form.stripped("kind"), form.stripped("slug")
     try:
         refuse_other(kind, HOOK_KINDS, "kind")
-        body = document(form, kind, slug, None)
-        definitions.save(store, vault, HookDocument, body, now=datetime.now(UTC), only_new=True)
+        _save(store, vault, form, kind, slug, None, only_new=True)
     except InvalidInputError as error:
         return _form(request, form, kind=kind if kind in HOOK_KINDS else "", problems=error.problems, status=422)
     except ConflictError as error:
@@ -186,10 +187,8 @@ def change_hook(request: Request, store: StoreDep, vault: VaultDep, slug: str, f
     stored = references.load_definition(store, hooks.KIND, slug)
     again = partial(_form, request, form, kind=stored.body["kind"], stored=stored)
     try:
-        body = document(form, stored.body["kind"], slug, stored.body)
-        revision = read_revision(form)
-        force = bool(form.get(_FORCE))
-        definitions.save(store, vault, HookDocument, body, now=datetime.now(UTC), revision=revision, force=force)
+        revision, force = read_revision(form), bool(form.get(_FORCE))
+        _save(store, vault, form, stored.body["kind"], slug, stored.body, revision=revision, force=force)
     except InvalidInputError as error:
         return again(problems=error.problems, status=422)
     except UnendedIncidentsError as error:
@@ -213,6 +212,20 @@ def archive_hook(
     except ConflictError as error:
         return _hook(request, store, slug, refused=str(error), status=409)
     return RedirectResponse("/hooks", status_code=303)
+
+
+def _save(
+    store: Store, vault: Vault, form: Form, kind: str, slug: str, stored: Mapping[str, Any] | None, **how: Any
+) -> None:
+    """Save a hook. Raises InvalidInputError with everything that is wrong."""
+    unread: list[Problem] = []
+    body = document(form, kind, slug, stored, unread)
+    if unread:
+        parse_form(HookDocument, body, unread)
+    try:
+        definitions.save(store, vault, HookDocument, body, now=datetime.now(UTC), **how)
+    except InvalidInputError as error:
+        raise InvalidInputError(with_hidden(HookDocument, body, error.problems)) from None
 
 
 def _saved(request: Request, slug: str) -> Response:
@@ -295,7 +308,7 @@ def _form(
         refused = "; ".join(one.message for one in problems)
         return file_page(request, stored, yaml, name=stored.slug, crumbs=crumbs, refused=refused, status=status)
     shown = fields(kind).keys()
-    wrong = problems_by_field(problems, shown)
+    wrong, others = place_problems(problems, shown)
     return render(
         request,
         "hooks/hook_form.html",
@@ -310,7 +323,7 @@ def _form(
         stored=stored,
         typed=form,
         wrong=wrong,
-        problems=[message for path, messages in wrong.items() if path not in shown for message in messages],
+        problems=others,
         any_problem=bool(problems),
         unended=unended,
         warnings=_warnings(request, form, kind),

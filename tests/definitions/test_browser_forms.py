@@ -41,6 +41,28 @@ def test_a_refused_hook_form_keeps_the_secret_in_the_browser_and_out_of_every_re
     assert stored["secret"] == MADE_UP
 
 
+def test_a_refused_hook_form_frames_all_its_fields_and_takes_the_proposed_name(
+    chromium: Browser, sqlite_store: Store
+) -> None:
+    bench = site(sqlite_store, probe=FakeProbe())
+    with served(bench.app()) as url, opened(chromium, url) as tab:
+        page = tab.open("/new-hook?kind=email")
+        page.get_by_label("Name", exact=True).fill("team chat")
+        page.get_by_role("button", name="Create hook").click()
+        for name in ("slug", "to", "from", "host"):
+            expect(page.locator(f"#wrong-{name}")).not_to_be_empty()
+            expect(page.locator(f"#f-{name}")).to_have_attribute("aria-invalid", "true")
+            assert page.locator(f"#f-{name}").evaluate("(one) => getComputedStyle(one).borderTopWidth") == "2px"
+        page.get_by_role("button", name="Use team-chat").click()
+        expect(page.get_by_label("Name", exact=True)).to_have_value("team-chat")
+        expect(page.locator("#wrong-slug")).to_be_empty()
+        page.get_by_label("To", exact=True).fill("ops@example.org")
+        page.get_by_label("From").fill("coalmine@example.org")
+        page.get_by_label("Mail server").fill("smtp.example.org")
+        page.get_by_role("button", name="Create hook").click()
+        page.wait_for_url("**/hooks/team-chat?saved=yes")
+
+
 def test_a_generated_signing_secret_is_shown_once_and_taken(chromium: Browser, sqlite_store: Store) -> None:
     bench = site(sqlite_store, probe=FakeProbe())
     with served(bench.app()) as url, opened(chromium, url) as tab:

@@ -184,6 +184,58 @@ def test_a_refused_form_keeps_all_that_was_typed(pages: Site, path: str, action:
     }
 
 
+@pytest.mark.parametrize(
+    ("path", "form", "wrong"),
+    [
+        ("/new-hook", {"kind": "email", "slug": "team chat", "tls": "starttls"}, "slug to from host"),
+        ("/new-hook", {"kind": "alertmanager", "slug": "A b", "labels": "x"}, "slug url labels"),
+        ("/new-hook", {"kind": "email", "slug": "a b", "to": "me", "port": "many"}, "slug to from host port"),
+        ("/new-silence", {"when": "once", "for": "", "slug": "a b", "timezone": "Mars"}, "slug timezone ends"),
+        ("/new-silence", {"when": "once", "slug": "", "starts": "soon", "ends": "late"}, "slug starts ends"),
+        ("/new-silence", {"when": "window", "slug": "a b", "cron": "", "duration": "x"}, "slug cron duration"),
+        (
+            "/new-check",
+            {
+                "slug": "a b",
+                "k": "x",
+                "rules": "- {",
+                "schedule": "every",
+                "schedule.every": "",
+                "rule.coverage": "yes",
+                "rule.coverage.warning": "95",
+            },
+            "slug suite retriever k rules schedule.every rule.coverage.warning",
+        ),
+        (
+            "/suites/suite/add",
+            {"do": "save", "query": "", "key": "a b", "floors": "x", "max_age": "x", "category": "simple_factual"},
+            "query key floors max_age",
+        ),
+        ("/new-retriever", {**TAKES, "slug": "a b", "url": "", "do": "save"}, "slug url"),
+        ("/suites", {"slug": "a b"}, "slug"),
+        ("/tasks", {"slug": "a b", "suite": "suite", "pool": "x", "overlap": "2", "scale": "0-2"}, "slug pool overlap"),
+        (
+            "/experiments",
+            {"kind": "promotion", "promotion.slug": "a b", "promotion.current": "x"},
+            "promotion.slug promotion.candidate",
+        ),
+        ("/experiments", {"kind": "shadow", "shadow.slug": "a b", "shadow.k": "x"}, "shadow.slug shadow.k shadow.keep"),
+    ],
+)
+def test_a_refused_form_says_all_that_is_wrong_beside_its_fields_and_proposes_names(
+    pages: Site, path: str, form: Mapping[str, str], wrong: str
+) -> None:
+    shown = page(pages.client().post(path, data=form), 422)
+    for name in wrong.split():
+        place = shown.one("span", id=f"wrong-{name.replace('.', '-')}")
+        assert place.text, name
+        described = [one for one in shown.elements if place.get("id") in one.get("aria-describedby").split()]
+        assert [one.get("name") for one in described if one.get("aria-invalid")] == [name], name
+    proposals = {one.get("data-takes"): one.get("value") for one in shown.all("button") if one.get("data-takes")}
+    typed = {f"f-{name}": text for name, text in form.items() if name.rpartition(".")[2] in {"slug", "key"} and text}
+    assert proposals == {name: text.lower().replace(" ", "-") for name, text in typed.items()}
+
+
 def test_the_form_of_a_check_says_in_a_sentence_that_the_chosen_suite_is_thin(pages: Site) -> None:
     note = "1 canary can miss a loss of 5 % of the index, 60 would notice it."
     assert note in pages.page("/new-check?suite=suite").text

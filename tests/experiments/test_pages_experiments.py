@@ -323,7 +323,10 @@ def test_a_form_with_mistakes_comes_back_with_what_was_typed(seen: Api) -> None:
     assert HOSTILE not in answer.text
     page = Page(answer.text)
     assert "Nothing was saved" in page.text
-    assert "experiment.slug" in page.text
+    assert "not 'Not a slug'; try 'not-a-slug'" in page.one("span", id="wrong-experiment-slug").text
+    assert page.one("button", value="not-a-slug").get("data-takes") == "f-experiment.slug"
+    for empty in ("arms[1].name", "arms[1].share", "delta", "window", "max_units"):
+        assert page.one("input", name=f"experiment.{empty}").get("aria-invalid"), empty
     assert "old &lt;script&gt;" in answer.text
     assert "<details open><summary>New experiment" in answer.text
     taken = {

@@ -17,7 +17,7 @@ from app.alerts.silences.service import Preview, SilenceState
 from app.base.api.requests import StoreDep, VaultDep, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Vault
-from app.base.documents.fields import Control, duration_of, parse_document
+from app.base.documents.fields import Control, duration_of
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.schedules import load_zone
 from app.base.values import Severity
@@ -28,7 +28,8 @@ from app.base.web.forms import (
     document_body,
     document_texts,
     form_fields,
-    problems_by_field,
+    parse_form,
+    place_problems,
     read_fields,
     read_revision,
     with_revision,
@@ -92,13 +93,22 @@ def typed(body: Mapping[str, Any]) -> Form:
     return replace(form, texts={**form.texts, **times, "when": WINDOW if window else ONCE})
 
 
-def silence_document(form: Form, slug: str, now: datetime) -> dict[str, Any]:
-    """Document of a form, not yet validated. Raises InvalidInputError for invalid or past times."""
+def silence_document(form: Form, slug: str, now: datetime) -> SilenceDocument:
+    """Document of a form. Raises InvalidInputError for everything that is wrong, past times among it."""
     values = {"slug": slug, **document_body(_PLAIN, form)}
+    problems: list[Problem] = []
     if form.get("when") == WINDOW:
-        return values | {"window": _window(form)}
-    starts, ends = _times(form, now)
-    return values | {"starts": starts and _whole_seconds(starts), "ends": _whole_seconds(ends)}
+        fields = {name: FIELDS[name] for name in WindowDocument.model_fields}
+        problems += [
+            Problem(path=f"{_WINDOW}{name}", message="is required")
+            for name, one in fields.items()
+            if one.is_required and not form.stripped(name)
+        ]
+        values |= {"window": document_body(fields, form)}
+    else:
+        starts, ends = _times(form, now, problems)
+        values |= {"starts": starts and _whole_seconds(starts), "ends": _whole_seconds(ends)}
+    return parse_form(SilenceDocument, values, problems)
 
 
 def matchers_text(body: Mapping[str, Any]) -> str:
@@ -110,32 +120,30 @@ def matchers_text(body: Mapping[str, Any]) -> str:
     return "; ".join(one.replace("severitie ", "severity ") for one in parts)
 
 
-def _window(form: Form) -> dict[str, Any]:
-    fields = {name: FIELDS[name] for name in WindowDocument.model_fields}
-    missing = [
-        Problem(path=name, message="is required")
-        for name, one in fields.items()
-        if one.is_required and not form.stripped(name)
-    ]
-    if missing:
-        raise InvalidInputError(missing)
-    return document_body(fields, form)
-
-
-def _times(form: Form, now: datetime) -> tuple[datetime | None, datetime]:
+def _times(form: Form, now: datetime, problems: list[Problem]) -> tuple[datetime | None, datetime]:
+    """Beginning and end; where they are invalid, a valid time stands in for them and `problems` is added to."""
+    zone, later = ZoneInfo("UTC"), now + timedelta(days=1)
     try:
         zone = load_zone(form.stripped("timezone") or "UTC")
     except ValueError as error:
-        raise InvalidInputError([Problem(path="timezone", message=str(error))]) from None
-    starts = _moment(form, "starts", zone)
-    ends = _moment(form, "ends", zone)
+        problems.append(Problem(path="timezone", message=str(error)))
+    moments: dict[str, datetime | None] = {}
+    for name in ("starts", "ends"):
+        try:
+            moments[name] = _moment(form, name, zone)
+        except InvalidInputError as error:
+            problems += error.problems
+            moments[name] = later if name == "ends" else None
+    starts, ends = moments["starts"], moments["ends"]
     if ends is None:
         length = form.stripped("for")
         if length not in LENGTHS:
-            raise InvalidInputError([Problem(path="ends", message="needs a length or an end")])
+            problems.append(Problem(path="ends", message="needs a length or an end"))
+            return None, later
         ends = (starts or now) + duration_of(length)
     if ends <= now:
-        raise InvalidInputError([Problem(path="ends", message="is over already")])
+        problems.append(Problem(path="ends", message="is over already"))
+        return None, later
     return starts, ends
 
 
@@ -229,7 +237,7 @@ def _saved(request: Request, store: Store, vault: Vault, form: Form, *, stored: 
     again = partial(_form, request, store, form, stored=stored)
     try:
         revision = read_revision(form) if stored is not None else None
-        document = parse_document(SilenceDocument, silence_document(form, slug, datetime.now(UTC)))
+        document = silence_document(form, slug, datetime.now(UTC))
         silencing.refuse_unknown_references(store, document)
         definitions.put(store, vault, document, now=datetime.now(UTC), revision=revision, only_new=stored is None)
     except InvalidInputError as error:
@@ -252,7 +260,7 @@ def _form_with_preview(request: Request, store: Store, form: Form, *, stored: De
     """Show the form with a preview; problems are shown only where a preview was requested."""
     slug = stored.slug if stored is not None else form.stripped("slug") or "new"
     try:
-        document = parse_document(SilenceDocument, silence_document(form, slug, datetime.now(UTC)))
+        document = silence_document(form, slug, datetime.now(UTC))
     except InvalidInputError as error:
         return _form(request, store, form, stored=stored, problems=error.problems if form.get("preview") else ())
     return _form(request, store, form, stored=stored, preview=silencing.preview(store, document, datetime.now(UTC)))
@@ -274,7 +282,7 @@ def _form(
         yaml = definitions.write_one(stored)
         return file_page(request, stored, yaml, name=stored.slug, crumbs=crumbs, refused=refused, status=status)
     renamed = [Problem(path=(one.path or "").removeprefix(_WINDOW), message=one.message) for one in problems]
-    wrong = problems_by_field(renamed, SHOWN)
+    wrong, others = place_problems(renamed, SHOWN)
     return render(
         request,
         "alerts/silence_form.html",
@@ -282,7 +290,7 @@ def _form(
         stored=stored,
         typed=form,
         wrong=wrong,
-        problems=[message for path, messages in wrong.items() if path not in SHOWN for message in messages],
+        problems=others,
         saving=status != 200,  # noqa: PLR2004 - a preview is no failure
         preview=preview,
         offered=_offered(store, form),

@@ -19,7 +19,16 @@ from starlette.datastructures import FormData
 
 from app.base.api.requests import CSRF_FIELD, read_form_data
 from app.base.db.keys import Scope
-from app.base.documents.fields import Control, Document, Duration, Widget, format_duration, widgets_of
+from app.base.documents.fields import (
+    AnyDocument,
+    Control,
+    Document,
+    Duration,
+    Widget,
+    format_duration,
+    parse_document,
+    widgets_of,
+)
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.texts import parse_json_text
 from app.base.values import Category, Outcome, Reason, Verdict
@@ -27,6 +36,9 @@ from app.base.views import id_or_none
 
 _MAX_NUMBER_LENGTH = 18
 _COMPOUND_FIELDS = frozenset({"rules", "cutoffs", "floors", "options", "request.json", "request.query"})
+_STAND_IN: Final = "x"
+"""A valid name, while the rest of a document is checked."""
+_KEY_MISSING = re.compile("^the key '[^']*' is missing$")
 _ENTRY = re.compile(r"\[([0-9]{1,9})\]")
 
 
@@ -89,6 +101,45 @@ def follow_form(act: Callable[[], str], show: Callable[..., Response]) -> Respon
         return show(problems=(Problem(message=str(error)),), status=409)
 
 
+def parse_form(model: type[AnyDocument], body: Mapping[str, Any], others: Iterable[Problem] = ()) -> AnyDocument:
+    """Return the document that a form describes. Raises InvalidInputError with all its problems, `others` among them.
+
+    Those of a field that could not be read come in place of what is said of the text that stands for it.
+    """
+    problems = list(others)
+    try:
+        document = parse_document(model, body)
+    except InvalidInputError as error:
+        unread = {one.path for one in problems}
+        problems += [one for one in with_hidden(model, body, error.problems) if one.path not in unread]
+        raise InvalidInputError(problems) from None
+    if problems:
+        raise InvalidInputError(problems)
+    return document
+
+
+def with_hidden(model: type[Document], body: Mapping[str, Any], problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """Return the problems of a form and what they hide, as a document is checked as a whole if its fields are valid.
+
+    It is checked again without the invalid ones. Where more than its name is invalid, only what is then missed in
+    an empty field counts: the rest may depend on what was left out.
+    """
+    wrong = {_outermost(one) for one in problems}
+    required = {info.alias or name for name, info in model.model_fields.items() if info.is_required()}
+    rest = {name: value for name, value in body.items() if name not in wrong}
+    try:
+        parse_document(model, rest | dict.fromkeys(wrong & required, _STAND_IN))
+    except InvalidInputError as error:
+        hidden = [one for one in error.problems if _outermost(one) not in wrong]
+        filled = {"", *wrong, *(name for name, value in body.items() if value not in _EMPTY)}
+        return (*problems, *(one for one in hidden if wrong <= {"slug", "key"} or _outermost(one) not in filled))
+    return tuple(problems)
+
+
+def _outermost(problem: Problem) -> str:
+    return re.split(r"[.\[]", problem.path or "", maxsplit=1)[0]
+
+
 def safe_path(path: str) -> str:
     """Return where to redirect after signing in: a path on this host, else the overview."""
     plain = path.isprintable() and "\\" not in path and path.startswith("/") and not path.startswith("//")
@@ -137,14 +188,27 @@ def problems_by_field(problems: Iterable[Problem], fields: Collection[str] = ())
         path = problem.path or ""
         holder = next((one for one in _enclosing_paths(path) if one in fields), path)
         inside = _place_in_field(path, holder) if holder in _COMPOUND_FIELDS else []
-        by_field[holder].append(f"{', '.join(inside)}: {problem.message}" if inside else problem.message)
+        message = _KEY_MISSING.sub("must not be empty", problem.message)
+        by_field[holder].append(f"{', '.join(inside)}: {message}" if inside else message)
     return dict(by_field)
+
+
+def place_problems(problems: Iterable[Problem], fields: Collection[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Messages by field as `problems_by_field`, and those of them that are beside none of these fields."""
+    wrong = problems_by_field(problems, fields)
+    return wrong, [message for path, messages in wrong.items() if path not in fields for message in messages]
 
 
 def label_problems(problems: Iterable[Problem], labels: Mapping[str, str]) -> tuple[Problem, ...]:
     """Problems whose path is the label of the innermost field around it, and the place in that field."""
     return tuple(
-        problem if problem.path is None else replace(problem, path=_labelled_path(problem.path, labels))
+        problem
+        if problem.path is None
+        else replace(
+            problem,
+            path=_labelled_path(problem.path, labels),
+            message=_KEY_MISSING.sub("must not be empty", problem.message),
+        )
         for problem in problems
     )
 
@@ -274,14 +338,24 @@ def document_texts(fields: Mapping[str, FormField], body: Mapping[str, Any]) -> 
     return Form(texts=texts, lists=lists)
 
 
-def document_body(fields: Mapping[str, FormField], form: Form, *, keeps_secrets: bool = False) -> dict[str, Any]:
+def document_body(
+    fields: Mapping[str, FormField], form: Form, *, keeps_secrets: bool = False, unread: list[Problem] | None = None
+) -> dict[str, Any]:
     """JSON of a submitted document, for the document to validate; an empty field is left to its default.
 
     `keeps_secrets`: null, which keeps the stored one, for an empty secret. Raises InvalidInputError for a mapping
-    whose lines are no pairs.
+    whose lines are no pairs, unless its problems are to be added to `unread`, for `parse_form`: its text stays then.
     """
     body: dict[str, Any] = {}
-    values = {path: field_value(one, form) for path, one in fields.items()}
+    values: dict[str, Any] = {}
+    for path, one in fields.items():
+        try:
+            values[path] = field_value(one, form)
+        except InvalidInputError as error:
+            if unread is None:
+                raise
+            unread += error.problems
+            values[path] = form.get(one.name)
     parts = {one.optional_part for path, one in fields.items() if values[path] not in _EMPTY}
     for path, one in fields.items():
         value = values[path]

@@ -135,6 +135,7 @@ def _environment(path: str = "") -> Environment:
         joined=joined,
         plainly=plainly,
         brief=first_clause,
+        proposed_name=proposed_name,
         utc=utc,
         timed=timed,
         iso=iso,
@@ -166,6 +167,7 @@ _NAMES = ("health_score", "degraded_share", "answered_ratio", "duplicate_ratio",
 _OURS = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")
 _GROUPED = re.compile(r"\b(category|tag|document):(?=\S)")
 _UTC_TIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC")
+_PROPOSED = re.compile(r"; try '([A-Za-z0-9@._:-]+)'$")
 _WHOLE_FROM, _POWERS_FROM = 100.0, 1e6
 
 
@@ -218,6 +220,11 @@ def joined(sentences: Iterable[str]) -> str:
     for sentence in dict.fromkeys(one.removesuffix(".") for one in sentences):
         text += f" {capitalize_first(sentence)}" if text.endswith("?") else f"; {sentence}" if text else sentence
     return text
+
+
+def proposed_name(messages: Iterable[str]) -> str:
+    """Return the name that one of the messages proposes in place of what was typed; "" where none does."""
+    return next((found[1] for one in messages if (found := _PROPOSED.search(one))), "")
 
 
 def capitalize_first(text: str) -> str:

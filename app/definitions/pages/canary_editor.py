@@ -14,7 +14,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.base.api.requests import LARGE_FORM, PROBE_LIMITER, StoreDep, VaultDep, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Vault
-from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import Category
 from app.base.web.forms import (
@@ -26,6 +25,7 @@ from app.base.web.forms import (
     field_labels,
     form_fields,
     label_problems,
+    parse_form,
     parse_number,
     problems_by_field,
     read_form,
@@ -189,16 +189,17 @@ def _save(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> str:
 
 
 def _document(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> CanaryDocument:
-    body = document_body(FIELDS, typed)
+    unread: list[Problem] = []
+    body = document_body(FIELDS, typed, unread=unread)
     if row is not None:
         problems = _too_many_rows(row)
         if problems:
             raise InvalidInputError(problems)
-        return parse_document(CanaryDocument, {**body, "key": row.key})
+        return parse_form(CanaryDocument, {**body, "key": row.key}, unread)
     if body["key"] in {"", derive_key(body["query"], {})}:  # the page derives it while the query is typed
         del body["key"]
         (body,) = suites.assign_suite_keys(store, suite, [body])
-    return parse_document(CanaryDocument, body)
+    return parse_form(CanaryDocument, body, unread)
 
 
 def _too_many_rows(row: CanaryRow) -> list[Problem]:

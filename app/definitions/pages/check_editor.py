@@ -17,7 +17,7 @@ from app.alerts.domain.rules import ALWAYS, is_silent_about_quality
 from app.base.api.requests import StoreDep, VaultDep, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Vault
-from app.base.documents.fields import LONGEST_SLUG, parse_document
+from app.base.documents.fields import LONGEST_SLUG
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.schedules import cron_preview
 from app.base.values import RuleKind, Trigger
@@ -30,6 +30,7 @@ from app.base.web.forms import (
     field_labels,
     form_fields,
     label_problems,
+    parse_form,
     parse_number,
     problems_by_field,
     read_revision,
@@ -146,15 +147,16 @@ def _handle(request: Request, store: Store, vault: Vault, slug: str | None, type
 
 
 def _document(definition: Definition | None, typed: Form) -> CheckDocument:
-    body = body_of(typed, definition.body if definition is not None else None)
-    problems = [
+    unread: list[Problem] = []
+    body = body_of(typed, definition.body if definition is not None else None, unread)
+    unread += [
         Problem(path=kind, message="choose one, or create one first")
         for kind in ("suite", "retriever")
         if not body[kind]
     ]
-    if problems:
-        raise InvalidInputError(problems)
-    return parse_document(CheckDocument, body)
+    if not typed.stripped("slug") and unread:
+        body["slug"] = "x"  # made of what is not chosen yet
+    return parse_form(CheckDocument, body, unread)
 
 
 def _form_of(definition: Definition) -> Form:
@@ -299,17 +301,27 @@ def form_of(body: Mapping[str, Any]) -> Form:
     return replace(typed, texts={**texts, "rules": rules_yaml(others)})
 
 
-def body_of(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the body of a check from its form. Raises InvalidInputError for invalid YAML of rules."""
+def body_of(typed: Form, stored: Mapping[str, Any] | None, unread: list[Problem] | None = None) -> dict[str, Any]:
+    """Return the body of a check from its form.
+
+    Raises InvalidInputError for invalid YAML of rules, unless its problems are to be added to `unread`.
+    """
     unshown = {name: value for name, value in (stored or {}).items() if name not in _SHOWN}
     body = {**unshown, **document_body({path: one for path, one in FIELDS.items() if "." not in path}, typed)}
+    try:
+        others = read_rules(typed.get("rules"))
+    except InvalidInputError as error:
+        if unread is None:
+            raise
+        unread += error.problems
+        others = []
     default_slug = f"{body['suite']}-{body['retriever']}"[:LONGEST_SLUG].strip("-")
     return {
         **body,
         "slug": str(stored["slug"]) if stored else body["slug"] or default_slug,
         "schedule": _schedule(typed),
         "report": _report(typed, (stored or {}).get("report")),
-        "rules": _rules(typed, read_rules(typed.get("rules")), stored),
+        "rules": _rules(typed, others, stored),
     }
 
 
@@ -321,7 +333,7 @@ def place_problems(typed: Form, stored: Mapping[str, Any] | None, problems: Iter
     try:
         others = read_rules(typed.get("rules"))
     except InvalidInputError:  # problems of the YAML itself are about no rule
-        return list(problems)
+        others = []
     chosen = _chosen(typed, others, stored)
     return [
         problem

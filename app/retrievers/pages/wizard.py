@@ -5,7 +5,6 @@ them only parts of the page are exchanged. Sending and saving need the scopes th
 """
 
 import json
-import re
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -52,6 +51,7 @@ from app.base.web.forms import (
     read_form,
     read_revision,
     refuse_other,
+    with_hidden,
     with_revision,
 )
 from app.base.web.pages import capitalize_first, render
@@ -283,7 +283,6 @@ def selected_canary(store: Store, state: WizardState) -> CanaryDocument | None:
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _TRIAL_LABELS: Mapping[str, str] = {"query": "Query", "k": "Hits", "canary": "Compare with a canary"}
-_KEY_MISSING = re.compile("the key '[^']*' is missing")
 _GROUPS = ("request", "auth", "embedding", "response", "scorer", "options")
 """Groups of fields that have an error line of their own."""
 
@@ -431,7 +430,10 @@ def _save(request: Request, store: Store, vault: Vault, state: WizardState) -> s
     save = partial(definitions.save, store, vault, RetrieverDocument, body, now=datetime.now(UTC))
     if state.definition is not None:
         return save(revision=read_revision(state.form))[0].slug
-    return save(only_new=True)[0].slug
+    try:
+        return save(only_new=True)[0].slug
+    except InvalidInputError as error:
+        raise InvalidInputError(with_hidden(RetrieverDocument, body, error.problems)) from None
 
 
 def _redirect_to(request: Request, slug: str) -> Response:
@@ -487,7 +489,6 @@ def _form_problems(state: WizardState) -> list[Problem]:
         replace(
             problem,
             path=f"auth.{kind}.{problem.path[5:]}",
-            message=_KEY_MISSING.sub("must not be empty", problem.message),
         )
         if problem.path is not None and problem.path.startswith("auth.")
         else place_key_problem(problem)

@@ -148,7 +148,29 @@
   document.addEventListener("htmx:oobBeforeSwap", (event) => {
     if (event.detail.target.textContent.trim() === event.detail.fragment.textContent.trim()) event.detail.shouldSwap = false;
   });
-  document.addEventListener("htmx:afterSettle", () => tellTimes());
+  // Where only what is wrong with a field comes back, the field is marked here. A name that is proposed is one click away.
+  const markWrong = () => {
+    for (const wrong of document.querySelectorAll(".field > .wrong[id]")) {
+      const field = wrong.parentElement.querySelector(`[aria-describedby~="${wrong.id}"]`);
+      if (wrong.textContent) field?.setAttribute("aria-invalid", "true");
+      else field?.removeAttribute("aria-invalid");
+    }
+    for (const button of document.querySelectorAll("button[data-takes][hidden]")) {
+      button.hidden = false;
+      button.addEventListener("click", () => {
+        const field = document.getElementById(button.dataset.takes);
+        field.value = button.value;
+        field.removeAttribute("aria-invalid");
+        field.dispatchEvent(new Event("input", { bubbles: true }));
+        field.focus();
+        button.closest(".wrong").textContent = "";
+      });
+    }
+  };
+  document.addEventListener("htmx:afterSettle", () => {
+    tellTimes();
+    markWrong();
+  });
 
   // Filters: an address as short as it can be.
   document.addEventListener("htmx:configRequest", (event) => {
@@ -295,5 +317,6 @@
   }
 
   tellTimes();
+  markWrong();
   setInterval(tellTimes, TICK);
 })();
