@@ -26,6 +26,7 @@ from app.base.web.forms import (
     form_fields,
     is_partial,
     parse_form,
+    parse_list,
     place_problems,
     read_revision,
     refuse_other,
@@ -36,7 +37,7 @@ from app.base.web.forms import (
 from app.base.web.pages import render, spoken
 from app.catalog.documents.secrets import secret_names
 from app.catalog.service import references
-from app.catalog.store import FILE
+from app.catalog.store import FILE, Definition
 from app.definitions.api import only_reads
 from app.definitions.pages.suites import file_page, list_setup_steps
 from app.definitions.service import definitions
@@ -81,6 +82,8 @@ def _keeps(form: Form, kind: str, stored: Mapping[str, Any] | None) -> bool:
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
+MOST_CHECKS: Final = 2_000
+"""Checks that the page of a hook lists to be ticked."""
 _RECENT = 10
 _FORCE = "force"
 """Button of the form that saves though incidents stay open at the present receiver."""
@@ -106,12 +109,13 @@ def show_hook(
     slug: str,
     test: Annotated[str, Query(max_length=18)] = "",
     saved: Annotated[str, Query(max_length=3)] = "",
+    changed: Annotated[int | None, Query(ge=0, le=2**31)] = None,
 ) -> HTMLResponse:
     """Show a hook with its newest deliveries and the result of a test that was just sent.
 
     After a save the next steps are shown, and the name in its address is resolved, to warn of one that is not allowed.
     """
-    return _hook(request, store, slug, test=test, saved=bool(saved))
+    return _hook(request, store, slug, test=test, saved=bool(saved), changed=changed)
 
 
 @router.post("/hooks/{slug}/test")
@@ -135,6 +139,32 @@ def replay_hook(request: Request, store: StoreDep, slug: str) -> Response:
         return _hook(request, store, slug, refused=str(error), status=409)
     wake(request)
     return _hook(request, store, slug, replayed=done)
+
+
+@router.post("/hooks/{slug}/checks")
+@takes_form(fields=MOST_CHECKS + 2)
+def choose_checks(request: Request, store: StoreDep, vault: VaultDep, slug: str, form: FormInput) -> Response:
+    """Let the ticked checks send their alerts to a hook, and those whose tick was taken away no longer.
+
+    What was ticked when the page was opened is in the form: what others changed meanwhile stays.
+    """
+    shown = [one for one in _listed_checks(store) if one.managed_by != FILE]
+    before, ticked = set(parse_list(form.get("before"))), set(form.all("checks"))
+    added = {one.slug for one in shown} if form.get("do") == "all" else ticked - before
+    try:
+        changed = definitions.choose_checks(
+            store, vault, slug, added=added, removed=before - ticked - added, now=datetime.now(UTC)
+        )
+    except InvalidInputError as error:
+        return _hook(request, store, slug, refused="; ".join(map(str, error.problems)), status=422)
+    except ConflictError as error:
+        return _hook(request, store, slug, refused=str(error), status=409)
+    wake(request)
+    return RedirectResponse(f"/hooks/{quote(slug)}?changed={changed}#checks", status_code=303)
+
+
+def _listed_checks(store: Store) -> list[Definition]:
+    return list(references.load_definitions(store, "check")[:MOST_CHECKS])
 
 
 @router.get("/new-hook")
@@ -244,6 +274,7 @@ def _hook(  # noqa: PLR0913 - a parameter for each thing that may have happened
     refused: str = "",
     replayed: HookReplay | None = None,
     saved: bool = False,
+    changed: int | None = None,
     unended: str = "",
     status: int = 200,
 ) -> HTMLResponse:
@@ -251,7 +282,7 @@ def _hook(  # noqa: PLR0913 - a parameter for each thing that may have happened
     line = hooks.find_hook(store, slug, datetime.now(UTC), for_readers=only_reads(request))
     recent = shown_alerts.list_deliveries(store, hook=slug, state=None, before=None, limit=_RECENT)
     tested = _test(store, slug, test) if test else None
-    has_checks = saved and bool(references.load_definitions(store, "check"))
+    checks = _listed_checks(store)
     return render(
         request,
         "hooks/hook.html",
@@ -270,8 +301,10 @@ def _hook(  # noqa: PLR0913 - a parameter for each thing that may have happened
         warnings=hooks.hook_warnings(state.hook_policy, line.definition.body, state.look_up if saved else None),
         replayed=replayed,
         saved=saved,
-        has_checks=has_checks,
-        setup=list_setup_steps(store) if saved and not has_checks else (),
+        checks=checks,
+        most_checks=MOST_CHECKS,
+        changed=changed,
+        setup=list_setup_steps(store) if saved and not checks else (),
     )
 
 

@@ -184,9 +184,84 @@ def test_a_saved_hook_leads_to_a_test_message_and_to_a_check(pages: Site) -> Non
     assert "Send a test message" in used.one("section", id="test").text
     assert used.all("a", href="#test")
     shown = pages.page(_make(pages).headers["location"])
-    told = "Saved. Next: send a test message, then select it in a new check or in the form of an existing one."
+    told = "Saved. Next: send a test message, then tick the checks whose alerts it receives."
     assert shown.one("div", id="saved").text == told
-    assert shown.all("a", href="/new-check")
+    assert shown.all("section", id="checks")
+
+
+OF_API = {"suite": "suite", "retriever": "search", "schedule": {"every": "1h"}}
+
+
+def _hooks(pages: Site, check: str) -> list[str]:
+    return list(pages.client().get(f"/v1/checks/{check}").json()["hooks"])
+
+
+def _checks_of(shown: Page) -> dict[str, tuple[bool, bool]]:
+    """Return the listed checks, and of each whether it is ticked and may be changed."""
+    boxes = shown.all("input", name="checks")
+    return {one.get("value"): ("checked" in one.attributes, "disabled" not in one.attributes) for one in boxes}
+
+
+def _choose(pages: Site, *ticked: str, before: str = "", **more: str) -> Any:
+    return pages.client().post("/hooks/chat/checks", data={"checks": list(ticked), "before": before, **more})
+
+
+def test_the_checks_that_notify_a_hook_are_ticked_all_at_once(pages: Site) -> None:
+    _make(pages)
+    for slug in ("one", "two", "three"):
+        assert pages.client().put(f"/v1/checks/{slug}", json={**OF_API, "hooks": ["ops"]}).status_code == 201
+    assert _choose(pages, "one", "three").headers["location"] == "/hooks/chat?changed=2#checks"
+    assert (_hooks(pages, "one"), _hooks(pages, "two")) == (["ops", "chat"], ["ops"])
+    shown = pages.page("/hooks/chat?changed=2")
+    assert "Saved: 2 checks changed." in shown.one("section", id="checks").text
+    assert _checks_of(shown) == {
+        "one": (True, True), "three": (True, True), "two": (False, True), "watch": (False, False)
+    }  # fmt: skip
+    assert shown.one("input", name="before").get("value") == "one,three,"
+    assert _choose(pages, "one", "two", before="one,three,").headers["location"] == "/hooks/chat?changed=2#checks"
+    assert [_hooks(pages, one) for one in ("one", "two", "three")] == [["ops", "chat"], ["ops", "chat"], ["ops"]]
+    assert _choose(pages, before="one,two,", do="all").headers["location"] == "/hooks/chat?changed=1#checks"
+    assert all("chat" in _hooks(pages, one) for one in ("one", "two", "three"))
+    assert _choose(pages, before="one,three,two,").headers["location"] == "/hooks/chat?changed=3#checks"
+    assert not any("chat" in _hooks(pages, one) for one in ("one", "two", "three"))
+
+
+def test_ticks_leave_alone_what_others_changed_meanwhile(pages: Site) -> None:
+    _make(pages)
+    for slug in ("one", "two"):
+        assert pages.client().put(f"/v1/checks/{slug}", json={**OF_API, "hooks": ["chat"]}).status_code == 201
+    opened = "one,"  # two was not yet ticked when the page was opened, and is not ticked in the form
+    assert pages.client().put("/v1/checks/one", json={**OF_API, "hooks": ["ops", "chat"], "k": 7}).status_code == 200
+    assert _choose(pages, "one", before=opened).headers["location"] == "/hooks/chat?changed=0#checks"
+    assert (_hooks(pages, "one"), _hooks(pages, "two")) == (["ops", "chat"], ["chat"])
+    assert pages.client().delete("/v1/checks/one").status_code == 204
+    assert _choose(pages, "nowhere", before="one,").headers["location"] == "/hooks/chat?changed=0#checks"
+
+
+def test_a_check_of_a_file_is_named_with_its_file_and_never_changed(pages: Site) -> None:
+    _make(pages)
+    assert pages.client().put("/v1/checks/one", json=OF_API).status_code == 201
+    shown = pages.page("/hooks/ops")
+    assert _checks_of(shown) == {"one": (False, True), "watch": (True, False)}
+    assert "Checks of a file are changed there" in shown.one("section", id="checks").text
+    refused = page(_choose(pages, "one", "watch"), 409)
+    assert "heck 'watch' is managed by" in refused.one("p", role="alert").text
+    assert _hooks(pages, "one") == []
+    assert _choose(pages, do="all").headers["location"] == "/hooks/chat?changed=1#checks"
+    assert _hooks(pages, "watch") == ["ops"]
+
+
+def test_of_a_check_that_has_all_hooks_it_may_have_nothing_is_changed(pages: Site) -> None:
+    _make(pages)
+    names = [f"h{number}" for number in range(20)]
+    for name in names:
+        assert _make(pages, slug=name).status_code == 303
+    assert pages.client().put("/v1/checks/full", json={**OF_API, "hooks": names}).status_code == 201
+    assert pages.client().put("/v1/checks/able", json=OF_API).status_code == 201
+    refused = page(_choose(pages, "full", "able"), 422)
+    assert "Full: hooks: must have at most 20 entries" in refused.one("p", role="alert").text
+    assert (_hooks(pages, "full"), _hooks(pages, "able")) == (names, [])
+    assert pages.client().post("/hooks/none/checks", data={"checks": "able"}).status_code == 404
 
 
 def test_a_hook_saved_before_any_check_shows_the_steps_to_one(sqlite_store: Store) -> None:

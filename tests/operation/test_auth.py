@@ -98,6 +98,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("POST", "/hooks/{slug}/archive"): (ADMIN, "/hooks/spare/archive", None),
     ("POST", "/hooks/{slug}/test"): (ADMIN, "/hooks/ops/test", None),
     ("POST", "/hooks/{slug}/replay"): (WRITE, "/hooks/ops/replay", None),
+    ("POST", "/hooks/{slug}/checks"): (WRITE, "/hooks/ops/checks", Form({"before": "", "checks": "spare"})),
     ("GET", "/deliveries"): (READ, "/deliveries", None),
     ("POST", "/deliveries/{delivery_id}/replay"): (WRITE, "/deliveries/2/replay", None),
     ("GET", "/silences"): (READ, "/silences", None),

@@ -7,6 +7,7 @@ check here.
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -303,6 +304,39 @@ def save(
     document, completed_from = complete(store, vault, model, body)
     base_revision = completed_from if revision is None else revision
     return put(store, vault, document, now=now, revision=base_revision, only_new=only_new, force=force)
+
+
+def choose_checks(
+    store: Store, vault: Vault, hook: str, *, added: Collection[str], removed: Collection[str], now: datetime
+) -> int:
+    """Let checks send their alerts to a hook from now on, and others no longer; return how many were changed.
+
+    Those archived meanwhile are left out. Raises FileManagedError for one a file owns, NotFoundError for the hook, and
+    InvalidInputError for a check that has as many hooks as it may; then none is changed.
+    """
+    changed = 0
+    with store.write() as connection:
+        if not catalog.hold_definitions(connection, "hook", [hook]):
+            raise NotFoundError(f"there is no hook '{hook}'")
+        for slug in sorted({*added, *removed}):
+            catalog.hold_definition(connection, "check", slug)
+            before = catalog.find_definition(connection, "check", slug)
+            if before is None or before.archived_at is not None:
+                continue
+            hooks = [*(one for one in before.body["hooks"] if one != hook), *([hook] if slug in added else [])]
+            if set(hooks) == set(before.body["hooks"]):
+                continue
+            refuse_file_managed(before, f"check '{slug}'")
+            try:
+                document = parse_document(CheckDocument, {**before.body, "hooks": hooks})
+            except InvalidInputError as error:
+                raise InvalidInputError([replace(one, path=f"{slug}: {one.path}") for one in error.problems]) from None
+            content = stored_content(vault, document)
+            write_content(connection, "check", slug, before, content, managed_by=API, source=None, now=to_us(now))
+            changed += 1
+        if changed:
+            transitions.follow_definitions(connection, now=now)
+    return changed
 
 
 def archive_hook(store: Store, vault: Vault, slug: str, *, now: datetime, force: bool) -> None:
