@@ -30,7 +30,7 @@ from app.operation import pages as operation
 from app.records.views import first_expected, not_returned, starter, why_degraded
 from app.reports import api as reports_api
 from app.reports.pages import checks, overviews
-from app.reports.pages.overviews import grave_issues, open_alerts
+from app.reports.pages.overviews import grave_issues, nearest, open_alerts
 from app.reports.rendering.report_measures import ERR_SCALE
 from app.retrievers import api as retrievers_api
 from app.retrievers.pages import retrievers, wizard
@@ -143,4 +143,5 @@ add_words(
     },
     constants={"err_scale": ERR_SCALE, "menu": MENU},
     values={"issues": grave_issues, "open_alerts": open_alerts},
+    nearest=nearest,
 )

@@ -334,7 +334,6 @@ _HAPPENED: Final = {
 _TIMES: Final = {"latency": seconds, "slower": seconds, "regression": evidence}
 
 _LIMITS: Final[Mapping[str, str]] = {
-    "regression": "A run is bad while the detector's alarm is open.",
     "canary": "A run is bad when this canary is degraded in it.",
     "embedding": "A run is bad when the reference texts get other vectors than before.",
     "guard": (
@@ -401,8 +400,8 @@ def limits(rule: RuleEvidence, kind: str, confirmed: Collection[str] = ()) -> st
         share = rule.get("failed_share")
         share = FAILED_SHARE if share is None else share
         return (
-            f"A run is bad when it is unknown (critical), when more than {share:g} of its probes failed, or when the "
-            f"same canary was not measured in {REPEATED} runs in a row (warning)."
+            f"A run is bad when it is unknown (critical). It is bad (warning) when more than {share:g} of its probes "
+            f"failed, or the same canary {REPEATED} times in a row."
         )
     if kind == "slower":
         over = SlowerLimits.of(rule.get("factor"), rule.get("rise")).words("the baseline (99 % quantile of its runs)")
@@ -418,8 +417,8 @@ def limits(rule: RuleEvidence, kind: str, confirmed: Collection[str] = ()) -> st
 
 
 _BY_LABELS: Final = (
-    "Judged is the rate corrected by people's labels: a run is bad where it is beyond the bound, and with it the whole "
-    "interval or the judge's own rate; else it may be chance."
+    "The rate is corrected by people's labels. A run is bad where the whole interval, or the judge's own rate too, is "
+    "beyond the bound."
 )
 
 
@@ -429,10 +428,8 @@ def _side(side: BoundSides, kind: str) -> str:
     return f"a drop of {side['by']:g} or more" if "by" in side else bound(side)
 
 
-def pace(rule: RuleEvidence, kind: str) -> str:
+def pace(rule: RuleEvidence) -> str:
     """How many runs open and close an alert of a rule."""
-    if kind == "regression":
-        return "The detector decides itself when its alarm begins and ends."
     bad, of, close = rule["open"]["bad"], rule["open"]["of"], rule["close"]
     opens = "at once" if of == 1 else f"on {bad} bad of {counted(of, 'run')}"
     return f"It opens {opens} and closes after {counted(close, 'good run')}{' in a row' if close > 1 else ''}."

@@ -46,6 +46,13 @@ def ratio_text(value: float, other: float | None = None) -> str:
     return _distinct_text(_fixed_text, value, other, _DECIMALS)
 
 
+def found_text(coverage: float | None, measured: int | None, undefined: int | None) -> str | None:
+    """Format coverage as a count: `65 of 87` of the measured canaries that expect something; None = not measured."""
+    if coverage is None or measured is None or undefined is None:
+        return None
+    return f"{round(coverage * (measured - undefined)):,} of {measured - undefined:,}"
+
+
 def bound_text(value: float) -> str:
     """Format a bound as it was typed: `0.9`, `1`, `0.375`; a computed one, of many digits, as a ratio."""
     return _trimmed_text(value, _TYPED_DECIMALS) if round(value, _TYPED_DECIMALS) == value else ratio_text(value)

@@ -543,7 +543,7 @@ ABOUT: Final[Mapping[str, str]] = {
 TO_KNOW: Final[Mapping[str, str]] = {
     "suite": "Add canaries that expect something; three per topic are the least.",
     "chunk_quality": "Texts of hits are needed: map response.text of the retriever, if its answers hold them.",
-    "embedding_quality": "Name the embedder in the retriever's document, so that every run asks it for known texts.",
+    "embedding_quality": "Add the embedding endpoint to the retriever, so that every run checks it.",
     "recall": "Let canaries expect chunks, and the check run once.",
     "precision": "Map response.score of the retriever, and let canaries expect chunks: both kinds of hits are needed.",
     "vocabulary": "Expect passages by their text, or map response.text: the words of what is expected are needed.",

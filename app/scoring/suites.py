@@ -103,36 +103,30 @@ def coverage_note(suite: str, power: SuitePower) -> str | None:
 
     A suite is thin if it does not detect damage to 5 % of an index, or has a topic with fewer than three canaries.
     """
+    limits = [f"{limit[0].lower()}{limit[1:-1]}" for limit in detection_limits(power)]
+    return f"suite '{suite}' is thin: {'; '.join(limits)}" if limits else None
+
+
+def detection_limits(power: SuitePower) -> tuple[str, ...]:
+    """Return what a thin suite cannot detect, as sentences; empty where it is not thin."""
     sentences: list[str] = []
     fraction = power.smallest_fraction
     thin = power.thin_topics if fraction is not None else ()  # else every one is
     if fraction is None or fraction > TARGET_FRACTION:
-        sentences.append(_total_note(power.canaries))
-    if thin:
-        named = ", ".join(f"{topic.kind} {topic.name} ({topic.canaries})" for topic in thin[:_NAMED])
-        more = f" and {len(thin) - _NAMED:,} more" if len(thin) > _NAMED else ""
-        sentences.append(f"fewer than {FEWEST_PER_TOPIC} canaries in {named}{more}")
-    return f"suite '{suite}' is thin: {'; '.join(sentences)}" if sentences else None
-
-
-def detection_limits(power: SuitePower) -> tuple[str, ...]:
-    """Return what a thin suite cannot detect, as sentences for pages; empty where `coverage_note` says nothing."""
-    sentences: list[str] = []
-    fraction = power.smallest_fraction
-    thin = power.thin_topics if fraction is not None else ()
-    if fraction is None or fraction > TARGET_FRACTION:
         note = _total_note(power.canaries)
         sentences.append(f"{note[0].upper()}{note[1:]}.")
-    needed = f"{FEWEST_PER_TOPIC} are needed to judge it"
-    sentences += [
-        f"{topic.kind.capitalize()} {topic.name.replace('_', ' ') if topic.kind == 'category' else topic.name} has "
-        f"{counted(topic.canaries, 'canary')}; {needed}."
-        for topic in thin[:_NAMED]
-    ]
-    if len(thin) > _NAMED:
-        more = len(thin) - _NAMED
-        sentences.append(f"{more:,} more {'has' if more == 1 else 'have'} fewer than {FEWEST_PER_TOPIC}.")
+    if thin:
+        first, *others = thin
+        counts = [f"{_named(topic)} {topic.canaries}" for topic in others[: _NAMED - 1]]
+        named = ", ".join([f"{_named(first)} has {counted(first.canaries, 'canary')}", *counts])
+        more = f" and {len(thin) - _NAMED:,} more too few" if len(thin) > _NAMED else ""
+        each = "each" if others else "it"
+        sentences.append(f"{named[0].upper()}{named[1:]}{more}; {FEWEST_PER_TOPIC} are needed to judge {each}.")
     return tuple(sentences)
+
+
+def _named(topic: Topic) -> str:
+    return f"{topic.kind} {topic.name.replace('_', ' ') if topic.kind == 'category' else topic.name}"
 
 
 def size_advice() -> str:

@@ -106,7 +106,7 @@ def test_an_alarm_names_its_seven_canaries_and_counts_the_thirty_that_were_faili
     degraded, before = opened["data"]["degraded_total"], len(CHRONIC) - len(FOUND)
     counts = f"{degraded} in run {opened['data']['run_id']}: 7 since the alert began, {before} failing before"
     assert dict(NoticeText(cast("Notice", opened)).facts)["Degraded"] == counts
-    assert f"{degraded} of 70 canaries without an expected chunk" in opened["data"]["reason"]
+    assert f"{degraded} of 70 questions do not find their document" in opened["data"]["reason"]
     page = Site(world=world).page("/checks/watch").text
     assert f"of 70 measured canaries: 7 since the alert began, {before} failing before" in page
     assert opened["data"]["degraded_queries"] == _keys(opened)

@@ -235,7 +235,7 @@ def test_random_texts_that_carry_much_are_warned_of_and_graded_again_by_everybod
     found = service.get("/v1/tasks/wide/recall")
     assert found["estimates"][-1]["rest_share"] > 0.9
     assert found["to_grade_again"] == 6, "two of each canary"
-    warning = "carry more than a third of this estimate, and 6 texts among them are called relevant by one person"
+    warning = "carry more than a third of this estimate. One person alone called 6 texts of them relevant"
     assert warning in Page(service.client.get("/tasks/wide").text).text
     assert service.client.post("/tasks/wide/regrade", follow_redirects=False).status_code == 303
     assert service.client.post("/v1/tasks/wide/regrade").json() == {"items": 0}, "they are to be graded again already"

@@ -190,7 +190,7 @@ def test_a_canary_that_one_run_lacks_is_said_to_be_lacking(pages: Site) -> None:
     pages.world.run()
     shown = pages.page("/compare/canary?a=run:1&b=run:3&key=new")
     assert "This run did not have the canary." in shown.one("section", **{"aria-labelledby": "in-Before"}).text
-    assert "neither run has a canary" in pages.page("/compare/canary?a=run:1&b=run:3&key=nobody", 404).text
+    assert "Neither run has a canary" in pages.page("/compare/canary?a=run:1&b=run:3&key=nobody", 404).text
 
 
 def test_the_ranks_of_all_compared_canaries_are_counted(seen: Site) -> None:

@@ -69,7 +69,7 @@ def test_what_is_wrong_with_a_form_is_said_by_the_labels_on_the_page(pages: Site
             "/new-check",
             {**CHECK, "slug": "Bad Name", "k": "x", "schedule.every": "", "do": "save"},
             "Not saved:",
-            {"Name": "not 'Bad Name'; try 'bad-name'", "Interval": "", "Top": "must be a whole number"},
+            {"Name": "not 'Bad Name'; try 'bad-name'", "Interval": "", "Hits that count (k)": "must be a whole number"},
         ),
         (
             "/new-check",

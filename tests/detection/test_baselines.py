@@ -122,18 +122,18 @@ def test_what_learning_waits_for_is_shown(alone: World) -> None:
     define(alone, rules=[{"kind": "regression"}, below])
     assert _show(alone).waits is None
     carry_out(alone, 3, KEYS[:3])
-    assert _show(alone).waits == "learning waits while alerts regression, threshold-coverage stand"
+    assert _show(alone).waits == "the baseline is frozen while alerts regression, threshold-coverage are open"
     _accept(alone)
     note = present(present(_show(alone).warm_up).note)
-    assert note.startswith("learning waits while alert threshold-coverage stands; the next")
+    assert note.startswith("the baseline is frozen while alert threshold-coverage is open; the next")
     carry_out(alone, 1, KEYS[:3])
     warm_up = present(_show(alone).warm_up)
     assert (warm_up.identical_runs, warm_up.runs) == (0, 0)
     assert warm_up.summary == "no baseline yet: 0 of 20 identical runs"
     assert present(warm_up.note).startswith(
-        "learning waits while alert threshold-coverage stands; "
+        "the baseline is frozen while alert threshold-coverage is open; "
         "no baseline yet: 0 of 20 identical runs, or 0 of 300 runs of any kind; until then "
-        "it alarms when a stable canary fails 3 runs in a row, or when more canaries start to fail than chance explains"
+        "only large losses are noticed, and stable canaries that fail 3 runs in a row"
     )
     carry_out(alone, 3)
     assert _show(alone).waits is None

@@ -87,9 +87,9 @@ def test_a_lost_topic_is_named() -> None:
 @pytest.mark.parametrize(
     ("lost", "lower", "told"),
     [
-        (8, 0, "8 of 40 canaries without an expected chunk (usually at most 0), no other worse than usual; "),
-        (7, 1, "7 of 40 canaries without an expected chunk (usually at most 0), 1 other worse than usual; "),
-        (0, 9, "0 of 40 canaries without an expected chunk (usually at most 0), 9 others worse than usual; "),
+        (8, 0, "8 of 40 questions do not find their document (usually 0); "),
+        (7, 1, "7 of 40 questions do not find their document (usually 0), 1 more is worse than usual; "),
+        (0, 9, "all 40 questions find their document, 9 are worse than usual; "),
     ],
 )
 def test_a_reason_counts_no_canary_twice(lost: int, lower: int, told: str) -> None:

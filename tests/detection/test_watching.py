@@ -59,7 +59,10 @@ def learned(request: pytest.FixtureRequest, databases: Databases, stores: Callab
 def test_a_first_run_says_how_many_canaries_are_without_an_expected_chunk(world: World, lost: int) -> None:
     (run,) = carry_out(world, 1, KEYS[:lost])
     found = seen(world)[run.id]
-    assert found.body["reason"].startswith(f"{lost} of 20 canaries without an expected chunk; ")
+    failing = (
+        f"{lost} of 20 questions do not find their document; " if lost else "all 20 questions find their document; "
+    )
+    assert found.body["reason"].startswith(failing)
     assert not found.open
 
 
@@ -259,7 +262,7 @@ def test_with_another_k_an_alert_that_stands_is_neither_resolved_nor_learned(on_
     assert not any(seen(on_sqlite)[run.id].learns for run in runs)
     why = f"measured otherwise since run {runs[0].id} (k 5 -> 4)"
     note = present(present(baselines.show(on_sqlite.store, CHECK).warm_up).note)
-    assert note.startswith(f"learning waits while alert regression stands; {why}; no baseline yet")
+    assert note.startswith(f"the baseline is frozen while alert regression is open; {why}; no baseline yet")
     expect_retraced(on_sqlite)
     transitions.accept_baseline(on_sqlite.store, CHECK, by="ops", note=None, now=on_sqlite.clock.advance(1))
     carry_out(on_sqlite, LEARNED, KEYS[:3])

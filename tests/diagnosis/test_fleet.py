@@ -37,7 +37,7 @@ def test_a_few_in_one_group_are_told_by_that_group() -> None:
     assert told.headline == ("3 of 40 in billing: 2 missing, 1 outranked to rank 14; expected fewer than 0.1 by chance")
     assert (told.shape, told.group, told.fallen, told.of) == (Shape.FEW, BILLING, 3, 40)
     assert told.expected == pytest.approx(0.08)
-    assert told.sentence.endswith("fewer than 0.1 would have by chance")
+    assert told.sentence.endswith("; by chance it would be fewer than 0.1")
     assert told.causes == {Cause.MISSING: 2, Cause.OUTRANKED: 1}
 
 
@@ -57,7 +57,7 @@ def test_a_few_here_and_there_are_told_by_the_whole() -> None:
 )
 def test_three_or_a_tenth_of_all_are_a_few_and_no_more_than_that(fallen: int, size: int, *, few: bool) -> None:
     members = [FleetMember(key=f"canary-{place}", fallen=place < fallen) for place in range(size)]
-    assert fleet(members).sentence.startswith("A few fell") is few
+    assert fleet(members).sentence.startswith("Only a few are hit") is few
 
 
 def test_all_that_fell_together_point_at_index_or_encoder() -> None:
@@ -80,7 +80,7 @@ def test_a_retriever_that_fails_says_nothing_of_the_index() -> None:
 def test_most_of_a_group_points_at_a_part_of_the_index() -> None:
     told = fleet(suite(dict.fromkeys(range(30), (Cause.MISSING, None))))
     assert told.headline == "30 of 40 in billing: 30 missing"
-    assert told.sentence.startswith("Half of billing or more fell")
+    assert told.sentence.endswith("A part of the index is hit: half of billing or more")
 
 
 def test_those_not_asked_about_are_said_to_be() -> None:
@@ -111,7 +111,7 @@ def test_the_headline_says_how_many_would_have_fallen_by_chance() -> None:
 def test_what_chance_explains_is_no_news_and_is_said_so() -> None:
     told = fleet(suite({1: (Cause.MISSING, None), 60: (Cause.MISSING, None)}, chance=0.01))
     assert (told.expected, told.headline) == (2.0, "2 of 200: 2 missing")
-    assert told.sentence == "Not more fell than chance may explain, which is at most 2.0"
+    assert told.sentence == "No more than chance explains, at most 2.0"
 
 
 def test_who_was_degraded_before_could_not_fall_by_chance() -> None:

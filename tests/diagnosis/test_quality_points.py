@@ -477,7 +477,7 @@ def test_topics_of_a_suite_are_counted_only_where_it_has_some() -> None:
         for tags in ((), ("billing",))
     ]
     damage = reasons[0]
-    assert damage.endswith("of the index is detected in 95 of 100 cases")
+    assert damage.endswith("of the index were lost, in 95 of 100 cases")
     assert reasons[1] == f"{damage}; 1 of 1 topics have fewer than 3 canaries"
 
 

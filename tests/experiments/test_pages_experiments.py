@@ -84,7 +84,7 @@ def test_an_experiment_shows_its_decision_and_the_interval_over_time(seen: Api) 
 @pytest.mark.parametrize(("window", "text"), [("1m", "1 minute"), ("24h", "24 hours"), ("7d", "7 days")])
 def test_when_an_outcome_is_final_is_said_in_a_natural_unit(service: Api, window: str, text: str) -> None:
     service.put("/v1/experiments/search", {"arms": ARMS, "window": window})
-    assert f"An outcome is final {text} after the exposure" in text_of(service, "/experiments/search")
+    assert f"No outcome within {text} counts as 0." in text_of(service, "/experiments/search")
 
 
 def test_an_experiment_says_how_many_units_are_not_counted_yet(service: Api) -> None:
@@ -241,7 +241,7 @@ def test_no_interval_is_drawn_of_arms_that_do_not_get_their_shares(service: Api)
     assert not page.all("svg", role="img")
     assert "The difference is withheld while the arms do not get their shares." in page.text
     assert "95 % interval" not in page.text
-    assert "The interval holds at every look" not in page.text
+    assert "You may look as often as you like" not in page.text
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,10 @@ def test_coverage_is_explained_by_the_k_of_the_run(pages: Site) -> None:
     pages.world.run()
     pages.world.wish()
     tiles = [pages.page(f"/runs/{run}").one("dl", class_="tiles").text for run in (3, 4)]
-    assert ["expected chunk in the top 5 " in tiles[0], "expected chunk in the top 3 " in tiles[1]] == [True, True]
+    assert ["find their document in the top 5: " in tiles[0], "find their document in the top 3: " in tiles[1]] == [
+        True,
+        True,
+    ]
     assert check_details.k_of_run(pages.world.store, "5") is None, "it has not started"
 
 

@@ -102,7 +102,7 @@ def test_a_healthy_check_says_so(seen_healthy: Site) -> None:
     shown = seen_healthy.page(CHECK)
     assert shown.one("h1").text == "watch"
     assert "No rule is violated in the latest run." in shown.text
-    assert "No degraded queries." in shown.text
+    assert "No degraded canaries." in shown.text
     assert "No alert is open." in shown.text
     assert "canaries.yaml:1" in _section(shown, "definition")
     assert "every 5m" in shown.text
@@ -280,7 +280,7 @@ def test_a_baseline_that_was_learned_is_said_with_its_runs_and_evidence(pages: S
     shown = pages.page(CHECK)
     told = _section(shown, "detector")
     assert "learned from 20 runs, 1 to 20, all the same" in told
-    assert "of 10,000" in told
+    assert "alarm line 10,000" in told
     assert shown.one("div", id="evidence").get("data-check") == "watch"
 
 
@@ -443,7 +443,7 @@ def test_a_badge_is_shown_with_what_to_paste(healthy: Site) -> None:
     healthy.public_url = "https://coalmine.example"
     told = _section(healthy.page(CHECK), "definition")
     assert "![watch](https://coalmine.example/badge/watch.svg)" in told
-    assert "Needs a session or a key" in told
+    assert "Private: needs a session or a key" in told
     assert "overdue" in told, "as the badge itself says"
 
 
@@ -474,7 +474,7 @@ def test_pictures_stand_before_the_alerts_and_the_history_at_the_end_folded(seen
 
 
 ORDER = (
-    *("Over time", "Every canary, run by run", "Alerts", "Degraded queries", "Recent runs"),
+    *("Over time", "Every canary, run by run", "Alerts", "Degraded canaries", "Recent runs"),
     *("By category", "Regression detector", "Configuration"),
 )
 

@@ -118,7 +118,7 @@ def test_suggestions_open_a_task(service: Api) -> None:
     ticked = [one.get("value") for one in Page(again.text).all("input") if "checked" in one.attributes]
     assert ticked == offered[2:], "what was chosen stays"
     post(service, "/suites/docs/suggestions", **{**fields, "task": "rest", "queries": offered[2:]})
-    assert "were taken up and wait for judgments" in read(service).text
+    assert "are canaries already and wait for judgments" in read(service).text
     assert "stand for every group" not in read(service).text
     nothing = post(service, "/suites/docs/suggestions", retriever="search", task="other")
     assert nothing.status_code == 422

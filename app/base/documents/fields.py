@@ -141,10 +141,15 @@ DID_YOU_MEAN = "; did you mean "
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the first name that begins so, or the nearest; "" when none is near."""
+    near = nearest_name(word, known)
+    return f"{DID_YOU_MEAN}'{near}'?" if near else ""
+
+
+def nearest_name(word: str, known: Iterable[str]) -> str | None:
+    """Return the first name that begins so, or the nearest; None when none is near."""
     names = list(known)
     begun = [name for name in names if len(word) >= _LEAST_BEGINNING and name.startswith(word)]
-    near = begun[:1] if begun else get_close_matches(word, names, n=1)
-    return f"{DID_YOU_MEAN}'{near[0]}'?" if near else ""
+    return next(iter(begun or get_close_matches(word, names, n=1)), None)
 
 
 def check_kind(what: str, value: object, built: Sequence[str]) -> None:

@@ -35,9 +35,9 @@ from starlette.types import Scope as AsgiScope
 from app import __version__
 from app.base.api.requests import below, csrf_token, identify_visitor, route_path, sub_path
 from app.base.db.keys import Identity, Scope
-from app.base.errors import CoalmineError, ForbiddenError, UnauthorizedError
+from app.base.errors import CoalmineError, ForbiddenError, NotFoundError, UnauthorizedError
 from app.base.schedules import cron_preview
-from app.base.texts import counted, first_clause, measure_words, shown_json
+from app.base.texts import counted, first_clause, found_text, measure_words, shown_json
 from app.base.values import Category, marked_name
 
 _HERE = Path(__file__).parent
@@ -80,17 +80,21 @@ def render(request: Request, template: str, /, *, status: int = 200, **values: A
 _FILTERS: dict[str, Callable[..., Any]] = {}
 _GLOBALS: dict[str, object] = {}
 _VALUES: dict[str, Callable[[Request], object]] = {}
+_NEAREST: list[Callable[[Request], tuple[str, str] | None]] = []
 
 
 def add_words(
     filters: Mapping[str, Callable[..., Any]],
     constants: Mapping[str, object],
     values: Mapping[str, Callable[[Request], object]],
+    nearest: Callable[[Request], tuple[str, str] | None],
 ) -> None:
     """Add what the templates of subjects use: filters, constants, and values of every page, made of its request.
 
-    Called before the first page is rendered.
+    `nearest` gives the name and the address of what may be meant by the address of nothing. Called before the first
+    page is rendered.
     """
+    _NEAREST[:] = [nearest]
     _FILTERS.update(filters)
     _GLOBALS.update(constants)
     _VALUES.update(values)
@@ -141,6 +145,7 @@ def _environment(path: str = "") -> Environment:
         iso=iso,
         spark=spark_points,
         counted=counted,
+        found=found_text,
         shown_json=shown_json,
         scheduled=scheduled,
         **_FILTERS,
@@ -413,7 +418,8 @@ def _page_handler(handler: Any) -> Handler:
                 await identify_visitor(request)
         if isinstance(error, HTTPException) and problem.status_code == HTTPStatus.NOT_FOUND:
             problem_view["detail"] = "No page has this address. It may be cut off or mistyped."
-        page = render(request, "problem.html", status=problem.status_code, problem=problem_view)
+        near = await anyio.to_thread.run_sync(_NEAREST[0], request) if isinstance(error, NotFoundError) else None
+        page = render(request, "problem.html", status=problem.status_code, problem=problem_view, near=near)
         page.headers.update({name: value for name, value in problem.headers.items() if not name.startswith("content-")})
         return page
 

@@ -247,7 +247,7 @@ class CanaryDocument(Document):
         MaxAge | None,
         Field(
             title="Maximum age of the newest hit",
-            description="Seconds or a duration such as 2d; the retriever has to map when chunks changed.",
+            description="Seconds or a duration such as 2d; needs “Last changed” in the mapping.",
         ),
         Widget(length=12),
     ] = None

@@ -56,14 +56,14 @@ class CheckDocument(Document):
     schedule: Annotated[ScheduleDocument, Field(title="Schedule")]
     k: Annotated[
         Cutoff,
-        Field(title="Top", description="So many first hits count: an expected chunk among them is found."),
+        Field(title="Hits that count (k)", description="A question is answered if its document is among them."),
         Widget(length=4),
     ] = 5
     fetch_k: Annotated[
         _FetchK,
         Field(
             title="Hits requested",
-            description="More than top k shows the new rank of lost chunks; default max(k, 10).",
+            description="More than k shows the new rank of lost chunks; default max(k, 10).",
             validate_default=True,
         ),
         Widget(placeholder="max(top, 10)", length=5),
@@ -76,8 +76,8 @@ class CheckDocument(Document):
     use: Annotated[
         Use,
         Field(
-            title="Used for",
-            description="Reports and suggested rules show the measure for this use first, and recall next to it.",
+            title="Which number matters most?",
+            description="The use decides it: reports and suggested rules show its measure first.",
         ),
         Widget(choices={use: f"{use.replace('_', ' ')}: {why}" for use, why in USE_REASONS.items()}),
     ] = Use.GENERAL
@@ -91,8 +91,8 @@ class CheckDocument(Document):
     remind: Annotated[
         RemindAfter | None,
         Field(
-            title="Remind after",
-            description="Time without news after which an open alert is sent again, such as 1d or 4h; empty is never.",
+            title="Repeat an open alert after",
+            description="Such as 1d or 4h; empty is never.",
         ),
         Widget(length=12),
     ] = "1d"

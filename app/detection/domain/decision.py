@@ -342,12 +342,13 @@ def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings) -
     failing = _failing(reading, watched)
     good = counted(reading.good, "good run")
     since = f"for {counted(reading.since, 'run')}" if reading.since > 1 else "since this run"
+    most = _most(reading)
     sentences = {
         Why.QUIET: lambda: _evidence(reading, settings),
-        Why.EVIDENCE: lambda: f"{_evidence(reading, settings)}, {since}{_named(reading)}",
+        Why.EVIDENCE: lambda: f"{_evidence(reading, settings)}, {since}{most}",
         Why.STRIKES: lambda: _struck(reading),
         Why.TAIL: lambda: _newly(reading),
-        Why.STANDS: lambda: f"still worse than before the alarm, {since}{_named(reading)}",
+        Why.STANDS: lambda: f"worse than before the alarm, {since}{most}",
         Why.RECOVERING: lambda: f"{good} in a row, {settings.close} close the alarm",
         Why.CLOSED: lambda: f"{good} in a row end the alarm of {counted(reading.since, 'run')}",
     }
@@ -385,8 +386,8 @@ def warming_note(identical: int, eligible: int) -> str:
     """Return the missing runs, and the rules until then; the counters are those of `warming_summary`."""
     return (
         f"no baseline yet: {min(identical, IDENTICAL_RUNS)} of {IDENTICAL_RUNS} identical runs, "
-        f"or {min(eligible, FULL_RUNS)} of {FULL_RUNS} runs of any kind; until then it alarms when a stable canary "
-        f"fails {run_evidence.STRIKES} runs in a row, or when more canaries start to fail than chance explains"
+        f"or {min(eligible, FULL_RUNS)} of {FULL_RUNS} runs of any kind; until then only large losses are noticed, and "
+        f"stable canaries that fail {run_evidence.STRIKES} runs in a row"
     )
 
 
@@ -395,13 +396,20 @@ def _word(number: int) -> str:
 
 
 def _failing(reading: Reading, watched: int) -> str:
-    # Not "lost": most alerts say so of those alone that found their chunk before.
-    failing = f"{reading.lost} of {counted(watched, 'canary')} without an expected chunk"
+    # Not "lost": most alerts say so of those alone that found their document before.
+    verb = "does not find its" if watched == 1 else "do not find their"
+    failing = f"{reading.lost} of {counted(watched, 'question')} {verb} document"
+    if not reading.lost:
+        failing = (
+            "the question finds its document" if watched == 1 else f"all {watched:,} questions find their document"
+        )
     if reading.usual is None:
         return failing
     # No canary is counted twice here, so the bound of all that are worse is left out: it includes those lost.
-    others = {0: "no other", 1: "1 other"}.get(reading.worse_alone, f"{reading.worse_alone:,} others")
-    return f"{failing} (usually at most {reading.usual[0]}), {others} worse than usual"
+    usual = "" if not reading.lost else f" (usually {f'at most {reading.usual[0]}' if reading.usual[0] else '0'})"
+    more = " more" if reading.lost else ""
+    worse = f", {reading.worse_alone:,}{more} {'is' if reading.worse_alone == 1 else 'are'} worse than usual"
+    return f"{failing}{usual}{worse if reading.worse_alone else ''}"
 
 
 def _struck(reading: Reading) -> str:
@@ -421,23 +429,13 @@ def _evidence(reading: Reading, settings: Settings) -> str:
         return "warming up"
     line = 1 / settings.alpha
     if reading.evidence >= line:  # the number beyond it may be astronomical
-        return f"evidence beyond the {line:,.0f} that raise an alarm"
-    return f"evidence {reading.evidence:,.3g} of the {line:,.0f} that raise an alarm"
+        return "more than chance explains"
+    return f"evidence {reading.evidence:,.3g}, an alarm is raised at {line:,.0f}"
 
 
-def _named(reading: Reading) -> str:
-    parts = []
-    if reading.culprits:
-        lost = [one.signal for one in reading.culprits].count(Signal.LOST)
-        worse = len(reading.culprits) - lost
-        counts = [f"{count} {name}" for count, name in ((lost, "lost"), (worse, "worse")) if count]
-        parts.append(f"certain of {counted(len(reading.culprits), 'canary')} ({', '.join(counts)})")
+def _most(reading: Reading) -> str:
     groups = [name for name in reading.groups if not name.startswith(_DOCUMENT)]
-    if groups:
-        more = len(groups) - _MOST_GROUPS
-        names = ", ".join(groups[:_MOST_GROUPS]) + (f" and {more} more" if more > 0 else "")
-        parts.append(f"most of all in {names}")
-    return f"; {', '.join(parts)}" if parts else ""
+    return f"; most in {', '.join(groups[:_MOST_GROUPS])}" if groups else ""
 
 
 DRIFT_Z: Final = 3.0

@@ -219,8 +219,8 @@ def _waits(alerted: Sequence[AlertedRule], detection: DetectionRow | None) -> st
     rules = sorted(one.key for one in withheld if not one.pending)
     if not rules:
         return None
-    standing = f"alerts {', '.join(rules)} stand" if len(rules) > 1 else f"alert {rules[0]} stands"
-    return f"learning waits while {standing}"
+    standing = f"alerts {', '.join(rules)} are open" if len(rules) > 1 else f"alert {rules[0]} is open"
+    return f"the baseline is frozen while {standing}"
 
 
 def _warm_up(row: DetectorRow | None, detection: DetectionRow | None, waits: str | None) -> WarmUpView:

@@ -189,7 +189,7 @@ _ADVICE: Final[Mapping[RunCauseKind, str]] = {
     RunCauseKind.LIMITED: "Look for a lower limit (k, size, limit) in the retriever or in what calls it.",
     RunCauseKind.SCORE_THRESHOLD: "Look for a new or higher score threshold in the retriever or in what calls it.",
     RunCauseKind.MISSING: "Find out whether these documents were deleted, are filtered away or were left out when the "
-    "index was copied or built. Bring them back, or retire the canaries if that was on purpose.",
+    "index was copied or built. Bring them back, or archive the canaries if that was on purpose.",
     RunCauseKind.REPLICAS_DIFFER: "Compare the replicas or versions behind the address, their numbers of documents and "
     "their models, and take the one that differs out of service.",
     RunCauseKind.SEARCH_MISSES: "Raise the search effort of the vector index (ef_search, nprobe, num_candidates), or "

@@ -208,23 +208,21 @@ def _sentence(
     if main_cause and main_cause[0][0] is Cause.RETRIEVER_ERROR and main_cause[0][1] * 2 > len(fallen):
         text = "The retriever fails, so the state of the index is unknown"
     elif shape is Shape.ALL:
-        text = "They fell together, which points at the index or the encoder rather than at single passages"
+        text = "Half of the questions or more are hit together: look at the index or the encoder"
     elif shape is Shape.ONE:
         text = "A single canary degraded"
     elif group is not None and len(down) * 2 >= len(inside):
-        text = f"Half of {short_name(group.name, _LONGEST)} or more fell, which points at a part of the index"
+        text = f"A part of the index is hit: half of {short_name(group.name, _LONGEST)} or more"
     elif len(fallen) > max(_FEW, total * _FEW_SHARE):
-        text = (
-            f"{len(fallen):,} of {total:,} fell, which points at a part of the index or a topic, not at the whole index"
-        )
+        text = f"A part of the index or a topic is hit: {len(fallen):,} of {counted(total, 'question')}"
     else:
-        text = "A few fell, which points at what is retrieved for them rather than at the whole index"
+        text = "Only a few are hit, not the whole index"
     expected = _expected(inside)
     if expected is None:
         return text
     if expected >= len(down):
-        return f"Not more fell than chance may explain, which is {_number(expected)}"
-    return f"{text}; {_number(expected)} would have by chance"
+        return f"No more than chance explains, {_number(expected)}"
+    return f"{text}; by chance it would be {_number(expected)}"
 
 
 def _expected(inside: Sequence[FleetMember]) -> float | None:

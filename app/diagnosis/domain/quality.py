@@ -132,7 +132,7 @@ def suite_power(power: SuitePower) -> QualitySection:
         why = f"{power.canaries} canaries expect something; fewer than {FEWEST_PER_TOPIC} see no damage for sure"
         return unknown(SUITE, why, **numbers)
     good = fraction <= TARGET_FRACTION and not thin
-    note = f"damage to {100 * fraction:.2g}% of the index is detected in 95 of 100 cases"
+    note = f"you would notice if {100 * fraction:.2g} % of the index were lost, in 95 of 100 cases"
     if power.topics:
         note += f"; {len(thin)} of {len(power.topics)} topics have fewer than {FEWEST_PER_TOPIC} canaries"
     advice = (

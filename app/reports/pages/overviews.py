@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.domain.views import AlertState
 from app.answers.service.answering import confirmed_of_check, summary_of_run
-from app.base.api.requests import StoreDep
+from app.base.api.requests import StoreDep, route_path
 from app.base.db.engine import Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, Problem
@@ -131,6 +131,11 @@ def open_alerts(request: Request) -> int:
     """Return how many alerts are open, by the newest snapshot; 0 while there is none."""
     state = request.app.state.exposition.snapshot.state
     return 0 if state is None else sum(state.alerts.values())
+
+
+def nearest(request: Request) -> tuple[str, str] | None:
+    """Return the name and the address of what may be meant by the address of nothing; None = nothing is near."""
+    return overview.nearest_place(request.app.state.access.store, route_path(request.scope))
 
 
 def _worker(request: Request, *, overdue: bool) -> Banner | None:

@@ -62,6 +62,7 @@ class RunLine:
     coverage: float | None
     degraded: int | None
     measured: int | None
+    undefined: int | None
     failed: int | None
     total: int | None
     index_version: str | None

@@ -17,6 +17,7 @@ from app.alerts.domain.views import AlertState
 from app.alerts.service.transitions import bad_answers
 from app.annotation import store as task_rows
 from app.base.db.engine import Connection, Store, from_us, to_us
+from app.base.documents.fields import nearest_name
 from app.base.values import Category, RunStatus, Verdict
 from app.catalog import store as catalog
 from app.catalog.service.references import schedule_of
@@ -217,6 +218,17 @@ def search(store: Store, text: str) -> list[Found]:
         *named,
         *(Found("canary", one.key, _place_of(one, asking), one.query) for one in canaries),
     ]
+
+
+def nearest_place(store: Store, path: str) -> tuple[str, str] | None:
+    """Return the name nearest to that in an address, and its own: `/checks/dcos` gives that of `docs`; None = none."""
+    place, _, rest = path.strip("/").partition("/")
+    kind, name = {place: kind for kind, place in _PLACES.items()}.get(place), rest.partition("/")[0]
+    if kind is None:
+        return None
+    with store.read() as connection:
+        found = nearest_name(name, [one.slug for one in catalog.list_definitions(connection, kind)])
+    return None if found in {None, name} else (str(found), f"/{place}/{found}")
 
 
 _PLACES: Final[Mapping[str, str]] = {

@@ -328,12 +328,14 @@ class ResponseDocument(Document):
     """
 
     hits: Annotated[
-        Path | None, Field(title="List of hits", description="Empty where the fields are lists side by side."), _PATH
+        Path | None,
+        Field(title="List of hits", description="Such as results; empty where each field is a list of its own."),
+        _PATH,
     ] = None
     id: Annotated[Path | None, Field(title="Id", description="Tells one chunk from another."), _PATH] = None
     score: Annotated[Path | None, Field(title="Score", description="The retriever's own score of a hit."), _PATH] = None
     text: Annotated[
-        Path | None, Field(title="Text", description="The passage; @ where hits are texts themselves."), _PATH
+        Path | None, Field(title="Text", description="The passage, such as text; @ where a hit is only a text."), _PATH
     ] = None
     document: Annotated[Path | None, Field(title="Document", description="The page or file of the chunk."), _PATH] = (
         None

@@ -393,9 +393,8 @@ class RetrieverDocument(Document):
         Field(
             ge=0,
             le=0.1,
-            title="Score tolerance",
-            description="Scores that move by less hold as they were: a share of the answer's largest score. "
-            "0 = every move counts.",
+            title="Ignore score changes smaller than",
+            description="A share of the answer's largest score; 0 = every change counts.",
         ),
         Widget(placeholder="0.002", length=12),
     ] = 0.002
