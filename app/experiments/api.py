@@ -85,13 +85,26 @@ def put_experiment(store: StoreDep, request: Request, response: Response, slug: 
     return experiments.load_experiment(store, slug, now=now)
 
 
+@router.post("/experiments/{slug}/stop")
+def stop_experiment(store: StoreDep, slug: str) -> ExperimentDetail:
+    """Stop an experiment: no more units are exposed, what was counted stays, and outcomes on their way still count.
+
+    `ended_at` says since when. Put again, the same document begins a new epoch. Stopped again, nothing changes.
+    """
+    now = datetime.now(UTC)
+    experiments.stop_experiment(store, slug, now=now)
+    return experiments.load_experiment(store, slug, now=now)
+
+
 @router.delete("/experiments/{slug}", status_code=204)
 def delete_experiment(store: StoreDep, slug: str) -> None:
     """Archive an experiment and delete its units at once."""
     experiments.archive_experiment(store, slug, now=datetime.now(UTC))
 
 
-@router.post("/experiments/{slug}/exposures", openapi_extra=list_schema(Exposure, most=MOST_ITEMS))
+@router.post(
+    "/experiments/{slug}/exposures", openapi_extra=list_schema(Exposure, most=MOST_ITEMS), responses=refusals(409)
+)
 def post_exposures(store: StoreDep, slug: str, body: Content) -> ReceivedExposures:
     """Take in which units were exposed, at most 10,000 a request: `[{unit, arm?, at?}]`; a unit counts once.
 

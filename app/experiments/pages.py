@@ -4,6 +4,8 @@ Two charts are computed here, to be drawn by the templates: the intervals of an 
 (`draw_intervals`), and the overlap of a shadow by hour (`draw_overlap`).
 """
 
+import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -46,7 +48,7 @@ from app.experiments.documents import (
 from app.experiments.domain.experiments import USUAL_POWER, USUAL_RATE, ExperimentState, units_needed
 from app.experiments.domain.promotions import GateName
 from app.experiments.service import experiments, promotions, shadows
-from app.experiments.views import ExperimentLook, ShadowHour
+from app.experiments.views import ExperimentDetail, ExperimentLook, ShadowDetail, ShadowHour
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -67,7 +69,7 @@ _KINDS: Final[Mapping[str, tuple[type[Any], Callable[..., object], str]]] = {
     "promotion": (PromotionDocument, promotions.put_promotion, "/promotions/{}"),
     "experiment": (ExperimentDocument, experiments.put_experiment, "/experiments/{}"),
     "shadow": (ShadowDocument, shadows.put_shadow, "/shadows/{}"),
-    "interleaving": (InterleavingDocument, experiments.put_interleaving, "/experiments#interleavings"),
+    "interleaving": (InterleavingDocument, experiments.put_interleaving, "/interleavings/{}"),
 }
 """Of each kind its document, what creates it, and the address that follows."""
 
@@ -114,9 +116,66 @@ def show_experiment(request: Request, store: StoreDep, slug: str) -> HTMLRespons
         "experiments/experiment.html",
         experiment=found,
         window=span_text(found["window"]),
+        calls=_calls(request, f"experiments/{slug}", _sent(found)),
         chart=chart,
         size=(WIDTH, HEIGHT),
     )
+
+
+@router.post("/experiments/{slug}/stop")
+def stop_experiment(store: StoreDep, slug: str) -> Response:
+    """Stop an experiment; what was counted stays."""
+    experiments.stop_experiment(store, slug, now=datetime.now(UTC))
+    return RedirectResponse(f"/experiments/{quote(slug)}", status_code=303)
+
+
+@router.post("/experiments/{slug}/restart")
+def restart_experiment(request: Request, store: StoreDep, slug: str) -> Response:
+    """Begin a new epoch of a stopped experiment, as it was."""
+    experiments.restart_experiment(store, slug, by=request.state.identity.name, now=datetime.now(UTC))
+    return RedirectResponse(f"/experiments/{quote(slug)}", status_code=303)
+
+
+@router.post("/experiments/{slug}/archive")
+def archive_experiment(store: StoreDep, slug: str) -> Response:
+    """Archive an experiment and delete its units."""
+    experiments.archive_experiment(store, slug, now=datetime.now(UTC))
+    return RedirectResponse("/experiments", status_code=303)
+
+
+@router.post("/promotions/{slug}/delete")
+def delete_promotion(store: StoreDep, slug: str) -> Response:
+    """Delete a promotion with its waivers."""
+    promotions.delete_promotion(store, slug)
+    return RedirectResponse("/experiments", status_code=303)
+
+
+@router.get("/interleavings/{slug}")
+def show_interleaving(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show an interleaving: what units prefer, the decision, and the calls that send to it."""
+    found = experiments.load_interleaving(store, slug)
+    a, b, unit = ["chunk-1", "chunk-2"], ["chunk-2", "chunk-3"], "user-1"
+    sent = [
+        (
+            "Merge both rankings for a user; or do it yourself, see docs/assignment.md",
+            "lists",
+            {"unit": unit, "a": a, "b": b},
+        ),
+        (
+            "When a hit is clicked, with its team as the merged list has it",
+            "clicks",
+            [{"event_id": "click-17", "unit": unit, "team": "a"}],
+        ),
+    ]
+    calls = _calls(request, f"interleavings/{slug}", sent)
+    return render(request, "experiments/interleaving.html", one=found, calls=calls)
+
+
+@router.post("/interleavings/{slug}/delete")
+def delete_interleaving(store: StoreDep, slug: str) -> Response:
+    """Delete an interleaving and its clicks."""
+    experiments.delete_interleaving(store, slug)
+    return RedirectResponse("/experiments#interleavings", status_code=303)
 
 
 @router.get("/promotions/{slug}")
@@ -129,7 +188,21 @@ def show_promotion(request: Request, store: StoreDep, slug: str) -> HTMLResponse
         promotion=found,
         may_waive_harm=has_scope(request, Scope.ADMIN),
         fewest=FEWEST_LETTERS,
+        experiments=[one["slug"] for one in experiments.list_experiments(store, limit=_MOST, now=datetime.now(UTC))],
     )
+
+
+@router.post("/promotions/{slug}/experiment")
+@takes_form(fields=1)
+def set_experiment(request: Request, store: StoreDep, slug: str, form: FormInput) -> Response:
+    """Let another experiment decide the gate of exposure; that forgets the waivers."""
+    found = promotions.load_promotion(store, slug, now=datetime.now(UTC))
+    body = {name: found[name] for name in ("slug", "current", "candidate", "guards", "stop_on_critical")}
+    document = parse_document(PromotionDocument, {**body, "experiment": form.stripped("experiment") or None})
+    caller = request.state.identity
+    harm = caller.scope.includes(Scope.ADMIN)
+    promotions.put_promotion(store, document, by=caller.name, now=datetime.now(UTC), may_waive_harm=harm)
+    return RedirectResponse(f"/promotions/{quote(slug)}", status_code=303)
 
 
 @router.post("/promotions/{slug}/waive")
@@ -147,6 +220,49 @@ def waive_gate(request: Request, store: StoreDep, slug: str, form: FormInput) ->
     else:
         promotions.withdraw_waiver(store, slug, gate)
     return RedirectResponse(f"/promotions/{quote(slug)}", status_code=303)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """Calls that send what users do, to be copied: as commands, and as Python."""
+
+    curl: str
+    python: str
+
+
+def _sent(found: ExperimentDetail) -> list[tuple[str, str, object]]:
+    """Return what is sent of an experiment: when, below which address, and an example of it with its own names."""
+    arm = found["arms"][1]["name"]
+    within = span_text(found["window"])
+    return [
+        ("When a user is served, with the arm that your flags chose", "exposures", [{"unit": "user-1", "arm": arm}]),
+        (
+            f"Within {within}, when you know whether it went well (1) or not (0); none is a 0",
+            "outcomes",
+            [{"event_id": "thumb-17", "unit": "user-1", "value": 1}],
+        ),
+    ]
+
+
+def _calls(request: Request, path: str, sent: Sequence[tuple[str, str, object]]) -> Calls:
+    """Return the calls that send this below a path of the API."""
+    service = f"{request.app.state.links.public_url.rstrip('/')}/v1/{path}"
+    # Names are anyone's text: quoted so that neither a shell nor Python takes them for more.
+    texts = [(when, below, json.dumps(example).replace("'", "\\u0027")) for when, below, example in sent]
+    curl = [
+        f"# {when}.\ncurl -sS --fail-with-body {shlex.quote(f'{service}/{below}')} \\\n"
+        f"""  -H "Authorization: Bearer $COALMINE_API_KEY" -H 'content-type: application/json' \\\n  -d '{text}'"""
+        for when, below, text in texts
+    ]
+    python = [
+        f'# {when}.\nclient.post(f"{{service}}/{below}", json={text}).raise_for_status()' for when, below, text in texts
+    ]
+    begin = (
+        "import os\n\nimport httpx\n\n"
+        f"service = {json.dumps(service)}\n"
+        """client = httpx.Client(headers={"Authorization": f"Bearer {os.environ['COALMINE_API_KEY']}"})"""
+    )
+    return Calls(curl="\n".join(curl), python="\n".join([begin, *python]))
 
 
 def _described(kind: str, form: Form) -> dict[str, Any]:
@@ -167,6 +283,29 @@ def _described(kind: str, form: Form) -> dict[str, Any]:
 
 
 _DIFFERENCES: Final = (0.1, 0.05, 0.02)
+_QUESTIONS: Final = (
+    (
+        "How different are the answers, before any user sees them?",
+        "shadow",
+        "a candidate is asked what users ask; nobody sees its answers, people may compare them.",
+    ),
+    (
+        "Do users get better answers?",
+        "experiment",
+        "an A/B test: some users get the candidate, and one outcome is counted. It takes thousands of users.",
+    ),
+    (
+        "There are few users: which ranking do they click?",
+        "interleaving",
+        "both rankings are merged into one list, and clicks tell. It compares rankings alone, not answers.",
+    ),
+    (
+        "May it go to everybody?",
+        "promotion",
+        "reads the others: a candidate passes offline, judge and users, or you waive a gate with a reason.",
+    ),
+)
+"""What people ask, the kind that answers it, and what that does."""
 _POWER: Final = {
     "probability": USUAL_POWER,
     "rate": USUAL_RATE,
@@ -201,6 +340,7 @@ def _experiments(
         shadows=shadows.list_shadows(store, limit=_MOST),
         interleavings=experiments.list_interleavings(store, limit=_MOST),
         kind=form.get("kind"),
+        kinds=_QUESTIONS,
         typed=form if form is _NEW else Form(texts={**_NEW.texts, **form.texts}),
         wrong=wrong,
         problems=others,
@@ -292,7 +432,16 @@ def _shadow(
         wrong=problems_by_field(problems),
         suites=choices(store, "suite"),
         retrievers=choices(store, "retriever"),
+        calls=_calls(request, f"shadows/{slug}", [_pairs(shadow)]),
     )
+
+
+def _pairs(shadow: ShadowDetail) -> tuple[str, str, object]:
+    """Return what is sent of a shadow, as `_sent` does."""
+    pair: dict[str, object] = {"query": "How do I pay?", "a": ["chunk-1", "chunk-2"], "a_seconds": 0.12}
+    if shadow["candidate"]:
+        return "When users were answered: what they got, best first", "pairs", [pair]
+    return "When users were answered: what they got, and what the candidate gives", "pairs", [pair | {"b": ["chunk-2"]}]
 
 
 WIDTH: Final = 640

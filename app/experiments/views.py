@@ -30,7 +30,7 @@ class EpochView(TypedDict):
     epoch: int
     began_at: TimeText
     ended_at: TimeText | None
-    """When a later epoch began; null for the current one."""
+    """When a later epoch began or it was stopped; null while it takes in units."""
     arms: list[ArmView]
     pending: int
     """Units that were exposed and are not counted yet: their outcome is not final."""

@@ -1,5 +1,8 @@
 """Pages of live traffic: the list, an experiment with its picture, and a promotion whose gates are waived by form."""
 
+import ast
+import json
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -370,3 +373,70 @@ def test_wide_first_intervals_are_cut_off_so_that_the_last_one_can_be_seen() -> 
 
 def test_fewer_than_two_intervals_are_no_picture() -> None:
     assert draw_intervals(looks(None, (-0.1, 0.3)), delta=0.02, decided_at=None) is None
+
+
+def test_an_experiment_shows_the_calls_that_send_to_it_with_its_own_names(service: Api) -> None:
+    name = """it's "$(touch owned)" `x` \\ \u00e9"""
+    arms = [{"name": "vector", "share": 0.5}, {"name": name, "share": 0.5}]
+    service.put("/v1/experiments/calls", {"arms": arms, "window": "2h"})
+    page = Page(service.client.get("/experiments/calls").text)
+    assert "open" in page.one("details", open="").attributes
+    # What a shell and Python make of them is what was meant, whatever the name.
+    shown = "".join(page.one("pre", id="with-curl").pieces)
+    words = shlex.split(shown, comments=True)
+    exposures, outcomes = [json.loads(words[place + 1]) for place, word in enumerate(words) if word == "-d"]
+    # Between single quotes a shell expands nothing.
+    assert [line.count("'") for line in shown.splitlines() if line.startswith("  -d '")] == [2, 2]
+    assert exposures == [{"unit": "user-1", "arm": name}]
+    python = ast.parse("".join(page.one("pre", id="with-python").pieces))
+    sent = [one.value for one in ast.walk(python) if isinstance(one, ast.keyword) and one.arg == "json"]
+    assert [ast.literal_eval(one) for one in sent] == [exposures, outcomes]
+    assert service.client.post("/v1/experiments/calls/exposures", json=exposures).json()["new"] == 1
+    assert service.client.post("/v1/experiments/calls/outcomes", json=outcomes).json()["new"] == 1
+
+
+def test_an_experiment_is_stopped_started_again_and_archived_on_its_page(service: Api) -> None:
+    sent = [{"unit": "late"}]
+    page = Page(service.client.get("/experiments/search").text)
+    stop = page.one("form", action="/experiments/search/stop")
+    assert stop.get("method") == "post"
+    counted = service.get("/v1/experiments/search")["arms"]
+    assert service.client.post("/experiments/search/stop").url.path == "/experiments/search"
+    stopped = service.get("/v1/experiments/search")
+    assert stopped["ended_at"]
+    assert stopped["arms"] == counted
+    assert service.client.post("/v1/experiments/search/stop").json() == stopped
+    refused = service.client.post("/v1/experiments/search/exposures", json=sent)
+    assert (refused.status_code, "was stopped" in refused.json()["detail"]) == (409, True)
+    assert "Stopped" in text_of(service, "/experiments/search")
+    assert service.client.post("/experiments/search/restart").is_success
+    again = service.get("/v1/experiments/search")
+    assert (again["epoch"], again["ended_at"]) == (stopped["epoch"] + 1, None)
+    assert again["epochs"][0]["arms"] == counted
+    assert service.client.post("/v1/experiments/search/exposures", json=sent).json()["new"] == 1
+    assert service.client.post("/experiments/search/archive").url.path == "/experiments"
+    assert service.client.get("/experiments/search").status_code == 404
+
+
+def test_an_undecided_experiment_that_was_stopped_leaves_the_gate_to_a_person(service: Api) -> None:
+    service.put("/v1/experiments/young", {"arms": ARMS, "window": "1h"})
+    assert service.client.post("/promotions/hybrid/experiment", data={"experiment": "young"}).is_success
+    assert service.get("/v1/promotions/hybrid")["experiment"] == "young"
+    assert "let the experiment run until it decides, or begin a new epoch" in text_of(service, "/promotions/hybrid")
+    service.client.post("/experiments/young/stop")
+    exposure = service.get("/v1/promotions/hybrid")["gates"][2]
+    assert exposure["reason"].startswith("experiment 'young' was stopped undecided: no outcome is final yet")
+    assert service.client.post("/promotions/hybrid/delete").url.path == "/experiments"
+    assert service.client.get("/promotions/hybrid").status_code == 404
+
+
+def test_the_list_helps_to_choose_and_leads_to_every_kind(service: Api) -> None:
+    service.put("/v1/interleavings/lists", {"a": "old", "b": HOSTILE})
+    page = Page(service.client.get("/experiments").text)
+    assert "Which do I need?" in page.text
+    assert [page.one("a", href=f"#{kind}") for kind in ("shadows", "experiments", "interleavings", "promotions")]
+    shown = Page(service.client.get(page.one("a", href="/interleavings/lists").get("href")).text)
+    assert "/v1/interleavings/lists/clicks" in shown.one("pre", id="with-curl").text
+    assert f"Prefer {HOSTILE}" in shown.text
+    assert service.client.post("/interleavings/lists/delete").url.path == "/experiments"
+    assert service.client.get("/interleavings/lists").status_code == 404

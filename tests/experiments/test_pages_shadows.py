@@ -71,7 +71,7 @@ def test_a_shadow_shows_its_figures_and_the_queries_that_differ(service: Api) ->
 def test_a_shadow_without_pairs_says_how_to_send_them(service: Api) -> None:
     service.put("/v1/shadows/new", {"candidate": "search"})
     text = text_of(service, "/shadows/new")
-    assert "POST /v1/shadows/new/pairs" in text
+    assert "/v1/shadows/new/pairs" in Page(service.client.get("/shadows/new").text).one("pre", id="with-curl").text
     assert "No pairs are kept yet" in text
 
 

@@ -355,6 +355,13 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ),
     ("GET", "/experiments/{slug}"): (READ, "/experiments/spare", None),
     ("GET", "/promotions/{slug}"): (READ, "/promotions/spare", None),
+    ("POST", "/experiments/{slug}/stop"): (WRITE, "/experiments/spare/stop", None),
+    ("POST", "/experiments/{slug}/restart"): (WRITE, "/experiments/spare/restart", None),
+    ("POST", "/experiments/{slug}/archive"): (WRITE, "/experiments/spare/archive", None),
+    ("GET", "/interleavings/{slug}"): (READ, "/interleavings/spare", None),
+    ("POST", "/interleavings/{slug}/delete"): (WRITE, "/interleavings/spare/delete", None),
+    ("POST", "/promotions/{slug}/delete"): (WRITE, "/promotions/spare/delete", None),
+    ("POST", "/promotions/{slug}/experiment"): (WRITE, "/promotions/spare/experiment", Form({"experiment": ""})),
     ("POST", "/promotions/{slug}/waive"): (
         WRITE,
         "/promotions/spare/waive",
@@ -364,6 +371,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/v1/experiments/{slug}"): (READ, "/v1/experiments/spare", None),
     ("PUT", "/v1/experiments/{slug}"): (WRITE, "/v1/experiments/spare", EXPERIMENT),
     ("DELETE", "/v1/experiments/{slug}"): (WRITE, "/v1/experiments/spare", None),
+    ("POST", "/v1/experiments/{slug}/stop"): (WRITE, "/v1/experiments/spare/stop", None),
     ("POST", "/v1/experiments/{slug}/exposures"): (WRITE, "/v1/experiments/spare/exposures", [{"unit": "user-1"}]),
     ("POST", "/v1/experiments/{slug}/outcomes"): (
         WRITE,

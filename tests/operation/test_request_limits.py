@@ -39,6 +39,8 @@ LARGE = {
 }  # fmt: skip
 """Pages whose forms carry files, answers or texts."""
 NO_FORM = {
+    "/experiments/{slug}/archive", "/experiments/{slug}/restart", "/experiments/{slug}/stop",
+    "/interleavings/{slug}/delete", "/promotions/{slug}/delete",
     "/keys/{prefix}/revoke",
     "/keys/{prefix}/successor",
     "/checks/{slug}/archive", "/checks/{slug}/canaries/{key}/diagnosis", "/checks/{slug}/canaries/{key}/try",

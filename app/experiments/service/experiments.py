@@ -67,7 +67,8 @@ def put_experiment(
 ) -> bool:
     """Create an experiment, or begin an epoch with what has changed; whether it is new.
 
-    The same document again changes nothing. With `only_new` raises ConflictError wherever there is one.
+    The same document again changes nothing, unless it was stopped. With `only_new` raises ConflictError wherever there
+    is one.
     """
     with store.write() as connection:
         body, at = document.data(), to_us(now)
@@ -80,9 +81,25 @@ def put_experiment(
             raise ConflictError(f"there is an experiment '{document.slug}' already")
         experiment = find_experiment(connection, document.slug, lock=True)
         current = rows.list_epochs(connection, experiment.id)[0]
-        if current.document != document:
+        if current.document != document or current.ended_at is not None:
             rows.begin_epoch(connection, experiment.id, current.epoch + 1, body, at)
         return False
+
+
+def stop_experiment(store: Store, slug: str, *, now: datetime) -> None:
+    """End the epoch of an experiment: no more units are exposed, outcomes of those that were still count.
+
+    Again it changes nothing. Raises NotFoundError.
+    """
+    with store.write() as connection:
+        rows.end_epochs(connection, find_experiment(connection, slug, lock=True).id, to_us(now))
+
+
+def restart_experiment(store: Store, slug: str, *, by: str, now: datetime) -> None:
+    """Begin an epoch of a stopped experiment as it was. Raises NotFoundError."""
+    with store.read() as connection:
+        current = rows.list_epochs(connection, find_experiment(connection, slug).id)[0]
+    put_experiment(store, current.document, by=by, now=now)
 
 
 def archive_experiment(store: Store, slug: str, *, now: datetime) -> None:
@@ -111,11 +128,13 @@ _MOST_PROBLEMS: Final = 100
 def receive_exposures(store: Store, slug: str, exposures: Sequence[Exposure], *, now: datetime) -> ReceivedExposures:
     """Store that units were exposed, in the current epoch; a unit counts once, by what came first.
 
-    Raises NotFoundError, and InvalidInputError for an arm that the experiment does not have.
+    Raises NotFoundError, ConflictError where it was stopped, and InvalidInputError for an arm that it does not have.
     """
     with store.write() as connection:
         experiment = find_experiment(connection, slug, lock=True)
         epoch = rows.list_epochs(connection, experiment.id)[0]
+        if epoch.ended_at is not None:
+            raise ConflictError(f"experiment '{slug}' was stopped: define it again to begin an epoch")
         arms = epoch.document.arms
         places = {arm.name: place for place, arm in enumerate(arms)}
         problems = [

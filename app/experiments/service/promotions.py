@@ -377,11 +377,12 @@ def read_exposure(store: Store, slug: str | None, *, now: datetime) -> ExposureE
     except NotFoundError as error:
         return str(error)
     decision = current.decision
+    is_stopped = current.row.ended_at is not None and not decision.ended
     return ExposureEvidence(
         difference=decision.difference,
         mismatch=decision.state is ExperimentState.MISMATCH,
-        reason=decision.reason,
+        reason=f"experiment '{slug}' was stopped undecided: {decision.reason}" if is_stopped else decision.reason,
         power=current.power,
-        ended=decision.ended,
+        ended=decision.ended or is_stopped,
         within=current.row.document.delta if decision.state is ExperimentState.EQUIVALENT else None,
     )
