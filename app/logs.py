@@ -6,6 +6,7 @@ of an event named after the library. As text, the trace of a bug follows its eve
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 def logging_as(form: str, *, requests: bool = False, stream: TextIO | None = None) -> Iterator[None]:
     """Log through one handler, as `text` or `json`: our events from INFO on, other libraries' from WARNING on.
 
-    `requests` also logs every HTTP request, without its query, which may carry a token.
+    `requests` also logs every HTTP request, without its query and the secret of a public link.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
@@ -76,12 +77,14 @@ def read_record(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
         return record.getMessage(), {name: value for name, value in vars(record).items() if name not in _STANDARD}
     if record.name == "uvicorn.access" and isinstance(record.args, tuple) and len(record.args) == _ACCESS_PARTS:
         client, method, target, _, status = record.args
-        path = str(target).partition("?")[0]
+        path = _SECRET_PATH.sub("...", str(target).partition("?")[0])
         return "request", {"client": client, "method": method, "path": path, "status": status}
     return record.name.partition(".")[0], {"logger": record.name, "detail": record.getMessage()}
 
 
 _ACCESS_PARTS = 5
+_SECRET_PATH = re.compile(r"(?<=/public/)[^/]+")
+"""Of a public link, which is its own key."""
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -43,6 +43,7 @@ from app.operation.service.self_monitor import report_store
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine, untraced
 from app.reports import metrics
+from app.reports.pages.public import PublicPages
 from app.retrievers.client.probe import RetrieverProbe, read_pasted
 from app.retrievers.domain.retrievers import Probe
 from app.runs.service.change_feed import Endings, Streams
@@ -114,6 +115,7 @@ def create_app(service_: Service) -> FastAPI:
     if service_.worker is not None:
         service_.worker.call_when_ended(app.state.endings.notify)
     app.state.links = build_links(service_.settings)
+    app.state.public_pages = PublicPages()
     app.state.hook_policy = service_.settings.hook_addresses
     app.state.look_up = service_.look_up
     install_problems(app)

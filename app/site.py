@@ -29,7 +29,7 @@ from app.operation import api as operation_api
 from app.operation import pages as operation
 from app.records.views import first_expected, not_returned, starter, why_degraded
 from app.reports import api as reports_api
-from app.reports.pages import checks, overviews
+from app.reports.pages import checks, overviews, public
 from app.reports.pages.overviews import grave_issues, nearest, open_alerts
 from app.reports.rendering.report_measures import ERR_SCALE
 from app.retrievers import api as retrievers_api
@@ -67,6 +67,7 @@ PAGES = tuple(
     pages.router
     for pages in (
         overviews,
+        public,
         check_editor,
         checks,
         diagnosis,

@@ -25,7 +25,14 @@ from app.base.errors import FileManagedError, InvalidInputError, NotFoundError
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.documents.secrets import WITH_SECRETS, split_secrets, with_placeholders
-from app.catalog.tables import canaries, canary_versions, definition_versions, definitions, suite_versions
+from app.catalog.tables import (
+    canaries,
+    canary_versions,
+    definition_versions,
+    definitions,
+    public_links,
+    suite_versions,
+)
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.scoring.run_inputs import SuiteMember, UnusableSuiteError, suite_hash
@@ -291,7 +298,10 @@ def save_definition(
 
 
 def archive_definition(connection: Connection, definition_id: int, now: int) -> None:
-    """Take a definition out of force, keeping its history; a suite's canaries go with it, or they would come back."""
+    """Take a definition out of force, keeping its history.
+
+    A suite's canaries and a check's public link go with it, or they would come back.
+    """
     connection.execute(
         sa.update(definitions)
         .where(definitions.c.id == definition_id)
@@ -299,6 +309,7 @@ def archive_definition(connection: Connection, definition_id: int, now: int) -> 
     )
     members = sa.and_(canaries.c.suite_id == definition_id, canaries.c.archived_at.is_(None))
     connection.execute(sa.update(canaries).where(members).values(archived_at=now))
+    connection.execute(sa.delete(public_links).where(public_links.c.check_id == definition_id))
 
 
 def touch_definition(connection: Connection, definition_id: int, now: int) -> None:

@@ -70,3 +70,13 @@ suite_versions = Table(
     Column("created_at", BigInteger, nullable=False),
     UniqueConstraint("suite_id", "revision"),
 )
+
+# A check that whoever has its link may look at, see `reports.service.public_links`.
+public_links = Table(
+    "public_links",
+    metadata,
+    Column("check_id", Id, ForeignKey("definitions.id"), primary_key=True, autoincrement=False),
+    Column("digest", LargeBinary, nullable=False, unique=True),  # of its token
+    Column("created_by", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)

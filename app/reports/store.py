@@ -8,6 +8,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -25,13 +26,13 @@ from sqlalchemy import (
 
 from app.alerts.tables import alerts
 from app.answers.tables import run_answers
-from app.base.db.engine import blocks, insert_one, row_value
+from app.base.db.engine import blocks, from_us, insert_one, row_value, upsert
 from app.base.db.rows import Id, id_column, metadata
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.catalog import store as catalog
 from app.catalog.store import Definition
-from app.catalog.tables import definitions
+from app.catalog.tables import definitions, public_links
 from app.detection import store as detector_rows
 from app.detection.store import DetectionRow
 from app.detection.tables import detectors
@@ -232,3 +233,35 @@ def alerts_in_period(connection: Connection, check_id: int, start: int, end: int
     columns = (alerts.c.id, alerts.c.rule_key, alerts.c.severity, alerts.c.opened_at, alerts.c.resolved_at)
     newest = sa.select(*columns).where(open_then).order_by(alerts.c.id.desc()).limit(limit)
     return [*reversed(connection.execute(newest).all())]
+
+
+class PublicLinkRow(NamedTuple):
+    """The public link of a check, without its secret."""
+
+    check: str
+    created_by: str
+    created_at: datetime
+
+
+def save_public_link(connection: Connection, check_id: int, digest: bytes, *, by: str, now: int) -> None:
+    """Store the public link of a check in the place of the one it had."""
+    upsert(connection, public_links, ("check_id",), check_id=check_id, digest=digest, created_by=by, created_at=now)
+
+
+def find_public_link(
+    connection: Connection, *, slug: str | None = None, digest: bytes | None = None
+) -> PublicLinkRow | None:
+    """Return the public link of a check in force, by its slug or by the hash of its token."""
+    which = definitions.c.slug == slug if digest is None else public_links.c.digest == digest
+    statement = (
+        sa.select(definitions.c.slug, public_links.c.created_by, public_links.c.created_at)
+        .join(definitions, definitions.c.id == public_links.c.check_id)
+        .where(which, definitions.c.kind == "check", definitions.c.archived_at.is_(None))
+    )
+    row = connection.execute(statement).one_or_none()
+    return None if row is None else PublicLinkRow(row.slug, row.created_by, from_us(row.created_at))
+
+
+def delete_public_link(connection: Connection, check_id: int) -> bool:
+    """Delete the public link of a check; return whether there was one."""
+    return connection.execute(sa.delete(public_links).where(public_links.c.check_id == check_id)).rowcount > 0

@@ -19,18 +19,22 @@ from cryptography.fernet import Fernet
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import iter_route_contexts
 
-from app.base.api.requests import EXEMPT, SESSION_COOKIE, Attempts, csrf_token, open_session
+from app.base.api.requests import EXEMPT, PUBLIC, SESSION_COOKIE, Attempts, csrf_token, open_session
 from app.base.db import keys
 from app.base.db.engine import from_us
 from app.base.db.keys import Scope, ended_sessions
 from app.base.errors import ConfigurationError
+from app.catalog import store as catalog
 from app.catalog.service import references
 from app.config import Settings
 from app.hooks.domain import Receipt
 from app.main import open_service
+from app.reports.service.public_links import digest_of
+from app.reports.store import save_public_link
 from tests.support.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api, bearer
 from tests.support.filled_service import app_of
 from tests.support.living import coalmine
+from tests.support.present import present
 from tests.support.remembered_habit import HABIT, remember_habit
 
 SECRET_KEY = "a-secret-key-for-tests-only-0123456789"
@@ -173,6 +177,10 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
         "/new-check",
         Form({"slug": "made-on-a-page", "suite": "docs", "retriever": "search", "schedule.every": "1h", "k": "3"}),
     ),
+    ("GET", "/public/{token}"): (None, "/public/spare", None),
+    ("GET", "/public/{token}.svg"): (None, "/public/spare.svg", None),
+    ("POST", "/checks/{slug}/public-link"): (ADMIN, "/checks/docs/public-link", None),
+    ("POST", "/checks/{slug}/public-link/revoke"): (ADMIN, "/checks/docs/public-link/revoke", None),
     ("GET", "/cron-words"): (READ, "/cron-words?cron=0+2+*+*+*", None),
     ("GET", "/checks/{slug}/edit"): (READ, "/checks/docs/edit", None),
     ("POST", "/checks/{slug}/edit"): (
@@ -523,6 +531,9 @@ def _spare_hooks(service: Api) -> None:
 def _spare_checks(service: Api) -> None:
     _delete(service, "/v1/checks/made-on-a-page")
     _put(service, "/v1/checks/spare", CHECK)
+    with app_of(service).state.access.store.write() as connection:
+        docs = present(catalog.find_definition(connection, "check", "docs"))
+        save_public_link(connection, docs.id, digest_of("spare"), by="nobody", now=0)
 
 
 def _spare_silences(service: Api) -> None:
@@ -588,7 +599,7 @@ def test_every_route_has_a_stated_scope(service: Api) -> None:
     found, others = _routes_of(app_of(service))
     assert found == set(ROUTES)
     assert others == MOUNTS
-    assert {path for (_, path), (scope, _, _) in ROUTES.items() if scope is None} == set(EXEMPT)
+    assert {path for (_, path), (scope, _, _) in ROUTES.items() if scope is None} == {*EXEMPT, *PUBLIC}
 
 
 def test_a_route_without_a_stated_scope_is_noticed_wherever_it_is_added() -> None:

@@ -43,6 +43,7 @@ NO_FORM = {
     "/interleavings/{slug}/delete", "/promotions/{slug}/delete",
     "/keys/{prefix}/revoke",
     "/keys/{prefix}/successor",
+    "/checks/{slug}/public-link", "/checks/{slug}/public-link/revoke",
     "/checks/{slug}/archive", "/checks/{slug}/canaries/{key}/diagnosis", "/checks/{slug}/canaries/{key}/try",
     "/checks/{slug}/runs", "/hooks/{slug}/archive", "/hooks/{slug}/replay", "/hooks/{slug}/test", "/logout",
     "/rescorings/{rescoring_id}/retry", "/retrievers/{slug}/archive", "/shadows/{slug}/delete", "/silences/{slug}/end",

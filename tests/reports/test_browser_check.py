@@ -406,3 +406,22 @@ def test_a_report_that_cannot_be_made_says_so(chromium: Browser, history: Served
         shown = tab.open(f"{CHECK}/quality")
         expect(shown.locator("#making")).to_contain_text("The report could not be made (HTTP 503)")
         assert shown.locator("a[href$='/quality?report=true']").is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_public_link_is_made_by_one_click_and_opens_for_whoever_has_it(
+    chromium: Browser, history: Served, scheme: str
+) -> None:
+    with opened(chromium, history.address, color_scheme=scheme) as tab:
+        shown = tab.open(CHECK)
+        shown.get_by_role("heading", name="Configuration").click()
+        shown.get_by_role("button", name=re.compile("public link")).click()
+        expect(shown.get_by_role("heading", name="Copy it now: it is not shown again")).to_be_visible()
+        assert inaccessible(shown) == []
+        link = shown.locator("#link-page").inner_text()
+    with opened(chromium, history.address, viewport=PHONE, color_scheme=scheme) as tab:
+        shown = tab.open(f"/public/{link.rpartition('/')[2]}")
+        expect(shown.get_by_role("heading", name="watch")).to_be_visible()
+        assert shown.get_by_role("img", name=re.compile("of the last .* runs healthy")).is_visible()
+        assert inaccessible(shown) == []
+        assert not wider_than_the_screen(shown)

@@ -251,6 +251,8 @@ PARSE_LIMITER = CapacityLimiter(4)
 SESSION_COOKIE = "coalmine_session"
 EXEMPT = ("/livez", "/readyz", "/login")
 """The routes without authentication; static files are no routes and need none either."""
+PUBLIC = ("/public/{token}.svg", "/public/{token}")
+"""The routes whose address is their secret."""
 _METRICS = "/metrics"
 _MOST_SCRAPERS = 16
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
@@ -298,7 +300,7 @@ async def authorise(request: Request) -> None:
     """Set the identity of a request, or raise UnauthorizedError, TooManyRequestsError or ForbiddenError."""
     access: Access = request.app.state.access
     path = request.scope["route"].path
-    if path in EXEMPT:
+    if path in EXEMPT or path in PUBLIC:
         return
     key = _bearer(request)
     if path == _METRICS and _is_metrics_token(key, access):

@@ -57,7 +57,7 @@ from app.records.views import RunView
 from app.reports.pages.overviews import banners_of, draw, make_badge
 from app.reports.rendering.pictures import layout_of
 from app.reports.rendering.report_measures import cutoff_table, recall_gap_lines, whole_table
-from app.reports.service import canary_views, charts, check_details
+from app.reports.service import canary_views, charts, check_details, public_links
 from app.reports.service.canary_views import CanaryDetail, ComparedHit, layout_band
 from app.reports.service.check_details import DegradedResult
 from app.runs.service.execution import CanaryTrial, try_canary
@@ -103,6 +103,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         guide=None if detail.definition.use is Use.GENERAL else detail.definition.guide,
         blind=None if detail.line.archived else blind_to_recall_reason(detail.definition),
         thin=None if detail.line.archived else suites.load_reach(store, detail.line.suite)["coverage_note"],
+        public=public_links.find(store, slug),
         badge=Markup(draw(make_badge(store, detail.line), inside=True)),  # noqa: S704 - drawn by a template, which escapes
         ranges=RANGES,
         heat_map_height=_heat_map_height(run),
