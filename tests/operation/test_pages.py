@@ -3,11 +3,13 @@
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from app.base.db.engine import Store
 from app.base.values import Outcome, Verdict
+from app.base.web import pages as rendering
 from app.base.web.pages import ABSENT, score, spark_points, timed
 from app.catalog.service import references
 from app.runs.service import due_checks
@@ -392,3 +394,36 @@ def _banners(shown: Page) -> str:
 def test_verdicts_of_the_filter_are_all_there_are(seen_degraded: Site) -> None:
     offered = {option.get("value") for option in seen_degraded.page("/runs/5").all("option")}
     assert set(Verdict) <= offered
+
+
+DEEDS = re.compile(r'action="[^"]*/(archive|delete|end|revoke|stop)["?]')
+
+
+def test_what_cannot_be_taken_back_asks_first_on_every_page() -> None:
+    by_hand: dict[str, list[str]] = {}
+    for template in Path(rendering.__file__).parents[2].glob("**/templates/*.html"):
+        found = [line for line in template.read_text().splitlines() if DEEDS.search(line)]
+        by_hand |= {template.name: found} if found else {}
+    # The macro `confirm` asks; these two ask for more than a click.
+    assert {name: len(lines) for name, lines in by_hand.items()} == {"hook.html": 1, "traffic.html": 1}
+    assert "Archive anyway" in by_hand["hook.html"][0]
+    assert 'name="query"' in by_hand["traffic.html"][0]
+
+
+def test_pages_of_an_empty_service_say_what_they_are_for_and_what_comes_first(seen: Site) -> None:
+    for path, said, first in [
+        ("/", "No checks yet", "/new-retriever"),
+        ("/hooks", "No hooks yet", "/new-hook"),
+        ("/retrievers", "No retrievers yet", "/new-retriever"),
+        ("/suites", "First suite", "/import"),
+        ("/silences", "No silences", "/new-silence"),
+        ("/tasks", "First: a suite with questions, and a retriever that is asked for chunks.", "/new-retriever"),
+        ("/judges", "First: a check whose retriever also gives answers.", "/hooks"),
+        ("/compare", "First: a check that has run, better two.", "/"),
+        ("/experiments", "First: two checks over one suite", "/new-check"),
+    ]:
+        shown = seen.page(path)
+        assert said in shown.text, path
+        assert shown.all("a", href=first), path
+        assert shown.one("svg", class_="picture").get("aria-hidden") == "true", path
+    assert not seen.page("/tasks").all("form", action="/tasks")
