@@ -164,7 +164,7 @@ def test_what_needs_a_look_comes_first(degraded: Site) -> None:
     assert "degraded" in rows["watch"]
     assert "coverage 0.333 is below 0.5 (critical)" in rows["watch"]
     assert "4 of 4" in rows["watch"]
-    assert "1 firing critical" in rows["watch"]
+    assert "1 critical" in rows["watch"]
     assert "none" in rows["a-fine-one"]
 
 

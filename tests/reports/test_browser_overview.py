@@ -125,7 +125,7 @@ def test_the_overview_follows_what_happens_without_a_reload(chromium: Browser, p
         pages.world.run("billing")
         row = shown.locator("tr", has=link)
         expect(row).to_contain_text("degraded")
-        expect(row).to_contain_text("1 firing critical")
+        expect(row).to_contain_text("1 critical")
         expect(shown.locator("#count-degraded")).to_have_text("1")
         assert shown.evaluate("window.isKept")
         assert shown.evaluate("scrollY") == 100

@@ -12,8 +12,10 @@ from app.base.db.engine import Store, to_us
 from app.base.db.keys import Scope
 from app.base.web.pages import ABSENT
 from app.hooks.domain import Receipt
+from app.records.service import run_views
 from app.records.tables import runs
 from app.reports.service import check_details, overview
+from app.reports.service.check_details import SPARK_RUNS
 from app.reports.service.overview import PAGE, CheckFilter
 from tests.support.fakes import answered, hits
 from tests.support.html_pages import Page
@@ -207,6 +209,66 @@ def test_the_verdicts_of_the_last_runs_are_drawn_for_each_check(seen: Site) -> N
     shown = seen.page("/")
     names = [one.get("aria-label") for one in shown.all("svg", class_="history")]
     assert names == ["Last 2 runs: 1 degraded, 1 healthy", "Last run: 1 healthy"]
+
+
+def test_a_bar_leads_to_its_run_and_is_no_stop_of_the_keyboard(seen: Site) -> None:
+    shown = seen.page("/")
+    assert [one.get("href") for one in shown.all("a", tabindex="-1")] == ["/runs/2", "/runs/3", "/runs/1"]
+
+
+def test_a_check_that_is_not_healthy_says_since_when(pages: Site) -> None:
+    pages.world.clock.now += timedelta(hours=1)
+    pages.world.run("billing")
+    rows = _rows(pages.page("/"))
+    assert "since " in rows["billing"], "it was healthy in the run before"
+    assert "since" not in rows["leave"]
+    (began,) = {one.get("datetime") for one in pages.page("/").all("time", **{"data-when": "since"})}
+    assert began == run_views.run(pages.world.store, "3")["finished_at"]
+    pages.world.clock.now += timedelta(hours=1)
+    for _ in range(SPARK_RUNS):
+        pages.world.run("billing")
+    assert f"for more than {SPARK_RUNS} runs" in _rows(pages.page("/"))["billing"]
+
+
+def test_checks_are_sorted_by_a_click_on_a_head(seen: Site) -> None:
+    links = {
+        one.text: one.get("href") for one in seen.page("/").all("a", class_="quiet-link") if "sort" in one.get("id")
+    }
+    assert links == {
+        "Check": "/?sort=name",
+        "Verdict": "/",
+        "Coverage": "/?sort=coverage",
+        "Degraded": "/?sort=degraded",
+        "Last run": "/?sort=run",
+    }
+    assert _shown(seen, sort="name") == ["billing", "leave", "novel"]
+    assert _shown(seen, sort="coverage") == ["billing", "leave", "novel"], "what was never measured comes last"
+    assert _shown(seen, sort="run") == ["billing", "leave", "novel"]
+    shown = seen.page("/?sort=degraded&q=e")
+    assert shown.one("th", **{"aria-sort": "descending"}).text == "Degraded"
+    assert shown.one("input", name="sort").get("value") == "degraded"
+    seen.page("/?sort=size", 422)
+
+
+def test_checks_are_grouped_the_one_with_the_most_urgent_first(seen: Site) -> None:
+    shown = seen.page("/?group=suite")
+    heads = [row.text for row in shown.all("tr", class_="group")]
+    assert heads == ["invoices 1 check, 1 failing", "books 1 check, 1 failing", "people 1 check, 1 failing"]
+    assert shown.one("p", id="found-count").text == "3 checks; sorted by severity."
+    by_tag = seen.page("/?group=tag")
+    assert next(row.text for row in by_tag.all("tr", class_="group")) == "legal 1 check, 1 failing"
+    assert "0.000 with tag legal, 2 of 2 canaries measured" in _rows(by_tag)["billing"]
+    seen.page("/?group=team", 422)
+
+
+def test_a_wall_screen_shows_tiles_alone_and_leads_back(seen: Site) -> None:
+    shown = seen.page("/?wall=1&sort=name")
+    tiles = [one.text for one in shown.all("li", class_="card")]
+    assert [tile.split(" ")[0] for tile in tiles] == ["billing", "leave", "novel"]
+    assert not shown.all("table")
+    (back,) = [one for one in shown.all("a", class_="button") if "Leave" in one.text]
+    assert back.get("href") == "/?sort=name"
+    assert "0.333 coverage" in shown.one("ul", class_="wall").text
 
 
 def test_an_empty_overview_leads_on_with_two_buttons(sqlite_store: Store) -> None:

@@ -7,6 +7,7 @@ A run carries its aggregates, so nothing here scans what canaries did: that is i
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from app.base.db.engine import blocks, row_value, sql_literal, upsert
+from app.base.db.engine import blocks, from_us, row_value, sql_literal, upsert
 from app.base.values import ProbeSummary
 from app.catalog.tables import definitions, suite_versions
 from app.records.domain import RunDetails
@@ -380,6 +381,7 @@ class RecentRun:
     """The status where there is no verdict: the run could not start."""
     coverage: float | None
     """None = not measured."""
+    finished_at: datetime | None = None
 
 
 def recent_runs(connection: Connection, check_ids: Sequence[int], *, limit: int) -> dict[int, list[RecentRun]]:
@@ -392,7 +394,10 @@ def recent_runs(connection: Connection, check_ids: Sequence[int], *, limit: int)
                 names = layout_names(connection, row.layout_id)
                 places[row.layout_id] = names.index("coverage") if "coverage" in names else None
             coverage = number_at(places[row.layout_id], row.aggregates, row.figures)
-            found[row.check_id].append(RecentRun(id=row.id, verdict=row.verdict or row.status, coverage=coverage))
+            verdict = row.verdict or row.status
+            at = None if row.finished_at is None else from_us(row.finished_at)
+            ended = RecentRun(id=row.id, verdict=verdict, coverage=coverage, finished_at=at)
+            found[row.check_id].append(ended)
     return {check_id: newest[::-1] for check_id, newest in found.items()}
 
 
@@ -406,7 +411,7 @@ def _newest_of(count: int, limit: int) -> sa.CompoundSelect[Any]:
     parts = []
     for number in range(count):
         mine = sa.and_(runs.c.check_id == sa.bindparam(f"c{number}"), runs.c.status.in_(ENDED))
-        names = ("check_id", "id", "verdict", "status", "layout_id", "aggregates", "figures")
+        names = ("check_id", "id", "verdict", "status", "finished_at", "layout_id", "aggregates", "figures")
         newest = sa.select(*[runs.c[name] for name in names]).where(mine).order_by(runs.c.id.desc()).limit(limit)
         parts.append(sa.select(newest.subquery()))
     return sa.union_all(*parts)

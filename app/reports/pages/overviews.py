@@ -4,7 +4,7 @@ A banner is an issue of Coalmine itself. Badges need authentication like every o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Annotated, Final
@@ -30,7 +30,7 @@ from app.records.service import run_views
 from app.records.views import RunView
 from app.reports.service import check_details, overview
 from app.reports.service.check_details import CheckLine
-from app.reports.service.overview import VERDICTS, CheckFilter
+from app.reports.service.overview import GROUPS, SORTS, VERDICTS, CheckFilter
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -52,14 +52,23 @@ async def _filter(
     )
 
 
+async def _ordered(
+    check_filter: Annotated[CheckFilter, Depends(_filter)], sort: Word = "", group: Word = ""
+) -> CheckFilter:
+    refuse_other(sort, ("", *SORTS), "sort")
+    refuse_other(group, ("", *GROUPS), "group")
+    return replace(check_filter, sort=sort, group=group)
+
+
 @router.get("/")
 def show_overview(
     request: Request,
     store: StoreDep,
-    check_filter: Annotated[CheckFilter, Depends(_filter)],
+    check_filter: Annotated[CheckFilter, Depends(_ordered)],
     page: Annotated[int, Query(ge=1, le=10_000)] = 1,
+    wall: Word = "",
 ) -> HTMLResponse:
-    """Show the checks that match a filter."""
+    """Show the checks that match a filter; `wall`: as tiles that are read from afar, and nothing else."""
     listing = overview.list_checks(store, check_filter, datetime.now(UTC), page=page)
     return render(
         request,
@@ -69,13 +78,18 @@ def show_overview(
         check_filter=check_filter,
         words=VERDICTS,
         banners=banners_of(request, overdue=listing.overdue > 0, dead=listing.dead),
-        here=_address(check_filter, listing.page),
+        filtered=replace(check_filter, sort="", group="") != CheckFilter(),
+        groups=GROUPS,
+        wall=bool(wall),
+        here=_address(check_filter, listing.page, wall=bool(wall)),
+        other=_address(check_filter, listing.page, wall=not wall),
         before=_address(check_filter, listing.page - 1) if listing.page > 1 else "",
         following=_address(check_filter, listing.page + 1) if listing.page < listing.pages else "",
+        sorted_by={name: _address(replace(check_filter, sort=name), 1) for name in ("", *SORTS)},
     )
 
 
-def _address(check_filter: CheckFilter, page: int) -> str:
+def _address(check_filter: CheckFilter, page: int, *, wall: bool = False) -> str:
     """Return the address of a page of filtered checks, without empty parameters."""
     values = {
         "q": check_filter.text,
@@ -85,7 +99,10 @@ def _address(check_filter: CheckFilter, page: int) -> str:
         "tag": check_filter.tag,
         "verdict": check_filter.verdict,
         "failing": "1" if check_filter.failing else "",
+        "sort": check_filter.sort,
+        "group": check_filter.group,
         "page": page if page > 1 else "",
+        "wall": "1" if wall else "",
     }
     query = urlencode({name: value for name, value in values.items() if value})
     return f"/?{query}" if query else "/"

@@ -5,10 +5,12 @@ It reads one row of every check, and more only for those on the page. Nothing he
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from itertools import takewhile
+from math import inf
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from app.alerts import store as alerts
@@ -56,6 +58,10 @@ class CheckFilter:
     verdict: str = ""
     failing: bool = False
     """Enabled, and not healthy, overdue, or with a firing alert."""
+    sort: str = ""
+    """One of `SORTS`: by what checks are sorted; empty = by severity."""
+    group: str = ""
+    """One of `GROUPS`: what checks are grouped by; empty = not at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +72,15 @@ class CheckSummary(CheckHead):
     """Results of the newest run for the filter's `category` and `tag`."""
     recent: Sequence[RecentRun] = ()
     """Up to `SPARK_RUNS` ended runs with their coverage, oldest first."""
+    group: str = ""
+    """The suite, retriever or tag under which it stands."""
+
+    @property
+    def since(self) -> datetime | None:
+        """End of the first run in a row with the verdict of the newest; None where that began before `recent`."""
+        streak = list(takewhile(lambda one: one.verdict == self.recent[-1].verdict, reversed(self.recent)))
+        began = streak[-1].finished_at if streak else None
+        return None if len(streak) == SPARK_RUNS else began
 
     @property
     def verdict(self) -> str:
@@ -98,6 +113,8 @@ class Overview:
     """A page of checks, with counts and the values of filters."""
 
     lines: Sequence[CheckSummary]
+    groups: Mapping[str, tuple[int, int]]
+    """By group, how many checks it has and how many of them are failing."""
     matching: int
     """Number of checks that match the filter, on all pages."""
     total: int
@@ -139,10 +156,11 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
         everything = _summaries(connection, list(checks.values()), newest, check_filter, now)
         matching_other = [summary for summary in everything if _matches(summary, check_filter)]
         matching = [summary for summary in matching_other if check_filter.verdict in {"", summary.verdict}]
-        pages = max(1, -(-len(matching) // PAGE))
+        grouped = _grouped(matching, check_filter.group, {slug: newest.get(one.id) for slug, one in checks.items()})
+        pages = max(1, -(-len(grouped) // PAGE))
         page = min(max(page, 1), pages)
-        shown = sorted(matching, key=_urgency)[(page - 1) * PAGE : page * PAGE]
-        ids = [checks[summary.slug].id for summary in shown]
+        shown = _sorted(grouped, check_filter)[(page - 1) * PAGE : page * PAGE]
+        ids = list(dict.fromkeys(checks[summary.slug].id for summary in shown))
         recent = run_rows.recent_runs(connection, ids, limit=SPARK_RUNS)
         bad = {summary.slug: _bad_answers(connection, checks[summary.slug], newest) for summary in shown}
         dead = outbox.dead_letters(connection, to_us(now - _DEAD_FOR))
@@ -158,6 +176,9 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
             )
             for summary in shown
         ],
+        groups={
+            name: (len(members), sum(one.failing for one in members)) for name, members in _by_group(grouped).items()
+        },
         matching=len(matching),
         total=len(checks),
         page=page,
@@ -336,3 +357,55 @@ def _matches(summary: CheckSummary, check_filter: CheckFilter) -> bool:
 def _urgency(summary: CheckSummary) -> tuple[bool, bool, int, bool, str]:
     off = summary.verdict == OFF
     return off, not summary.failing, _ORDER.index(summary.verdict), not summary.overdue, summary.slug
+
+
+def _coverage(summary: CheckSummary) -> float:
+    found = None if summary.newest is None else summary.newest.coverage
+    return inf if found is None else found
+
+
+def _degraded(summary: CheckSummary) -> float:
+    return -((summary.newest.degraded or 0) if summary.newest is not None else -1)
+
+
+def _last_run(summary: CheckSummary) -> float:
+    ended = None if summary.newest is None else summary.newest.finished_at
+    return inf if ended is None else -ended.timestamp()
+
+
+SORTS: Final[Mapping[str, Callable[[CheckSummary], Any]]] = {
+    "name": lambda summary: summary.slug,
+    "coverage": _coverage,
+    "degraded": _degraded,
+    "run": _last_run,
+}
+"""Keys of what checks may be sorted by, the worst or newest first; by severity without any."""
+GROUPS: Final = ("suite", "retriever", "tag")
+
+
+def _sorted(summaries: Sequence[CheckSummary], check_filter: CheckFilter) -> list[CheckSummary]:
+    """Sort checks within their groups, which stand in the order of their most urgent check."""
+    key = SORTS.get(check_filter.sort, _urgency)
+    ordered = sorted(sorted(summaries, key=_urgency), key=key)
+    urgent = {name: min(map(_urgency, members)) for name, members in _by_group(summaries).items()}
+    return sorted(ordered, key=lambda summary: (urgent[summary.group][:-1], summary.group))
+
+
+def _by_group(summaries: Sequence[CheckSummary]) -> dict[str, list[CheckSummary]]:
+    groups: dict[str, list[CheckSummary]] = {}
+    for summary in summaries:
+        groups.setdefault(summary.group, []).append(summary)
+    return groups
+
+
+def _grouped(summaries: Sequence[CheckSummary], group: str, newest: Mapping[str, Newest | None]) -> list[CheckSummary]:
+    """Name the group of each check; by tag it stands once under each, with the coverage of its canaries."""
+    if group == "tag":
+        tags = {slug: one.slices.tags for slug, one in newest.items() if one is not None and one.slices.tags}
+        untagged = [summary for summary in summaries if summary.slug not in tags]
+        return untagged + [
+            replace(summary, group=tag, slices={**summary.slices, "tag": part})
+            for summary in summaries
+            for tag, part in tags.get(summary.slug, {}).items()
+        ]
+    return [replace(summary, group=getattr(summary, group) if group else "") for summary in summaries]

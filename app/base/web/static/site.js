@@ -28,8 +28,9 @@
   const tellTimes = () => {
     for (const element of document.querySelectorAll("time[data-when]")) {
       const moment = new Date(element.dateTime);
-      const text = absolute(moment, element.dataset.when === "minute" ? minute : clock);
-      const wanted = element.dataset.when === "both" ? `${ago(moment)} (${text})` : text;
+      const style = element.dataset.when;
+      const text = absolute(moment, ["minute", "since"].includes(style) ? minute : clock);
+      const wanted = { both: `${ago(moment)} (${text})`, since: `${text}, ${ago(moment)}`, brief: ago(moment) }[style] ?? text;
       if (element.textContent !== wanted) element.textContent = wanted;
       if (!element.title) element.title = full.format(moment);
     }
