@@ -268,7 +268,7 @@ def test_a_wall_screen_shows_tiles_alone_and_leads_back(seen: Site) -> None:
     assert not shown.all("table")
     (back,) = [one for one in shown.all("a", class_="button") if "Leave" in one.text]
     assert back.get("href") == "/?sort=name"
-    assert "0.333 coverage" in shown.one("ul", class_="wall").text
+    assert "1 of 3 questions find their document" in shown.one("ul", class_="wall").text
 
 
 def test_an_empty_overview_leads_on_with_two_buttons(sqlite_store: Store) -> None:
