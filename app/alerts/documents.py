@@ -500,15 +500,15 @@ def _latency(rule: Rule) -> str:
 
 def _probe_errors(rule: Rule) -> str:
     share = FAILED_SHARE if rule.failed_share is None else rule.failed_share
-    least = ", at least two," if rule.failed_share is None else ""
+    least = " (two or more)" if rule.failed_share is None else ""
     return (
-        f"the run is unknown (critical), more than {100 * share:g} % of its probes{least} fail, or the same canary is "
-        f"not measured in {REPEATED} runs in a row (warning)"
+        f"more than {100 * share:g} % of its probes{least} fail, or a canary's {REPEATED} times in a row (warning); "
+        "critical where the run is unknown"
     )
 
 
 def _slower(rule: Rule) -> str:
-    limits = SlowerLimits.of(rule.factor, rule.rise).words("the baseline (99 % quantile of its runs)")
+    limits = SlowerLimits.of(rule.factor, rule.rise).words("the baseline")
     return f"once a baseline stands: the median latency is above {limits} (warning){_margin(rule)}"
 
 
@@ -539,7 +539,7 @@ _WORDS: Final[Mapping[RuleKind, Callable[[Rule], str]]] = {
 _AT_ONCE = {RuleKind.REGRESSION, RuleKind.NO_DATA, RuleKind.EMBEDDING}
 _PERCENTILES: Final[Mapping[Percentile, str]] = {
     Percentile.P50: "the median latency",
-    Percentile.P95: "the latency of the slowest twentieth (p95)",
+    Percentile.P95: "the p95 latency",
     Percentile.MAX: "the longest latency",
 }
 

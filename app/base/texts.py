@@ -211,13 +211,19 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def first_clause(sentence: str) -> str:
-    """Return a sentence up to its first semicolon; one within brackets, as in a label, does not count."""
-    depth = 0
+    """Return a sentence up to its first semicolon, see `clauses`."""
+    return clauses(sentence)[0]
+
+
+def clauses(sentence: str) -> list[str]:
+    """Cut a sentence at its semicolons; those within brackets, as in a label, do not count."""
+    depth, start, found = 0, 0, []
     for place, sign in enumerate(sentence):
         depth += (sign == "(") - (sign == ")")
         if not depth and sentence.startswith("; ", place):
-            return sentence[:place]
-    return sentence
+            found.append(sentence[start:place])
+            start = place + 2
+    return [*found, sentence[start:]]
 
 
 def counted(count: int, noun: str) -> str:

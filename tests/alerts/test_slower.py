@@ -122,7 +122,7 @@ def refused(**rule: Any) -> str:
 def test_a_written_rule_without_options_is_the_default_one() -> None:
     assert in_force({"kind": "slower"}) == in_force() == [RULE]
     assert rule_in_words(RULE) == (
-        "once a baseline stands: the median latency is above 3 x the baseline (99 % quantile of its runs) and 200 ms "
+        "once a baseline stands: the median latency is above 3 x the baseline and 200 ms "
         "above it (warning); opens on 3 bad of 4 measured runs, closes after 2 good runs"
     )
 

@@ -164,8 +164,8 @@ def test_it_stands_beside_recall_wherever_that_is_shown(service: Api) -> None:
     assert recall["verdict"] == "unknown", "that it finds its own hits again is no sign of quality"
     assert recall["advice"] == "Have a pool of several retrievers judged, so that what this one misses counts."
     shown = CliRunner().invoke(app, ["quality", "docs", "--data-dir", str(service.service.settings.data_dir)]).stdout
-    [row] = [line for line in shown.splitlines() if line.startswith("| Recall | ")]
-    assert row.startswith("| Recall | unknown | 100 % of 2 canaries find what they expect in the top 3, self-judged: ")
+    [row] = [line for line in shown.splitlines() if line.startswith("| Coverage | ")]
+    assert row.startswith("| Coverage | unknown | 2 of 2 questions find their document in the top 3, self-judged: ")
     check = words(service.client.get("/checks/docs").text)
     assert "R@3 self-judged 1.000" in check
     assert "R@3 (self-judged)" in check  # of charts

@@ -236,7 +236,7 @@ def test_recall_says_how_deep_what_is_expected_was_found() -> None:
     assert section["numbers"]["not_found"] == pytest.approx(0.2)
     assert section["verdict"] is Mark.REVIEW
     assert [example["canary"] for example in section["examples"]] == ["lost", "deep"]
-    told = "60 % of 5 canaries find what they expect in the top 5, 20 % below it, 20 % not in the top 10"
+    told = "3 of 5 questions find their document in the top 5, 1 below it, 1 not in the top 10"
     assert section["reason"] == told
     assert section["groups"] == {}
 

@@ -113,7 +113,7 @@ def test_a_report_looks_at_what_a_canary_last_got_and_says_whose_probe_failed(wo
     world.run()
     report = _report(world)
     assert report["canaries"]["looked_at"] == 4
-    assert report["notes"] == ["1 probe of the newest run failed; their answers of before are evaluated"]
+    assert report["notes"] == ["1 probe of the newest run failed; the last answers before are evaluated"]
 
 
 def test_a_canary_that_never_answered_is_left_out_and_said_to_be(world: World) -> None:

@@ -170,7 +170,7 @@ RULE = "it shows nothing before each arm has at least 30 successes and 30 failur
 )
 def test_too_few_of_a_kind_show_nothing_however_many_units_come(found: Look, most: int, says: str) -> None:
     plan = ExperimentPlan(names=PLAN.names, share=0.5, delta=0.02, max_units=most)
-    assert say_power(plan, decide(found, plan=plan)) == f"with 50 % of the units in hybrid {RULE}: {says}"
+    assert say_power(plan, decide(found, plan=plan)) == f"with 50 % of the units in hybrid {RULE}; {says}"
 
 
 def test_a_rate_that_is_seen_already_is_not_taken_as_another_one() -> None:

@@ -164,9 +164,9 @@ def test_harm_that_exposure_has_shown_is_waived_by_an_admin_alone_and_stays_on_t
     for gate in ("offline", "judge"):
         service.client.post(waive, data={"gate": gate, "reason": WHY}, headers=writer)
     text = Page(service.client.get("/promotions/hybrid", headers=admin).text).text
-    assert "It may go to all users: a person decided so, against what exposure showed; offline decided" in text
+    assert "It may go to all users: a person decided so, against what exposure showed. Offline decided" in text
     assert "promote, by waiver" in text
-    assert f"exposure failed ({exposure['reason']}), waived by" in text
+    assert f"Exposure failed ({exposure['reason']}), waived by" in text
     assert "not asked" not in text
 
 

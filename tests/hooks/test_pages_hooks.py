@@ -548,12 +548,12 @@ def test_a_hook_that_takes_nothing_is_an_issue_of_the_service_until_it_does(page
     attempt(DECLINED)
     assert not exposition.process.monitor.has(Issue.DELIVERIES)
     attempt(DECLINED)
-    told = "1 notification was tried three times or more and not taken, by hook ops"
+    told = "1 notification to hook ops failed three times or more"
     for path in ("/", "/suites", "/hooks/ops"):
         shown = pages.page(path)
         assert f"Notifications: {told}. Show pending deliveries" in shown.text
         assert shown.all("a", href="/deliveries?state=pending")
-    assert "1 notification was tried three times or more and not taken. Each is tried again" in shown.text
+    assert "1 notification failed three times or more. Each is tried again" in shown.text
     assert client.get("/readyz").text.splitlines() == ["ok", f"deliveries: {told}"]
     assert 'coalmine_self_issue{issue="deliveries"} 1' in client.get("/metrics").text
     attempt()

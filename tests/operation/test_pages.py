@@ -218,8 +218,8 @@ def test_a_check_whose_alerts_are_still_open_is_recovering_and_not_green(degrade
     assert "No rule is violated" not in shown.text
     assert shown.all("section", class_="recovering")
     row = _rows(degraded.page("/"))["watch"]
-    assert "recovering healthy in its newest run; 1 alert still open" in row
-    assert degraded.page("/").one("p", id="status").text == "The check is recovering: its alerts are still open"
+    assert "recovering healthy again; 1 alert still open" in row
+    assert degraded.page("/").one("p", id="status").text == "The check is healthy again: its alerts are still open"
     assert degraded.page("/").one("p", id="status").get("class") == "status recovering"
     assert ">recovering<" in badge()
     degraded.world.run()
@@ -240,7 +240,7 @@ def test_a_healthy_run_under_an_alert_that_still_fires_says_so(healthy: Site) ->
     shown = healthy.page("/checks/watch").text
     assert "Healthy in this run: 1 alert is still open, and resolves after 2 more good runs." in shown
     assert "No rule is violated" not in shown
-    assert "alert open healthy in its newest run; 1 alert still open" in _rows(healthy.page("/"))["watch"]
+    assert "alert open healthy again; 1 alert still open" in _rows(healthy.page("/"))["watch"]
     assert ">alert open<" in healthy.client().get("/badge/watch.svg").text
 
 

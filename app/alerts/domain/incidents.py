@@ -194,11 +194,13 @@ def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:
     if rule.open_of == 1:
         return Outlook(to_open="It opens at once, with the first bad run.", bad_runs_to_open=needed)
     runs = "run" if rule.kind is RuleKind.PROBE_ERRORS else "measured run"
-    bad_text = f"{sum(bad)} of the last {counted(len(bad), runs)} {'was' if sum(bad) == 1 else 'were'} bad"
+    bad_text = (
+        f"; {sum(bad)} of the last {counted(len(bad), runs)} {'was' if sum(bad) == 1 else 'were'} bad" if bad else ""
+    )
     rows = "in a row " if needed > 1 else ""
     return Outlook(
         to_open=(
-            f"It opens when {rule.open_bad} of {rule.open_of} are bad; {bad_text}, "
+            f"It opens when {rule.open_bad} of {rule.open_of} are bad{bad_text}, "
             f"so {counted(needed, 'more bad run')} {rows}would open it."
         ),
         bad_runs_to_open=needed,
@@ -214,11 +216,10 @@ def _closing(rule: Rule, window: Sequence[Observation], alert: Member) -> Outloo
     good = good_runs(alert, window)
     needed = max(rule.close - good, 1)
     margin = f", beyond the margin of {rule.margin:g}" if rule.margin else ""
+    so_far = f"; {good} {plural(good, 'run')} {'was' if good == 1 else 'were'} good in a row so far" if good else ""
+    rows = " in a row" if rule.close > 1 else ""
     return Outlook(
-        to_close=(
-            f"It resolves after {counted(rule.close, 'good run')}{' in a row' if rule.close > 1 else ''}{margin}; "
-            f"{good} {plural(good, 'run')} {'was' if good == 1 else 'were'} good in a row so far."
-        ),
+        to_close=f"It resolves after {counted(rule.close, 'good run')}{rows}{margin}{so_far}.",
         good_runs_to_close=needed,
     )
 

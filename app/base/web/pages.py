@@ -37,7 +37,7 @@ from app.base.api.requests import below, csrf_token, identify_visitor, route_pat
 from app.base.db.keys import Identity, Scope
 from app.base.errors import CoalmineError, ForbiddenError, NotFoundError, UnauthorizedError
 from app.base.schedules import cron_preview
-from app.base.texts import counted, first_clause, found_text, measure_words, shown_json
+from app.base.texts import clauses, counted, first_clause, found_text, measure_words, shown_json
 from app.base.values import Category, marked_name
 
 _HERE = Path(__file__).parent
@@ -139,6 +139,7 @@ def _environment(path: str = "") -> Environment:
         joined=joined,
         plainly=plainly,
         brief=first_clause,
+        sentences=sentences,
         proposed_name=proposed_name,
         utc=utc,
         timed=timed,
@@ -235,6 +236,11 @@ def proposed_name(messages: Iterable[str]) -> str:
 def capitalize_first(text: str) -> str:
     """Return a text with its first letter in upper case, unless it begins with the name of a field."""
     return text if "_" in text.partition(" ")[0] else text[:1].upper() + text[1:]
+
+
+def sentences(text: str) -> str:
+    """Return clauses that semicolons join as sentences, the last one without a full stop."""
+    return ". ".join(map(capitalize_first, clauses(text)))
 
 
 def utc(moment: datetime | str | None) -> str:

@@ -183,14 +183,13 @@ def recall(
         categories.setdefault(str(one.canary.category), []).append(one)
     lost = [one for one in expecting if one.match.first_relevant is None]
     deep = [one for one in expecting if (one.match.first_relevant or 0) > k]
-    coverage = 1 - (len(lost) + len(deep)) / len(expecting)
-    sentences = [
-        f"{percent_text(coverage)} of {counted(len(expecting), 'canary')} find what they expect in the top {k}"
-    ]
+    found = len(expecting) - len(lost) - len(deep)
+    coverage = found / len(expecting)
+    sentences = [f"{found:,} of {counted(len(expecting), 'question')} find their document in the top {k}"]
     if deep:
-        sentences.append(f"{percent_text(len(deep) / len(expecting))} below it")
+        sentences.append(f"{len(deep):,} below it")
     if lost:
-        sentences.append(f"{percent_text(len(lost) / len(expecting))} not in the top {fetch_k}")
+        sentences.append(f"{len(lost):,} not in the top {fetch_k}")
     if self_judged:
         own = f"{SELF_JUDGED}: this retriever itself brought up much of what is expected"
         sentences.append(f"{own}, and what it misses was not judged")

@@ -218,5 +218,5 @@ def _notes(evidence: _Evidence) -> list[str]:
         notes.append(f"{text}, of one text the first {READ_OF_ONE:,}")
     if evidence.run.failed:
         text = f"{counted(evidence.run.failed, 'probe')} of the newest run failed"
-        notes.append(f"{text}; their answers of before are evaluated")
+        notes.append(f"{text}; the last answers before are evaluated")
     return notes

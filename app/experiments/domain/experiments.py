@@ -413,7 +413,7 @@ def say_power(plan: ExperimentPlan, decision: ExperimentDecision) -> str:
         and (rate in {0, 1} or least_units > units_needed(difference, rate=rate, share=share))
     ):
         rare, arm = arms[place][:2] if _is_seen(arms[place][1]) else (name, first)
-        return f"{begin} shows nothing before each arm has {few}: {_say_rare(rare, arm, least_units, plan)}"
+        return f"{begin} shows nothing before each arm has {few}; {_say_rare(rare, arm, least_units, plan)}"
     needed = units_needed(difference, rate=rate, share=share)
     least = detectable_difference(rate=rate, share=share, units=plan.max_units)
     word = "taken as" if first is None else "is" if first.enough else "so far"

@@ -150,9 +150,8 @@ def report_deliveries(monitor: SelfMonitor, state: State | None) -> None:
     others = len(refusing) - _NAMED
     more = f" and {counted(others, 'other')}" if others > 0 else ""
     waiting = sum(hook.retrying for hook in refusing)
-    are = "was" if waiting == 1 else "were"
-    detail = f"{counted(waiting, 'notification')} {are} tried three times or more and not taken, by "
-    monitor.report(Issue.DELIVERIES, f"{detail}{'hook' if len(refusing) == 1 else 'hooks'} {names}{more}")
+    hooks = f"{'hook' if len(refusing) == 1 else 'hooks'} {names}{more}"
+    monitor.report(Issue.DELIVERIES, f"{counted(waiting, 'notification')} to {hooks} failed three times or more")
 
 
 class WorkerClock:

@@ -215,9 +215,11 @@ def _outbox(request: Request) -> Banner | None:
     snapshot = request.app.state.exposition.snapshot.state
     if snapshot is None or (snapshot.outbox_oldest_seconds or 0.0) <= _OUTBOX_STUCK_SECONDS:
         return None
+    if Issue.DELIVERIES in request.app.state.exposition.process.monitor.issues:
+        return None  # told as an issue, with the hooks
     waiting = f"{counted(snapshot.outbox_pending, 'notification')} wait{'s' if snapshot.outbox_pending == 1 else ''}"
     text = f"{waiting} to be delivered, the oldest for more than ten minutes."
-    text += " Their attempts show the receivers' responses."
+    text += f" {'Its' if snapshot.outbox_pending == 1 else 'Their'} attempts show the receiver's response."
     return Banner(severity="warning", text=text, link="/deliveries?state=pending", label="Show pending deliveries")
 
 
