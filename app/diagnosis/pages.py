@@ -169,6 +169,9 @@ WIDTH: Final = 600
 HEIGHT: Final = 130
 
 
+_TICKS = 4
+
+
 def histogram(section: QualitySection) -> dict[str, Any] | None:
     """Histogram of the scores of relevant hits and of all others, as shares of each kind; None where there are none.
 
@@ -198,7 +201,9 @@ def histogram(section: QualitySection) -> dict[str, Any] | None:
         f"Scores from {edges[0]:.3g} to {edges[-1]:.3g}: relevant hits have a median of "
         f"{numbers['relevant_median']:.3g}, all others of {numbers['other_median']:.3g}"
     )
-    return {"bars": bars, "least": edges[0] or 0.0, "most": edges[-1] or 0.0, "label": label}
+    least, widest = float(edges[0] or 0.0), float(edges[-1] or 0.0)
+    ticks = [least + (widest - least) * part / _TICKS for part in range(_TICKS + 1)]
+    return {"bars": bars, "ticks": ticks, "most": most, "label": label}
 
 
 def depths(section: QualitySection) -> dict[str, Any] | None:

@@ -103,7 +103,7 @@ _DOCS = """<!doctype html>
 <title>Coalmine API</title><link rel="icon" href="{path}/static/canary.svg" type="image/svg+xml">
 <link rel="stylesheet" href="{path}/static/vendor/swagger-ui/swagger-ui.css">
 <link rel="stylesheet" href="{path}/static/docs.css"></head>
-<body data-csrf="{csrf}"><div id="swagger-ui"></div>
+<body data-csrf="{csrf}"><header><a href="{path}/">Back to the checks</a></header><div id="swagger-ui"></div>
 <script src="{path}/static/vendor/swagger-ui/swagger-ui-bundle.js"></script>
 <script src="{path}/static/docs.js"></script></body></html>
 """
@@ -133,6 +133,47 @@ _PROBLEMS: Final[Mapping[int, tuple[str, str]]] = {
     503: ("Unavailable", "The database is unavailable, or a concurrency limit is reached; try again later."),
 }
 """(name, meaning) of problem responses by status."""
+_PARAMETERS: Final[Mapping[str, str]] = {
+    "after": "Where the page begins: `next_after` of the page before.",
+    "limit": "Most items of a page.",
+    "suite": "Name of the suite.",
+    "run_id": "Id of the run.",
+    "key": "Key of the canary within its suite.",
+    "format": "Format of the files or of the answer.",
+    "from": "Beginning of the period, RFC 3339.",
+    "to": "End of the period, RFC 3339; without it now.",
+    "state": "Only those in this state.",
+    "idempotency-key": "A name of your own for this request: for a day the same one counts once.",
+    "item": "Token of the item, as `next` gives it.",
+    "corpus": "Name of the collection of texts.",
+    "dry_run": "Only tell what would change.",
+    "category": "Only canaries of this category.",
+    "tag": "Only canaries with this tag.",
+    "points": "Most points over the period.",
+    "columns": "Most columns; runs beside each other share one.",
+    "alert_id": "Id of the alert.",
+    "incident_id": "Id of the incident.",
+    "delivery_id": "Id of the delivery.",
+    "rescoring_id": "Id of the re-scoring.",
+    "gate": "Gate of the promotion: offline, judge or exposure.",
+    "as_documents": "The ids in the files are of documents, not of chunks.",
+    "split": "Of BEIR files with several qrels: `qrels/SPLIT.tsv` is read.",
+    "grades": "A map of the files' grades such as `1=0,4=3`, or their scale such as `0-4`.",
+    "column": "Meaning of a CSV column as `NAME=COLUMN`; may be repeated.",
+    "measure": "Name of a measure, such as `coverage` or `R@5`; may be repeated.",
+    "check": "Only those of this check.",
+    "hook": "Only those for this hook.",
+    "verdict": "Only canaries that are `healthy` or `degraded`.",
+    "reason": "Only canaries degraded for this reason.",
+    "outcome": "Only canaries whose probe ended so.",
+    "before": "Id of the earlier run.",
+    "now": "Id of the later run.",
+    "change": "Only canaries that changed so.",
+    "habit": "Id of the habit.",
+    "decided": "Also the disputed items that somebody has decided.",
+}
+"""What a parameter is, by its name; those that say it themselves keep their words."""
+_NAMED: Final[Mapping[str, str]] = {"reanchors": "check", "tasks": "annotation task"}
 _REPLACED = ("HTTPValidationError", "ValidationError")  # FastAPI's own error shape, which never leaves this service
 
 
@@ -182,12 +223,21 @@ def _complete(description: dict[str, Any]) -> dict[str, Any]:
             if path.startswith(EXEMPT):
                 operation["security"] = []
             if "parameters" in operation:
-                operation["parameters"] = [plain_parameter(one) for one in operation["parameters"]]
+                operation["parameters"] = [_described(plain_parameter(one), path) for one in operation["parameters"]]
             if "requestBody" in operation:
                 content = operation["requestBody"]["content"]
                 operation["requestBody"]["content"] = {kind: with_example(part) for kind, part in content.items()}
             _add_problems(path, method, operation)
     return description
+
+
+def _described(parameter: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return a parameter with its description; `slug` is the name of what its path lists."""
+    kind = path.removeprefix("/v1/").partition("/")[0]
+    of_path = f"Name of the {_NAMED.get(kind, kind.removesuffix('s'))}." if parameter["name"] == "slug" else ""
+    meaning = of_path or _PARAMETERS.get(parameter["name"], "")
+    described = "description" in parameter or "description" in parameter["schema"]
+    return {**parameter, "description": meaning} if meaning and not described else dict(parameter)
 
 
 def _problem(meaning: str) -> dict[str, Any]:

@@ -137,6 +137,24 @@ def test_tags_and_a_category_that_judge_nothing_are_no_change_of_what_is_expecte
     assert "The expected chunks were changed" in pages.page(ANT).text
 
 
+def test_the_rank_of_the_expected_chunk_is_drawn_over_time_first_of_all(pages: Site) -> None:
+    expected = pages.page(ANT).one("svg", class_="ranks")
+    pages.world.probe.answers["ant"] = answered(hits("noise", "other", "ant"))
+    pages.world.run()
+    pages.world.probe.answers["ant"] = answered(hits("noise"))
+    pages.world.run()
+    pages.world.probe.answers["ant"] = failed(Outcome.TIMEOUT)
+    pages.world.run()
+    shown = pages.page(ANT)
+    drawn = [one.text for one in shown.all("title") if " run " in one.text]
+    assert shown.one("svg", class_="ranks").get("aria-label") != expected.get("aria-label")
+    assert {"Not measured", "Not found"} <= {one.partition(" from")[0] for one in drawn}
+    assert shown.text.index("Rank of the expected chunk") < shown.text.index("Ranking: now and")
+    # Answers to another query say nothing of this one.
+    pages.world.apply(definitions([{**canary("ant"), "query": "which insects"}, canary("bee")]))
+    assert not pages.page(ANT).all("svg", class_="ranks")
+
+
 def test_another_query_is_not_compared_with_the_old_answers(pages: Site) -> None:
     pages.world.apply(definitions([{**canary("ant"), "query": "which insects"}, canary("bee")]))
     shown = pages.page(ANT)

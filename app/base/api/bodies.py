@@ -226,6 +226,55 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         "severities": ["warning"],
         "window": {"cron": "0 2 * * 6", "duration": "4h"},
     },
+    "SuiteDocument": {
+        "slug": "docs",
+        "canaries": [{"key": "refunds", "query": "How long do refunds take?", "expected_chunks": ["refund-policy-2"]}],
+    },
+    "CanaryDocument": {
+        "key": "refunds",
+        "query": "How long do refunds take?",
+        "expected_chunks": [{"id": "refund-policy-2", "grade": 3}, {"text": "Refunds take five working days."}],
+        "category": "simple_factual",
+        "tags": ["billing"],
+    },
+    "CanaryFile": {
+        "suite": "docs",
+        "canaries": [{"key": "refunds", "query": "How long do refunds take?", "expected_chunks": ["refund-policy-2"]}],
+    },
+    "AcknowledgeRequest": {"note": "The index is being rebuilt until noon."},
+    "RunRequest": {"trigger": "deploy", "index_version": "2026-11-29", "wait_seconds": 60},
+    "RunNoteRequest": {"text": "First run with the new embedding model."},
+    "RescoringRequest": {"since": "2026-11-01T00:00:00Z", "wait_seconds": 60},
+    "BaselineRequest": {"accept": True, "note": "The new chunks are meant."},
+    "NotNormalRequest": {"note": "This was an outage."},
+    "TryRequest": {"query": "How long do refunds take?", "k": 5},
+    "AdjudicationRequest": {"grade": 2},
+    "AnnotationRequest": {"grade": 2, "seconds": 8.5},
+    "UndoRequest": {"annotator": "ann"},
+    "TextFiles": {"files": {"lines.jsonl": '{"_id": "d1", "text": "Fees are due monthly."}\n'}},
+    "ForgetRequest": {"query": "my account number is 123"},
+    "ReachRequest": {"retriever": "docs-search", "group": {"separator": "/", "parts": 1}},
+    "SuggestionsRequest": {"retriever": "docs-search", "task": "truth", "queries": ["rate limit"]},
+    "ReanchorRequest": {"accept": ["12"], "reject": []},
+    "FeedbackRequest": {
+        "events": [
+            {"event_id": "5f0c", "canary": "refunds", "answer": "Five days.", "kind": "thumbs", "positive": True}
+        ]
+    },
+    "ExperimentDocument": {
+        "slug": "hybrid-search",
+        "arms": [{"name": "vector", "share": 0.95}, {"name": "hybrid", "share": 0.05}],
+        "delta": 0.02,
+        "window": "24h",
+    },
+    "Exposure": {"unit": "user-1"},
+    "UnitOutcome": {"event_id": "thumbs-17", "unit": "user-1", "value": 1},
+    "ShadowDocument": {"slug": "hybrid", "candidate": "docs-hybrid", "share": 0.05},
+    "ShadowPair": {"query": "Fees?", "a": ["c4"], "b": ["c4", "c9"], "a_seconds": 0.12, "b_seconds": 0.31},
+    "InterleavingDocument": {"slug": "mixed", "a": "vector", "b": "hybrid"},
+    "ListsRequest": {"unit": "user-1", "a": ["c1", "c2"], "b": ["c2", "c3"]},
+    "Click": {"event_id": "click-9", "unit": "user-1", "team": "a"},
+    "WaiverRequest": {"reason": "No judge is configured for these answers."},
 }
 
 
@@ -233,8 +282,9 @@ def with_example(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the media type objects of a body, with the example of its schema if there is one."""
     schema = content["schema"]
     first = schema.get("anyOf", [schema])[0]
-    example = EXAMPLES.get(first.get("$ref", "").rpartition("/")[2])
-    return dict(content) if example is None else {**content, "example": example}
+    is_list = first.get("type") == "array"
+    example = EXAMPLES.get((first["items"] if is_list else first).get("$ref", "").rpartition("/")[2])
+    return dict(content) if example is None else {**content, "example": [example] if is_list else example}
 
 
 Answers = dict[int | str, dict[str, Any]]

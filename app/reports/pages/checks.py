@@ -58,7 +58,7 @@ from app.reports.pages.overviews import banners_of, draw, make_badge
 from app.reports.rendering.pictures import layout_of
 from app.reports.rendering.report_measures import cutoff_table, recall_gap_lines, whole_table
 from app.reports.service import canary_views, charts, check_details, public_links
-from app.reports.service.canary_views import CanaryDetail, ComparedHit, layout_band
+from app.reports.service.canary_views import CanaryDetail, ComparedHit, draw_ranks, layout_band
 from app.reports.service.check_details import DegradedResult
 from app.runs.service.execution import CanaryTrial, try_canary
 from app.scoring.measures import RECALL_BY
@@ -407,6 +407,7 @@ def _canary(
         detail=detail,
         definition=detail.definition,
         band=layout_band(detail.history, detail.gaps, now),
+        ranks=draw_ranks(detail, now),
         diagnosis=diagnosis,
         stands=diagnosis is not None and _is_current(diagnosis, detail),
         probed=diagnosis_sentences.probed(diagnosis.evidence) if diagnosis else [],

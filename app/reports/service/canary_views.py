@@ -109,6 +109,8 @@ class CanaryDetail:
     """Failure of the newest run."""
     history: Sequence[CanaryState]
     """Its states, newest first."""
+    ranks: Mapping[str, int | None]
+    """Rank of the first expected chunk in the answers to its present query, by first run; None = not found."""
     gaps: Sequence[FailedRuns]
     """Failures of the newest runs, oldest first."""
     now: CanaryAnswer | None
@@ -148,7 +150,8 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         newest = probed[-1].id if probed else 0
         if now is not None and places.get(newest) in run_rows.unscored_at(connection, newest):
             states_by_side["now"] = past_runs.without_relevance(now)
-        rankings = ranking_rows.load_rankings(connection, [state.ranking_id for state in states_by_side.values()])
+        shown = [*timeline, *states_by_side.values()]
+        rankings = ranking_rows.load_rankings(connection, [state.ranking_id for state in shown])
         evidence = {
             name: _StateEvidence(
                 state=state,
@@ -173,6 +176,7 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         verdict=_verdict(failure, both[0]),
         failure=failure,
         history=states,
+        ranks={str(state.first_run): _best_rank(canary, rankings[state.ranking_id]) for state in same},
         gaps=gaps,
         now=_answer(canary, both[0], both[1], newest=True),
         well=_answer(canary, both[1], both[0], newest=False),
@@ -184,6 +188,12 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         rbo=None if both[0] is None or both[1] is None else rbo(both[1].ranking.ids, both[0].ranking.ids),
         relevance_judged=is_relevance_judged(canary, scorer_measures_relevance=measures_relevance(scorer)),
     )
+
+
+def _best_rank(canary: Canary, ranking: Ranking) -> int | None:
+    found = match(prepare(canary.judgments), ranking)
+    ranks = [rank for one, rank in zip(canary.judgments, found.first, strict=True) if one.grade and rank is not None]
+    return min(ranks, default=None)
 
 
 def _degraded_since(connection: Connection, now: StateRow | None) -> tuple[str, str | None] | None:
@@ -403,6 +413,69 @@ def layout_band(states: Sequence[CanaryState], gaps: Sequence[FailedRuns], now: 
         )
         x += width
     return stretches
+
+
+_ROW = 18
+"""Height of a rank, in pixels."""
+_MOST_RANKS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankStep(Period):
+    """A period with the rank of the first expected chunk, as it is drawn; widths are to scale."""
+
+    rank: int | None
+    """None = not found, or not measured."""
+    x: str
+    width: str
+    """Percent, as SVG takes it."""
+    y: float | None
+    """Middle, in pixels; None = not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankChart:
+    """The ranks of the first expected chunk over time; one is better and drawn higher."""
+
+    steps: Sequence[RankStep]
+    rises: Sequence[tuple[str, float, float]]
+    """Where a step follows another: place, and the heights of both."""
+    axis: Sequence[tuple[float, str]]
+    """Heights of what is written beside it."""
+    cut: float
+    """Height of the line below the first k."""
+    height: int
+
+
+def draw_ranks(detail: CanaryDetail, now: datetime) -> RankChart | None:
+    """Draw the ranks of the first expected chunk; None where nothing is expected, or nothing was measured."""
+    periods = _cut(_spans(detail.history, now), _unknown(detail.gaps, now))
+    if not detail.ranks or not periods or not any(one.judgment["grade"] for one in detail.expected):
+        return None
+    deepest = min(max(detail.k, *(rank or 0 for rank in detail.ranks.values())), _MOST_RANKS)
+    begin = periods[0].start
+    whole = (now - begin).total_seconds() or 1.0
+    steps, rises = list[RankStep](), list[tuple[str, float, float]]()
+    for period in periods:
+        rank, y = None, None
+        if period.verdict != Verdict.UNKNOWN and period.run in detail.ranks:
+            rank = detail.ranks[period.run]
+            y = _ROW * ((min(rank, deepest + 1) if rank else deepest + 1) - 0.5)
+        x = 100 * (period.start - begin).total_seconds() / whole
+        width = 100 * (period.end - period.start).total_seconds() / whole
+        before = steps[-1].y if steps else None
+        if y is not None and before is not None and before != y:
+            rises.append((f"{x:.2f}%", min(before, y), max(before, y)))
+        step = row_value(RankStep, period, rank=rank, x=f"{x:.2f}%", width=f"{max(width, _SEAM):.2f}%", y=y)
+        steps.append(step)
+    ranks = sorted({1, detail.k, deepest})
+    return RankChart(
+        steps=steps,
+        rises=rises,
+        axis=[*((_ROW * (rank - 0.5), str(rank)) for rank in ranks), (_ROW * (deepest + 0.5), "not found")],
+        cut=float(_ROW * detail.k),
+        height=_ROW * (deepest + 1),
+    )
 
 
 _SEAM = 0.15

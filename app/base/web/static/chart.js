@@ -95,12 +95,13 @@
       label,
       stroke: plots.ink(ink),
       width: 2,
+      paths: plots.steps,
       dash,
       spanGaps: false,
       points: { show: few, size: 5, fill: plots.ink(ink), filter: (drawn, row, all) => (all ? null : plots.lonely(drawn, row)) },
       place,
     }));
-    const edge = { stroke: "transparent", points: { show: false }, class: "edge" };
+    const edge = { stroke: "transparent", paths: plots.steps, points: { show: false }, class: "edge" };
     const marks = around.lanes(lines[0].marks, since / 1000, until / 1000, host.clientWidth - 52 - 14);
     const bars = around.alertLanes(lines[0].alerts);
     plot?.destroy();

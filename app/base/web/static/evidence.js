@@ -51,7 +51,7 @@
         width: host.clientWidth,
         height: HEIGHT,
         padding: [10, 14, 0, 0],
-        series: [{}, { label: "evidence", stroke: ink, width: 2, spanGaps: false, points: { show: points.length <= 60, size: 4, fill: ink, filter: (drawn, row, all) => (all ? null : plots.lonely(drawn, row)) } }],
+        series: [{}, { label: "evidence", stroke: ink, width: 2, paths: plots.steps, spanGaps: false, points: { show: points.length <= 60, size: 4, fill: ink, filter: (drawn, row, all) => (all ? null : plots.lonely(drawn, row)) } }],
         scales: {
           x: { range: () => [shown.from, shown.to] },
           y: { distr: 3, range: () => [LEAST, 10 ** Math.ceil(Math.log10(most))] },

@@ -36,6 +36,9 @@ window.plots = (() => {
   // As far apart as the longest label is wide, so that none runs into the next.
   const timeAxis = () => ({ ...axis(), values: CLOCK, space: 84 });
 
+  // A run holds until the next one: a slope between a healthy and a broken one would show what never was.
+  const steps = window.uPlot?.paths.stepped({ align: 1 });
+
   // A point without a neighbour to draw a line to would not be seen.
   const lonely = (plot, place) => {
     const values = plot.data[place];
@@ -84,5 +87,5 @@ window.plots = (() => {
     };
   };
 
-  return { FONT, ask, axis, drawing, ink, lonely, make, root, score, seconds, short, timeAxis, timeText, tip };
+  return { FONT, ask, axis, drawing, ink, lonely, make, root, score, seconds, short, steps, timeAxis, timeText, tip };
 })();
