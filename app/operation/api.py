@@ -134,7 +134,7 @@ _PROBLEMS: Final[Mapping[int, tuple[str, str]]] = {
 }
 """(name, meaning) of problem responses by status."""
 _PARAMETERS: Final[Mapping[str, str]] = {
-    "after": "Where the page begins: `next_after` of the page before.",
+    "after": "Where the page begins: `next` of the page before.",
     "limit": "Most items of a page.",
     "suite": "Name of the suite.",
     "run_id": "Id of the run.",
@@ -160,7 +160,7 @@ _PARAMETERS: Final[Mapping[str, str]] = {
     "split": "Of BEIR files with several qrels: `qrels/SPLIT.tsv` is read.",
     "grades": "A map of the files' grades such as `1=0,4=3`, or their scale such as `0-4`.",
     "column": "Meaning of a CSV column as `NAME=COLUMN`; may be repeated.",
-    "measure": "Name of a measure, such as `coverage` or `R@5`; may be repeated.",
+    "measure": "Name of a measure, such as `coverage` or `R@5`.",
     "check": "Only those of this check.",
     "hook": "Only those for this hook.",
     "verdict": "Only canaries that are `healthy` or `degraded`.",
@@ -173,7 +173,7 @@ _PARAMETERS: Final[Mapping[str, str]] = {
     "decided": "Also the disputed items that somebody has decided.",
 }
 """What a parameter is, by its name; those that say it themselves keep their words."""
-_NAMED: Final[Mapping[str, str]] = {"reanchors": "check", "tasks": "annotation task"}
+_NAMED: Final = {"tasks": "annotation task"}
 _REPLACED = ("HTTPValidationError", "ValidationError")  # FastAPI's own error shape, which never leaves this service
 
 
@@ -195,7 +195,20 @@ def _summary(description: str) -> str:
     return re.split(r"[.;:](?:\s|$)", " ".join(description.split()), maxsplit=1)[0]
 
 
+_ABOUT: Final = """Everything that pages and commands do can be done here.
+Send a key as `Authorization: Bearer KEY` (`coalmine keys create`, or the page *Keys*). What you try on this page is
+signed by the browser's session.
+
+    curl -H "Authorization: Bearer $KEY" http://127.0.0.1:8000/v1/checks
+    curl -H "Authorization: Bearer $KEY" -H "content-type: application/json" \\
+      -d '{"wait_seconds": 60}' http://127.0.0.1:8000/v1/checks/docs/runs
+
+Lists come in pages: `next` of a page goes into `after` of the next request. Errors are problems by RFC 9457, whose
+`errors` have each field and reason. Times are RFC 3339, in UTC."""
+
+
 def _complete(description: dict[str, Any]) -> dict[str, Any]:
+    description["info"]["description"] = _ABOUT
     components = description.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     documents = models_json_schema([(model, "validation") for model in DOCUMENTS], ref_template=COMPONENTS + "{model}")

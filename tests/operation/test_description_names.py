@@ -119,12 +119,33 @@ def test_an_example_of_a_body_is_one() -> None:
         assert isinstance(parse_document(model, dict(EXAMPLES[document])), model), document
 
 
-def test_bodies_show_their_examples(described: dict[str, Any]) -> None:
+def test_every_body_shows_an_example_of_itself(described: dict[str, Any]) -> None:
     for path, document in (("/v1/checks/{slug}", "CheckDocument"), ("/v1/hooks/{slug}", "HookDocument")):
         body = described["paths"][path]["put"]["requestBody"]["content"]["application/json"]
         assert body["example"] == EXAMPLES[document]
-    plain = described["paths"]["/v1/checks/{slug}/runs"]["post"]["requestBody"]["content"]["application/json"]
-    assert "example" not in plain
+    many = described["paths"]["/v1/experiments/{slug}/exposures"]["post"]["requestBody"]["content"]["application/json"]
+    assert many["example"] == [EXAMPLES["Exposure"]]
+    plain = [
+        (path, method)
+        for path, methods in described["paths"].items()
+        for method, operation in methods.items()
+        for body in operation.get("requestBody", {}).get("content", {}).values()
+        if "example" not in body
+    ]
+    assert plain == []
+
+
+def test_every_parameter_says_what_it_is(described: dict[str, Any]) -> None:
+    silent = [
+        (path, one["name"])
+        for path, methods in described["paths"].items()
+        for operation in methods.values()
+        for one in operation.get("parameters", ())
+        if not (one.get("description") or one["schema"].get("description"))
+    ]
+    assert silent == []
+    found = described["paths"]["/v1/tasks/{slug}"]["get"]["parameters"]
+    assert [one["description"] for one in found] == ["Name of the annotation task."]
 
 
 def test_an_import_is_described_in_each_of_its_forms(described: dict[str, Any]) -> None:

@@ -242,7 +242,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         "canaries": [{"key": "refunds", "query": "How long do refunds take?", "expected_chunks": ["refund-policy-2"]}],
     },
     "AcknowledgeRequest": {"note": "The index is being rebuilt until noon."},
-    "RunRequest": {"trigger": "deploy", "index_version": "2026-11-29", "wait_seconds": 60},
+    "RunRequest": {"trigger": "update", "index_version": "2026-11-29", "wait_seconds": 60},
     "RunNoteRequest": {"text": "First run with the new embedding model."},
     "RescoringRequest": {"since": "2026-11-01T00:00:00Z", "wait_seconds": 60},
     "BaselineRequest": {"accept": True, "note": "The new chunks are meant."},
