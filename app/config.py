@@ -8,7 +8,7 @@ traces go; and the service links of Kubernetes, which are passed over.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -24,6 +24,10 @@ _TOKEN_CHARACTERS = 16
 _MOST_RUN_THREADS = 16
 """Each may hold a connection to the database, of which a process has forty."""
 _LEAST_PING_SECONDS = 10
+SCOPES = ("annotate", "read", "write", "admin")
+"""Those of `base.db.keys`, which would load the database for each command."""
+_WIDEST_PROXIES = {4: 8, 6: 32}
+"""Bits of a network by the version of IP."""
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3_600}
 _DURATION = re.compile(r"([0-9]{1,6})([smh])")
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
@@ -110,6 +114,24 @@ def _no_proxy(value: str) -> str:
     return value
 
 
+def _networks(value: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    try:
+        networks = tuple(ip_network(item.strip()) for item in value.split(","))
+    except ValueError as error:
+        raise ValueError(f"must be comma-separated networks such as 10.0.0.7/32: {error}") from None
+    if any(network.prefixlen < _WIDEST_PROXIES[network.version] for network in networks):
+        raise ValueError("must be the networks of the proxies alone: whoever is in them may say who they are")
+    return networks
+
+
+def _remote_scopes(value: str) -> tuple[tuple[str, str], ...]:
+    parts = [item.rpartition("=") for item in value.split(",")]
+    pairs = [(group.strip(), scope.strip()) for group, _, scope in parts]
+    if not all(group and scope in SCOPES for group, scope in pairs):
+        raise ValueError(f"must be group=scope, comma-separated, such as *=read,ops=write; scopes: {', '.join(SCOPES)}")
+    return tuple(pairs)
+
+
 def _host(value: str) -> str:
     try:
         ip_address(value)
@@ -188,6 +210,14 @@ class Settings:
     )
     metrics_token: str | None = _setting(
         "bearer token for /metrics besides read keys, 16 characters or more", _token, None, secret=True
+    )
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = _setting(
+        "comma-separated networks of proxies whose Remote-User header says who is signed in", _networks, ()
+    )
+    remote_scopes: tuple[tuple[str, str], ...] = _setting(
+        "scopes of whoever a trusted proxy signs in, by the groups in Remote-Groups: group=scope; * is everybody",
+        _remote_scopes,
+        (("*", "read"),),
     )
     auto_migrate: bool = _setting("migrate a PostgreSQL database at start (SQLite always is)", _boolean, default=False)
     retention_days: int = _setting("days that runs and results are kept; alerts at least a year", _days, 90)

@@ -24,9 +24,10 @@ from app.base.addresses import LookUp
 from app.base.api import requests
 from app.base.api.bodies import Gate, install_problems
 from app.base.api.requests import SubPath, path_of, require_free, take_turn
+from app.base.api.trusted_proxies import TrustedProxies
 from app.base.db import keys
 from app.base.db.engine import Store
-from app.base.db.keys import Vault
+from app.base.db.keys import Scope, Vault
 from app.base.errors import CoalmineError, ConfigurationError, StoreUnavailableError
 from app.base.web.pages import Compression, install_pages
 from app.catalog.documents.canary_files import Documents, canary_paths, config_hash, read_files
@@ -154,6 +155,11 @@ def _give_access(app: FastAPI, service_: Service) -> None:
         vault=service_.vault,
         loopback=requests.is_loopback(service_.settings.host),
         metrics_token=service_.settings.metrics_token,
+        proxies=TrustedProxies(
+            networks=service_.settings.trusted_proxies,
+            scopes=[(group, Scope(scope)) for group, scope in service_.settings.remote_scopes],
+            public_url=service_.settings.url,
+        ),
     )
     app.state.exposition = service_.exposition
     app.state.worker = service_.worker

@@ -19,14 +19,16 @@ from errno import EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT
 from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, cast
 
 import h11
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.base.addresses import AddressPolicy, parse_allow
+from app.base.api.trusted_proxies import PeerAddress
 from app.base.db import keys
 from app.base.errors import ConfigurationError
 from app.base.net.transfer import Request, raise_descriptor_limit
@@ -93,8 +95,10 @@ def answering_probes(app: FastAPI, sockets: list[socket.socket]) -> Iterator[Cal
 
 
 def _server_config(app: FastAPI, *, access_log: bool, lifespan: Literal["on", "off"], grace: int) -> uvicorn.Config:
+    believed = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")  # as uvicorn's own, but inside of `PeerAddress`
     return uvicorn.Config(
-        app,
+        PeerAddress(cast("Any", ProxyHeadersMiddleware(cast("Any", app), trusted_hosts=believed))),
+        proxy_headers=False,
         http=bounded_protocol(raise_descriptor_limit()),
         log_config=None,
         access_log=access_log,

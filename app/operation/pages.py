@@ -69,7 +69,7 @@ def show_login(request: Request, next: str = "", entered: bool = False) -> Respo
         return RedirectResponse(following, status_code=303)
     if entered:
         return _refusal(request, following, 401, _LOST_TO_HTTP if _needs_https(request) else _LOST)
-    is_open = access.loopback and not keys.any_key_ever(access.store)
+    is_open = access.loopback and not access.proxies.networks and not keys.any_key_ever(access.store)
     return _show(request, following, is_open=is_open)
 
 

@@ -1,13 +1,15 @@
 """Settings come from the environment alone; a bad one stops the start and says which, a secret one never says what."""
 
 from dataclasses import FrozenInstanceError, fields
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.base.db.keys import Scope
 from app.base.errors import ConfigurationError
-from app.config import Settings, load_settings, read_api_key
+from app.config import SCOPES, Settings, load_settings, read_api_key
 
 GOOD: dict[str, tuple[str, Any]] = {
     "DATABASE_URL": ("postgresql://user:password@db/coalmine", "postgresql://user:password@db/coalmine"),
@@ -23,6 +25,8 @@ GOOD: dict[str, tuple[str, Any]] = {
     "PROXY": ("http://user:hunter2@proxy.internal:3128", "http://user:hunter2@proxy.internal:3128"),
     "NO_PROXY": (".internal, 10.0.0.0/8", ".internal, 10.0.0.0/8"),
     "METRICS_TOKEN": ("a-token-of-16-ch", "a-token-of-16-ch"),
+    "TRUSTED_PROXIES": ("10.0.0.7, fd00::/64", (IPv4Network("10.0.0.7/32"), IPv6Network("fd00::/64"))),
+    "REMOTE_SCOPES": ("*=read, a=b = write", (("*", "read"), ("a=b", "write"))),
     "AUTO_MIGRATE": ("true", True),
     "RETENTION_DAYS": ("30", 30),
     "RUN_THREADS": ("16", 16),
@@ -104,6 +108,10 @@ def test_a_bad_value_stops_the_start_and_names_the_variable() -> None:
     for name, text in BAD:
         with pytest.raises(ConfigurationError, match=rf"^COALMINE_{name}: ."):
             load_settings({f"COALMINE_{name}": text})
+
+
+def test_the_scopes_of_settings_are_those_of_keys() -> None:
+    assert tuple(Scope) == SCOPES
 
 
 def test_an_unknown_variable_is_refused() -> None:

@@ -13,7 +13,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
@@ -32,6 +32,7 @@ from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
+from app.base.api.trusted_proxies import TrustedProxies
 from app.base.db import keys
 from app.base.db.engine import Store
 from app.base.db.keys import OPEN, Identity, Scope, Vault
@@ -276,6 +277,7 @@ class Access:
     vault: Vault
     loopback: bool
     metrics_token: str | None = None
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
     unknown_keys: Attempts = field(default_factory=Attempts)
     turns: Turns = field(default_factory=Turns)
     lookups: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(4))
@@ -308,7 +310,7 @@ async def authorise(request: Request) -> None:
     session = read_session(request, access) if key is None else None
     identify = _identify_scraper if path == _METRICS else _identify
     try:
-        identity = await anyio.to_thread.run_sync(identify, request, access, key, session, limiter=access.lookups)
+        identity, session = await _caller(request, access, key, session, identify)
     except UnauthorizedError:
         if key is not None:
             access.unknown_keys.count_failure()  # after the look-up: a valid key is never limited
@@ -321,13 +323,30 @@ async def authorise(request: Request) -> None:
     request.state.identity = identity
 
 
+async def _caller(
+    request: Request, access: Access, key: str | None, session: Session | None, identify: Callable[..., Identity]
+) -> tuple[Identity, Session | None]:
+    """Return who asks, by a key, else a session, else what a trusted proxy says; and the session if it is by that."""
+    proxied = access.proxies.identify(request) if key is None and session is None else None
+    if proxied is not None:
+        return proxied, None
+    try:
+        found = await anyio.to_thread.run_sync(identify, request, access, key, session, limiter=access.lookups)
+    except UnauthorizedError:
+        proxied = access.proxies.identify(request) if session is not None else None  # the session has ended
+        if proxied is None:
+            raise
+        return proxied, None
+    return found, session
+
+
 async def may_read(request: Request) -> bool:
     """Whether the caller of a route without authentication may read; False while the store is gone."""
     access: Access = request.app.state.access
     key = _bearer(request)
     session = read_session(request, access) if key is None else None
     try:
-        identity = await anyio.to_thread.run_sync(_identify, request, access, key, session, limiter=access.lookups)
+        identity, _ = await _caller(request, access, key, session, _identify)
         keys.require(identity, Scope.READ)
     except CoalmineError:
         return False
@@ -342,13 +361,18 @@ async def identify_visitor(request: Request) -> None:
 
 
 def visitor(request: Request) -> Identity | None:
-    """Return the identity of a session whose key is not revoked; None without one. Raises StoreUnavailableError."""
+    """Return the identity of a session whose key is not revoked, or of whoever a proxy signs in; None without one.
+
+    Raises StoreUnavailableError.
+    """
     access: Access = request.app.state.access
     session = read_session(request, access)
-    try:
-        return keys.identify_session(access.store, session["key"], session["csrf"]) if session is not None else None
-    except UnauthorizedError:
-        return None
+    if session is not None:
+        with suppress(UnauthorizedError):
+            return keys.identify_session(access.store, session["key"], session["csrf"])
+    with suppress(UnauthorizedError, ForbiddenError):
+        return access.proxies.identify(request)
+    return None
 
 
 _ELSEWHERE = {
@@ -389,7 +413,7 @@ def _identify(request: Request, access: Access, key: str | None, session: Sessio
         return keys.identify(access.store, key, now=datetime.now(UTC))
     if session is not None:
         return keys.identify_session(access.store, session["key"], session["csrf"])
-    if not access.loopback or keys.any_key_ever(access.store):
+    if not access.loopback or access.proxies.networks or keys.any_key_ever(access.store):
         sign_in = f"{sub_path(request.scope)}/login"
         raise UnauthorizedError(f"send a key as `Authorization: Bearer ...`, or sign in at {sign_in}")
     host = request.headers.get("host", "")

@@ -68,6 +68,8 @@ class Identity:
     name: str
     scope: Scope
     key_prefix: str | None = None
+    """Of whoever a proxy signs in: `user:` and the name."""
+    by_proxy: bool = False
 
 
 OPEN = Identity(name="anyone on this machine", scope=Scope.ADMIN)
