@@ -1,6 +1,7 @@
 """The page of a suite's traffic: reach with the groups covered and not, suggestions that open a task, deletion."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from urllib.parse import quote
@@ -17,6 +18,7 @@ from app.base.web.forms import Form, FormInput, follow_form, parse_number
 from app.base.web.pages import render
 from app.traffic import service as traffic
 from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest
+from app.traffic.domain import TrafficReachView
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -85,13 +87,86 @@ def _page(
     status: int = 200,
 ) -> HTMLResponse:
     may_write = request.state.identity.scope.includes(Scope.WRITE)
+    reaches = traffic.load_reaches(store, suite, suggestions=_SUGGESTIONS if may_write else 0)
     return render(
         request,
         "traffic/traffic.html",
         status=status,
         slug=suite,
-        traffic=traffic.load_reaches(store, suite, suggestions=_SUGGESTIONS if may_write else 0),
+        traffic=reaches,
+        maps=[() if one.reach is None else draw_map(one.reach) for one in reaches],
+        map_height=_MAP_HEIGHT,
         typed=form or Form(),
         problems=problems,
         deleted=deleted,
     )
+
+
+_MAP_WIDTH, _MAP_HEIGHT = 900.0, 280.0
+"""Of the map of groups, in pixels; its width is that of the page."""
+_LEAST_LABELLED = (70.0, 20.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """A group on the map, its area by its traffic; widths are percents."""
+
+    group: str
+    share: float
+    covered: bool | None
+    """None = it stands for several."""
+    place: int
+    """Of the group in the list of groups, from 1 on; 0 = it stands for all that are not listed."""
+    x: str
+    y: float
+    width: str
+    height: float
+    has_label: bool
+
+
+def draw_map(reach: TrafficReachView) -> list[Tile]:
+    """Lay out the groups of documents as a treemap: those with most traffic top left."""
+    whole = reach["traffic"]
+    groups: list[tuple[str, float, bool | None, int]] = [
+        (one["group"], one["traffic"], one["covered"], place) for place, one in enumerate(reach["groups"], 1)
+    ]
+    rest = whole * (1 - reach["empty"]) - sum(traffic for _, traffic, _, _ in groups)
+    if reach["all_groups"] > len(groups) and rest > 0:
+        groups.append((f"{reach['all_groups'] - len(groups)} more groups", rest, None, 0))
+    shown = [one for one in groups if one[1] > 0]
+    boxes = divide_box([traffic for _, traffic, _, _ in shown], (0.0, 0.0, _MAP_WIDTH, _MAP_HEIGHT))
+    return [
+        Tile(
+            group=group,
+            share=amount / whole,
+            covered=covered,
+            place=place,
+            x=f"{100 * x / _MAP_WIDTH:.2f}%",
+            y=round(y, 1),
+            width=f"{100 * width / _MAP_WIDTH:.2f}%",
+            height=round(height, 1),
+            has_label=width >= _LEAST_LABELLED[0] and height >= _LEAST_LABELLED[1],
+        )
+        for (group, amount, covered, place), (x, y, width, height) in zip(shown, boxes, strict=True)
+    ]
+
+
+Box = tuple[float, float, float, float]
+"""x, y, width, height."""
+
+
+def divide_box(values: Sequence[float], box: Box) -> list[Box]:
+    """Divide a box by values, the largest first: in halves of nearly equal sums, across its longer side."""
+    if len(values) <= 1:
+        return [box][: len(values)]
+    x, y, width, height = box
+    whole, first, cut = sum(values), values[0], 1
+    while cut < len(values) - 1 and first + values[cut] <= whole / 2:
+        first += values[cut]
+        cut += 1
+    part = first / whole
+    if width >= height:
+        halves = (x, y, width * part, height), (x + width * part, y, width * (1 - part), height)
+    else:
+        halves = (x, y, width, height * part), (x, y + height * part, width, height * (1 - part))
+    return [*divide_box(values[:cut], halves[0]), *divide_box(values[cut:], halves[1])]

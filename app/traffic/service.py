@@ -8,7 +8,7 @@ their suite, results once for each run, and a task's queries once.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from sys import getsizeof
@@ -69,6 +69,8 @@ from app.traffic.store import FirstHit, ReachRow, TrafficQuery
 from app.traffic.tables import traffic_parts
 
 _SHOWN_GROUPS: Final = 50
+_SHOWN_QUESTIONS: Final = 5
+"""Of each group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,8 @@ class SuiteTraffic:
     traffic: TrafficView
     reach: TrafficReachView | None
     suggestions: Sequence[SuggestionView]
+    questions: Mapping[str, Sequence[tuple[str, int]]] = field(default_factory=dict)
+    """Where suggestions are wanted: the most frequent queries of the sample by group, with how often each came."""
 
 
 def load_reach(store: Store, suite: str, retriever: str) -> TrafficReachView:
@@ -106,6 +110,7 @@ def load_reaches(store: Store, suite: str, *, suggestions: int = 0) -> list[Suit
                 traffic=one,
                 reach=None if sample is None else _view(store, sample, covered),
                 suggestions=() if sample is None else _suggestions(store, sample, covered, suggestions),
+                questions={} if sample is None or not suggestions else _questions(sample),
             )
         )
     return found
@@ -176,6 +181,15 @@ def _suggestions(store: Store, sample: "_Sample", covered: AbstractSet[str], lim
         )
         for one in found[:limit]
     ]
+
+
+def _questions(sample: "_Sample") -> dict[str, list[tuple[str, int]]]:
+    found: dict[str, list[tuple[str, int]]] = {}
+    for place in sorted(sample.groups, key=lambda place: -sample.counts[place]):
+        group, one = sample.groups[place], sample.queries[place]
+        if group is not None and one is not None and len(found.setdefault(group, [])) < _SHOWN_QUESTIONS:
+            found[group].append((one.query, sample.counts[place]))
+    return found
 
 
 def _find_sample(store: Store, suite: str, retriever: str) -> "_Sample | None":

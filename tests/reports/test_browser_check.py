@@ -394,7 +394,7 @@ def test_scores_are_drawn_where_there_are_enough_of_them(chromium: Browser, sqli
         drawn = shown.locator("svg.histogram")
         assert "relevant hits have a median of 0.9, all others of 0.4" in (drawn.get_attribute("aria-label") or "")
         assert drawn.locator("rect.relevant").count() == drawn.locator("rect.other").count() == 1
-        assert shown.locator(".ends").inner_text().split() == ["0.4", "0.9"]
+        assert shown.locator(".ends").inner_text().split() == ["0.4", "0.525", "0.65", "0.775", "0.9"]
         shown.set_viewport_size({"width": 390, "height": 844})
         (size,) = {one.evaluate("one => getComputedStyle(one).fontSize") for one in shown.locator(".ends span").all()}
         assert float(size.removesuffix("px")) > 12, "it is read on a phone as well, whatever room the picture has"

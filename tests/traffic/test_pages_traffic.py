@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app.base.db.keys import Scope
+from app.traffic.pages import divide_box
 from tests.support.api_service import Api, api, bearer
 from tests.support.html_pages import Page
 from tests.support.pages_service import HOSTILE
@@ -85,6 +86,33 @@ def test_an_interval_stands_behind_what_is_estimated(service: Api) -> None:
     found = service.get("/v1/suites/docs/reach", retriever="search")
     assert found["low"] < found["high"]
     assert f"95 % interval {100 * found['low']:.1f} % to {100 * found['high']:.1f} %" in read(service).text
+
+
+def test_groups_are_drawn_as_a_map_that_leads_to_their_questions(service: Api) -> None:
+    service.reached(*QUERIES)
+    shown = read(service)
+    tiles = {one.text: one for one in shown.all("title") if "covered" in one.text}
+    assert {text.partition(",")[0] for text in tiles} == {"c1", "x0", "x1", "x2"}
+    boxes = [one for one in shown.all("rect") if one.get("width").endswith("%")]
+    assert sum(float(one.get("width")[:-1]) * float(one.get("height")) for one in boxes) == pytest.approx(
+        100 * 280, rel=0.01
+    )
+    assert [one.get("class") for one in boxes].count("covered") == 1
+    assert [one.get("fill") for one in boxes].count("url(#hatched-1)") == 3
+    places = {one.get("href")[1:] for one in shown.all("a") if one.get("href").startswith("#group-1-")}
+    told = {one.get("id"): one.text for one in shown.all("tr", class_="asked")}
+    assert places == told.keys()
+    assert any("who pays?" in text for text in told.values())
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [5.0, 1.0], [8.0, 4.0, 2.0, 1.0, 1.0, 0.5], [1.0] * 50])
+def test_a_map_gives_each_group_its_share_and_leaves_no_gap(values: list[float]) -> None:
+    boxes = divide_box(values, (0.0, 0.0, 900.0, 280.0))
+    assert [width * height for _, _, width, height in boxes] == pytest.approx(
+        [900 * 280 * value / sum(values) for value in values]
+    )
+    for x, y, width, height in boxes:
+        assert (x >= 0, y >= 0, x + width <= 900.001, y + height <= 280.001) == (True,) * 4
 
 
 def test_documents_may_be_grouped(service: Api) -> None:
