@@ -17,12 +17,14 @@ from typing import NoReturn
 
 from rich import box
 from rich import progress as rich_progress
+from rich.cells import cell_len
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from app.base.errors import CoalmineError, InvalidInputError, Problem
-from app.base.texts import UTF_16_MARKS, Source, Table, not_utf_8, plain
+from app.base.texts import UNDEFINED, UTF_16_MARKS, Source, Table, not_utf_8, plain
 
 _PIPED_WIDTH = 160  # where there is no terminal to ask, wide enough for a log or a pager
 
@@ -89,18 +91,47 @@ class _Console(Console):
 def open_console() -> Console:
     """Return a console on stdout, as wide as its terminal or, piped, as a log likes it."""
     console = _Console(highlight=False)
-    return console if console.is_terminal else _Console(highlight=False, width=_PIPED_WIDTH)
+    if console.is_terminal or os.environ.get("COLUMNS"):
+        return console
+    return _Console(highlight=False, width=_PIPED_WIDTH)
 
 
 def draw(console: Console, table: Table) -> None:
-    """Draw a table, its note below it."""
+    """Draw a table, its note below it; where words would be broken for want of room, a record for each row instead."""
+    if not table.rows:
+        console.print(Text(f"{table.title}: none" if table.title else "none"))
+        return
     title = Text(table.title, style="bold") if table.title else None
+    if _least_width(table) > console.width:
+        _draw_records(console, table)
+        return
     rich_table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in table.columns:
         rich_table.add_column(Text(column), overflow="fold")
     for row in table.rows:
         rich_table.add_row(*[Text(cell) for cell in row])
     console.print(rich_table)
+    _print_note(console, table)
+
+
+def _least_width(table: Table) -> int:
+    """Return how wide a table is at the least, with no word broken."""
+    columns = [(name, *(row[place] for row in table.rows)) for place, name in enumerate(table.columns)]
+    return sum(max(cell_len(word) for cell in column for word in cell.split() or [""]) + 2 for column in columns)
+
+
+def _draw_records(console: Console, table: Table) -> None:
+    if table.title:
+        console.print(Text(table.title, style="bold"))
+    for row in table.rows:
+        console.print(Text(row[0], style="bold"))
+        for name, cell in zip(table.columns[1:], row[1:], strict=True):
+            if cell.strip(UNDEFINED):
+                console.print(Padding(Text(f"{name}: {cell}"), (0, 0, 0, 2)))
+    _print_note(console, table)
+
+
+def _print_note(console: Console, table: Table) -> None:
     if table.note:
         console.print(Text(f"{table.note[:1].upper()}{table.note[1:]}.", style="dim"), soft_wrap=True)
 

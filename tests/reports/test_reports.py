@@ -1,8 +1,10 @@
 """Reports: what people read after a run, whatever a retriever or a query tries to smuggle into it."""
 
 import json
+from dataclasses import replace
+from io import StringIO
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -10,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from rich.console import Console
 
-from app.base.texts import UNDEFINED, plain
+from app.base.terminal import draw
+from app.base.texts import UNDEFINED, Table, plain
 from app.reports.rendering.report_measures import category_table, cutoff_table, whole_table
 from app.reports.rendering.reports import (
     failure_lines,
@@ -117,8 +121,8 @@ def test_markdown_says_verdict_reasons_counts_and_measures() -> None:
         "4 canaries: 3 measured, 1 failed, 1 undefined, 2 degraded; coverage 0.851, first-hit relevance 0.750" in text
     )
     read = [text_of(cell) for cell in cells(text)]
-    assert read[:8] == ["measure", "@1", "Hit", "1.000", "R", "0.333", "NDCG", "0.250"]
-    assert read[-6:] == [
+    assert read[12:20] == ["measure", "@1", "Hit", "1.000", "R", "0.333", "NDCG", "0.250"]
+    assert read[6:12] == [
         "retention",
         "How long is data kept?",
         WHY,
@@ -254,7 +258,7 @@ def test_no_query_id_or_text_becomes_markup() -> None:
     for text in HOSTILE:
         bad = degraded(key=text or "x", query=text)
         bad["missing"] = [{"text": text, "grade": 1}]
-        read = cells(report_markdown(report(bad)))[-6:]
+        read = cells(report_markdown(report(bad)))[6:12]
         assert len(read) == 6, text
         assert {token.type for cell in read for token in cell} <= {"code_inline", "text"}, text
         assert text_of(read[1]) == (plain(text) or UNDEFINED), text
@@ -264,7 +268,7 @@ def test_no_query_id_or_text_becomes_markup() -> None:
 @settings(deadline=None)
 @given(st.text() | st.text(st.sampled_from("|`\\ a\n")))
 def test_any_text_stays_in_its_cell(text: str) -> None:
-    read = cells(report_markdown(report(degraded(query=text))))[-6:]
+    read = cells(report_markdown(report(degraded(query=text))))[6:12]
     assert [text_of(read[0]), text_of(read[3])] == ["retention", "0.300"]
     assert {token.type for token in read[1]} <= {"code_inline", "text"}
 
@@ -384,3 +388,27 @@ def test_a_cell_names_three_chunks_and_counts_the_rest() -> None:
     bad = degraded()
     bad["missing"] = [{"id": str(number), "grade": 1} for number in range(5)]
     assert worst_table(report(bad)).rows[0][5] == "0, 1, 2 and 2 more"
+
+
+def test_a_table_that_would_break_words_is_drawn_as_records_and_an_empty_one_says_none() -> None:
+    table = Table(
+        title="Worst canaries",
+        columns=("canary", "query", "missing"),
+        rows=(("retention", "How long is data kept?", "retention_policy_doc"), ("rest", "", UNDEFINED)),
+        note="two of them",
+    )
+    drawn = {width: Console(width=width, file=StringIO(), highlight=False) for width in (80, 30)}
+    for console in drawn.values():
+        draw(console, table)
+    wide, narrow = (cast("StringIO", console.file).getvalue() for console in drawn.values())
+    assert "canary" in wide
+    assert narrow.splitlines() == [
+        "Worst canaries",
+        "retention",
+        *(line.ljust(30) for line in ("  query: How long is data", "  kept?", "  missing:", "  retention_policy_doc")),
+        "rest",
+        "Two of them.",
+    ]
+    empty = Console(width=80, file=StringIO())
+    draw(empty, replace(table, rows=()))
+    assert cast("StringIO", empty.file).getvalue() == "Worst canaries: none\n"

@@ -249,8 +249,8 @@ def _span(values: Sequence[float], digits: str) -> str:
 
 
 def report_tables(report: Mapping[str, Any]) -> list[Table]:
-    """Return the non-empty tables of a report; those of measures only where any was measured."""
-    tables = (*measure_tables(report), worst_table(report), composition_table(report))
+    """Return the non-empty tables of a report, what is broken first; those of measures only where any was measured."""
+    tables = (worst_table(report), *measure_tables(report), composition_table(report))
     return [table for table in tables if table.rows]
 
 
