@@ -180,6 +180,8 @@ class NoticeData(NoticeClass, total=False):
     run_id: str | None
     health_score: float | None
     coverage: float | None
+    found: str | None
+    """Coverage as a count of questions that find their document: `65 of 87`."""
     measure: str | None
     value: float | None
     corrected: CorrectedRateView | None

@@ -261,16 +261,21 @@ class NoticeText:
             shown = _number(value) if rate is None else corrected_text(value, rate)
             if (people := data.get("beside")) is not None:
                 shown = own_text(value, people)
-            yield label[:1].upper() + label[1:], f"{shown}{bound}"
+            yield label[:1].upper() + label[1:], f"{self._counted(measure, value, shown)}{bound}"
         if is_about_canaries(data.get("kind", ""), measure, data.get("answers")):
             yield from self._retrieved()
         yield from self._subject()
+
+    def _counted(self, measure: str, value: object, shown: str) -> str:
+        """Return the coverage of a run behind the count of questions, and any other value as it is shown."""
+        found = self.data.get("found") if measure == "coverage" and value == self.data.get("coverage") else None
+        return f"{clean(found, 40)} questions find their document, {shown}" if found else shown
 
     def _retrieved(self) -> Iterator[tuple[str, str]]:
         data = self.data
         for name, label in (("coverage", "Coverage"), ("health_score", "First-hit relevance")):
             if data.get(name) is not None and name != data.get("measure"):
-                yield label, _number(data.get(name))
+                yield label, self._counted(name, data.get(name), _number(data.get(name)))
         if data.get("degraded_total") is not None:
             yield "Degraded", _degraded(data)
 

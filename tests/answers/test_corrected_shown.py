@@ -53,7 +53,7 @@ def test_a_report_has_the_interval_and_the_judges_own_rate_in_every_form(two: Tw
     rate = rates(two)[1]
     assert json.loads(report_json(report))["corrected"] == {"faithful": rate}
     markdown = report_markdown(report)
-    assert f"| faithful_corrected | {corrected_text(rate['value'], rate)} |" in markdown
+    assert f"| faithful corrected | {corrected_text(rate['value'], rate)} |" in markdown
     assert "| faithful | " in markdown
     note = (
         "Faithful, corrected by people's labels: by 110 labels of task faithful, in parentheses the 95 % interval and "

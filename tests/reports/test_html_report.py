@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 from typer.testing import CliRunner
 
 from app.base.db.engine import Store
-from app.base.texts import UNDEFINED
+from app.base.texts import UNDEFINED, measure_words
 from app.base.values import Outcome
 from app.cli import app as command
 from app.records.service import run_views
@@ -50,7 +50,7 @@ def test_it_has_the_numbers_of_the_json(pages: Site) -> None:
     assert tiles == {
         **{name: f"{run['measures'][name]:.3f}" for name in ("NDCG@10", "R@5")},
         "First-hit relevance": f"{run['health_score']:.3f}",
-        "Coverage": f"{run['coverage']:.3f}",
+        "Coverage": f"2 of 2 {run['coverage']:.3f}",
         "Degraded share": f"{run['degraded_share']:.3f}",
         "Canaries": "4",
         **{name.capitalize(): str(run["canaries"][name]) for name in ("measured", "failed", "undefined", "degraded")},
@@ -61,10 +61,12 @@ def test_it_has_the_numbers_of_the_json(pages: Site) -> None:
         if value is not None:
             where = "Measures" if "@" in name else "Over the whole ranking"
             lines = [
-                row.text for row in shown.all("tr") if row.text.split(" ")[0] == base and row.text in tables[where]
+                row.text
+                for row in shown.all("tr")
+                if row.text.startswith(f"{measure_words(base)} ") and row.text in tables[where]
             ]
-            assert f"{value:.3f}" in lines[0].split(" ")[1:], name
-    assert f"simple_factual 2 {run['categories']['simple_factual']['health_score']:.3f}" in tables["Categories"]
+            assert f"{value:.3f}" in lines[0].split(" "), name
+    assert f"simple factual 2 {run['categories']['simple_factual']['coverage']:.3f}" in tables["Categories"]
     assert "dodo" not in tables["Worst canaries"]
     assert tables["Worst canaries"].index("cow") < tables["Worst canaries"].index("bee"), "what failed comes first"
     assert "1 x timeout: after 5 s" in shown.text

@@ -118,7 +118,8 @@ def test_markdown_says_verdict_reasons_counts_and_measures() -> None:
     text = report_markdown(report(degraded()))
     assert text.startswith("# Degraded: docs\n- coverage 0.850 is below 0.9 (critical)\n")
     assert (
-        "4 canaries: 3 measured, 1 failed, 1 undefined, 2 degraded; coverage 0.851, first-hit relevance 0.750" in text
+        "2 of 2 questions find their document (coverage 0.851); 4 canaries: 3 measured, 1 failed, 1 undefined, "
+        "2 degraded; first-hit relevance 0.750" in text
     )
     read = [text_of(cell) for cell in cells(text)]
     assert read[12:20] == ["measure", "@1", "Hit", "1.000", "R", "0.333", "NDCG", "0.250"]
@@ -136,7 +137,7 @@ def test_undefined_is_a_dash_and_never_zero() -> None:
     run = report()["run"]
     assert whole_table(run).rows == (("MRR", "0.500"), ("MAP", UNDEFINED))
     several = {**run, "categories": {**run["categories"], "comparative": run["categories"]["procedural"]}}
-    assert category_table(several).rows[0] == ("procedural", "2", "0.500", UNDEFINED, "0.400")
+    assert category_table(several).rows[0] == ("procedural", "2", UNDEFINED, "0.500", "0.400")
     assert category_table(run).rows == (), "one category alone has nothing to be compared with"
     empty = {**run, "health_score": None, "coverage": None, "measures": {}, "categories": {}}
     assert "0.000" not in report_markdown({"run": empty, "worst": [FAILED]})

@@ -174,8 +174,8 @@ def test_each_category_has_its_measures_at_every_cut_off(seen: Site) -> None:
     assert rows["NDCG"][2].endswith(f"({one['low']:.3f} to {one['high']:.3f})")
     assert {row[0]: row for row in cells_of(text, "Measures: procedural")}["NDCG"] == ["NDCG", *["1.000"] * 4]
     head, _, procedural, simple = cells_of(text, "Categories")
-    assert head[:6] == ["category", "canaries", "health_score", "coverage", "NDCG@10", "R@5"]
-    assert (simple[0], procedural[4]) == ("simple_factual", "1.000")
+    assert head[:6] == ["category", "canaries", "coverage", "first-hit relevance", "NDCG@10", "R@5"]
+    assert (simple[0], procedural[4]) == ("simple factual", "1.000")
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,8 @@ class AlertFacts:
     total: int | None = None
     """Canaries of the run: with a measurement, and all."""
     coverage: float | None = None
+    found: str | None = None
+    """Coverage as a count of questions that find their document: `65 of 87`."""
     changed: ChangedCanaries | None = None
     retired: str = ""
     """Why the alert closed without a good run."""

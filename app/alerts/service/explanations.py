@@ -596,6 +596,7 @@ def incident_details(store: Store, incident_id: int, *, links: Links, now: datet
             "resolved_at": time_text(row.resolved_at),
         },
         "title": incident_title(facts[lead.id]),
+        "found": facts[lead.id].found,
         "is_acknowledged": all(one.acknowledged_at is not None for one in found if one.state in OPEN),
         "is_comparing": any(one.kind in COMPARING for one in found if one.state in OPEN),
         "members": members,

@@ -48,7 +48,7 @@ from app.alerts.service.evidence import (
 from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import NotFoundError
-from app.base.texts import LATENCY_NAMES
+from app.base.texts import LATENCY_NAMES, found_text
 from app.base.values import Cause, DeliveryState, Outcome, Percentile, Reason, RuleKind, Severity, Step, Verdict
 from app.base.views import id_text, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
@@ -382,6 +382,7 @@ def notice_data(connection: Connection, incident_id: int, transition_id: int, ki
         "run_id": str(run.id) if run is not None else None,
         "health_score": rounded_or_none(run.aggregates.get("health_score")) if run is not None else None,
         "coverage": rounded_or_none(run.aggregates.get("coverage")) if run is not None else None,
+        "found": facts.found,
         "measure": LATENCY_NAMES[facts.percentile]
         if alert.kind in {RuleKind.LATENCY, RuleKind.SLOWER}
         else transition.evidence.get("measure"),
@@ -643,6 +644,7 @@ def facts_of(
         measured=None if run is None else run.measured,
         total=None if run is None else run.total,
         coverage=None if run is None else run.aggregates.get("coverage"),
+        found=None if run is None else found_text(run.aggregates.get("coverage"), run.measured, run.undefined),
         changed=_changed(explanation, evidence, kind),
         retired=RETIRED[Retirement(evidence["cause"])] if "cause" in evidence else "",
         dated=not news,

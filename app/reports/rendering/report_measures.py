@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from app.base.texts import MEAN_SHARE, Table, beside_text, corrected_label, counted, number, plain
+from app.base.texts import MEAN_SHARE, Table, beside_text, corrected_label, counted, measure_words, number, plain
 from app.base.values import EMPTY, FAITHFUL, ROUNDING, CorrectedRateView, corrected_name, marked_name
 from app.catalog.domain import SELF_JUDGED, judgment_lines, labelled, pooled_condition, pooled_text
 from app.scoring.measures import RECALL_BY
@@ -165,7 +165,7 @@ def whole_table(
     rates = {corrected_name(said): rate for said, rate in corrected.items()}
     whole = [
         (
-            marked_name(name, confirmed),
+            measure_words(marked_name(name, confirmed)),
             _estimate(run, name, intervals, MEAN_SHARE if name in shares else "")
             if name not in rates
             else f"{number(run['measures'][name])}\n({beside_text(rates[name])})",
@@ -182,7 +182,7 @@ def whole_table(
 
 
 def category_table(run: Mapping[str, Any], report: Mapping[str, Any] = _NO_INTERVALS) -> Table:
-    """Return one row per category, where there are several: canaries, health score, coverage and uncut measures.
+    """Return one row per category, where there are several: canaries, coverage, first-hit relevance and uncut measures.
 
     With the guide of a report its measure and recall come before the others.
     """
@@ -194,16 +194,17 @@ def category_table(run: Mapping[str, Any], report: Mapping[str, Any] = _NO_INTER
     columns = tuple(dict.fromkeys([*lead, *names]))
     rows = tuple(
         (
-            plain(category),
+            measure_words(plain(category)),
             str(part["canaries"]),
-            *(number(part[name]) for name in ("health_score", "coverage")),
+            *(number(part[name]) for name in ("coverage", "health_score")),
             *(_estimate(part, name, intervals.get(category, _NO_INTERVALS)) for name in columns),
         )
         for category, part in categories.items()
         if len(categories) > 1
     )
-    heads = (labelled(name, self_judged=run.get("self_judged")) for name in columns)
-    return Table(title="Categories", columns=("category", "canaries", "health_score", "coverage", *heads), rows=rows)
+    heads = (measure_words(labelled(name, self_judged=run.get("self_judged"))) for name in columns)
+    own = ("coverage", measure_words("health_score"))
+    return Table(title="Categories", columns=("category", "canaries", *own, *heads), rows=rows)
 
 
 def composition_table(report: Mapping[str, Any]) -> Table:
@@ -218,7 +219,7 @@ def composition_table(report: Mapping[str, Any]) -> Table:
         return Table(title="Composition", columns=(), rows=())
     rows = [
         (
-            plain(one["category"]),
+            measure_words(plain(one["category"])),
             *(str(one["segments"][name]) for name in segments),
             str(one["not_stated"] if segments else one["not_stated"] + sum(one["segments"].values())),
         )

@@ -26,6 +26,7 @@ from app.base.texts import (
     Table,
     bad_answers_text,
     counted,
+    found_text,
     number,
     outcome_word,
     plain,
@@ -193,12 +194,14 @@ def lead_lines(report: Mapping[str, Any]) -> list[str]:
 
 
 def counts_line(run: Mapping[str, Any]) -> str:
-    """Return one line: canaries by fate, coverage, first-hit relevance."""
+    """Return one line: how many questions find their document, canaries by fate, first-hit relevance."""
     counts = run["canaries"]
+    found = found_text(run["coverage"], counts["measured"], counts["undefined"])
+    lead = f"{found} questions find their document (coverage {number(run['coverage'])}); " if found else ""
     counts_text = ", ".join(f"{counts[name]} {name}" for name in ("measured", "failed", "undefined", "degraded"))
-    scores = f"coverage {number(run['coverage'])}, first-hit relevance {number(run['health_score'])}"
+    scores = f"first-hit relevance {number(run['health_score'])}"
     version = f", index version {plain(str(run['index_version']))}" if run.get("index_version") else ""
-    return f"{counted(counts['total'], 'canary')}: {counts_text}; {scores}{version}"
+    return f"{lead}{counted(counts['total'], 'canary')}: {counts_text}; {scores}{version}"
 
 
 def failure_lines(report: Mapping[str, Any]) -> list[str]:
@@ -267,7 +270,7 @@ def worst_table(report: Mapping[str, Any]) -> Table:
         )
         for result in report["worst"]
     )
-    columns = ("canary", "query", "reasons", "top_score", "found", "missing")
+    columns = ("canary", "query", "reasons", "relevance", "found", "missing")
     return Table(title="Worst canaries", columns=columns, rows=rows, quoted=frozenset({0, 1, 4, 5}))
 
 
@@ -579,6 +582,7 @@ def _section(report: Mapping[str, Any]) -> dict[str, object]:
         "reasons": [*(texts.plain(str(reason)) for reason in run.get("reasons") or ()), *answer_lines(report)],
         "notes": [texts.plain(line) for line in (*failure_lines(report), *note_lines(report))],
         "counts": counts_line(run),
+        "found": found_text(run["coverage"], run["canaries"]["measured"], run["canaries"]["undefined"]),
         "tables": report_tables(report),
         "guide": report.get("guide"),
         "lead": report_measures.lead_numbers(report),
