@@ -19,7 +19,7 @@ from app.reports.rendering.pictures import heat_map_png, layout_of
 from app.reports.rendering.reports import page_policy, report_html
 from app.reports.service import charts
 from app.reports.service import reports as run_reports
-from app.reports.views import CanaryHistory, HeatMap, MeasureSeries, ReportView
+from app.reports.views import CanaryHistory, HeatMap, LatencySeries, MeasureSeries, ReportView
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 pictures = APIRouter(include_in_schema=False, dependencies=[Depends(refuse_unknown_parameters)])
@@ -173,6 +173,23 @@ def get_evidence_series(
     """
     since, until = _period(start, end)
     return baselines.evidence(store, slug, start=to_us(since), end=to_us(until), points=points)
+
+
+@router.get("/checks/{slug}/latency-series")
+def get_latency_series(
+    store: StoreDep,
+    slug: str,
+    start: Annotated[datetime | None, Query(alias="from")] = None,
+    end: Annotated[datetime | None, Query(alias="to")] = None,
+    points: Annotated[int, Query(ge=1, le=charts.MAX_POINTS)] = 300,
+) -> LatencySeries:
+    """Show the median, 95th percentile and maximum of the latency of a check's probes over time, in seconds.
+
+    A point that covers several runs has the means of their percentiles and their greatest maximum. Of very many runs
+    only the newest are read, from `since` on. `lines` are the bounds of the rules in force on latency.
+    """
+    since, until = _period(start, end)
+    return charts.latency_series(store, slug, start=to_us(since), end=to_us(until), points=points)
 
 
 @router.get("/checks/{slug}/canaries/{key}/history")

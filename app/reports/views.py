@@ -279,3 +279,41 @@ class CanaryHistory:
     check: str
     key: str
     items: list[CanaryState]
+
+
+class LatencyPoint(TypedDict):
+    """Latency of the probes of a run, in seconds; of several runs in a row the mean of a percentile, and the maximum.
+
+    Null where no run of them measured it.
+    """
+
+    at: TimeText
+    p50: float | None
+    p95: float | None
+    max: float | None
+    runs: int
+    first_run: str
+    last_run: str
+
+
+class LatencyLine(TypedDict):
+    """A bound of a rule in force on latency, in seconds."""
+
+    rule: str
+    percentile: str
+    severity: Severity
+    value: float
+
+
+LatencySeries = TypedDict(
+    "LatencySeries",
+    {
+        "check": str,
+        "from": TimeText,
+        "to": TimeText,
+        "since": TimeText,
+        "points": list[LatencyPoint],
+        "lines": list[LatencyLine],
+    },
+)
+"""Percentiles of the latency of a check over time, and the bounds of its rules."""

@@ -44,6 +44,17 @@ def test_from_the_page_of_a_judge_to_its_confirmation(labelled: Labelled) -> Non
     shown = words(site.page("/judges/reader"))
     assert "People confirmed every measure of this judge. Rules on them may be critical." in shown
     assert "20 labels" in shown
+    found = site.client().get("/v1/judges/reader/report").json()["measures"][0]["calibration"]
+    yes, no = found["sensitivity"], found["specificity"]
+    told = f"Judge against people, in 20 answers People Judge says yes Judge says no People say yes {yes['count']} "
+    counts = [yes["successes"], yes["count"] - yes["successes"], no["count"] - no["successes"], no["successes"]]
+    assert sum(counts) == 20
+    assert told in shown
+    table = site.page("/judges/reader")
+    cells = [
+        int(one.text.split()[0]) for one in table.all("td") if {"agreed", "parted"} & set(one.get("class").split())
+    ]
+    assert cells == counts
     assert "Cohen's kappa" in shown.replace("&#39;", "'")
     again = site.client().post("/judges/reader/tasks", data={**fields, "overlap": "0"})
     assert again.status_code == 409

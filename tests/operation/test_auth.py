@@ -256,6 +256,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/v1/checks/{slug}/series"): (READ, "/v1/checks/docs/series", None),
     ("GET", "/v1/checks/{slug}/heatmap"): (READ, "/v1/checks/docs/heatmap", None),
     ("GET", "/heatmap/{slug}.png"): (READ, "/heatmap/docs.png", None),
+    ("GET", "/v1/checks/{slug}/latency-series"): (READ, "/v1/checks/docs/latency-series", None),
     ("GET", "/v1/checks/{slug}/evidence-series"): (READ, "/v1/checks/docs/evidence-series", None),
     ("POST", "/checks/{slug}/rescorings"): (WRITE, "/checks/docs/rescorings", Form({"since": "7d"})),
     ("GET", "/rescorings/{rescoring_id}"): (READ, "/rescorings/1", None),

@@ -327,6 +327,35 @@ def test_evidence_is_drawn_for_the_period_of_the_chart(chromium: Browser, histor
         )
 
 
+def test_latency_is_drawn_for_the_period_of_the_chart_once_it_is_opened(chromium: Browser, history: Served) -> None:
+    with opened(chromium, history.address) as tab:
+        asked: list[str] = []
+        shown = tab.page
+        shown.on("request", lambda one: asked.append(one.url) if "latency-series" in one.url else None)
+        tab.open(_whole(history))
+        _drawn(shown)
+        assert not asked
+        shown.locator("summary", has=shown.locator("#latency")).click()
+        expect(shown.locator("#latencies-note")).to_contain_text("Slowest p95 500 ms, at run")
+        assert shown.locator("#latencies canvas").count() == 1
+        assert len(asked) == 1
+        assert f"from={asked[0].partition('from=')[2][:10]}" in asked[0]
+
+
+def test_on_paper_a_chart_is_no_wider_than_its_card(chromium: Browser, history: Served) -> None:
+    with opened(chromium, history.address) as tab:
+        shown = tab.open(_whole(history))
+        _drawn(shown)
+        shown.emulate_media(media="print")
+        # Paper is narrower than the window that the chart was drawn for, and nobody draws it again.
+        shown.evaluate("document.querySelector('#chart').closest('.card').style.width = '420px'")
+        card, canvas = (shown.locator(one).first.bounding_box() for one in (".card:has(#chart)", "#chart canvas"))
+        assert card is not None
+        assert canvas is not None
+        assert canvas["x"] + canvas["width"] <= card["x"] + card["width"]
+        assert not shown.locator("header.site").is_visible()
+
+
 def test_an_address_opens_the_fold_it_points_at(chromium: Browser, history: Served) -> None:
     with opened(chromium, history.address) as tab:
         shown = tab.open(f"{CHECK}#why")

@@ -302,3 +302,27 @@ def test_what_has_no_distribution_has_no_picture(alone: World) -> None:
         ("procedural", 1),
         ("simple_factual", 2),
     ]
+
+
+def test_percentiles_of_latency_stand_beside_the_bounds_of_their_rules(world: World) -> None:
+    rules = [*RULES, {"kind": "latency", "warning": {"above": 1.5}, "critical": {"above": 3}}]
+    world.apply(page([canary("a", category="procedural"), canary("b"), canary("c")], rules=rules))
+    for slowest in (0.5, 1.0, 2.0):
+        world.probe.answers["a"] = answered(hits("a"), seconds=slowest)
+        world.run()
+    world.probe.otherwise = lambda _: failed(Outcome.TIMEOUT)
+    world.probe.answers.clear()
+    world.run()
+    now = world.clock()
+    wanted = {"start": to_us(now - timedelta(days=1)), "end": to_us(now)}
+    single = charts.latency_series(world.store, CHECK, points=300, **wanted)
+    assert [one["max"] for one in single["points"][:3]] == [0.5, 1.0, 2.0]
+    assert [(one["first_run"], one["last_run"]) for one in single["points"]] == [(str(run),) * 2 for run in range(1, 5)]
+    assert single["since"] == single["from"]
+    assert [(one["percentile"], one["severity"], one["value"]) for one in single["lines"]] == [
+        ("p95", "warning", 1.5),
+        ("p95", "critical", 3),
+    ]
+    joined = charts.latency_series(world.store, CHECK, points=2, **wanted)
+    assert [(one["runs"], one["max"]) for one in joined["points"]] == [(2, 1.0), (2, 2.0)]
+    assert not charts.latency_series(world.store, CHECK, points=2, start=1, end=2)["points"]

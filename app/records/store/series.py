@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Table
 from app.base.db.engine import blocks, upsert_many
 from app.detection.tables import detections
 from app.records.domain import RunCells
-from app.records.store.encodings import number_at, pack_numbers, unpack_numbers, vector_columns
+from app.records.store.encodings import number_at, pack_numbers, stored_summary, unpack_numbers, vector_columns
 from app.records.store.ranking_rows import layout_names
 from app.records.store.run_rows import unmeasured_at
 from app.records.tables import marks, rescored_rollups, rescored_runs, rollups, runs
@@ -138,6 +138,30 @@ def cells_of_runs(connection: Connection, source: Source, start: int | None, end
         )
         for row in reversed(newest)
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLatencies:
+    """Percentiles of the latency of a run, in seconds; None = not measured."""
+
+    run_id: int
+    at: int
+    p50: float | None
+    p95: float | None
+    max: float | None
+
+
+def latencies_of_runs(connection: Connection, check_id: int, start: int, end: int, *, limit: int) -> list[RunLatencies]:
+    """Read the latencies of the newest `limit` ended runs of a period, in order of time."""
+    columns = (runs.c.id, runs.c.finished_at, runs.c.probes, runs.c.figures, runs.c.measured)
+    period = sa.and_(runs.c.check_id == check_id, runs.c.finished_at.between(start, end))
+    newest = sa.select(*columns).where(period).order_by(runs.c.finished_at.desc(), runs.c.id.desc()).limit(limit)
+    found = []
+    for row in connection.execute(newest):
+        summary = stored_summary(row.probes, row.figures, row.measured)
+        took = summary["latency_seconds"] if summary is not None else {"p50": None, "p95": None, "max": None}
+        found.append(RunLatencies(run_id=row.id, at=row.finished_at, **took))
+    return found[::-1]
 
 
 def values_learned(

@@ -14,9 +14,10 @@ from app.answers.store import list_corrected
 from app.base.db.engine import Connection, Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, NotFoundError, Problem
-from app.base.values import CORRECTED, Canary, CorrectedInterval, Verdict, judged_name
+from app.base.values import CORRECTED, Canary, CorrectedInterval, RuleKind, Severity, Verdict, judged_name
 from app.base.views import numbers, rounded, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
+from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.domain import PooledNote, pooled_at, recall_label
 from app.catalog.service.references import find_check, schedule_of
 from app.catalog.service.versions import load_suite
@@ -33,6 +34,8 @@ from app.reports.views import (
     HeatMapGroup,
     HeatMapRow,
     IndexMark,
+    LatencyPoint,
+    LatencySeries,
     MeasureSeries,
     SeriesAlert,
     SeriesGap,
@@ -248,6 +251,48 @@ def _stored_name(measure: str) -> str:
         return mean_name(parse_measure(measure))
     except ValueError:
         return measure
+
+
+def latency_series(store: Store, slug: str, *, start: int, end: int, points: int) -> LatencySeries:
+    """Return the percentiles of the latency of a check over time in at most `points` points, and bounds of its rules.
+
+    Runs alone have them, so of very many only the newest are read, from `since` on.
+    """
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        rows = series_rows.latencies_of_runs(connection, check.id, start, end, limit=_MOST_TIMED_RUNS)
+    size = max(1, -(-len(rows) // points))
+    parts = [rows[place : place + size] for place in range(0, len(rows), size)]
+    return {
+        "check": slug,
+        "from": time_text(start),
+        "to": time_text(end),
+        "since": time_text(rows[0].at if len(rows) == _MOST_TIMED_RUNS else start),
+        "points": [_latency_point(part) for part in parts],
+        "lines": [
+            {"rule": rule.key, "percentile": str(rule.percentile), "severity": severity, "value": bound.above}
+            for rule in check.read(CheckDocument).rules_in_force
+            if rule.kind is RuleKind.LATENCY
+            for severity, bound in ((Severity.WARNING, rule.warning), (Severity.CRITICAL, rule.critical))
+            if bound is not None and bound.above is not None
+        ],
+    }
+
+
+_MOST_TIMED_RUNS = 5_000
+
+
+def _latency_point(part: Sequence[series_rows.RunLatencies]) -> LatencyPoint:
+    known = [one for one in part if one.p50 is not None]
+    return {
+        "at": time_text(part[0].at),
+        "p50": _mean(one.p50 for one in known if one.p50 is not None) if known else None,
+        "p95": _mean(one.p95 for one in known if one.p95 is not None) if known else None,
+        "max": rounded_or_none(max((one.max for one in known if one.max is not None), default=None)),
+        "runs": len(part),
+        "first_run": str(part[0].run_id),
+        "last_run": str(part[-1].run_id),
+    }
 
 
 def heat_map(
