@@ -450,6 +450,8 @@ def test_the_form_keeps_a_report_and_yaml_has_it(sqlite_store: Store) -> None:
     assert client.get("/v1/checks/mine").json()["report"] == REPORT
     shown = site.page("/checks/mine/edit")
     assert _report_fields(shown) == ("* * mon", "8", "", {"team": True, "ops": True})
+    words = shown.one("output", **{"data-cron": "report.cron"}).text
+    assert words.startswith("Every Monday at 08:00 (Europe/Berlin); next: Mon ")
     assert re.search(
         r"every Monday at 08:00 \(Europe/Berlin\); next: Mon .* 08:00, Mon .* 08:00, Mon .* 08:00 0 8 \* \* mon, "
         "to team, ops",
