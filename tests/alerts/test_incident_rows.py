@@ -383,6 +383,7 @@ def _rows(store: Store) -> list[Any]:
 
 
 _SINCE = (
+    "public_links",
     "run_notes",
     "interleaving_clicks",
     "interleavings",

@@ -60,11 +60,8 @@ def test_it_has_the_numbers_of_the_json(pages: Site) -> None:
         base, _, _ = name.partition("@")
         if value is not None:
             where = "Measures" if "@" in name else "Over the whole ranking"
-            lines = [
-                row.text
-                for row in shown.all("tr")
-                if row.text.startswith(f"{measure_words(base)} ") and row.text in tables[where]
-            ]
+            head = f"{base if where == 'Measures' else measure_words(base)} "
+            lines = [row.text for row in shown.all("tr") if row.text.startswith(head) and row.text in tables[where]]
             assert f"{value:.3f}" in lines[0].split(" "), name
     assert f"simple factual 2 {run['categories']['simple_factual']['coverage']:.3f}" in tables["Categories"]
     assert "dodo" not in tables["Worst canaries"]
