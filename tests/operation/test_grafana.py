@@ -51,7 +51,7 @@ def test_the_boards_are_four_and_link_to_each_other() -> None:
         ("coalmine-overview", "Coalmine / Overview"),
         ("coalmine-check", "Coalmine / Check"),
         ("coalmine-comparison", "Coalmine / Retrievers compared"),
-        ("coalmine-itself", "Coalmine / Itself"),
+        ("coalmine-itself", "Coalmine / Service"),
     }
     for uid, board in BOARDS.items():
         assert board["uid"] == uid
@@ -137,7 +137,7 @@ def _variable(name: str, key: str, value: Any) -> Callable[[Shape], None]:
     return change
 
 
-NEWS = "Age of the oldest news"
+NEWS = "Age of the oldest notification"
 STATE, JOB = "coalmine_outbox_pending", '{job="$job"}'
 RATE, LABEL = "rate(coalmine_runs_total[$__rate_interval])", 'label_values(x{a="$suite"}, job)'
 EXTRA = {"name": "k", "query": ""}
@@ -149,7 +149,7 @@ BREAKS: list[tuple[str, str, Callable[[Shape], None]]] = [
     ("everything_has_a_title", "has no title", _with("Runs by verdict", "title", " ")),
     ("everything_has_a_title", "two panels", _with("Runs by verdict", "title", "Probes by outcome")),
     ("everything_is_described", "Runs by verdict: described by ''", _with("Runs by verdict", "description", "")),
-    ("everything_is_described", "Coalmine / Itself", _board("description", "Itself")),
+    ("everything_is_described", "Coalmine / Service", _board("description", "Itself")),
     ("everything_has_a_unit", "unit None", _with("Runs by verdict", "fieldConfig", "defaults", "unit", None)),
     ("everything_has_a_unit", "unit sec", _with("Runs by verdict", "fieldConfig", "defaults", "unit", "sec")),
     ("ids_are_unique", "panel id 302", _with("Runs by verdict", "id", 302)),

@@ -407,7 +407,7 @@ CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
     Cause.SCORE_DRIFT: "Find out whether the embedding model or the scoring was changed; if on purpose, accept the "
     "present as normal.",
     Cause.RECHUNKED: "Review the proposals on the page of renamed chunks; accept those with the same text.",
-    Cause.MISSING: "Re-index the documents of the lost chunks; if they were deleted on purpose, retire the canaries.",
+    Cause.MISSING: "Re-index the documents of the lost chunks; if they were deleted on purpose, archive the canaries.",
     Cause.VOCABULARY_MISMATCH: "Improve retrieval for such queries, or correct what the canaries expect.",
     Cause.DUPLICATES: "Remove the copies from the index, and find out which ingestion job brought them.",
     Cause.UNSTABLE: "Look at the search parameters of the vector index (ef, nprobe) and at replicas that differ.",

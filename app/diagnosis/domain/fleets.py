@@ -214,7 +214,7 @@ def _sentence(
     elif group is not None and len(down) * 2 >= len(inside):
         text = f"A part of the index is hit: half of {short_name(group.name, _LONGEST)} or more"
     elif len(fallen) > max(_FEW, total * _FEW_SHARE):
-        text = f"A part of the index or a topic is hit: {len(fallen):,} of {counted(total, 'question')}"
+        text = "A part of the index or a topic is hit, not the whole index"
     else:
         text = "Only a few are hit, not the whole index"
     expected = _expected(inside)

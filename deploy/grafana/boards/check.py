@@ -57,7 +57,7 @@ def board() -> Board:
             Section(id=100, title="The newest run", lines=[(4, first_numbers()), (4, second_numbers())]),
             Section(id=200, title="Quality", lines=[(9, _quality()), (9, _measures())]),
             Section(id=300, title="Categories", lines=[(9, _categories())]),
-            Section(id=350, title="Single canaries, where the check shows them", lines=[(9, canaries())]),
+            Section(id=350, title="Single canaries", lines=[(9, canaries())]),
             Section(id=400, title="Detector and alerts", lines=[(9, _detection())]),
             Section(id=500, title="Runs and index", lines=[(6, _states()), (8, _runs())]),
         ],

@@ -30,18 +30,18 @@ def board() -> Board:
     """Describe the board."""
     return Board(
         uid="coalmine-itself",
-        title="Coalmine / Itself",
+        title="Coalmine / Service",
         description="Replicas, store, runs, probes, scheduler, outbox and hooks of Coalmine: who watches the watcher.",
         since="now-6h",
         page=("Open Coalmine", "/"),
         variables=sources(),
         annotations=marks(*MINE),
         sections=[
-            Section(id=100, title="Is it well?", lines=[(4, health()), (4, waiting()), (4, shown())]),
-            Section(id=200, title="Replicas", lines=[(7, _replicas()), (7, _scrapes())]),
+            Section(id=100, title="Health", lines=[(4, health()), (4, waiting()), (4, shown())]),
+            Section(id=200, title="Replicas", lines=[(7, _replicas()), (7, _scrapes())], folded=True),
             Section(id=300, title="Runs and probes", lines=[(8, runs()), (8, durations()), (8, probes())], folded=True),
             Section(id=400, title="Scheduler", lines=[(8, _scheduler())], folded=True),
-            Section(id=500, title="News", lines=[(8, outbox()), (8, deliveries())], folded=True),
+            Section(id=500, title="Notifications", lines=[(8, outbox()), (8, deliveries())], folded=True),
             Section(id=600, title="Detectors and embedders", lines=[(8, _detectors())], folded=True),
         ],
     )

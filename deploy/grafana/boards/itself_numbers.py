@@ -47,7 +47,7 @@ def health() -> Panels:
             number(
                 107,
                 "Workers",
-                "Replicas that run checks and send news. None: checks grow stale and news waits.",
+                "Replicas that run checks and send notifications. None: checks grow stale and notifications wait.",
                 now(f"sum({q.series('coalmine_worker_up', q.JOB)})"),
                 steps=UP,
                 empty=_NOT_SCRAPED,
@@ -158,7 +158,7 @@ def waiting() -> Panels:
                 number(
                     113,
                     "Outbox",
-                    "News that is not delivered yet. It should be empty within seconds; deliveries that fail are tried "
+                    "Notifications not delivered yet. Empty within seconds if all is well; what fails is tried "
                     "again for a day.",
                     now(q.state("coalmine_outbox_pending", q.JOB, by=())),
                     steps=ANY_IS_A_WARNING,
@@ -172,8 +172,8 @@ def waiting() -> Panels:
             paged(
                 number(
                     114,
-                    "Oldest news",
-                    "Age of the oldest undelivered news. Old news: a hook fails (see below), or no worker runs.",
+                    "Oldest notification",
+                    "Age of the oldest undelivered notification. If old: a hook fails (see below), or no worker runs.",
                     now(q.state("coalmine_outbox_oldest_seconds", q.JOB, by=())),
                     unit=SECONDS,
                     steps=WAIT,
@@ -249,7 +249,7 @@ def shown() -> Panels:
                 number(
                     115,
                     "Failed attempts",
-                    "Attempts to deliver that failed in the time shown. They are repeated: the news may have arrived.",
+                    "Attempts to deliver that failed in the time shown. They are repeated, so all may have arrived.",
                     # Hooks have no series before their first failure: none is zero, as long as somebody answers.
                     now(f"{failed} or 0 * min({q.series('coalmine_store_up', q.JOB)})"),
                     steps=ANY_IS_A_WARNING,

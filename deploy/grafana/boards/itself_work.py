@@ -119,7 +119,7 @@ def outbox() -> Panels:
             lines(
                 501,
                 "Outbox",
-                "News that is not delivered yet. It is kept over restarts.",
+                "Notifications that are not delivered yet. They are kept over restarts.",
                 over_time(q.state("coalmine_outbox_pending", q.JOB, by=()), "pending"),
                 unit=COUNT,
             ),
@@ -128,7 +128,7 @@ def outbox() -> Panels:
         (
             lines(
                 502,
-                "Age of the oldest news",
+                "Age of the oldest notification",
                 "A slope that does not end means a hook that never answers well, or that no worker runs.",
                 over_time(q.state("coalmine_outbox_oldest_seconds", q.JOB, by=()), "oldest"),
                 unit=SECONDS,
@@ -146,10 +146,10 @@ def deliveries() -> Panels:
             bars(
                 503,
                 "Deliveries by hook",
-                "News received by hooks. The first one of a hook after a restart is in the table only: a counter that "
+                "Received by hooks. The first one of a hook after a restart is in the table only: a counter that "
                 "begins has not grown yet.",
                 over_time(q.increase(delivered, q.JOB, by=("hook",)), "{{hook}}"),
-            ).no_value("No news since the start"),
+            ).no_value("No notifications since the start"),
             8,
         ),
         (
