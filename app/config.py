@@ -301,6 +301,10 @@ def load_settings(environment: Mapping[str, str], **overrides: Any) -> Settings:
     if problems:
         raise ConfigurationError("\n".join(problems))
     values.update((name, value) for name, value in overrides.items() if value is not None)
+    if values.get("trusted_proxies") and not values.get("public_url"):
+        raise ConfigurationError(
+            f"{PREFIX}TRUSTED_PROXIES: set {PREFIX}PUBLIC_URL too, as changes have to come from its pages"
+        )
     return Settings(**values)
 
 

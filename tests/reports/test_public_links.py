@@ -17,6 +17,8 @@ from tests.support.pages_service import Site, page, site
 from tests.support.world import COVERAGE, canary
 from tests.support.world import page as canary_page
 
+pytestmark = pytest.mark.both
+
 LINK = re.compile(r"https?://[^\s\"<]*/public/([A-Za-z0-9_-]{43})")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MISSED = {"ant": answered(hits("nothing"))}

@@ -93,11 +93,15 @@ class TrustedProxies:
         return any(peer in network for network in self.networks)
 
     def _is_own_site(self, request: Request) -> bool:
-        """Whether a page of ours sent a request; browsers say so by one of two headers, and both have to agree."""
-        site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-        own = {request.headers.get("host", ""), urlsplit(self.public_url).netloc} - {""}
-        is_own = origin is not None and urlsplit(origin).netloc in own
-        return site == "same-origin" and (origin is None or is_own) if site is not None else is_own
+        """Whether a page of ours sent a request. Its address is the configured one: `Host` may be of a rebound name."""
+        return request.headers.get("origin", "").lower() == _origin(self.public_url)
+
+
+def _origin(url: str) -> str:
+    """Return the origin of an address as browsers write it: without the port that its scheme implies."""
+    parts = urlsplit(url.lower())
+    default = {"http": ":80", "https": ":443"}.get(parts.scheme, "")
+    return f"{parts.scheme}://{parts.netloc.removesuffix(default)}"
 
 
 def _only(request: Request, header: str) -> str:
