@@ -10,7 +10,7 @@ import pytest
 from app.alerts.domain.views import NormalRange
 from app.alerts.service import transitions
 from app.base.db.engine import Store, to_us
-from app.base.values import Outcome
+from app.base.values import Outcome, Severity
 from app.detection.domain.views import EvidenceSeries
 from app.detection.service import baselines
 from app.diagnosis import pages as diagnosis_pages
@@ -326,3 +326,28 @@ def test_percentiles_of_latency_stand_beside_the_bounds_of_their_rules(world: Wo
     joined = charts.latency_series(world.store, CHECK, points=2, **wanted)
     assert [(one["runs"], one["max"]) for one in joined["points"]] == [(2, 1.0), (2, 2.0)]
     assert not charts.latency_series(world.store, CHECK, points=2, start=1, end=2)["points"]
+
+
+def test_a_calendar_tells_the_days_of_a_year_with_the_worst_alert_of_each(world: World) -> None:
+    world.run()
+    first = world.clock().date()
+    world.clock.advance(2 * 86_400)
+    world.probe.otherwise = lambda _: answered(hits("noise"))
+    for _ in range(3):
+        world.run()
+    broken = world.clock().date()
+    found = present(charts.calendar(world.store, CHECK, now=world.clock()))
+    told = {one.day: (one.runs, one.low, one.severity) for one in found.days}
+    assert told[first] == (1, 1.0, None)
+    assert told[broken][1:] == (0.0, Severity.CRITICAL)
+    assert found.measure == "coverage"
+    for one in found.days:
+        assert one.weekday == one.day.weekday()
+        assert 0 <= one.week <= 53
+    weeks = {one.day: one.week for one in found.days}
+    assert weeks[broken] - weeks[first] == int(broken.weekday() < first.weekday())
+    assert charts.calendar(world.store, CHECK, now=world.clock() + timedelta(days=400)) is None
+
+
+def test_a_check_without_runs_has_no_calendar(world: World) -> None:
+    assert charts.calendar(world.store, CHECK, now=world.clock()) is None

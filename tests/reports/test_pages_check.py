@@ -1,6 +1,7 @@
 """The page of a check reads well in one pass: verdict, alerts, degraded queries, chart, detector, configuration."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -471,7 +472,9 @@ def test_pictures_stand_before_the_alerts_and_the_history_at_the_end_folded(seen
     places = {name: next(n for n, text in enumerate(headings) if text.startswith(name)) for name in ORDER}
     assert sorted(places, key=places.__getitem__) == list(ORDER)
     folds = seen_degraded.page(CHECK).all("details", class_="fold")
-    assert [one.text.split("(")[0][:12].strip() for one in folds] == ["By category", "Regression d", "Configuratio"]
+    assert [one.text.split("(")[0][:12].strip() for one in folds] == [
+        *("By category", "Days of the", "Latency over", "Regression d", "Configuratio")
+    ]
     assert not [one for one in folds if "open" in one.attributes]
 
 
@@ -508,3 +511,16 @@ def test_canaries_whose_category_nobody_stated_are_no_group_that_fell(sqlite_sto
     assert fleet is not None
     assert (fleet["fallen"], fleet["group"]) == (6, None)
     assert "simple" not in fleet["headline"]
+
+
+def test_the_days_of_the_year_lead_to_the_chart_of_each(sqlite_store: Store) -> None:
+    pages = site(sqlite_store)
+    pages.world.apply(canary_page([canary("ant")]))
+    pages.world.clock.now = datetime.now(UTC) - timedelta(hours=1)
+    pages.world.run()
+    shown = pages.page("/checks/watch")
+    (day,) = [one for one in shown.all("a") if one.get("href").startswith("?from=")]
+    today = f"{pages.world.clock():%Y-%m-%d}"
+    assert day.get("href") == f"?from={today}T00:00:00Z&to={today}T23:59:59Z"
+    assert f"{today}: 1 run, coverage 1.000" in [one.text for one in shown.all("title")]
+    assert "1 day with runs, 0 with an alert" in shown.text

@@ -106,6 +106,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         public=public_links.find(store, slug),
         badge=Markup(draw(make_badge(store, detail.line), inside=True)),  # noqa: S704 - drawn by a template, which escapes
         ranges=RANGES,
+        calendar=None if run is None else charts.calendar(store, slug, now=now),
         heat_map_height=_heat_map_height(run),
         measures=_measures(run),
         kept=charts.stored_measures(store, slug),

@@ -3,6 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
 from statistics import fmean
 from typing import Literal
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from app.alerts.service import explanations
 from app.answers.store import list_corrected
-from app.base.db.engine import Connection, Store
+from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, NotFoundError, Problem
 from app.base.values import CORRECTED, Canary, CorrectedInterval, RuleKind, Severity, Verdict, judged_name
@@ -251,6 +252,89 @@ def _stored_name(measure: str) -> str:
         return mean_name(parse_measure(measure))
     except ValueError:
         return measure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalendarDay:
+    """A day of a check, UTC, with its place in a calendar whose columns are weeks that begin on Monday."""
+
+    day: date
+    week: int
+    weekday: int
+    runs: int
+    low: float
+    high: float
+    severity: Severity | None
+    """Of the worst alert that was open on it, among the newest 200 of the year; None = there was none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calendar:
+    """The days of a check's year that had runs."""
+
+    measure: str
+    days: Sequence[CalendarDay]
+    months: Sequence[tuple[int, str]]
+    """Week and name of each month."""
+
+
+def calendar(store: Store, slug: str, *, now: datetime) -> Calendar | None:
+    """Return the days of the year until now in which a measure was measured; None = there are none.
+
+    The measure is coverage or, where no canary has one, the relevance of first hits.
+    """
+    first = now.date() - timedelta(days=_YEAR_DAYS - 1)
+    first -= timedelta(days=first.weekday())
+    start = datetime.combine(first, time(), UTC)
+    measured = stored_measures(store, slug).get("", [])
+    measure = next((one for one in ("coverage", "health_score") if one in measured), None)
+    if measure is None:
+        return None
+    found = series(
+        store, slug, measure=measure, category=None, start=to_us(start), end=to_us(now), points=_YEAR_DAYS + 7
+    )
+    days: dict[date, list[SeriesPoint]] = {}
+    for point in found["points"]:
+        if point.mean is not None:
+            days.setdefault(datetime.fromisoformat(point.at).astimezone(UTC).date(), []).append(point)
+    if not days:
+        return None
+    severities = _alerts_by_day(found["alerts"], first, now)
+    return Calendar(
+        measure=measure,
+        days=[
+            CalendarDay(
+                day=day,
+                week=(day - first).days // 7,
+                weekday=day.weekday(),
+                runs=sum(one.runs for one in points),
+                low=min(one.min for one in points if one.min is not None),
+                high=max(one.max for one in points if one.max is not None),
+                severity=severities.get(day),
+            )
+            for day, points in days.items()
+        ],
+        months=[
+            (week, f"{monday:%b}")
+            for week in range((now.date() - first).days // 7 + 1)
+            if (monday := first + timedelta(days=7 * week)).day <= _WEEK_DAYS
+        ],
+    )
+
+
+_YEAR_DAYS, _WEEK_DAYS = 365, 7
+
+
+def _alerts_by_day(alerts: Iterable[SeriesAlert], first: date, now: datetime) -> dict[date, Severity]:
+    worst: dict[date, Severity] = {}
+    for alert in alerts:
+        ended = now if alert.resolved_at is None else datetime.fromisoformat(alert.resolved_at)
+        day = max(datetime.fromisoformat(alert.opened_at).astimezone(UTC).date(), first)
+        while day <= ended.astimezone(UTC).date():
+            if worst.get(day) is not Severity.CRITICAL:
+                worst[day] = alert.severity
+            day += timedelta(days=1)
+    return worst
 
 
 def latency_series(store: Store, slug: str, *, start: int, end: int, points: int) -> LatencySeries:
