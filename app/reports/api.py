@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from app.base.api.bodies import Limit, Version, refusals, text_answers
-from app.base.api.requests import StoreDep, expensive, refuse_unknown_parameters
+from app.base.api.requests import StoreDep, expensive, needs, refuse_unknown_parameters
 from app.base.db.engine import Store, to_us
+from app.base.db.keys import Scope
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import FIRST_YEAR, LAST_YEAR, Category
 from app.detection.domain.views import EvidenceSeries
@@ -17,9 +18,17 @@ from app.detection.service import baselines
 from app.reports.rendering import reports
 from app.reports.rendering.pictures import heat_map_png, layout_of
 from app.reports.rendering.reports import page_policy, report_html
-from app.reports.service import charts
+from app.reports.service import charts, public_links
 from app.reports.service import reports as run_reports
-from app.reports.views import CanaryHistory, HeatMap, LatencySeries, MeasureSeries, ReportView
+from app.reports.views import (
+    CanaryHistory,
+    HeatMap,
+    LatencySeries,
+    MeasureSeries,
+    NewPublicLink,
+    PublicLinkView,
+    ReportView,
+)
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 pictures = APIRouter(include_in_schema=False, dependencies=[Depends(refuse_unknown_parameters)])
@@ -88,6 +97,32 @@ def get_series(
         points=points,
         version=version,
     )
+
+
+@router.get("/checks/{slug}/public-link")
+def get_public_link(store: StoreDep, slug: str) -> PublicLinkView:
+    """Show who made the public link of a check, and when; not its address, which is stored as a hash."""
+    return public_links.show(store, slug)
+
+
+@router.post("/checks/{slug}/public-link", responses=refusals(409))
+@needs(Scope.ADMIN)
+def post_public_link(store: StoreDep, request: Request, slug: str) -> NewPublicLink:
+    """Make a public link of a check, in the place of the one it has.
+
+    `page` and `badge` show the name, the state and the last 90 runs of the check to whoever has them, without a key.
+    They are in this answer alone. An archived check answers 409.
+    """
+    token = public_links.make(store, slug, by=request.state.identity.name, now=datetime.now(UTC))
+    page = public_links.address(request.app.state.links.public_url, token)
+    return {**public_links.show(store, slug), "page": page, "badge": f"{page}.svg"}
+
+
+@router.delete("/checks/{slug}/public-link", status_code=204)
+@needs(Scope.ADMIN)
+def delete_public_link(store: StoreDep, request: Request, slug: str) -> None:
+    """Revoke the public link of a check at once; 404 where it has none."""
+    public_links.revoke(store, slug, by=request.state.identity.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -317,3 +317,18 @@ LatencySeries = TypedDict(
     },
 )
 """Percentiles of the latency of a check over time, and the bounds of its rules."""
+
+
+class PublicLinkView(TypedDict):
+    """The public link of a check, without its address."""
+
+    check: str
+    created_by: str
+    created_at: TimeText
+
+
+class NewPublicLink(PublicLinkView):
+    """A public link with its addresses, which are shown this once."""
+
+    page: str
+    badge: str

@@ -194,6 +194,9 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/v1/checks/{slug}/quality"): (READ, "/v1/checks/docs/quality", None),
     ("GET", "/v1/checks/{slug}/suggested-rules"): (READ, "/v1/checks/docs/suggested-rules", None),
     ("GET", "/v1/checks/{slug}/baseline"): (READ, "/v1/checks/docs/baseline", None),
+    ("GET", "/v1/checks/{slug}/public-link"): (READ, "/v1/checks/docs/public-link", None),
+    ("POST", "/v1/checks/{slug}/public-link"): (ADMIN, "/v1/checks/docs/public-link", None),
+    ("DELETE", "/v1/checks/{slug}/public-link"): (ADMIN, "/v1/checks/docs/public-link", None),
     ("PUT", "/v1/checks/{slug}/baseline"): (WRITE, "/v1/checks/docs/baseline", {"accept": True}),
     ("DELETE", "/v1/checks/{slug}/baseline"): (WRITE, "/v1/checks/docs/baseline", None),
     ("POST", "/v1/checks/{slug}/habits/{habit}/not-normal"): (

@@ -129,11 +129,27 @@ def test_a_link_ends_when_it_is_replaced_or_revoked_or_its_check_is_archived(pag
     assert answers(third) == {404}, "nobody made it public again"
 
 
+def test_by_rest_a_link_is_made_shown_without_its_address_and_revoked(pages: Site) -> None:
+    client, address = pages.client(), "/v1/checks/watch/public-link"
+    assert client.get(address).status_code == 404
+    made = client.post(address)
+    assert made.status_code == 200
+    assert made.json()["badge"] == f"{made.json()['page']}.svg"
+    found = LINK.fullmatch(made.json()["page"])
+    assert found is not None
+    assert client.get(f"/public/{found[1]}").status_code == 200
+    shown = client.get(address).json()
+    assert shown == {name: made.json()[name] for name in ("check", "created_by", "created_at")}
+    assert client.delete(address).status_code == 204
+    assert client.get(f"/public/{found[1]}").status_code == 404
+    assert (client.delete(address).status_code, client.post("/v1/checks/none/public-link").status_code) == (404, 404)
+
+
 def test_an_admin_key_alone_makes_and_revokes_a_link_and_nobody_needs_one_to_see_it(pages: Site) -> None:
     token = make(pages.world.store, "watch", by="ada", now=NOW)
     admin = pages.key()
     for scope in (Scope.READ, Scope.WRITE, Scope.ANNOTATE):
-        for path in ("/checks/watch/public-link", "/checks/watch/public-link/revoke"):
+        for path in ("/checks/watch/public-link", "/checks/watch/public-link/revoke", "/v1/checks/watch/public-link"):
             assert pages.client(**bearer(pages.key(scope))).post(path).status_code == 403
     reader = page(pages.client(**bearer(pages.key(Scope.READ))).get("/checks/watch"))
     assert not [one for one in reader.all("form") if "public-link" in one.get("action")]

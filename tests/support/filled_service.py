@@ -59,6 +59,7 @@ def filled_api(data_dir: Path, **settings: Any) -> Iterator[Api]:
         opened.put("/v1/experiments/docs", {**EXPERIMENT, "delta": 0.01})  # an earlier epoch
         exposed = [{"unit": f"user-{number}", "at": "2026-11-01T12:00:00Z"} for number in range(40)]
         assert opened.client.post("/v1/experiments/docs/exposures", json=exposed).is_success
+        assert opened.client.post("/v1/checks/docs/public-link").is_success
         opened.put("/v1/promotions/docs", PROMOTION)
         opened.put("/v1/interleavings/docs", {"a": "old", "b": "new"})
         opened.put("/v1/shadows/docs", {"candidate": "search", "share": 1})

@@ -105,7 +105,7 @@ async def _answer(request: Request, store: Store, token: str, *, badge: bool) ->
 def make_public_link(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Make a public link of a check and show it, this once; one that there was is valid no longer."""
     token = public_links.make(store, slug, by=request.state.identity.name, now=datetime.now(UTC))
-    link = f"{request.app.state.links.public_url.rstrip('/')}/public/{token}"
+    link = public_links.address(request.app.state.links.public_url, token)
     return render(request, "reports/public_link.html", slug=slug, link=link)
 
 

@@ -13,12 +13,14 @@ from typing import Final
 
 from app.base.db.engine import Store, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
+from app.base.views import time_text
 from app.catalog import store as catalog
 from app.records.store import run_rows
 from app.reports import store as rows
 from app.reports.service import check_details
 from app.reports.service.check_details import CheckLine
 from app.reports.store import PublicLinkRow
+from app.reports.views import PublicLinkView
 
 logger = logging.getLogger("coalmine.api")
 SHOWN_RUNS: Final = 90
@@ -73,6 +75,19 @@ def find(store: Store, slug: str) -> PublicLinkRow | None:
     """Return who made the public link of a check, and when; None where there is none."""
     with store.read() as connection:
         return rows.find_public_link(connection, slug=slug)
+
+
+def show(store: Store, slug: str) -> PublicLinkView:
+    """Return the public link of a check without its address. Raises NotFoundError where there is none."""
+    found = find(store, slug)
+    if found is None:
+        raise NotFoundError(f"check '{slug}' has no public link")
+    return {"check": found.check, "created_by": found.created_by, "created_at": time_text(found.created_at)}
+
+
+def address(public_url: str, token: str) -> str:
+    """Return the address of the page that a link leads to."""
+    return f"{public_url.rstrip('/')}/public/{token}"
 
 
 def check_of(store: Store, token: str) -> str | None:
