@@ -473,12 +473,15 @@ class IntervalChart:
     first: str
     """Times of the first and the last look."""
     last: str
+    units: tuple[int, int]
+    """Final outcomes at both."""
     label: str
 
 
 def draw_intervals(looks: Sequence[ExperimentLook], *, delta: float, decided_at: str | None) -> IntervalChart | None:
     """Draw the looks that have an interval; None where there are fewer than two."""
-    known = [(one["at"], found) for one in looks if (found := one["difference"]) is not None]
+    drawn = [one for one in looks if one["difference"] is not None]
+    known = [(one["at"], found) for one in drawn if (found := one["difference"]) is not None]
     if len(known) < _FEWEST:
         return None
     moments = [datetime.fromisoformat(at).timestamp() for at, _ in known]
@@ -509,6 +512,7 @@ def draw_intervals(looks: Sequence[ExperimentLook], *, delta: float, decided_at:
         bottom=change_text(-reach),
         first=known[0][0],
         last=known[-1][0],
+        units=(drawn[0]["units"], drawn[-1]["units"]),
         label=(
             f"Difference over {len(known)} looks; at the last one {change_text(newest.value)}, 95 % interval "
             f"{change_text(newest.low)} to {change_text(newest.high)}"
