@@ -69,6 +69,23 @@ def test_canaries_that_expect_something_else_since_have_lost_nothing(sqlite_stor
     assert "lost" not in json.dumps(NoticeText(cast("Notice", opened)).canaries)
 
 
+def test_counts_are_of_the_canaries_that_expect_something_unless_another_changed(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    negative = {"key": "yak", "query": "nobody knows", "category": "negative", "max_relevance_score": 0.4}
+    world.apply(page([*(canary(key) for key in ("ant", "bee", "cat")), negative], rules=[QUALITY]))
+    world.probe.answers["nobody knows"] = answered(hits())
+    world.run()
+    world.probe.all_miss()
+    world.probe.answers["nobody knows"] = answered(hits())
+    world.run()
+    shown = Site(world=world).page("/incidents/1")
+    assert shown.one("h1").text.startswith("watch: 3 of 3 questions got worse")
+    assert "0 of 3 questions find their document" in shown.text
+    world.probe.answers["nobody knows"] = answered(hits("x", scores=[0.9]))
+    world.run()
+    assert "4 of 4 questions got worse" in Site(world=world).page("/incidents/1").one("h1").text
+
+
 def test_what_is_lost_after_canaries_were_changed_is_told_beside_what_was_never_found(sqlite_store: Store) -> None:
     """A message tells of the run that opened the alert; pages of the newest bad one."""
     keys = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")

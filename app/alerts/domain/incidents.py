@@ -43,7 +43,7 @@ _LEADS: Final = {TransitionType.ACKNOWLEDGED: "acknowledged: ", TransitionType.R
 
 
 def incident_title(facts: AlertFacts) -> str:
-    """Return what happened to a check, without a full stop: `docs: 35 of 97 questions got worse: chunks missing ...`.
+    """Return what happened to a check, without a full stop: `docs: 35 of 87 questions got worse: chunks missing ...`.
 
     At most `LONGEST_TITLE` characters; of what is said the longest form that leaves the name of the check whole, else
     the shortest, and then both are cut.

@@ -58,7 +58,7 @@ from app.records.store.state_rows import DegradedRow, StateRow
 from app.retrievers.domain.probes import url_address
 from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, TIMED, unpack_reasons
 from app.scoring.rankings import Match
-from app.scoring.run_inputs import Group, SuiteMember, SuiteSnapshot
+from app.scoring.run_inputs import SuiteMember, SuiteSnapshot
 
 _BYTES_PER_CHANGE, _BYTES_PER_CHANCE = 300, 120
 
@@ -95,6 +95,14 @@ class ChangedRun(_MeasuredRun):
     def members(self) -> Sequence[SuiteMember]:
         """All canaries of the run, by position."""
         return self.suite.members
+
+    @property
+    def counted(self) -> Sequence[int]:
+        """Positions of those that counts are of: the measured ones that expect something, unless others changed too."""
+        measured = [place for place in range(len(self.members)) if place not in self.missing.failures]
+        expecting = {place for place in measured if self.members[place].canary.expects}
+        changed = {self.suite.positions[canary] for canary in self.changed_ids}
+        return measured if changed - expecting else sorted(expecting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,14 +168,9 @@ def _build_fleet(
     changed: ChangedRun, diagnoses: Mapping[int, DiagnosisRow], cause: RunCause | None
 ) -> tuple[FleetEvidence, int]:
     """Return the evidence of a run and its size in bytes."""
-    chronic = changed.degraded.keys() - changed.changed_ids
     if cause is not None:
         diagnoses = {canary: _overruled_by(row, cause) for canary, row in diagnoses.items()}
-    everyone = [
-        _member(changed, member, groups, diagnoses.get(member.canary_id), is_chronic=member.canary_id in chronic)
-        for position, (member, groups) in enumerate(zip(changed.members, changed.suite.groups, strict=True))
-        if position not in changed.missing.failures
-    ]
+    everyone = [_member(changed, place, diagnoses) for place in changed.counted]
     common = fleet(everyone, cause=cause, is_first=changed.is_first, is_redefined=changed.is_redefined)
     by_key = {changed.members[changed.suite.positions[canary]].key: row for canary, row in diagnoses.items()}
     summary = _changed_canaries(changed, by_key, common, cause)
@@ -182,19 +185,14 @@ def _overruled_by(row: DiagnosisRow, cause: RunCause) -> DiagnosisRow:
     return replace(row, cause=cause.cause or Cause.SCORE_DRIFT, reason=f"Explained by the run's cause: {cause.phrase}")
 
 
-def _member(
-    changed: ChangedRun,
-    member: SuiteMember,
-    groups: tuple[Group, ...],
-    diagnosis: DiagnosisRow | None,
-    *,
-    is_chronic: bool,
-) -> FleetMember:
+def _member(changed: ChangedRun, place: int, diagnoses: Mapping[int, DiagnosisRow]) -> FleetMember:
+    member = changed.members[place]
+    diagnosis = diagnoses.get(member.canary_id)
     return FleetMember(
         key=member.key,
-        groups=groups,
+        groups=changed.suite.groups[place],
         fallen=member.canary_id in changed.changed_ids,
-        chronic=is_chronic,
+        chronic=member.canary_id in changed.degraded and member.canary_id not in changed.changed_ids,
         persistent=None if diagnosis is None else diagnosis.evidence.get("persistent"),
         chance=changed.chances.get(member.version_id),
         cause=None if diagnosis is None else Cause(diagnosis.cause),
@@ -213,7 +211,7 @@ def _changed_canaries(
     group = "" if common.group is None else common.group.name
     return ChangedCanaries(
         count=len(changed_ids),
-        of=len(changed.members) - len(changed.missing.failures),
+        of=len(changed.counted),
         failing_before=len(changed.degraded) - len(changed.changed_ids),
         reasons=[
             unpack_reasons(changed.degraded[canary].reasons & ~(MISSING if canary in changed.lost_before else 0))
