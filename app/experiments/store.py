@@ -377,17 +377,24 @@ def save_waiver(
     connection: Connection,
     promotion_id: int,
     gate: str,
+    waiver: Waiver,
     *,
-    reason: str,
-    by: str,
     at: int,
-    finding: GateResult,
-    found: str,
 ) -> None:
     """Store that a gate is waived, with what it found by then; an earlier waiver of it is replaced."""
-    keys = ["promotion_id", "gate"]
-    values = {"promotion_id": promotion_id, "gate": gate, "reason": reason, "waived_by": by, "waived_at": at}
-    upsert(connection, promotion_waivers, keys, **values, finding=finding, found=found)
+    upsert(
+        connection,
+        promotion_waivers,
+        ["promotion_id", "gate"],
+        promotion_id=promotion_id,
+        gate=gate,
+        reason=waiver.reason,
+        waived_by=waiver.by,
+        waived_at=at,
+        finding=waiver.finding,
+        found=waiver.found,
+        losses=json.dumps(dict(waiver.losses or {})),
+    )
 
 
 def delete_waiver(connection: Connection, promotion_id: int, gate: str) -> bool:
@@ -407,6 +414,9 @@ def list_waivers(connection: Connection, promotion_id: int) -> dict[GateName, Wa
             # An older release kept nothing of it: its waivers cover what is inconclusive.
             finding=GateResult(row.finding or GateResult.INCONCLUSIVE),
             found=row.found or "",
+            losses=None
+            if row.losses is None
+            else {name: (low, high) for name, (low, high) in json.loads(row.losses).items()},
         )
         for row in connection.execute(statement)
     }

@@ -88,6 +88,7 @@ promotion_waivers = Table(
     Column("waived_at", BigInteger, nullable=False),
     Column("finding", Text),  # what the gate said when it was waived; an older release kept nothing of it
     Column("found", Text),  # the same in words
+    Column("losses", Text),  # {name: [low, high]} of what it had shown to be lost
 )
 
 # Sums over the pairs of a shadow by the hour they came in; neither queries nor rankings are kept.

@@ -139,6 +139,8 @@ class PromotionView(TypedDict):
     created_by: str
     state: PromotionState
     reason: str
+    by_waiver: bool
+    """Whether it says `promote`, and would not without the waivers."""
     gates: list[Gate]
     critical_alerts: list[CriticalAlert]
     """Open ones of the candidate and of what is current: figures may be those of a fault."""

@@ -361,6 +361,51 @@ def test_a_waived_gate_keeps_what_it_found_beside_who_and_why() -> None:
     assert decision.state is PromotionState.OPEN
 
 
+def test_a_waiver_covers_no_loss_that_lies_below_the_one_it_was_given_for_nor_one_of_something_else() -> None:
+    known = replace(waiver(GateResult.FAIL), losses={"NDCG@10": (-0.081, -0.043)})
+    waivers = {GateName.OFFLINE: known}
+    assert gate(decide(offline(low=-0.07, high=-0.03), judge(), ABSENT, waivers), GateName.OFFLINE).result == "waived"
+    worse = decide(offline(low=-0.607, high=-0.53), judge(), ABSENT, waivers)
+    assert gate(worse, GateName.OFFLINE).result is GateResult.FAIL
+    assert worse.state is PromotionState.STOPPED
+    assert "the waiver of offline by ana does not cover that: it was given before that was found" in worse.reason
+    older = {GateName.OFFLINE: replace(known, losses=None)}
+    assert gate(decide(offline(low=-0.607, high=-0.53), judge(), ABSENT, older), GateName.OFFLINE).result == "waived"
+    other = {GateName.OFFLINE: replace(known, losses={"MRR@10": (-0.7, -0.5)})}
+    assert gate(decide(offline(low=-0.07, high=-0.03), judge(), ABSENT, other), GateName.OFFLINE).result == "fail"
+
+
+def test_a_waiver_of_one_broken_guard_rail_covers_no_other_and_no_harm_to_users() -> None:
+    broken = guard(-0.2, -0.1)
+    first = decide_promotion(offline(), judge(), BETTER, {}, guards=[broken])
+    known = replace(waiver(GateResult.FAIL), losses=gate(first, GateName.EXPOSURE).losses)
+    assert known.losses == {"faithfulness": (-0.2, -0.1)}
+    waivers = {GateName.EXPOSURE: known}
+    assert decide_promotion(offline(), judge(), BETTER, waivers, guards=[broken]).state is PromotionState.PROMOTE
+    second = replace(guard(-0.305, -0.091), name="experiment other")
+    both = decide_promotion(offline(), judge(), BETTER, waivers, guards=[broken, second])
+    assert both.state is PromotionState.NEEDS_DECISION
+    assert decide_promotion(offline(), judge(), WORSE, waivers, guards=[broken]).state is PromotionState.STOPPED
+
+
+def test_a_promotion_is_by_waiver_only_where_it_needs_one() -> None:
+    waivers = {GateName.OFFLINE: waiver(GateResult.FAIL), GateName.JUDGE: waiver()}
+    passed = decide(offline(low=-0.09, high=-0.03), judge(calibrated=False), BETTER, waivers)
+    assert (passed.state, passed.by_waiver) == (PromotionState.PROMOTE, False), "users overrule the gates before"
+    needed = decide(offline(), BAD_JUDGE, BETTER, {GateName.JUDGE: waiver(GateResult.FAIL)})
+    assert (needed.state, needed.by_waiver) == (PromotionState.PROMOTE, True)
+
+
+def test_a_waived_exposure_is_told_with_who_waived_it_where_the_judge_failed_as_well() -> None:
+    waivers = {GateName.EXPOSURE: waiver(GateResult.FAIL)}
+    decision = decide_promotion(offline(), BAD_JUDGE, BETTER, waivers, guards=[guard(-0.2, -0.1)])
+    assert decision.state is PromotionState.NEEDS_DECISION
+    assert decision.reason.startswith("users are served better, but the judge failed: ")
+    assert decision.reason.count("users are served better (") == 1
+    assert "exposure failed (users are served better (users say so), but " in decision.reason
+    assert "waived by ana: “an internal tool with ten users”" in decision.reason
+
+
 def test_a_promotion_by_waivers_says_of_each_what_it_had_found_who_waived_it_and_why() -> None:
     waivers = {GateName.JUDGE: waiver(GateResult.FAIL, by="bo"), GateName.EXPOSURE: waiver(GateResult.FAIL)}
     decision = decide(offline(), BAD_JUDGE, WORSE, waivers)

@@ -5,7 +5,7 @@ found stays, whoever waives it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -158,6 +158,8 @@ class Waiver:
     """What the gate said when it was waived."""
     found: str
     """The same in words; empty where an older release kept nothing of it."""
+    losses: "Losses | None" = None
+    """The losses that it had shown; None where an older release kept none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +186,12 @@ class Gate:
     waiver: Waiver | None
     guards: tuple[GuardFinding, ...] = ()
     """Of exposure: what else must not get worse."""
+    losses: "Losses" = field(default_factory=dict)
+    """The losses that it shows."""
+
+
+Losses = Mapping[str, tuple[float, float]]
+"""Intervals of what is shown to be lost, candidate less current, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +201,8 @@ class PromotionDecision:
     gates: tuple[Gate, ...]
     state: PromotionState
     reason: str
+    by_waiver: bool = False
+    """Whether it says `promote`, and would not without the waivers."""
 
 
 def decide_promotion(
@@ -211,20 +221,21 @@ def decide_promotion(
     """
     rails = tuple(_decide_guard(one) for one in guards)
     found = (
-        (GateName.OFFLINE, _decide_offline(offline), ()),
-        (GateName.JUDGE, _decide_judge(judge), ()),
-        (GateName.EXPOSURE, _decide_exposure(exposure, rails), rails),
+        (GateName.OFFLINE, _decide_offline(offline), (), _offline_losses(offline)),
+        (GateName.JUDGE, _decide_judge(judge), (), _judged_losses(judge)),
+        (GateName.EXPOSURE, _decide_exposure(exposure, rails), rails, _exposure_losses(exposure, guards)),
     )
     gates = tuple(
         Gate(
             gate=name,
-            result=GateResult.WAIVED if _is_waived(evidence, waivers.get(name)) else evidence,
+            result=GateResult.WAIVED if _is_waived(evidence, waivers.get(name), losses) else evidence,
             reason=reason,
             evidence=evidence,
             waiver=waivers.get(name),
             guards=of_gate,
+            losses=losses,
         )
-        for name, (evidence, reason), of_gate in found
+        for name, (evidence, reason), of_gate, losses in found
     )
     users = exposure if isinstance(exposure, ExposureEvidence) else None
     unknown = any(one.ended and rail.result is GateResult.INCONCLUSIVE for one, rail in zip(guards, rails, strict=True))
@@ -233,15 +244,61 @@ def decide_promotion(
         GateName.JUDGE: _never_judged(judge),
         GateName.EXPOSURE: _never_exposed(users, unknown=unknown),
     }
-    state, reason = _together(gates, users, stopping, {name: why for name, why in never.items() if why})
-    return PromotionDecision(gates=gates, state=state, reason=reason)
+    final = {name: why for name, why in never.items() if why}
+    state, reason = _together(gates, users, stopping, final)
+    bare = tuple(replace(gate, result=gate.evidence, waiver=None) for gate in gates)
+    by_waiver = state is PromotionState.PROMOTE and _together(bare, users, stopping, final)[0] is not state
+    return PromotionDecision(gates=gates, state=state, reason=reason, by_waiver=by_waiver)
 
 
-def _is_waived(evidence: GateResult, waiver: Waiver | None) -> bool:
-    """Whether a waiver covers what a gate finds: who waived what nobody knew yet has not waived a loss shown later."""
+def _is_waived(evidence: GateResult, waiver: Waiver | None, losses: Losses) -> bool:
+    """Whether a waiver covers what a gate finds.
+
+    Who waived what nobody knew yet has not waived a loss shown later, nor one of something else, nor a larger one: an
+    interval that lies below that of then.
+    """
     if waiver is None or evidence is GateResult.PASS:
         return False
-    return evidence is GateResult.INCONCLUSIVE or waiver.finding is GateResult.FAIL
+    if evidence is GateResult.INCONCLUSIVE or waiver.finding is not GateResult.FAIL:
+        return evidence is GateResult.INCONCLUSIVE
+    then = waiver.losses
+    return then is None or all(name in then and high >= then[name][0] for name, (_, high) in losses.items())
+
+
+def _offline_losses(found: OfflineEvidence | str) -> Losses:
+    return {} if isinstance(found, str) else _lost(found.measures, OFFLINE_MARGIN)
+
+
+def _judged_losses(found: JudgeEvidence | str) -> Losses:
+    return {} if isinstance(found, str) else _lost_of(list(found.measures.values()), JUDGE_MARGIN)
+
+
+def _exposure_losses(found: ExposureEvidence | str, guards: Sequence[GuardEvidence]) -> Losses:
+    losses: dict[str, tuple[float, float]] = {}
+    if isinstance(found, ExposureEvidence) and found.is_worse and found.difference is not None:
+        losses["users"] = (found.difference.low, found.difference.high)
+    for one in guards:
+        if isinstance(one.found, Margin):
+            losses |= _lost({one.name: one.found}, one.allowed_loss)
+        elif not isinstance(one.found, str):
+            of_rail = _lost_of([one.found], one.allowed_loss)
+            losses |= {f"{one.name}: {name}": interval for name, interval in of_rail.items()}
+    return losses
+
+
+def _lost_of(asked: Sequence[Judged], margin: float) -> Losses:
+    questions = {name: one for judged in asked for name, one in judged.items() if isinstance(one, JudgedQuestion)}
+    return _lost({name: _counted(one) for name, one in questions.items() if _shows_loss(one, margin)}, margin)
+
+
+def _lost(measures: Mapping[str, Margin], margin: float) -> Losses:
+    """Return the intervals of what is shown to be lost: of the judge's own where labels are too few to undo it."""
+    lost: dict[str, tuple[float, float]] = {}
+    for name, one in measures.items():
+        shown = one.uncorrected if one.uncorrected is not None and _is_lost(one.uncorrected, margin) else one
+        if _is_lost(shown, margin) and shown.low is not None and shown.high is not None:
+            lost[name] = (shown.low, shown.high)
+    return lost
 
 
 def _together(
@@ -329,11 +386,16 @@ def _conclude(
     if is_better and GateResult.FAIL in {exposure.result, judge.result}:
         failed = [gate for gate in (judge, exposure) if gate.result is GateResult.FAIL]
         against = exposure.reason
+        told = {gate.gate for gate in failed}
         if exposure.result is not GateResult.FAIL:
-            against = f"users are served better ({exposure.reason}), but the judge failed: {judge.reason}"
+            better = "users are served better"
+            if exposure.result is not GateResult.WAIVED:
+                told.add(exposure.gate)
+                better += f" ({exposure.reason})"
+            against = f"{better}, but the judge failed: {judge.reason}"
         who = "an admin" if exposure in failed else "a person"
         decides = f"{against}; {who} decides: keep what is current, or {_waivers_that_suffice(gates, never)}"
-        return PromotionState.NEEDS_DECISION, decides, {exposure.gate, *(gate.gate for gate in failed)}
+        return PromotionState.NEEDS_DECISION, decides, told
     if exposure.result is GateResult.PASS:
         better = f"it may go to all users: they are served better, {exposure.reason}"
         return PromotionState.PROMOTE, better, {exposure.gate}

@@ -43,6 +43,7 @@ from app.experiments.domain.promotions import (
     Margin,
     OfflineEvidence,
     PromotionDecision,
+    Waiver,
     decide_promotion,
 )
 from app.experiments.service.experiments import find_experiment, read_epochs
@@ -138,7 +139,18 @@ def waive_gate(
         if mine.document != promotion.document:
             raise ConflictError(f"promotion '{slug}' has just been changed; look at its gates again")
         rows.save_waiver(
-            connection, mine.id, name, reason=reason, by=by, at=to_us(now), finding=gate.evidence, found=gate.reason
+            connection,
+            mine.id,
+            name,
+            Waiver(
+                by=by,
+                reason=reason,
+                at=time_text(now),
+                finding=gate.evidence,
+                found=gate.reason,
+                losses=gate.losses,
+            ),
+            at=to_us(now),
         )
 
 
