@@ -273,6 +273,13 @@ TITLED = {
     "handbook: 7 of 113 questions got worse: 5 missing, 2 outranked": replace(
         REGRESSION, changed=replace(LOST, causes={Cause.MISSING: 5, Cause.OUTRANKED: 2})
     ),
+    "handbook-of-all-teams: 7 of 113 questions got worse": replace(
+        REGRESSION,
+        check="handbook-of-all-teams",
+        changed=replace(
+            LOST, causes={Cause.UNSTABLE: 7}, shared_cause="the vector search misses chunks here and there"
+        ),
+    ),
     "handbook: 7 of 113 questions are degraded: missing from the index": replace(
         COVERAGE, changed=replace(LOST, compared=False)
     ),

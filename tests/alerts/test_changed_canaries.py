@@ -101,11 +101,80 @@ def test_what_is_lost_after_canaries_were_changed_is_told_beside_what_was_never_
     assert site.page("/incidents/1").one("h1").text == "watch: 2 of 8 questions are degraded"
     _carry_out(world, keys[2:6])
     shown = site.page("/incidents/1")
-    assert shown.one("h1").text.startswith("watch: 6 of 8 questions got worse")
+    assert shown.one("h1").text.startswith("watch: 4 of 8 questions got worse")
     assert "coverage 0.250, below 0.9 since" in shown.text
-    assert "No run before expected this of them" not in site.page("/alerts/1").text
+    alert = site.page("/alerts/1")
+    assert "4 of 8 canaries lost their expected chunk" in alert.text
+    assert "2 others are degraded that were changed since" in alert.text
+    assert "No run before expected this of them" not in alert.text
+    assert "another" not in shown.one("p", id="lost").text, "which nobody ever found"
     opened = json.loads(world.send.sent[0][1].body)
     assert opened["data"]["title"] == "watch: 2 of 8 questions are degraded"
+
+
+def test_few_that_are_lost_are_told_though_more_were_changed_in_the_same_run(sqlite_store: Store) -> None:
+    keys = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")
+    rule = {**QUALITY, "critical": {"below": 0.9}}
+    world = World(store=sqlite_store)
+    world.apply(page([canary(key) for key in keys], rules=[rule]))
+    world.run()
+    others = [canary(key, expected_chunks=[{"id": "another"}]) for key in keys[:3]]
+    world.apply(page([*others, *(canary(key) for key in keys[3:])], rules=[rule]))
+    _carry_out(world, keys[3:5])
+    (opened,) = _sent(world)
+    data = opened["data"]
+    assert data["title"].startswith("watch: 2 of 8 questions got worse")
+    assert "2 of 8 canaries lost their expected chunk" in data["summary"]
+    assert data["summary"].endswith("; 3 others are degraded that were changed since")
+    assert data["lost"] == "doc-dog, doc-eel"
+    told = {one["key"]: (one["rank_before"], one["lost"]) for one in data["degraded"]}
+    assert told == {key: (1, [f"doc-{key}"]) for key in keys[3:5]} | {key: (None, []) for key in keys[:3]}
+    shown = Site(world=world).page("/incidents/1").text
+    assert "No run before expected this of them" not in shown
+
+
+def test_judgments_that_are_adopted_while_an_incident_is_open_are_no_loss(sqlite_store: Store) -> None:
+    keys = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")
+    rule = {**QUALITY, "critical": {"below": 0.9}}
+    world = World(store=sqlite_store)
+    world.apply(page([canary(key) for key in keys], rules=[rule]))
+    world.run()
+    _carry_out(world, keys[:1])
+    world.apply(
+        page(
+            [
+                canary(keys[0]),
+                *(canary(key, expected_chunks=["another"]) for key in keys[1:3]),
+                *(canary(key) for key in keys[3:]),
+            ],
+            rules=[rule],
+        )
+    )
+    _carry_out(world, keys[:1])
+    shown = Site(world=world).page("/incidents/1")
+    assert shown.one("h1").text.startswith("watch: 1 of 8 questions got worse")
+    assert shown.one("p", id="lost").text == "Lost chunks: doc-ant."
+    assert "another" not in shown.text
+
+
+def test_a_check_that_counts_fewer_hits_has_lost_nothing(sqlite_store: Store) -> None:
+    keys = ("ant", "bee", "cat", "dog")
+    world = World(store=sqlite_store)
+    world.probe.otherwise = lambda ask: answered(hits("noise", f"doc-{ask.query}"))
+    described = page([canary(key) for key in keys], rules=[QUALITY])
+    world.apply(described)
+    world.run()
+    (check,) = described["checks"]
+    world.apply({**described, "checks": [{**check, "k": 1}]})
+    world.run()
+    world.deliver_all()
+    (opened,) = _sent(world)
+    data = opened["data"]
+    assert data["title"] == "watch: 4 of 4 questions are degraded: the check's k is 1, it was 5"
+    assert data["causes"] == "the check's k is 1, it was 5"
+    assert data["advice"].startswith("The index may be as it was: the check was changed.")
+    assert data["lost"] is None
+    assert "lost" not in data["summary"]
 
 
 def test_an_alarm_names_its_seven_canaries_and_counts_the_thirty_that_were_failing_before(sqlite_store: Store) -> None:

@@ -33,7 +33,7 @@ from app.base.texts import (
     seconds_text,
     short_name,
 )
-from app.base.values import FAITHFUL, GROUNDING, Percentile, Rule, RuleKind, Verdict, corrected_name, judged_name
+from app.base.values import FAITHFUL, GROUNDING, Cause, Percentile, Rule, RuleKind, Verdict, corrected_name, judged_name
 
 LONGEST_TITLE: Final = 69
 """Characters of a title, as many as a list of mails shows."""
@@ -94,7 +94,9 @@ def _causes(changed: ChangedCanaries) -> list[str]:
     ordered = commonest_first(changed.causes)
     if not changed.shared_cause and sum(changed.causes.values()) < changed.count:
         return [cause for cause in (changed.cause,) if cause]  # says how many are not explained yet
-    if len(ordered) == 1 and (changed.shared_cause or ordered[0][1] >= changed.count):
+    if changed.shared_cause and Cause.UNSTABLE in changed.causes:
+        brief = []  # told of the whole run: nothing was found again when repeated
+    elif len(ordered) == 1 and (changed.shared_cause or ordered[0][1] >= changed.count):
         brief = [CAUSE_WORDS[ordered[0][0]].shared, CAUSE_WORDS[ordered[0][0]].counted]
     else:
         words = [f"{number:,} {CAUSE_WORDS[cause].headline}" for cause, number in ordered[:MOST_NAMED]]

@@ -68,6 +68,8 @@ class ChangedCanaries:
     """
     recovered_on_retry: int = 0
     """Canaries that changed but were healthy on every retry; not part of the count."""
+    redefined: int = 0
+    """Canaries that asked or expected something else before, and are degraded; not part of the count."""
 
     @property
     def cause(self) -> str:
@@ -330,7 +332,9 @@ def _with_canaries(facts: AlertFacts) -> str:
         count = counted(changed.recovered_on_retry, "canary")
         verb = "was" if changed.recovered_on_retry == 1 else "were"
         return f", {count} degraded and {verb} healthy on retry" if changed.recovered_on_retry else ""
-    return f", {changed_text(changed)}{cause_suffix(changed)}"
+    others = f"; {counted(changed.redefined, 'other')} {'is' if changed.redefined == 1 else 'are'} degraded that "
+    others += f"{'was' if changed.redefined == 1 else 'were'} changed since"
+    return f", {changed_text(changed)}{cause_suffix(changed)}{others if changed.redefined else ''}"
 
 
 def _is_about_answers(facts: AlertFacts) -> bool:
@@ -420,6 +424,10 @@ CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
 EMBEDDER_ADVICE: Final = (
     "Restore the embedding model that the index was built with, or re-index everything with the new one."
 )
+RECOUNTED_ADVICE: Final = (
+    "The index may be as it was: the check was changed. Set its k back, or accept the present as normal if it is meant."
+)
+"""Where the check counts another number of first hits."""
 _UNKNOWN_CAUSE: Final = "Compare the run with the last healthy one, and diagnose the canaries that changed."
 
 
@@ -506,6 +514,11 @@ def rest_text(ordered: Sequence[tuple[Cause, int]], count: int) -> list[str]:
     others, left = sum(number for _, number in ordered[MOST_NAMED:]), count - sum(number for _, number in ordered)
     texts = [f"{others:,} of other causes"] if others else []
     return [*texts, f"{counted(left, 'other')} not explained yet"] if left > 0 else texts
+
+
+def recounted_text(before: int, now: int) -> str:
+    """Say that the check counts another number of first hits, as the cause of what changed by that."""
+    return f"the check's k is {now:,}, it was {before:,}"
 
 
 def changed_text(changed: ChangedCanaries) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from app.alerts import store as alerts
 from app.alerts.domain.rules import watches_answers
 from app.alerts.domain.state import NON_REPEATING, NOT_ABOUT_CANARIES, OPEN, is_about_canaries
-from app.alerts.domain.summaries import ChangedCanaries, lost_chunks
+from app.alerts.domain.summaries import RECOUNTED_ADVICE, ChangedCanaries, lost_chunks, recounted_text
 from app.alerts.domain.views import (
     AnswerChange,
     ChangedCanary,
@@ -25,7 +25,6 @@ from app.alerts.domain.views import (
     FleetView,
     ListedCanaries,
     LowerChunk,
-    SinceView,
     StoredEvidence,
     WorseAnswer,
     WorseAnswers,
@@ -34,13 +33,12 @@ from app.alerts.store import AlertRow
 from app.answers.domain.generated import value_of
 from app.answers.store import AnswerRow, answers_at
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
-from app.base.texts import counted
 from app.base.values import ROUNDING, Cause, Percentile, Ranking, Rule, RuleKind, Verdict, judged_name
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import PooledNote, pooled_at, recall_label
 from app.catalog.service.suites import is_self_judged, pooled_notes
-from app.catalog.service.versions import load_suite, load_suites
+from app.catalog.service.versions import load_check, load_suite, load_suites
 from app.catalog.store import Definition
 from app.detection import store as detector_rows
 from app.detection.domain import SIGNALS, Signal
@@ -50,13 +48,13 @@ from app.detection.service.detectors import run_latencies
 from app.detection.store import DetectionRow
 from app.diagnosis.domain.fleets import Fleet, FleetMember, fleet
 from app.diagnosis.domain.run_causes import RunCause
-from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, diagnoses_at, marks_before, newest_diagnosis
-from app.records.service.past_runs import last_healthy_state, severity_order
+from app.diagnosis.store import DiagnosisRow, causes_of, newest_diagnosis
+from app.records.service.past_runs import last_healthy_state, severity_order, valid_diagnoses
 from app.records.store import ranking_rows, run_rows, state_rows
-from app.records.store.run_rows import RunRow, Unmeasured
+from app.records.store.run_rows import PreviousRun, RunRow, Unmeasured
 from app.records.store.state_rows import DegradedRow, StateRow
 from app.retrievers.domain.probes import url_address
-from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, TIMED, unpack_reasons
+from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, unpack_reasons
 from app.scoring.rankings import Match
 from app.scoring.run_inputs import SuiteMember, SuiteSnapshot
 
@@ -88,8 +86,23 @@ class ChangedRun(_MeasuredRun):
     """By version id, the chance that a canary that passed fails in the next run, by the baseline."""
     is_first: bool
     """Whether no run ended before the first bad one."""
-    is_redefined: bool
-    """Whether most of the changed canaries asked or expected something else before: none of them lost anything."""
+    redefined_ids: AbstractSet[int]
+    """The ids of the changed canaries that asked or expected something else before, or were not there.
+
+    They lost nothing that is known.
+    """
+    counted_hits: tuple[int, int] | None
+    """The check's k before and now, where another number of first hits counts; then all changed are redefined."""
+
+    @property
+    def is_redefined(self) -> bool:
+        """Whether all of the changed canaries are redefined."""
+        return bool(self.changed_ids) and self.changed_ids == self.redefined_ids
+
+    @property
+    def told_ids(self) -> AbstractSet[int]:
+        """The ids of the changed canaries that are told as such: those that got worse, where any did."""
+        return self.changed_ids if self.is_redefined else self.changed_ids - self.redefined_ids
 
     @property
     def members(self) -> Sequence[SuiteMember]:
@@ -191,7 +204,7 @@ def _member(changed: ChangedRun, place: int, diagnoses: Mapping[int, DiagnosisRo
     return FleetMember(
         key=member.key,
         groups=changed.suite.groups[place],
-        fallen=member.canary_id in changed.changed_ids,
+        fallen=member.canary_id in changed.told_ids,
         chronic=member.canary_id in changed.degraded and member.canary_id not in changed.changed_ids,
         persistent=None if diagnosis is None else diagnosis.evidence.get("persistent"),
         chance=changed.chances.get(member.version_id),
@@ -204,11 +217,14 @@ def _changed_canaries(
     changed: ChangedRun, diagnoses: Mapping[str, DiagnosisRow], common: Fleet, cause: RunCause | None
 ) -> ChangedCanaries:
     """Return the changed canaries, without those that were healthy on every retry."""
-    keys = {canary: changed.members[changed.suite.positions[canary]].key for canary in changed.changed_ids}
+    keys = {canary: changed.members[changed.suite.positions[canary]].key for canary in changed.told_ids}
     retried = {key for key, row in diagnoses.items() if row.evidence.get("persistent") is False}
-    changed_ids = [canary for canary in changed.changed_ids if keys[canary] not in retried]
+    changed_ids = [canary for canary in changed.told_ids if keys[canary] not in retried]
     causes = Counter(Cause(diagnoses[keys[canary]].cause) for canary in changed_ids if keys[canary] in diagnoses)
     group = "" if common.group is None else common.group.name
+    shared_cause, shared_advice = ("", "") if cause is None else (cause.phrase, cause.advice)
+    if changed.counted_hits is not None:
+        shared_cause, shared_advice = recounted_text(*changed.counted_hits), RECOUNTED_ADVICE
     return ChangedCanaries(
         count=len(changed_ids),
         of=len(changed.counted),
@@ -219,81 +235,12 @@ def _changed_canaries(
         ],
         name=keys[changed_ids[0]] if len(changed_ids) == 1 else group,
         causes=causes,
-        shared_cause="" if cause is None else cause.phrase,
-        shared_advice="" if cause is None else cause.advice,
+        shared_cause=shared_cause,
+        shared_advice=shared_advice,
         compared=not changed.is_first and not changed.is_redefined,
-        recovered_on_retry=len(changed.changed_ids) - len(changed_ids),
+        recovered_on_retry=len(changed.told_ids) - len(changed_ids),
+        redefined=len(changed.changed_ids) - len(changed.told_ids),
     )
-
-
-def valid_diagnoses(
-    connection: Connection, degraded: Mapping[int, Mapping[int, StateRow | DegradedRow]]
-) -> dict[int, dict[int, DiagnosisRow]]:
-    """Diagnoses that still explain the degraded canaries of runs, both by run id and canary id.
-
-    That is the newest of each up to then, where its ranking is the same, or it was made since the canary degraded and
-    for the same reasons: a canary that found its expected chunk then and has lost it since is another case.
-    """
-    newest = diagnoses_at(connection, degraded)
-    well = state_rows.healthy_until(connection, newest)
-    canaries: dict[int, set[int]] = {}
-    for diagnosis in (row for rows in newest.values() for row in rows.values()):
-        canaries.setdefault(diagnosis.run_id, set()).add(diagnosis.canary_id)
-    then = state_rows.degraded_at(connection, canaries)
-    return {
-        run_id: {
-            canary: diagnosis
-            for canary, diagnosis in newest[run_id].items()
-            if diagnosis.canary_version_id == mine[canary].canary_version_id
-            and (
-                diagnosis.ranking_id == mine[canary].ranking_id
-                or (
-                    diagnosis.run_id > well[run_id].get(canary, 0)
-                    and _is_same_case(then[diagnosis.run_id].get(canary), mine[canary])
-                )
-            )
-        }
-        for run_id, mine in degraded.items()
-    }
-
-
-def _is_same_case(then: DegradedRow | None, now: StateRow | DegradedRow) -> bool:
-    """Whether a canary is degraded for the reasons of its diagnosis; `then`: None = those are unknown.
-
-    Further reasons of a canary that finds none of its expected chunks do not change the cause; nor does its latency, or
-    that the detector names it now.
-    """
-    if then is None or then.reasons & now.reasons & MISSING:
-        return True
-    return not (then.reasons ^ now.reasons) & ~(TIMED | REGRESSED)
-
-
-def since(connection: Connection, first_run: int | None) -> SinceView | None:
-    """Beginning of an alert's fault, given its first bad run; None = it did not begin with a run."""
-    return None if first_run is None else since_all(connection, [first_run])[first_run]
-
-
-def since_all(connection: Connection, first_runs: Collection[int]) -> dict[int, SinceView]:
-    """Beginnings of the faults of several alerts, by their first bad runs, in one query."""
-    marks = marks_before(connection, first_runs)
-    return {run_id: _since(run_id, marks.get(run_id)) for run_id in first_runs}
-
-
-def _since(run_id: int, mark: MarkRow | None) -> SinceView:
-    now, before, after = None, None, None
-    text = f"since run {run_id}"
-    # The first version there ever was is no change.
-    if mark is not None and mark.index_version_before is not None and mark.runs_after <= _NEAR_RUNS:
-        now, before, after = mark.index_version, mark.index_version_before, mark.runs_after
-        text += f", {counted(after, 'run')} after" if after else ", when"
-        text += f" index version {before} -> {now}"
-    return {
-        "run_id": str(run_id),
-        "index_version": now,
-        "index_version_before": before,
-        "runs_after": after,
-        "text": text,
-    }
 
 
 _AFTER_PASSING = 0
@@ -336,7 +283,9 @@ def _read_changes(
             if first != run_id and measured[run_id].run.suite_version_id != earlier[first].suite_version_id:
                 canaries_before.setdefault(first, set()).update(measured[run_id].degraded)
     before = state_rows.degraded_at(connection, canaries_before)
-    suites = load_suites(connection, {one.suite_version_id or 0 for one in earlier.values()} - {0})
+    begun = run_rows.find_runs(connection, canaries_before.keys() & set(first_runs.values()))
+    versions = {one.suite_version_id for one in earlier.values()} | {one.suite_version_id for one in begun.values()}
+    suites = load_suites(connection, {one or 0 for one in versions} - {0})
     detections = detector_rows.detections_of(connection, list(measured))
     rates = _failure_rates(connection, detections)
     return [
@@ -348,7 +297,8 @@ def _read_changes(
             detections.get(one[0]),
             rates.get(one[0], _NO_RATES),
             suite_before=suites.get(earlier[first_run].suite_version_id or 0) if first_run in earlier else None,
-            at_first=before.get(first_run, ()) if first_run != one[0] else measured[first_run].degraded,
+            begun=(suites[begun[first_run].suite_version_id or 0], before[first_run]) if first_run in begun else None,
+            counted_hits=_counted_hits(connection, earlier.get(first_run), measured[one[0]].run),
         )
         for one in requests
     ]
@@ -377,11 +327,16 @@ def _changed_run(
     rates: "_FailureRates",
     *,
     suite_before: SuiteSnapshot | None,
-    at_first: Collection[int],
+    begun: tuple[SuiteSnapshot, Collection[int]] | None,
+    counted_hits: tuple[int, int] | None,
 ) -> ChangedRun:
-    """Return the changed canaries of a run; `before`, `at_first`: those that the run before and the first degraded."""
+    """Return the changed canaries of a run; `before`: those that the run before the first bad one degraded.
+
+    `begun`: the suite of that, and what it degraded, where it is another run and the suite changed since.
+    """
     changed = _changed_ids(one.suite.members, one.degraded, before, rates.chronic)
     alarm = detection.body.get("culprits", {}) if detection is not None and detection.open else {}
+    redefined = set[int]() if suite_before is None else _redefined(changed, one.suite, suite_before, begun)
     return ChangedRun(
         run=one.run,
         suite=one.suite,
@@ -392,20 +347,35 @@ def _changed_run(
         chances=rates.chances,
         lost_before={canary for canary in one.degraded.keys() & before.keys() if before[canary].reasons & MISSING},
         is_first=suite_before is None,
-        is_redefined=suite_before is not None and _are_redefined(changed, one.suite, suite_before, at_first),
+        redefined_ids=redefined if counted_hits is None else changed,
+        counted_hits=counted_hits,
     )
 
 
-def _are_redefined(
-    canaries: Collection[int], now: SuiteSnapshot, before: SuiteSnapshot, at_first: Collection[int]
-) -> bool:
-    """Whether most of these canaries asked or expected something else before, or were not there.
+def _counted_hits(connection: Connection, before: PreviousRun | None, now: RunRow) -> tuple[int, int] | None:
+    """Return the check's k at two runs, where it is another; None also where it is unknown."""
+    versions = {None if before is None else before.check_version_id, now.check_version_id}
+    if before is None or None in versions or len(versions) == 1:
+        return None
+    then, this = (load_check(connection, one.check_version_id or 0)[0].k for one in (before, now))
+    return None if then == this else (then, this)
 
-    One that the first bad run found well is known to have found what it expects.
+
+def _redefined(
+    canaries: Collection[int],
+    now: SuiteSnapshot,
+    before: SuiteSnapshot,
+    begun: tuple[SuiteSnapshot, Collection[int]] | None,
+) -> set[int]:
+    """Return those of these canaries that asked or expected something else before, or were not there.
+
+    Without those that the first bad run asked as now and found well: they are known to have found what they expect.
     """
     then = {member.canary_id: member.version_id for member in before.members}
-    redefined = sum(then.get(one) != now.members[now.positions[one]].version_id for one in canaries if one in at_first)
-    return 2 * redefined > len(canaries)
+    first, degraded = begun or (before, ())
+    asked = {member.canary_id: member.version_id for member in first.members if member.canary_id not in degraded}
+    versions = {one: now.members[now.positions[one]].version_id for one in canaries}
+    return {one for one, version in versions.items() if version not in {then.get(one), asked.get(one)}}
 
 
 def changed_keys(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> frozenset[str]:
@@ -540,11 +510,15 @@ def list_changed(
         for past in [state_rows.timeline(connection, change.run.check_id, state.canary_id, limit=_MAX_STATES)]
     ]
     rankings = ranking_rows.load_rankings(connection, [one.ranking_id for one in before if one is not None])
-    is_new = change.is_first or change.is_redefined
+    new = change.changed_ids if change.is_first else change.redefined_ids
     return {
         "canaries": [
             _listed(
-                members[state.canary_id], state, past, rankings.get(past.ranking_id) if past else None, is_new=is_new
+                members[state.canary_id],
+                state,
+                past,
+                rankings.get(past.ranking_id) if past else None,
+                is_new=state.canary_id in new,
             )
             for state, past in zip(now, before, strict=True)
         ],
@@ -561,7 +535,7 @@ def _listed(
         "key": member.key,
         "query": member.canary.query,
         "reasons": list(unpack_reasons(state.reasons)),
-        "rank_before": None if before is None else Match.from_bytes(before.matched).first_relevant,
+        "rank_before": None if is_new or before is None else Match.from_bytes(before.matched).first_relevant,
         "rank_now": Match.from_bytes(state.matched).first_relevant,
         "lower": [] if before is None else _lower(member, before, state, ranking),
         **(Degradation(lost=[], lost_total=0) if is_new else _lost(member, before, state, ranking)),
@@ -668,8 +642,6 @@ def _answer_change(
 _MOST_COMPARED = 500
 """Answers that got worse whose chunks are compared by their texts where their rankings differ."""
 _BYTES, _BYTES_PER_DIAGNOSIS, _BYTES_PER_CANARY = 2_000, 4_000, 100
-_NEAR_RUNS = 10
-"""Number of runs after a change of the index version in which a fault is attributed to it."""
 _USUAL_RUNS = 20
 
 

@@ -6,7 +6,7 @@ summaries in a list. Their words are made in `domain.summaries`; each hook kind 
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -42,16 +42,15 @@ from app.alerts.service.evidence import (
     FleetEvidence,
     load_fleet,
     load_fleets,
-    since,
-    since_all,
 )
 from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import NotFoundError
-from app.base.texts import LATENCY_NAMES, found_text
+from app.base.texts import LATENCY_NAMES, counted, found_text
 from app.base.values import Cause, DeliveryState, Outcome, Percentile, Reason, RuleKind, Severity, Step, Verdict
 from app.base.views import id_text, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
+from app.diagnosis.store import MarkRow, marks_before
 from app.hooks import store as outbox
 from app.hooks.domain import AttemptView, DeliveryView, NoticeAlert, NoticeData, NoticeLinks
 from app.hooks.store import AttemptRow, DeliveryRow
@@ -526,6 +525,38 @@ def _with_value_at(facts: AlertFacts, row: AlertRow, run_id: int | None) -> Aler
         corrected=one.get("corrected"),
         beside=one.get("beside"),
     )
+
+
+def since(connection: Connection, first_run: int | None) -> SinceView | None:
+    """Beginning of an alert's fault, given its first bad run; None = it did not begin with a run."""
+    return None if first_run is None else since_all(connection, [first_run])[first_run]
+
+
+def since_all(connection: Connection, first_runs: Collection[int]) -> dict[int, SinceView]:
+    """Beginnings of the faults of several alerts, by their first bad runs, in one query."""
+    marks = marks_before(connection, first_runs)
+    return {run_id: _since(run_id, marks.get(run_id)) for run_id in first_runs}
+
+
+def _since(run_id: int, mark: MarkRow | None) -> SinceView:
+    now, before, after = None, None, None
+    text = f"since run {run_id}"
+    # The first version there ever was is no change.
+    if mark is not None and mark.index_version_before is not None and mark.runs_after <= _NEAR_RUNS:
+        now, before, after = mark.index_version, mark.index_version_before, mark.runs_after
+        text += f", {counted(after, 'run')} after" if after else ", when"
+        text += f" index version {before} -> {now}"
+    return {
+        "run_id": str(run_id),
+        "index_version": now,
+        "index_version_before": before,
+        "runs_after": after,
+        "text": text,
+    }
+
+
+_NEAR_RUNS = 10
+"""Number of runs after a change of the index version in which a fault is attributed to it."""
 
 
 def recovery_summary(connection: Connection, row: AlertRow, changes: Sequence[TransitionRow]) -> str | None:

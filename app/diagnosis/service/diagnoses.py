@@ -16,7 +16,6 @@ from itertools import groupby
 from threading import Lock
 from typing import Final
 
-from app.alerts.service.evidence import valid_diagnoses
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, StoreUnavailableError
 from app.base.values import Answer, Cause, Judgment, Ranking, Reason, ReportProgress, RunStatus, Verdict
@@ -35,7 +34,7 @@ from app.diagnosis.service import reanchoring
 from app.diagnosis.service.reanchoring import outdate_overtaken
 from app.diagnosis.store import DiagnosisRow, causes_of
 from app.diagnosis.views import DiagnosisView, ReanchorState
-from app.records.service.past_runs import degraded_states, last_healthy_state, severity_order
+from app.records.service.past_runs import degraded_states, last_healthy_state, severity_order, valid_diagnoses
 from app.records.service.plans import NotExecutableError, Planner
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store.run_rows import RunRow

@@ -1,7 +1,8 @@
 """Ended runs read again, as recorded or as re-scored: inputs, states of canaries, numbers.
 
-Of the states also those that a run reports as degraded, and the last in which a canary was healthy. A measures version
-names a re-scoring. `plans` freezes what a run works with, `run_views` shows what is read here.
+Of the states also those that a run reports as degraded, the last in which a canary was healthy, and which diagnoses
+still explain them. A measures version names a re-scoring. `plans` freezes what a run works with, `run_views` shows what
+is read here.
 """
 
 from collections import Counter
@@ -27,6 +28,7 @@ from app.base.values import (
 from app.base.views import id_or_none
 from app.catalog.service.versions import load_corrected, load_inputs
 from app.detection import store as detector_rows
+from app.diagnosis.store import DiagnosisRow, diagnoses_at
 from app.records.domain import probe_summary
 from app.records.store import ranking_rows, rescorings, run_rows, state_rows
 from app.records.store.open_runs import Failure
@@ -35,7 +37,7 @@ from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import DegradedRow, StateRow
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Scorer, ScorerKind
-from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, judged_relevance
+from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, TIMED, judged_relevance
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.rankings import Match
 from app.scoring.run_inputs import RunInputs
@@ -274,3 +276,45 @@ def stored_probes(run: RunRow, latencies: NDArray[np.float16], failures: Mapping
     if run.measured:
         probes[str(Outcome.OK)] = run.measured
     return probe_summary(probes, measured_latencies(latencies, failures), failures.values())
+
+
+def valid_diagnoses(
+    connection: Connection, degraded: Mapping[int, Mapping[int, StateRow | DegradedRow]]
+) -> dict[int, dict[int, DiagnosisRow]]:
+    """Diagnoses that still explain the degraded canaries of runs, both by run id and canary id.
+
+    That is the newest of each up to then, where its ranking is the same, or it was made since the canary degraded and
+    for the same reasons: a canary that found its expected chunk then and has lost it since is another case.
+    """
+    newest = diagnoses_at(connection, degraded)
+    well = state_rows.healthy_until(connection, newest)
+    canaries: dict[int, set[int]] = {}
+    for diagnosis in (row for rows in newest.values() for row in rows.values()):
+        canaries.setdefault(diagnosis.run_id, set()).add(diagnosis.canary_id)
+    then = state_rows.degraded_at(connection, canaries)
+    return {
+        run_id: {
+            canary: diagnosis
+            for canary, diagnosis in newest[run_id].items()
+            if diagnosis.canary_version_id == mine[canary].canary_version_id
+            and (
+                diagnosis.ranking_id == mine[canary].ranking_id
+                or (
+                    diagnosis.run_id > well[run_id].get(canary, 0)
+                    and _is_same_case(then[diagnosis.run_id].get(canary), mine[canary])
+                )
+            )
+        }
+        for run_id, mine in degraded.items()
+    }
+
+
+def _is_same_case(then: DegradedRow | None, now: StateRow | DegradedRow) -> bool:
+    """Whether a canary is degraded for the reasons of its diagnosis; `then`: None = those are unknown.
+
+    Further reasons of a canary that finds none of its expected chunks do not change the cause; nor does its latency, or
+    that the detector names it now.
+    """
+    if then is None or then.reasons & now.reasons & MISSING:
+        return True
+    return not (then.reasons ^ now.reasons) & ~(TIMED | REGRESSED)

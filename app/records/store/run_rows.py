@@ -325,6 +325,7 @@ class PreviousRun(NamedTuple):
 
     id: int
     suite_version_id: int | None
+    check_version_id: int | None
 
 
 def previous_known_runs(connection: Connection, run_ids: Collection[int]) -> dict[int, PreviousRun]:
@@ -333,9 +334,10 @@ def previous_known_runs(connection: Connection, run_ids: Collection[int]) -> dic
     mine = sa.and_(earlier.c.check_id == runs.c.check_id, is_known(earlier), earlier.c.id < runs.c.id)
     newest = sa.select(sa.func.max(earlier.c.id)).where(mine).correlate(runs).scalar_subquery()
     before = runs.alias("before")
-    statement = sa.select(runs.c.id, before.c.id.label("before"), before.c.suite_version_id)
+    columns = (before.c.id.label("before"), before.c.suite_version_id, before.c.check_version_id)
+    statement = sa.select(runs.c.id, *columns)
     statement = statement.select_from(runs.join(before, before.c.id == newest)).where(runs.c.id.in_(sorted(run_ids)))
-    return {row.id: PreviousRun(row.before, row.suite_version_id) for row in connection.execute(statement)}
+    return {number: PreviousRun(*before) for number, *before in connection.execute(statement)}
 
 
 class Part(msgspec.Struct, frozen=True):
