@@ -190,9 +190,9 @@ def test_a_refused_form_keeps_all_that_was_typed(pages: Site, path: str, action:
         ("/new-hook", {"kind": "email", "slug": "team chat", "tls": "starttls"}, "slug to from host"),
         ("/new-hook", {"kind": "alertmanager", "slug": "A b", "labels": "x"}, "slug url labels"),
         ("/new-hook", {"kind": "email", "slug": "a b", "to": "me", "port": "many"}, "slug to from host port"),
-        ("/new-silence", {"when": "once", "for": "", "slug": "a b", "timezone": "Mars"}, "slug timezone ends"),
-        ("/new-silence", {"when": "once", "slug": "", "starts": "soon", "ends": "late"}, "slug starts ends"),
-        ("/new-silence", {"when": "window", "slug": "a b", "cron": "", "duration": "x"}, "slug cron duration"),
+        ("/new-silence", {"when": "once", "for": "", "slug": "a b", "timezone": "Mars"}, "slug timezone ends all"),
+        ("/new-silence", {"when": "once", "slug": "", "starts": "soon", "ends": "late"}, "slug starts ends all"),
+        ("/new-silence", {"when": "window", "slug": "a b", "cron": "", "duration": "x"}, "slug cron duration all"),
         (
             "/new-check",
             {

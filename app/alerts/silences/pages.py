@@ -97,6 +97,9 @@ def silence_document(form: Form, slug: str, now: datetime) -> SilenceDocument:
     """Document of a form. Raises InvalidInputError for everything that is wrong, past times among it."""
     values = {"slug": slug, **document_body(_PLAIN, form)}
     problems: list[Problem] = []
+    if not any(values.get(name) for name in ("all", "checks", "suites", "retrievers", "rules", "severities")):
+        problems.append(Problem(path="all", message="tick what it is about above, or this"))
+        values["all"] = True  # stands in for it
     if form.get("when") == WINDOW:
         fields = {name: FIELDS[name] for name in WindowDocument.model_fields}
         problems += [

@@ -368,12 +368,16 @@ def _act(request: Request, store: Store, vault: Vault, slug: str | None, form: F
 def _send_query(request: Request, store: Store, vault: Vault, state: WizardState) -> None:
     canary = selected_canary(store, state)
     query = state.form.stripped("query") or (canary.query if canary is not None else "")
+    problems = []
     if not query:
-        raise InvalidInputError(
-            [Problem(path="query", message="must not be empty: type a query that the index can answer")]
-        )
+        problems.append(Problem(path="query", message="must not be empty: type a query that the index can answer"))
     state.fill({"query": query})
-    document = _draft_retriever(request, store, vault, state)
+    try:
+        document = _draft_retriever(request, store, vault, state)
+    except InvalidInputError as error:
+        raise InvalidInputError([*problems, *error.problems]) from None
+    if problems:
+        raise InvalidInputError(problems)
     trial = trials.try_retriever(
         request.app.state.probe, document, query, k=read_k(state), run_id=f"try-{uuid4().hex}", shows=KEPT_CHARACTERS
     )
