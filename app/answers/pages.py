@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Final
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, Response
@@ -23,6 +24,9 @@ from app.base.db.engine import Store
 from app.base.errors import Problem
 from app.base.web.forms import Form, FormInput, follow_form, parse_number, place_problems
 from app.base.web.pages import render
+from app.catalog.service import references
+from app.definitions.pages.suites import file_page
+from app.definitions.service import definitions
 from app.records.service import run_views
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -67,6 +71,14 @@ def show_judge(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     return _judge(request, store, slug, _NEW)
 
 
+@router.get("/judges/{slug}/edit")
+def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show a judge as YAML, and where it is edited; there is no form for it."""
+    judge = references.load_definition(store, "judge", slug)
+    crumbs = {"Judges": "/judges", slug: f"/judges/{quote(slug)}"}
+    return file_page(request, judge, definitions.write_one(judge), name=slug, crumbs=crumbs)
+
+
 @router.post("/judges/{slug}/tasks")
 @takes_form(fields=8)
 def draw_answers(request: Request, store: StoreDep, slug: str, form: FormInput) -> Response:
@@ -96,6 +108,7 @@ def _judge(
         request,
         "answers/judge.html",
         status=status,
+        definition=references.load_definition(store, "judge", slug),
         questions=[(one["measure"], one["measure"].replace("_", " ")) for one in report["measures"]],
         report=report,
         intervals={

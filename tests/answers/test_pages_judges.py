@@ -124,3 +124,12 @@ def test_hostile_answers_are_harmless(sqlite_store: Store) -> None:
     item = present(annotations.next_item(sqlite_store, "labels", annotator="Ann", now=it.world.clock())["item"])
     assert item["text"] == HOSTILE
     assert tasks.load_task(sqlite_store, "labels")["items"] == 20
+
+
+def test_a_judge_shows_its_yaml_and_where_it_is_edited(labelled: Labelled) -> None:
+    site = Site(world=labelled.it.world)
+    button = site.page("/judges/reader").one("a", href="/judges/reader/edit")
+    edited = site.page("/judges/reader/edit")
+    assert button.text.startswith("Edit")
+    assert "slug: reader" in edited.one("pre", id="yaml").text
+    assert "there is no form for it" in edited.text or "change it there and apply" in edited.text

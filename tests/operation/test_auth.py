@@ -212,6 +212,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("DELETE", "/v1/judges/{slug}"): (ADMIN, "/v1/judges/spare", None),
     ("GET", "/v1/judges/{slug}/report"): (READ, "/v1/judges/spare/report", None),
     ("GET", "/judges"): (READ, "/judges", None),
+    ("GET", "/judges/{slug}/edit"): (READ, "/judges/spare/edit", None),
     ("GET", "/judges/{slug}"): (READ, "/judges/spare", None),
     ("POST", "/judges/{slug}/tasks"): (
         WRITE,
