@@ -58,7 +58,7 @@ def first_numbers() -> Panels:
                 103,
                 "Coverage",
                 "Share of canaries with an expected chunk in the top k. The missing rest is listed on the check's "
-                "page under degraded queries.",
+                "page under degraded canaries.",
                 coverage,
                 unit=RATIO,
                 steps=BETTER_HIGH,
