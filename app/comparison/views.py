@@ -223,7 +223,10 @@ class ComparedAnswers(TypedDict):
     a: JudgedSide
     b: JudgedSide
     difference: float | None
-    """B less A, of the corrected rates where both have one, else of what the judge says, without an interval."""
+    """B less A, of the corrected rates where both have one, else of what the judge says, without an interval.
+
+    Null where two judges say it.
+    """
     low: float | None
     """Of the 95 % interval."""
     high: float | None

@@ -144,7 +144,7 @@ def test_labels_that_do_not_confirm_the_judge_leave_its_corrected_rate_uncalibra
     found = load_report(sqlite_store, str(two.run("blind")))
     site = Site(world=two.it.world)
     assert "Uncalibrated, a hint only: kappa 0.3" in site.page("/judges/reader").text, "there are labels"
-    assert "| faithful_corrected (uncalibrated) | " in report_markdown(found)
+    assert "| faithful corrected (uncalibrated) | " in report_markdown(found)
     line = check_details.load_line(sqlite_store, "blind", two.it.world.clock())
     assert make_badge(sqlite_store, line, measure="faithful_corrected").label == (
         "blind faithful corrected (uncalibrated)"

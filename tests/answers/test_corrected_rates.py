@@ -33,7 +33,7 @@ from app.reports.metrics import Snapshot, state_families
 from app.reports.pages.overviews import make_badge
 from app.reports.service import check_details
 from app.reports.service.metrics_snapshot import read_state
-from tests.support.answered_world import JUDGE, answers_page
+from tests.support.answered_world import JUDGE, answered_world, answers_page
 from tests.support.pages_service import Site
 from tests.support.present import present
 from tests.support.two_checks import KEYS, LIES, TwoChecks
@@ -380,6 +380,23 @@ def test_a_comparison_shows_corrected_rates_where_both_sides_have_them(sqlite_st
     assert after["low"] < 0 < after["high"]
     assert after["b"]["judge"] == pytest.approx(96 / 110)
     assert after["b"]["labels"] == 110
+
+
+def test_the_own_numbers_of_two_judges_are_not_compared_and_both_are_named(sqlite_store: Store) -> None:
+    described: dict[str, Any] = answers_page(KEYS[:4], slug="seen", sample=1.0)
+    [check] = described["checks"]
+    checks = [check, {**check, "slug": "blind", "judge": "second"}]
+    it = answered_world(sqlite_store, {**described, "checks": checks, "judges": [JUDGE, {**JUDGE, "slug": "second"}]})
+    for slug in ("seen", "blind"):
+        it.rate(it.world.run(slug).id)
+    view, _ = comparisons.compare_references(sqlite_store, "check:seen", "check:blind")
+    [answers] = view["answers"]
+    assert (answers["a"]["judge"], answers["b"]["judge"], answers["difference"]) == (1.0, 1.0, None)
+    [note] = [one for one in view["differences"] if "judge" in one]
+    assert note.startswith("judge 'reader' rated the answers of one run and 'second' those of the other")
+    assert (
+        "their own numbers cannot be compared" in Site(world=it.world).page("/compare?a=check:seen&b=check:blind").text
+    )
 
 
 def test_a_comparison_marks_each_side_whose_judge_nobody_confirmed(sqlite_store: Store) -> None:

@@ -243,9 +243,18 @@ def test_of_a_canary_that_never_found_anything_no_change_of_the_encoding_is_clai
 def test_an_index_that_finds_no_hit_by_its_text_is_not_said_to_have_lost_what_no_text_brings() -> None:
     now = ranked(*WITHOUT, scores=scores_without())
     found = diagnose(case(now), known=NOT_BACK, control=ranked("other-30"))
-    assert found.cause is Cause.MISSING
-    assert "seems gone; a query by its own text does not return it, but neither does the retriever find" in found.reason
-    assert "gone from the index" not in found.reason
+    assert found.cause is Cause.OUTRANKED
+    assert "below the 9 best; whether it is still in the index cannot be told by asking for it" in found.reason
+
+
+def test_of_several_expected_chunks_the_one_that_is_gone_is_told_beside_the_rank_of_another() -> None:
+    two = replace(CANARY, judgments=(Judgment(id=EXPECTED), Judgment(id=IDS[2])))
+    ids = (IDS[0], *IDS[3:8], "other-1", IDS[2], "other-2")
+    now = ranked(*ids, scores=[0.9, 0.87, 0.86, 0.85, 0.84, 0.83, 0.5, 0.4, 0.3])
+    found = diagnose(case(now, canary=two, scale=None), known=NOT_BACK)
+    assert (found.cause, found.rank_now) == (Cause.MISSING, 8)
+    assert found.reason.startswith("An expected chunk is gone from the index: ")
+    assert found.reason.endswith("; another one stands at rank 8")
 
 
 def test_a_chunk_that_another_canary_of_the_run_retrieved_is_not_gone() -> None:

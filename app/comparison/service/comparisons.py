@@ -280,7 +280,7 @@ def compare_references(
     with store.read() as connection:
         first, second = (read_run(connection, run) for run in _run_ids(connection, a, b))
         comparison = compare_runs(connection, first, second)
-        answers = _compare_answers(connection, first, second)
+        answers, of_judges = _compare_answers(connection, first, second)
     scores_a, scores_b = (side[comparison.ordering] for side in comparison.scores)
     gains = scores_b - scores_a
     ordered = np.argsort(-gains if winner is Side.B else gains, kind="stable")
@@ -289,7 +289,9 @@ def compare_references(
         **decision_shape(comparison.outcome, comparison.pairing, comparison.depth, A_AND_B),
         "a": _outline(comparison.a, a),
         "b": _outline(comparison.b, b),
-        "differences": [one.sentence for one in differences(comparison.a, comparison.b)] + _recall_notes(comparison),
+        "differences": [one.sentence for one in differences(comparison.a, comparison.b)]
+        + of_judges
+        + _recall_notes(comparison),
         "ordered_by": comparison.ordering,
         "wins": {
             "a": int(np.count_nonzero(gains < -ROUNDING)),
@@ -317,18 +319,25 @@ def _recall_notes(comparison: Comparison) -> list[str]:
     return [*dict.fromkeys(notes), *unlike_tasks_lines(comparison.depth.k, sides)]
 
 
-def _compare_answers(connection: Connection, a: ComparedRun, b: ComparedRun) -> list[ComparedAnswers]:
-    """Return the measures of judges in both runs."""
+def _compare_answers(connection: Connection, a: ComparedRun, b: ComparedRun) -> tuple[list[ComparedAnswers], list[str]]:
+    """Return the measures of judges in both runs, and what to know of them: numbers of two judges differ by these."""
     found = read_run_answers(connection, [a.row.id, b.row.id])
     first, second = found.get(a.row.id), found.get(b.row.id)
     if first is None or second is None:
-        return []
+        return [], []
     confirmed = (confirmed_measures(connection, first["judge"]), confirmed_measures(connection, second["judge"]))
-    return [
+    compared = [
         _compared_answers(name, first, second, confirmed)
         for name in JUDGED
         if name in first["ratings"] and name in second["ratings"]
     ]
+    if not compared or first["judge"] == second["judge"]:
+        return compared, []
+    note = (
+        f"judge '{first['judge']}' rated the answers of one run and '{second['judge']}' those of the other: their own "
+        "numbers cannot be compared; let one judge rate both, or people label answers of both checks"
+    )
+    return compared, [note]
 
 
 def _judged_side(measure: str, found: RunAnswers, confirmed: Collection[str]) -> JudgedSide:
@@ -354,7 +363,7 @@ def _compared_answers(
     high: float | None = None
     if rates[0] is not None and rates[1] is not None:
         difference, low, high = interval_of_difference(rates[0], rates[1])
-    elif a["judge"] is not None and b["judge"] is not None:
+    elif a["judge"] is not None and b["judge"] is not None and first["judge"] == second["judge"]:
         difference = b["judge"] - a["judge"]
     return {"measure": measure, "a": a, "b": b, "difference": difference, "low": low, "high": high}
 
@@ -509,7 +518,7 @@ def show_side_by_side(
     with store.read() as connection:
         first, second = (read_run(connection, run, version) for run in _run_ids(connection, a, b))
         comparison = compare_runs(connection, first, second)
-        answers = _compare_answers(connection, first, second)
+        answers, of_judges = _compare_answers(connection, first, second)
         names = comparison.names
         pairs = _pairs(comparison, by_scores=names is A_AND_B)
         matching = [pair for pair in pairs if not changes or pair.change in changes]
@@ -526,7 +535,7 @@ def show_side_by_side(
         names=names,
         decision=decision_shape(comparison.outcome, comparison.pairing, comparison.depth, names),
         comparable=not any(one.strict for one in found),
-        differences=[one.sentence for one in found] + _recall_notes(comparison),
+        differences=[one.sentence for one in found] + of_judges + _recall_notes(comparison),
         answers=answers,
         ordered_by=comparison.ordering,
         changes={change: counted[change] for change in Change},

@@ -157,17 +157,28 @@ def missing_chunks(evidence: Evidence) -> Finding | None:
         return _rechunked_finding(moved, indices)
     searches = sum(len(evidence.item_answers.get(index, ())) for index in indices)
     deepest = max((ranking.returned for ranking in evidence.today), default=0)
-    if searches and not evidence.misses_own_texts:
-        reason = "The expected chunk is gone from the index: a query by its own text does not return it"
+    if searches and evidence.misses_own_texts:
+        return _unknown_whether_there(evidence)
+    rank = latest_rank(evidence)
+    which = "The expected chunk" if rank is None else "An expected chunk"
+    if searches:
+        reason = f"{which} is gone from the index: a query by its own text does not return it"
     else:
-        reason = f"The expected chunk is not among the {counted(deepest, 'hit')} of the deepest answer and seems gone; "
-        reason += (
-            "a query by its own text does not return it, but neither does the retriever find its first hit by that "
-            "hit's text"
-            if searches
-            else "its text is not known, so the index could not be asked for it"
+        reason = (
+            f"{which} is not among the {counted(deepest, 'hit')} of the deepest answer and seems gone; "
+            "its text is not known, so the index could not be asked for it"
         )
+    reason += "" if rank is None else f"; another one stands at rank {rank}"
     return Finding(cause=Cause.MISSING, reason=reason, evidence={"gone": indices})
+
+
+def _unknown_whether_there(evidence: Evidence) -> Finding | None:
+    """Find only that a chunk fell, where the retriever finds nothing by its text."""
+    if not evidence.case.ever_passed and evidence.before is None:
+        return None
+    reason = f"Other chunks rank before the expected one{fall_text(evidence)}; whether it is still in the index cannot "
+    reason += "be told by asking for it, as the retriever does not find its first hit by that hit's text either"
+    return Finding(cause=Cause.OUTRANKED, reason=reason)
 
 
 def changed_texts(evidence: Evidence) -> Finding | None:
