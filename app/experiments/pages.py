@@ -254,15 +254,26 @@ def _calls(request: Request, path: str, sent: Sequence[tuple[str, str, object]])
         f"""  -H "Authorization: Bearer $COALMINE_API_KEY" -H 'content-type: application/json' \\\n  -d '{text}'"""
         for when, below, text in texts
     ]
-    python = [
-        f'# {when}.\nclient.post(f"{{service}}/{below}", json={text}).raise_for_status()' for when, below, text in texts
-    ]
-    begin = (
-        "import os\n\nimport httpx\n\n"
-        f"service = {json.dumps(service)}\n"
-        """client = httpx.Client(headers={"Authorization": f"Bearer {os.environ['COALMINE_API_KEY']}"})"""
-    )
+    python = [f'# {when}.\npost("{below}", {text})' for when, below, text in texts]
+    begin = _PYTHON.replace("SERVICE", json.dumps(service))
     return Calls(curl="\n".join(curl), python="\n".join([begin, *python]))
+
+
+_PYTHON: Final = """\
+import json
+import os
+from urllib.request import Request, urlopen
+
+service = SERVICE
+headers = {"authorization": f"Bearer {os.environ['COALMINE_API_KEY']}", "content-type": "application/json"}
+
+
+def post(path, body):
+    with urlopen(Request(f"{service}/{path}", json.dumps(body).encode(), headers), timeout=10) as answer:
+        return json.load(answer)
+
+"""
+"""Begin of the calls in Python, with its standard library alone."""
 
 
 def _described(kind: str, form: Form) -> dict[str, Any]:

@@ -389,8 +389,9 @@ def test_an_experiment_shows_the_calls_that_send_to_it_with_its_own_names(servic
     assert [line.count("'") for line in shown.splitlines() if line.startswith("  -d '")] == [2, 2]
     assert exposures == [{"unit": "user-1", "arm": name}]
     python = ast.parse("".join(page.one("pre", id="with-python").pieces))
-    sent = [one.value for one in ast.walk(python) if isinstance(one, ast.keyword) and one.arg == "json"]
-    assert [ast.literal_eval(one) for one in sent] == [exposures, outcomes]
+    calls = [one.value for one in python.body if isinstance(one, ast.Expr) and isinstance(one.value, ast.Call)]
+    assert [ast.literal_eval(one.args[0]) for one in calls] == ["exposures", "outcomes"]
+    assert [ast.literal_eval(one.args[1]) for one in calls] == [exposures, outcomes]
     assert service.client.post("/v1/experiments/calls/exposures", json=exposures).json()["new"] == 1
     assert service.client.post("/v1/experiments/calls/outcomes", json=outcomes).json()["new"] == 1
 
