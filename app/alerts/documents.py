@@ -437,11 +437,11 @@ def rule_in_words(rule: Rule) -> str:
     return f"{sentence}; opens {opens}, closes after {counted(rule.close, 'good run')}"
 
 
-def protection_text(rules: Iterable[Rule], warm_up: WarmUpView, *, waits: str | None) -> str | None:
+def protection_text(rules: Iterable[Rule], warm_up: WarmUpView, *, frozen: bool) -> str | None:
     """When an alert opens while no baseline stands, and when smaller losses are noticed too; None = no rule does.
 
-    Sentences with their full stops, about coverage and generated answers. `waits`: why nothing is learned at present,
-    without a full stop.
+    Sentences with their full stops, about coverage and generated answers. `frozen`: whether nothing is learned at
+    present, because alerts are open.
     """
     known = list(rules)
     coverage = [f"coverage {one}" for rule in known if _bounds_coverage(rule) and (one := _lower_limit(rule))]
@@ -455,8 +455,8 @@ def protection_text(rules: Iterable[Rule], warm_up: WarmUpView, *, waits: str | 
     sentence = f"Protected now: alerts when {' or '.join([*coverage[:1], *answers])}."
     if not any(rule.kind is RuleKind.REGRESSION for rule in known):
         return sentence
-    if waits is not None:
-        return f"{sentence} Smaller losses later: {waits}."
+    if frozen:
+        return f"{sentence} Smaller losses later: the baseline is frozen while alerts are open."
     identical, runs = warm_up.identical_runs_needed - warm_up.identical_runs, warm_up.runs_needed - warm_up.runs
     left = f"{counted(identical, 'more run')} with the same results" if identical < runs else counted(runs, "more run")
     return f"{sentence} After {left}: smaller losses too."

@@ -90,7 +90,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         run=run,
         k=k,
         baseline=baseline,
-        protection=None if warm_up is None else protection_text(rules, warm_up, waits=baseline.waits),
+        protection=None if warm_up is None else protection_text(rules, warm_up, frozen=baseline.waits is not None),
         suggested=None if detail.line.archived else explanations.suggest(store, slug),
         proposed=bool(reanchoring.list_all(store, slug, state=ReanchorState.PROPOSED, limit=1)),
         why=why,
