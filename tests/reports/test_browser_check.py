@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -92,27 +93,26 @@ def _over(tab: Page, moment: str) -> tuple[float, float]:
     return place[0], place[1]
 
 
-def _ink_at(tab: Page, moment: str) -> bool:
-    """Tell whether a line of the first ink crosses the chart at a moment."""
+def _ink_at(tab: Page, moment: str) -> int:
+    """Give the height, in bytes of a column, at which a line of the first ink crosses a moment; 0 = none does."""
     x, _ = _over(tab, moment)
-    return bool(
-        tab.evaluate(
-            """(x) => {
-                const canvas = document.querySelector("#chart canvas");
-                const box = canvas.getBoundingClientRect();
-                const at = Math.round((x - box.left) * canvas.width / box.width);
-                const column = canvas.getContext("2d").getImageData(at, 0, 1, canvas.height).data;
-                const ink = getComputedStyle(document.documentElement).getPropertyValue("--first").trim();
-                const wanted = [1, 3, 5].map((at) => parseInt(ink.slice(at, at + 2), 16));
-                for (let at = 0; at < column.length; at += 4) {
-                    const alike = wanted.every((value, place) => Math.abs(column[at + place] - value) < 12);
-                    if (alike && column[at + 3] > 200) return true;
-                }
-                return false;
-            }""",
-            x,
-        )
+    height: int = tab.evaluate(
+        """(x) => {
+            const canvas = document.querySelector("#chart canvas");
+            const box = canvas.getBoundingClientRect();
+            const at = Math.round((x - box.left) * canvas.width / box.width);
+            const column = canvas.getContext("2d").getImageData(at, 0, 1, canvas.height).data;
+            const ink = getComputedStyle(document.documentElement).getPropertyValue("--first").trim();
+            const wanted = [1, 3, 5].map((at) => parseInt(ink.slice(at, at + 2), 16));
+            for (let at = 0; at < column.length; at += 4) {
+                const alike = wanted.every((value, place) => Math.abs(column[at + place] - value) < 12);
+                if (alike && column[at + 3] > 200) return at;
+            }
+            return 0;
+        }""",
+        x,
     )
+    return height
 
 
 def _whole(history: Served, more: str = "") -> str:
@@ -155,6 +155,17 @@ def test_no_line_is_drawn_through_what_nobody_measured(chromium: Browser, histor
         assert _ink_at(shown, (inside - timedelta(minutes=5)).isoformat())
         shown.mouse.move(*_over(shown, moment))
         expect(shown.locator("#chart .plot-tip")).to_contain_text("3 runs measured too little")
+
+
+def test_a_value_holds_until_the_next_run_and_is_no_slope_to_it(chromium: Browser, history: Served) -> None:
+    found = history.series("coverage")
+    points = [(datetime.fromisoformat(one.at), one.mean) for one in found["points"]]
+    begin, end = next((a[0], b[0]) for a, b in pairwise(points) if a[1] != b[1] and b[0] - a[0] < timedelta(minutes=5))
+    with opened(chromium, history.address) as tab:
+        shown = tab.open(_whole(history, "&measure=coverage"))
+        _drawn(shown)
+        early, late = (_ink_at(shown, (begin + (end - begin) * part).isoformat()) for part in (0.35, 0.65))
+        assert early == late > 0
 
 
 def test_measures_and_ranges_are_chosen_by_keyboard_and_stand_in_the_address(
