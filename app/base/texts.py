@@ -93,6 +93,12 @@ def judge_alone(measure: str | None) -> str:
     return "" if said is None else "the judge alone" if said == FAITHFUL else MEAN_SHARE
 
 
+def judge_mark(measure: str | None, *, uncalibrated: bool, corrected: bool = False) -> str:
+    """Return what stands behind the name of what a judge says: ` (uncalibrated)`, ` (the judge alone)` or nothing."""
+    said = "uncalibrated" if uncalibrated else "" if corrected else judge_alone(measure)
+    return f" ({said})" if said else ""
+
+
 def rate_text(rate: CorrectedRateView) -> str:
     """Format a corrected rate that stands beside another number: `corrected rate 0.474, 0.220 to 0.649`."""
     value, low, high = map(ratio_text, (rate["value"], rate["low"], rate["high"]))

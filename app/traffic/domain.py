@@ -120,7 +120,8 @@ def estimate_reach(
 
     Queries without an answer are left out: of the head, and of the draws, the answered ones stand for them. The
     interval is the bootstrap over draws; where all of them agree, which a bootstrap takes for certainty, its far end is
-    the exact bound of a share of which none was seen. The same for the same answers and seed.
+    the exact bound of a share of which none was seen. Where all queries were asked and some not answered, there is
+    none: those are no random choice. The same for the same answers and seed.
     """
     total = sample.head_traffic + sample.rest_traffic
     head = [(counts[place], covered[place]) for place in sample.head if place in covered]
@@ -131,6 +132,8 @@ def estimate_reach(
         return Reach(traffic=total, value=None)
     head_share = head_weight / (head_weight + rest_weight) * _mean(head)
     weight, mean, draws = rest_weight / (head_weight + rest_weight), _mean(rest), sum(times for times, _ in rest)
+    if sample.whole and len(head) + len(rest) < len(sample.head) + len(sample.rest):
+        return Reach(traffic=total, value=head_share + weight * mean)
     low = high = mean
     if rest and not sample.whole:
         tail = (1 - CONFIDENCE) / 2

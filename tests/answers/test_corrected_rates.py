@@ -293,7 +293,8 @@ def run_with(**measures: float) -> Aggregates:
 
 def test_a_rule_without_labels_judges_what_was_measured_and_shares_are_another_number() -> None:
     rule = Rule(key="f", kind=RuleKind.THRESHOLD, measure="faithful", critical=Bound(below=0.65), confirmed=True)
-    assert condition(rule, run_with(faithful=0.5), unknown=False).reason == "faithful 0.500 is below 0.65 (critical)"
+    said = condition(rule, run_with(faithful=0.5), unknown=False).reason
+    assert said == "faithful (the judge alone) 0.500 is below 0.65 (critical)"
     facts = RunFacts(corrected={"faithfulness": by_labels(0.5, 0.4, 0.6, judge=0.55)})
     shares = replace(rule, measure="faithfulness")
     assert condition(shares, run_with(faithfulness=0.9), unknown=False, facts=facts).severity is None

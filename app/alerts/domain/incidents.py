@@ -26,7 +26,7 @@ from app.base.texts import (
     counted,
     duration_text,
     first_clause,
-    judge_alone,
+    judge_mark,
     named_text,
     plural,
     ratio_text,
@@ -82,8 +82,8 @@ def _worse(facts: AlertFacts) -> tuple[str, ...]:
         return (first_clause(facts.reason.rstrip(".")), "it got worse") if facts.reason else ("it got worse",)
     measure = facts.measure if facts.corrected is None else corrected_name(judged_name(facts.measure) or FAITHFUL)
     name = measure_text(measure, facts.category, self_judged=facts.self_judged)
-    alone = judge_alone(facts.measure) if facts.corrected is None else ""
-    name += " (uncalibrated)" if facts.uncalibrated else f" ({alone})" if alone else ""
+    has_rate = facts.corrected is not None or facts.beside is not None
+    name += judge_mark(facts.measure, uncalibrated=facts.uncalibrated, corrected=has_rate)
     if facts.kind is RuleKind.DROP and facts.baseline is not None:
         return (f"{name} fell from {ratio_text(facts.baseline)} to {ratio_text(facts.value, facts.baseline)}",)
     return (f"{name} {ratio_text(facts.value, facts.threshold)}{_bound(facts)}",)

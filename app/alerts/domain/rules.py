@@ -16,6 +16,7 @@ from app.base.texts import (
     corrected_label,
     corrected_text,
     counted,
+    judge_mark,
     named_text,
     own_text,
     p_text,
@@ -152,8 +153,7 @@ def _clear(value: float, bound: Bound, margin: float) -> bool:
 GUARD_BOUNDS: Final = ((Severity.CRITICAL, 0.5, "half"), (Severity.WARNING, 0.8, "80 %"))
 """Shares of the first run's coverage below which a run is bad, each with its words, the gravest first.
 
-The detector learns a canary from ten passes on: without the warning, the loss of a third of an index before that would
-be learned as normal.
+The detector learns a canary from ten passes on: without the warning it would learn an early loss of a third as normal.
 """
 
 
@@ -681,9 +681,8 @@ def _at_once(kind: RuleKind) -> Rule:
 
 def _bounds_coverage(rule: Rule) -> bool:
     """Whether a rule bounds the coverage of the whole check from below."""
-    if rule.kind is not RuleKind.THRESHOLD or rule.measure != COVERAGE or rule.category is not None:
-        return False
-    return any(bound is not None and bound.below is not None for bound in (rule.warning, rule.critical))
+    is_whole = rule.kind is RuleKind.THRESHOLD and rule.measure == COVERAGE and rule.category is None
+    return is_whole and any(one is not None and one.below is not None for one in (rule.warning, rule.critical))
 
 
 def _threshold(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: bool) -> Condition:
@@ -691,7 +690,8 @@ def _threshold(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: 
     rate = facts.corrected.get(judged_name(rule.measure) or "")
     if rate is not None and not unknown and rule.measure in BY_LABELS:
         return _by_labels(rule, rate)
-    name = f"{_measure_name(rule, facts)}{' (uncalibrated)' if is_uncalibrated(rule) else ''}"
+    mark = judge_mark(rule.measure, uncalibrated=is_uncalibrated(rule), corrected=rate is not None)
+    name = f"{_measure_name(rule, facts)}{mark}"
     value = None if unknown or rule.measure is None else measure_value(aggregates, rule.measure, rule.category)
     if value is None:
         why = "the run is unknown" if unknown else f"{name} was not measured"

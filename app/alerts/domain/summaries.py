@@ -21,7 +21,7 @@ from app.base.texts import (
     counted,
     duration_text,
     first_clause,
-    judge_alone,
+    judge_mark,
     own_text,
     ratio_text,
     seconds_text,
@@ -159,9 +159,8 @@ def _measure_of(facts: AlertFacts) -> str:
         return f"{corrected_label(facts.measure or '', uncalibrated=facts.uncalibrated)},"
     own, pooled = facts.self_judged, facts.pooled_recall
     name = measure_text(facts.measure, facts.category, self_judged=own, pooled=pooled)
-    alone = judge_alone(facts.measure) if facts.beside is None else ""
-    mark = "uncalibrated" if facts.uncalibrated else alone
-    return f"{name} ({mark})" if mark else name
+    has_rate = facts.beside is not None
+    return f"{name}{judge_mark(facts.measure, uncalibrated=facts.uncalibrated, corrected=has_rate)}"
 
 
 def _level(facts: AlertFacts, value: float) -> str:

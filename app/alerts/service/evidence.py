@@ -671,11 +671,7 @@ class TransitionEvidence:
             evidence |= {} if answers is None else {"answers": answers}
         if is_about_canaries(kind, measure, evidence.get("answers")):
             evidence = {**evidence, **self._canaries(kind, scope, first_run, evaluated)}
-        if recall_label(measure, self_judged=True):
-            if self._is_self_judged():
-                evidence["self_judged"] = True
-            if pooled := self._pooled(measure):
-                evidence["pooled_recall"] = pooled
+        evidence = {**evidence, **self.labels(measure)}
         if kind is RuleKind.LATENCY:
             percentile = Percentile(evaluated.get("percentile") or Percentile.P95)
             evidence["usual"] = (
@@ -747,6 +743,14 @@ class TransitionEvidence:
             _, category, canary = key
             self._lists[key] = list_changed(self._connection, self._run_id, first_run, category=category, canary=canary)
         return self._lists[key]
+
+    def labels(self, measure: str) -> StoredEvidence:
+        """Labels of recall in the run: that it is self-judged, and pooled recall at its k; none of other measures."""
+        if not recall_label(measure, self_judged=True):
+            return {}
+        found: StoredEvidence = {"self_judged": True} if self._is_self_judged() else {}
+        pooled = self._pooled(measure)
+        return {**found, "pooled_recall": pooled} if pooled else found
 
     def _is_self_judged(self) -> bool:
         """Whether the recall of the run is over judgments of the retriever's own first hits alone."""

@@ -40,6 +40,7 @@ from app.alerts.domain.views import (
 )
 from app.alerts.service.evidence import (
     FleetEvidence,
+    TransitionEvidence,
     load_fleet,
     load_fleets,
 )
@@ -50,6 +51,7 @@ from app.base.texts import LATENCY_NAMES, counted, found_text
 from app.base.values import Cause, DeliveryState, Outcome, Percentile, Reason, RuleKind, Severity, Step, Verdict
 from app.base.views import id_text, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
+from app.catalog.domain import recall_label
 from app.diagnosis.store import MarkRow, marks_before
 from app.hooks import store as outbox
 from app.hooks.domain import AttemptView, DeliveryView, NoticeAlert, NoticeData, NoticeLinks
@@ -507,18 +509,25 @@ def standing_facts(
         run_id, first_run = runs_by_alert.get(row.id, (None, None))
         explanation = None if run_id is None else explained[run_id, first_run]
         facts = facts_of(row, runs, explanation, began.get(row.first_run or 0), newest[row.id], news=False)
-        found[row.id] = facts if row.state == AlertState.RESOLVED else _with_value_at(facts, row, run_id)
+        is_over = row.state == AlertState.RESOLVED
+        found[row.id] = facts if is_over else _with_value_at(connection, facts, row, run_id)
     return found
 
 
-def _with_value_at(facts: AlertFacts, row: AlertRow, run_id: int | None) -> AlertFacts:
-    """Return facts with the value of the run whose canaries they count, as far as the last evaluation has it."""
+def _with_value_at(connection: Connection, facts: AlertFacts, row: AlertRow, run_id: int | None) -> AlertFacts:
+    """Return facts with value and labels of the run whose canaries they count, as far as the last evaluation has it."""
     window = row.evidence.get("window") or ()
     one = next((one for one in window if run_id is not None and int(one["run_id"]) == run_id), None)
     if one is None or facts.run_id == run_id:
         return facts
+    labels: StoredEvidence = {}
+    if recall_label(facts.measure or "", self_judged=True):
+        check = catalog.definition_by_id(connection, row.check_id)
+        labels = TransitionEvidence(connection, check, run_id).labels(facts.measure or "")
     return replace(
         facts,
+        self_judged=bool(labels.get("self_judged")),
+        pooled_recall=labels.get("pooled_recall", ()),
         value=one["value"],
         threshold=one["threshold"],
         baseline=one.get("baseline"),
