@@ -129,7 +129,7 @@ _UNREADABLE = """() => {
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
     const text = texts.currentNode.textContent.trim().slice(0, 60), parent = texts.currentNode.parentElement;
-    if (!text || parent.closest('.hidden, svg, script, style, template')) continue;
+    if (!text || !parent.checkVisibility() || parent.closest('.hidden, svg, script, style, template')) continue;
     const range = document.createRange();
     range.selectNodeContents(texts.currentNode);
     for (const box of range.getClientRects())
