@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 settings.register_profile("coalmine", deadline=None, max_examples=50)
 settings.load_profile("coalmine")
 
+# Readline, which pytest imports, gives every worker the size of a terminal that commands do not have here.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+
 DIALECTS = ("sqlite", "postgresql")
 _ROOM = 2 * 1024**3
 """How many bytes a folder in memory must have free: each worker's server takes up to 400 MB."""

@@ -115,7 +115,8 @@ def test_a_check_page_switches_its_history_and_nothing_else(rescored: tuple[Site
         assert shown.one("table", id="chart-table").text.count(coverage) == 3
         links = [link.get("href") for link in shown.all("a") if link.text.isdigit()][-3:]  # after those of alerts
         assert all(link.partition("?")[2] == end[1:] for link in links)
-        assert "Coverage 0.500" in shown.one("dl", class_="tiles").text, "the newest run as it was judged"
+        tiles = shown.one("dl", class_="tiles").text
+        assert "1 of 2 questions find their document in the top 5: 0.500" in tiles, "the newest run as it was judged"
     assert f"re-scored, measures version {version}" in anew.text
 
 
@@ -131,7 +132,8 @@ def test_a_run_page_switches_its_results_and_keeps_to_its_version(rescored: tupl
     end = f"measures_version={version}"
     then, anew = pages.page(f"/runs/{run}"), pages.page(f"/runs/{run}?{end}")
     assert _switch(then) == {f"{THEN}!": f"/runs/{run}", f"re-scored {version}": f"/runs/{run}?{end}"}
-    assert ("Coverage 0.500" in then.text, "Coverage 1.000" in anew.text) == (True, True)
+    assert "1 of 2 questions find their document in the top 5: 0.500" in then.text
+    assert "2 of 2 questions find their document in the top 5: 1.000" in anew.text
     assert ("Expected, but not found: doc-bee" in then.text, "Expected, but not found" in anew.text) == (True, False)
     assert anew.one("input", name="measures_version").get("value") == version
     reports = [link.get("href") for link in anew.all("a") if "/report?" in link.get("href")]

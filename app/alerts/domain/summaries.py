@@ -100,6 +100,8 @@ class AlertFacts:
     """What people would say, where the value is a judge's own mean of shares."""
     answers: WorseAnswers | None = None
     """Of a rule about generated answers: those that got worse."""
+    escalated: bool = False
+    """Whether the alert opened by a milder bound than the one that is told."""
     category: str | None = None
     canary: str | None = None
     percentile: Percentile = Percentile.P95
@@ -187,7 +189,9 @@ def _threshold(facts: AlertFacts) -> str:
     if facts.value is None:
         return _reason_text(facts)
     beside = _with_answers(facts) if _is_about_answers(facts) else _with_canaries(facts)
-    return f"{_level(facts, facts.value)}{_bound(facts, bound_text)}{_since(facts)}{beside}"
+    began = _since(facts)
+    since = f"; bad{began}" if facts.escalated and began else began
+    return f"{_level(facts, facts.value)}{_bound(facts, bound_text)}{since}{beside}"
 
 
 def _drop(facts: AlertFacts) -> str:

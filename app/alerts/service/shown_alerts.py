@@ -467,6 +467,7 @@ def _facts_at(
     about_canaries = is_about_canaries(alert.kind, evidence.get("measure"), evidence.get("answers"))
     explanation = load_fleet(connection, transition.run_id, first_run=alert.first_run) if about_canaries else None
     facts = facts_of(alert, runs, explanation, since(connection, alert.first_run), transition)
+    facts = replace(facts, escalated=transition.type == TransitionType.ESCALATED)
     return facts, None if transition.run_id is None else runs.get(transition.run_id), explanation
 
 
@@ -505,10 +506,11 @@ def standing_facts(
     began = since_all(connection, {row.first_run for row, _ in rows if row.first_run is not None})
     runs = run_rows.find_runs(connection, {number for row, _ in rows for number in run_ids_of(row, newest[row.id])})
     found = {}
-    for row, _ in rows:
+    for row, changes in rows:
         run_id, first_run = runs_by_alert.get(row.id, (None, None))
         explanation = None if run_id is None else explained[run_id, first_run]
         facts = facts_of(row, runs, explanation, began.get(row.first_run or 0), newest[row.id], news=False)
+        facts = replace(facts, escalated=any(change.type == TransitionType.ESCALATED for change in changes))
         is_over = row.state == AlertState.RESOLVED
         found[row.id] = facts if is_over else _with_value_at(connection, facts, row, run_id)
     return found

@@ -270,19 +270,19 @@ def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence 
     except (ConflictError, NotFoundError) as error:
         return str(error)
     pages = {slug: answers_of_run(store, run, limit=_MOST_ANSWERS) for slug, run in zip(slugs, runs, strict=True)}
-    if waiting := [slug for slug, page in pages.items() if page["status"] == "pending"]:
+    with store.read() as connection:
+        without = [slug for slug in slugs if find_check(connection, slug).body.get("judge") is None]
+    if waiting := [slug for slug, page in pages.items() if page["status"] == "pending" and slug not in without]:
         return f"the answers of the {_runs(waiting)} are not judged yet"
     sides = {slug: page["summary"] for slug, page in pages.items() if page["summary"] is not None}
     if unjudged := [slug for slug in slugs if slug not in sides or sides[slug]["judge"] is None]:
-        why = _why_unjudged(store, unjudged, sides)
+        why = _why_unjudged(unjudged, [slug for slug in unjudged if slug in without], sides)
         return JudgeEvidence(measures={name: {name: why} for name in _JUDGED})
     return JudgeEvidence(measures={name: _compare_asked(pages, sides, name) for name in _JUDGED})
 
 
-def _why_unjudged(store: Store, slugs: Sequence[str], sides: Mapping[str, RunAnswers]) -> str:
-    """Say why no judge rated the answers of the newest runs of some checks, and what to do."""
-    with store.read() as connection:
-        without = [slug for slug in slugs if find_check(connection, slug).body.get("judge") is None]
+def _why_unjudged(slugs: Sequence[str], without: Sequence[str], sides: Mapping[str, RunAnswers]) -> str:
+    """Say why no judge rated the answers of the newest runs of some checks, and what to do; `without` name no judge."""
     if without:
         which = "the check" if len(without) == 1 else "each check"
         return f"no judge rates the answers of {_checks(without)}: name one as `judge` of {which}, and run it"
