@@ -44,7 +44,8 @@ def nginx(folder: Path, port: int, service: str, *, strips: bool) -> Iterator[No
     program = shutil.which("nginx", path="/usr/sbin:/usr/bin")
     if program is None:
         pytest.skip("needs nginx, which make test-systems installs where it may (root and apt-get)")
-    (block,) = [block.text for block in blocks("docs/operations.md") if block.language == "nginx"]
+    written = [block.text for block in blocks("docs/operations.md") if block.language == "nginx"]
+    (block,) = [text for text in written if "location /coalmine/ {" in text]
     assert "proxy_pass http://127.0.0.1:8000/;" in block
     location = block.replace("http://127.0.0.1:8000/;", f"{service}{'/' if strips else ''};")
     location = location.replace("Host $host;", "Host $http_host;")  # with the port, which here is none of the usual
