@@ -140,7 +140,8 @@ def make_key(request: Request, store: StoreDep, form: FormInput) -> HTMLResponse
     refuse_other(form.get("scope"), tuple(Scope), "scope")
     scope, name = Scope(form.get("scope")), form.stripped("name")
     if scope is not Scope.ADMIN and not keys.any_key_ever(store):
-        first = Problem(path="scope", message="of the first key must be admin: from then on nobody gets in without one")
+        message = "must be admin for the first key, as nobody gets in without one from then on: create yours first"
+        first = Problem(path="scope", message=message)
         return _show_keys(request, store, form, problems=[first], status=422)
     try:
         text = keys.create_key(store, name=name, scope=scope, now=datetime.now(UTC))

@@ -34,7 +34,7 @@ def test_the_first_key_is_an_admins_since_from_then_on_nobody_gets_in_without_on
     assert "No key was ever created" in pages.page("/keys").text
     client = pages.client()
     refused = page(send(client, "/keys", name="Ann", scope="annotate"), 422)
-    assert "must be admin" in refused.one("span", id="scope-error").text
+    assert "Must be admin for the first key" in refused.one("span", id="scope-error").text
     assert refused.one("input", id="f-name").get("value") == "Ann"
     assert in_force(pages) == {}
     made = page(send(client, "/keys", name="Eve", scope="admin"), 200)

@@ -354,9 +354,9 @@ def _matches(summary: CheckSummary, check_filter: CheckFilter) -> bool:
     )
 
 
-def _urgency(summary: CheckSummary) -> tuple[bool, bool, int, bool, str]:
-    off = summary.verdict == OFF
-    return off, not summary.failing, _ORDER.index(summary.verdict), not summary.overdue, summary.slug
+def _urgency(summary: CheckSummary) -> tuple[bool, bool, bool, int, bool, str]:
+    off, well = summary.verdict == OFF, not summary.failing
+    return off, well, not summary.recovering, _ORDER.index(summary.verdict), not summary.overdue, summary.slug
 
 
 def _coverage(summary: CheckSummary) -> float:
