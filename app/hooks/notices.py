@@ -289,7 +289,7 @@ class NoticeText:
         if data.get("run_id") is not None:
             yield "Run", clean(data["run_id"], _LONGEST_FACT)
         if data.get("opened_at") is not None:
-            yield "Since", clean(data["opened_at"], 40)
+            yield "Since", f"{clean(str(data['opened_at'])[:16].replace('T', ' '), 16)} UTC"
 
 
 def clean(value: object, limit: int) -> str:
