@@ -491,6 +491,10 @@ def test_an_incident_is_silenced_by_one_button(pages: Site) -> None:
     assert (body["checks"], sorted(body["rules"])) == (["watch"], ["softer", "threshold-coverage"])
     left = datetime.fromisoformat(body["ends"]) - datetime.now(UTC)
     assert timedelta(minutes=119) < left <= timedelta(minutes=121)
+    shown = pages.page("/incidents/1")
+    assert shown.one("p", id="silenced").text.endswith(" by incident-1-watch: nobody is notified.")
+    assert "Silence for 2 h" not in shown.text
+    assert "by incident-1-watch: nobody is notified of what it matches." in pages.page("/checks/watch").text
 
 
 def _form(html: str, told_by: str) -> tuple[str, dict[str, list[str]]]:
