@@ -271,6 +271,7 @@ class UnnamedChunk(TypedDict):
 class AdoptedCanary(TypedDict):
     """A canary that gets judgments of a task: number of graded chunks by grade, of new and changed judgments.
 
+    `kept` of the changed have the same grade, and only come from the task now, whatever brought them up before.
     `undecided` are chunks that nobody has graded or that are disputed; `unnamed` those that no judgment can name.
     """
 
@@ -278,6 +279,7 @@ class AdoptedCanary(TypedDict):
     grades: dict[int, int]
     added: int
     changed: int
+    kept: int
     undecided: int
     unnamed: list[UnnamedChunk]
 

@@ -78,6 +78,8 @@ def test_what_was_ticked_in_one_answer_and_stands_is_now_of_the_task() -> None:
     canary = CanaryDocument.model_validate({"key": "q", "query": "q", "expected_chunks": chunks})
     found = adopt_judgments(canary, [item(name, 1, name.lower()) for name in "ABC"], source="task:truth")
     assert [(one.id, one.source) for one in found.changed.values()] == [("a", "task:truth")]
+    assert found.kept == 1
+    assert adopt_judgments(canary, [item("A", 2, "a")], source="task:truth").kept == 0, "which has another grade"
 
 
 def test_a_forbidden_chunk_is_not_expected_as_well() -> None:

@@ -548,6 +548,7 @@ def _adopt_one(
         "grades": dict(sorted(Counter(grade for _, grade in graded).items())),
         "added": len(judgments.added),
         "changed": len(judgments.changed),
+        "kept": judgments.kept,
         "undecided": len(items) - len(graded),
         "unnamed": [
             {"ids": list(item.chunk_ids), "text": item.text[:_SHOWN_TEXT], "grade": grade}
@@ -576,6 +577,12 @@ class AdoptedJudgments:
     def is_empty(self) -> bool:
         """Whether nothing changes."""
         return not self.changed and not self.added
+
+    @property
+    def kept(self) -> int:
+        """Number of the changed judgments that keep their grade."""
+        grades = {one.identity: one.grade for one in self.canary.expected_chunks}
+        return sum(grades.get(identity) == one.grade for identity, one in self.changed.items())
 
     def in_file(self, row: CanaryRow) -> FileCanary:
         """Return the same for the patch of the file that the canary is in."""
