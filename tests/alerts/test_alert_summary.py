@@ -181,7 +181,7 @@ def test_the_summary_of_no_kind_of_rule_names_a_severity(kind: RuleKind) -> None
         (replace(REGRESSION, changed=replace(LOST, count=0), coverage=0.9650001), "coverage 0.965, {none}"),
         (
             replace(REGRESSION, changed=replace(LOST, count=1), coverage=0.95),
-            "coverage 0.950, 1 of the changed canaries is still degraded",
+            "coverage 0.950, 1 canary is worse than before the alert",
         ),
         (replace(COVERAGE, value=0.97), "coverage 0.970, {none}"),
         (replace(LATENCY, value=0.0612), "p95 latency 61 ms"),

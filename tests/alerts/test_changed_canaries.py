@@ -291,7 +291,7 @@ def test_a_resolve_lists_only_what_fell_and_is_still_degraded(sqlite_store: Stor
     assert _keys(resolved) == [WELL[0]]
     assert (resolved["data"]["changed_total"], resolved["data"]["failing_before"]) == (1, 30)
     assert resolved["data"]["summary"] == (
-        "watch: recovered after 1 min (run 4): coverage 0.557, 1 of the changed canaries is still degraded"
+        "watch: recovered after 1 min (run 4): coverage 0.557, 1 canary is worse than before the alert"
     )
 
 

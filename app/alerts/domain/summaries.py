@@ -312,7 +312,7 @@ def _recovered_canaries(facts: AlertFacts) -> str:
         return f"{level}{unmeasured:,} of {counted(facts.total or 0, 'canary')} not measured"
     left = facts.changed.count if facts.changed is not None and facts.changed.compared else 0
     if left:
-        return f"{level}{left:,} of the changed canaries {'is' if left == 1 else 'are'} still degraded"
+        return f"{level}{counted(left, 'canary')} {'is' if left == 1 else 'are'} worse than before the alert"
     return f"{level}no canary is worse than before the alert"
 
 
