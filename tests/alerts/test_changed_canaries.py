@@ -103,9 +103,10 @@ def test_what_is_lost_after_canaries_were_changed_is_told_beside_what_was_never_
     shown = site.page("/incidents/1")
     assert shown.one("h1").text.startswith("watch: 4 of 8 questions got worse")
     assert "coverage 0.250, below 0.9 since" in shown.text
+    assert "2 of 8 questions find their document" in shown.text
     alert = site.page("/alerts/1")
     assert "4 of 8 canaries lost their expected chunk" in alert.text
-    assert "2 others are degraded that were changed since" in alert.text
+    assert "2 others are degraded that are new or changed since" in alert.text
     assert "No run before expected this of them" not in alert.text
     assert "another" not in shown.one("p", id="lost").text, "which nobody ever found"
     opened = json.loads(world.send.sent[0][1].body)
@@ -125,7 +126,7 @@ def test_few_that_are_lost_are_told_though_more_were_changed_in_the_same_run(sql
     data = opened["data"]
     assert data["title"].startswith("watch: 2 of 8 questions got worse")
     assert "2 of 8 canaries lost their expected chunk" in data["summary"]
-    assert data["summary"].endswith("; 3 others are degraded that were changed since")
+    assert data["summary"].endswith("; 3 others are degraded that are new or changed since")
     assert data["lost"] == "doc-dog, doc-eel"
     told = {one["key"]: (one["rank_before"], one["lost"]) for one in data["degraded"]}
     assert told == {key: (1, [f"doc-{key}"]) for key in keys[3:5]} | {key: (None, []) for key in keys[:3]}

@@ -335,8 +335,8 @@ def _with_canaries(facts: AlertFacts) -> str:
         count = counted(changed.recovered_on_retry, "canary")
         verb = "was" if changed.recovered_on_retry == 1 else "were"
         return f", {count} degraded and {verb} healthy on retry" if changed.recovered_on_retry else ""
-    others = f"; {counted(changed.redefined, 'other')} {'is' if changed.redefined == 1 else 'are'} degraded that "
-    others += f"{'was' if changed.redefined == 1 else 'were'} changed since"
+    be = "is" if changed.redefined == 1 else "are"
+    others = f"; {counted(changed.redefined, 'other')} {be} degraded that {be} new or changed since"
     return f", {changed_text(changed)}{cause_suffix(changed)}{others if changed.redefined else ''}"
 
 

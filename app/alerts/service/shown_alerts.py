@@ -504,7 +504,8 @@ def standing_facts(
         explained = dict(zip(requests, load_fleets(connection, requests), strict=True))
     newest = {row.id: _newest_trigger(changes) for row, changes in rows}
     began = since_all(connection, {row.first_run for row, _ in rows if row.first_run is not None})
-    runs = run_rows.find_runs(connection, {number for row, _ in rows for number in run_ids_of(row, newest[row.id])})
+    numbers = {number for row, _ in rows for number in run_ids_of(row, newest[row.id])}
+    runs = run_rows.find_runs(connection, numbers | {number for number, _ in runs_by_alert.values()})
     found = {}
     for row, changes in rows:
         run_id, first_run = runs_by_alert.get(row.id, (None, None))
@@ -512,20 +513,22 @@ def standing_facts(
         facts = facts_of(row, runs, explanation, began.get(row.first_run or 0), newest[row.id], news=False)
         facts = replace(facts, escalated=any(change.type == TransitionType.ESCALATED for change in changes))
         is_over = row.state == AlertState.RESOLVED
-        found[row.id] = facts if is_over else _with_value_at(connection, facts, row, run_id)
+        found[row.id] = facts if is_over else _with_value_at(connection, facts, row, runs.get(run_id or 0))
     return found
 
 
-def _with_value_at(connection: Connection, facts: AlertFacts, row: AlertRow, run_id: int | None) -> AlertFacts:
+def _with_value_at(connection: Connection, facts: AlertFacts, row: AlertRow, run: RunRow | None) -> AlertFacts:
     """Return facts with value and labels of the run whose canaries they count, as far as the last evaluation has it."""
-    window = row.evidence.get("window") or ()
-    one = next((one for one in window if run_id is not None and int(one["run_id"]) == run_id), None)
-    if one is None or facts.run_id == run_id:
+    if run is None or facts.run_id == run.id:
+        return facts
+    facts = replace(facts, found=_found(run), coverage=run.aggregates.get("coverage"))
+    one = next((one for one in row.evidence.get("window") or () if int(one["run_id"]) == run.id), None)
+    if one is None:
         return facts
     labels: StoredEvidence = {}
     if recall_label(facts.measure or "", self_judged=True):
         check = catalog.definition_by_id(connection, row.check_id)
-        labels = TransitionEvidence(connection, check, run_id).labels(facts.measure or "")
+        labels = TransitionEvidence(connection, check, run.id).labels(facts.measure or "")
     return replace(
         facts,
         self_judged=bool(labels.get("self_judged")),
@@ -686,11 +689,15 @@ def facts_of(
         measured=None if run is None else run.measured,
         total=None if run is None else run.total,
         coverage=None if run is None else run.aggregates.get("coverage"),
-        found=None if run is None else found_text(run.aggregates.get("coverage"), run.measured, run.undefined),
+        found=None if run is None else _found(run),
         changed=_changed(explanation, evidence, kind),
         retired=RETIRED[Retirement(evidence["cause"])] if "cause" in evidence else "",
         dated=not news,
     )
+
+
+def _found(run: RunRow) -> str | None:
+    return found_text(run.aggregates.get("coverage"), run.measured, run.undefined)
 
 
 def _changed(explanation: FleetEvidence | None, evidence: StoredEvidence, kind: RuleKind) -> ChangedCanaries | None:
