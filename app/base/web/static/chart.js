@@ -91,16 +91,7 @@
     const spread = single && lines[0].points.some(({ runs, corrected }) => runs > 1 || corrected);
     const data = uPlot.join(lines.map((line) => columns(line, spread)));
     const few = lines.every(({ points }) => points.length <= 60);
-    const curves = lines.map(({ label, ink, dash }, place) => ({
-      label,
-      stroke: plots.ink(ink),
-      width: 2,
-      paths: plots.steps,
-      dash,
-      spanGaps: false,
-      points: { show: few, size: 5, fill: plots.ink(ink), filter: (drawn, row, all) => (all ? null : plots.lonely(drawn, row)) },
-      place,
-    }));
+    const curves = lines.map(({ label, ink, dash }, place) => ({ ...plots.curve(label, plots.ink(ink), few, 5), dash, place }));
     const edge = { stroke: "transparent", paths: plots.steps, points: { show: false }, class: "edge" };
     const marks = around.lanes(lines[0].marks, since / 1000, until / 1000, host.clientWidth - 52 - 14);
     const bars = around.alertLanes(lines[0].alerts);

@@ -87,5 +87,79 @@ window.plots = (() => {
     };
   };
 
-  return { FONT, ask, axis, drawing, ink, lonely, make, root, score, seconds, short, steps, timeAxis, timeText, tip };
+  // A line of what a run measured; points where there are few, or none beside them.
+  const curve = (label, stroke, few, size = 4) => ({
+    label,
+    stroke,
+    width: 2,
+    paths: steps,
+    spanGaps: false,
+    points: { show: few, size, fill: stroke, filter: (drawn, row, all) => (all ? null : lonely(drawn, row)) },
+  });
+
+  // A smaller chart of a check, over the period that its main chart shows: asked for and drawn when that changes.
+  // `path`: of its series; `show` returns `{data, told, ...options}` of what was found, `described` and `runOf` tell of
+  // a point, `isOpen` whether it can be seen.
+  const follow = (host, note, { path, what, name, show, described, runOf, isOpen = () => true }) => {
+    let plot = null;
+    let shown = null;
+    let period = null;
+    let wish = 0;
+    const draw = () => {
+      const { data, told, scales, hooks, ...options } = show(shown);
+      plot?.destroy();
+      host.replaceChildren();
+      const box = tip(host);
+      const setCursor = (drawn) => {
+        const one = shown.points[drawn.cursor.idx];
+        if (!one || drawn.cursor.left < 0) box.hide();
+        else box.show(described(one), drawn.cursor.left + drawn.bbox.left / (window.devicePixelRatio || 1), host.clientWidth);
+      };
+      plot = new uPlot(
+        {
+          width: host.clientWidth,
+          padding: [10, 14, 0, 0],
+          scales: { x: { range: () => [shown.from, shown.to] }, ...scales },
+          hooks: { ...hooks, setCursor: [setCursor] },
+          cursor: { drag: { x: false, y: false } },
+          ...options,
+        },
+        data,
+        host,
+      );
+      plot.over.addEventListener("click", () => {
+        const one = shown.points[plot.cursor.idx];
+        if (one) location.assign(`${root}/runs/${encodeURIComponent(runOf(one))}`);
+      });
+      note.textContent = told;
+      host.setAttribute("aria-label", `Chart of the ${name}. ${told}`);
+    };
+    const load = async () => {
+      if (!period || !isOpen()) return;
+      const mine = ++wish;
+      try {
+        const wanted = { from: period.since.toISOString(), to: period.until.toISOString(), points: "300" };
+        const found = await ask(`${root}/v1/checks/${encodeURIComponent(host.dataset.check)}/${path}`, wanted);
+        if (mine !== wish) return;
+        shown = { ...found, from: seconds(found.from), to: seconds(found.to) };
+        draw();
+      } catch (error) {
+        if (mine === wish) note.textContent = `The ${what} could not be drawn: ${error.message}`;
+      }
+    };
+    document.addEventListener("coalmine:period", ({ detail }) => {
+      period = detail;
+      load();
+    });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => shown && draw());
+    let width = host.clientWidth;
+    new ResizeObserver(() => {
+      if (host.clientWidth === width || !shown) return;
+      width = host.clientWidth;
+      draw();
+    }).observe(host);
+    return load;
+  };
+
+  return { FONT, ask, axis, curve, drawing, follow, ink, make, root, score, seconds, short, steps, timeAxis, timeText, tip };
 })();
