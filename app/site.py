@@ -1,7 +1,4 @@
-"""The routers of all subjects, REST and pages, and the words that templates of all subjects use, and the menu."""
-
-from collections.abc import Mapping
-from dataclasses import dataclass
+"""The routers of all subjects, REST and pages, and the words that templates of all subjects use."""
 
 from app.alerts import api as alerts_api
 from app.alerts import pages as alerts
@@ -29,7 +26,7 @@ from app.operation import api as operation_api
 from app.operation import pages as operation
 from app.records.views import first_expected, not_returned, starter, why_degraded
 from app.reports import api as reports_api
-from app.reports.pages import checks, overviews, public
+from app.reports.pages import checks, navigation, overviews, public
 from app.reports.pages.overviews import grave_issues, nearest, open_alerts
 from app.reports.rendering.report_measures import ERR_SCALE
 from app.retrievers import api as retrievers_api
@@ -67,6 +64,7 @@ PAGES = tuple(
     pages.router
     for pages in (
         overviews,
+        navigation,
         public,
         check_editor,
         checks,
@@ -91,43 +89,6 @@ PAGES = tuple(
 """Routers of the pages, in matching order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A page of the menu: its address, its name, and how the addresses begin of pages that are reached by it."""
-
-    address: str
-    name: str
-    within: tuple[str, ...]
-
-
-MENU: Mapping[str, tuple[Place, ...]] = {
-    "Status": (
-        Place(address="/", name="Checks", within=("/checks/", "/runs/", "/rescorings/", "/new-check")),
-        Place(address="/alerts", name="Incidents", within=("/alerts/", "/incidents/")),
-    ),
-    "Questions": (
-        Place(address="/suites", name="Suites", within=("/suites/", "/import")),
-        Place(address="/tasks", name="Annotation", within=("/tasks/",)),
-    ),
-    "Compare": (Place(address="/compare", name="Compare", within=("/compare/",)),),
-    "Experiments": (
-        Place(address="/experiments", name="Experiments", within=("/experiments/", "/promotions/", "/shadows/")),
-    ),
-    "Notify": (
-        Place(address="/hooks", name="Hooks", within=("/hooks/", "/new-hook")),
-        Place(address="/deliveries", name="Deliveries", within=()),
-        Place(address="/silences", name="Silences", within=("/silences/", "/new-silence")),
-    ),
-    "Set up": (
-        Place(address="/retrievers", name="Retrievers", within=("/retrievers/", "/new-retriever")),
-        Place(address="/judges", name="Judges", within=("/judges/",)),
-        Place(address="/keys", name="Keys", within=("/keys/",)),
-        Place(address="/docs", name="API", within=()),
-    ),
-}
-"""The menu: what people come for, and the pages of each."""
-
-
 add_words(
     filters={
         **alerts.FILTERS,
@@ -142,7 +103,7 @@ add_words(
             measure, self_judged=own, pooled=pooled, of_part=of_part
         ),
     },
-    constants={"err_scale": ERR_SCALE, "menu": MENU},
+    constants={"err_scale": ERR_SCALE, "menu": navigation.MENU},
     values={"issues": grave_issues, "open_alerts": open_alerts},
     nearest=nearest,
 )

@@ -1,4 +1,4 @@
-"""Pages of judges and answers: the judges, how far one can be trusted, and the answers of a run.
+"""Pages of judges and answers: the judges, how far one can be trusted, the answers of a run, and the newest of all.
 
 The page of a judge has the form that draws answers to label.
 """
@@ -147,6 +147,12 @@ def intervals_of(found: CalibrationView) -> list[Interval]:
         hint = "share of YES padded minus plain"
         figures.append(Interval.of(length, "Length bias", hint, mark=0.0, mark_name="no bias", least=-1.0))
     return figures
+
+
+@router.get("/answers")
+def show_newest(request: Request, store: StoreDep) -> HTMLResponse:
+    """Show of every check that watches answers what those of its newest run came to."""
+    return render(request, "answers/newest.html", found=answering.newest_of_checks(store))
 
 
 _SHOWN = 25

@@ -1,4 +1,4 @@
-"""The page of a suite's traffic: reach with the groups covered and not, suggestions that open a task, deletion."""
+"""The pages of traffic: of all suites; and of one, with groups covered and not, suggestions that open a task."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.web.forms import Form, FormInput, follow_form, parse_number
 from app.base.web.pages import render
+from app.catalog.service import references
 from app.traffic import service as traffic
 from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest
 from app.traffic.domain import TrafficReachView
@@ -23,6 +24,17 @@ from app.traffic.domain import TrafficReachView
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _SUGGESTIONS = 50
+
+
+@router.get("/traffic")
+def show_all(request: Request, store: StoreDep) -> HTMLResponse:
+    """Show the traffic of every suite, of the only one with its groups and questions."""
+    slugs = [one.slug for one in references.load_definitions(store, "suite")]
+    if len(slugs) == 1:
+        return _page(request, store, slugs[0])
+    found = {slug: traffic.load_reaches(store, slug) for slug in slugs}
+    lines = sorted(found.items(), key=lambda one: -sum(of.traffic["traffic"] for of in one[1]))
+    return render(request, "traffic/suites.html", lines=lines)
 
 
 @router.get("/suites/{suite}/traffic")

@@ -10,6 +10,7 @@ from tests.support.answered_world import answered_world, answers_page
 from tests.support.html_pages import Page
 from tests.support.labelled_answers import KEYS, Labelled
 from tests.support.pages_service import HOSTILE, Site
+from tests.support.pages_service import site as site_of
 from tests.support.present import present
 
 
@@ -87,6 +88,21 @@ def test_the_answers_of_a_run_stand_with_chunks_and_verdicts(labelled: Labelled)
     assert shown.index("A lie about") < shown.index("The notice period"), "the worst come first"
     assert "Every answer" in words(site.page("/checks/watch"))
     assert "Every answer" in words(site.page(f"/runs/{run_id}"))
+
+
+def test_the_newest_answers_of_every_check_stand_on_one_page(labelled: Labelled) -> None:
+    site = Site(world=labelled.it.world)
+    shown = site.page("/answers")
+    newest = site.client().get("/v1/checks/watch/health").json()["id"]
+    assert shown.all("a", href=f"/runs/{newest}/answers")
+    assert "faithful (uncalibrated)" in words(shown)
+    assert shown.all("a", href="/answers", **{"aria-current": "page"})
+
+
+def test_without_answers_it_is_said_what_comes_first(sqlite_store: Store) -> None:
+    shown = site_of(sqlite_store).page("/answers")
+    assert "No answers yet" in words(shown)
+    assert shown.all("a", href="/judges")
 
 
 def test_what_people_confirmed_is_marked_no_more(labelled: Labelled) -> None:

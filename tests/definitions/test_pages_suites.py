@@ -570,7 +570,8 @@ def test_what_a_file_owns_shows_its_yaml_and_where_it_is_edited(pages: Site) -> 
             assert button.text == "Edit in canaries.yaml:1"
             edited = page(client.get(editor))
             assert "Defined in canaries.yaml:1: change it there and apply." in edited.text
-            assert not edited.all("form", class_="editor")
+            assert bool(edited.all("form", class_="editor")) == (shown == "/checks/watch" and scope is Scope.ADMIN)
+            assert not edited.all("button", value="save")
             written = yaml.safe_load("".join(edited.one("pre", id="yaml").pieces))
             assert written.get("suite", "suite") == "suite"
             assert [one.get("slug") or one["key"] for listed in written.values() if listed != "suite" for one in listed]
@@ -579,11 +580,44 @@ def test_what_a_file_owns_shows_its_yaml_and_where_it_is_edited(pages: Site) -> 
 def test_a_check_of_a_file_is_written_for_the_file(pages: Site) -> None:
     shown = sent(pages, "/checks/watch/edit", **{**CHECK, "suite": "suite", "do": "yaml"})
     assert "every: 10m" in shown.one("pre", id="yaml").text
+    assert "every: 10m" in [one.text for one in shown.all("mark")]
     assert not shown.all("button", value="save")
     before = pages.world.dump()
     assert "is managed by canaries.yaml:1" in sent(pages, "/checks/watch/edit", 409, **{**CHECK, "suite": "suite"}).text
     assert "is managed by canaries.yaml:1" in sent(pages, "/checks/watch/archive", 409).text
     assert pages.world.dump() == before
+
+
+def test_the_yaml_of_a_check_stands_above_its_form_and_what_was_changed_is_marked(pages: Site) -> None:
+    begun = pages.page("/checks/watch/edit")
+    places = [one.get("id") for one in begun.elements]
+    assert places.index("yaml") < places.index("f-k")
+    assert not begun.all("mark")
+    form = {**fields_of(begun), "schedule": "every", "schedule.every": "7m", "do": "yaml"}
+    changed = page(pages.client().post("/checks/watch/edit", data=form))
+    assert [one.text.strip() for one in changed.all("mark")] == ["every: 7m"]
+    assert "in the place of the check in canaries.yaml:1 and apply: 1 line is new." in changed.text
+    asked = yaml.safe_load("".join(pages.page("/checks/watch/edit?report=weekly").one("pre", id="yaml").pieces))
+    assert asked["checks"][0]["schedule"] != {"every": "7m"}, "nothing was saved"
+
+
+def test_reports_are_listed_and_begun_on_a_page_of_their_own(pages: Site) -> None:
+    client = pages.client()
+    assert client.post("/new-check", data={**CHECK, "slug": "api", "hooks": "ops", "do": "save"}).status_code == 303
+    shown = pages.page("/reports")
+    begin = "/checks/api/edit?report=weekly"
+    (link,) = [one for one in shown.all("a") if one.get("href").startswith(begin)]
+    assert link.text == "Add a weekly report of api"
+    assert client.post("/checks/api/edit", data={**fields_of(pages.page(begin)), "do": "save"}).status_code == 303
+    assert pages.page("/reports").one("table").text.splitlines() != shown.one("table").text.splitlines()
+    report = client.get("/v1/checks/api").json()["report"]
+    assert (report["cron"], report["hooks"]) == ("0 8 * * mon", ["ops"])
+    (row,) = [one.text for one in pages.page("/reports").all("tr") if one.text.startswith("api")]
+    assert "onday" in row
+    assert "ops" in row
+    assert "Change the report of api" in row
+    reader = page(pages.signed_in(pages.key(Scope.READ)).get("/reports"))
+    assert all(one.get("disabled") is not None for one in reader.all("button") if "report" in one.text)
 
 
 def test_a_check_keeps_its_suite_until_it_is_archived(pages: Site) -> None:

@@ -1,7 +1,9 @@
 """The overview: what is looked for is found, a page at a time, and what is wrong with Coalmine itself is said."""
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,6 +16,7 @@ from app.base.web.pages import ABSENT
 from app.hooks.domain import Receipt
 from app.records.service import run_views
 from app.records.tables import runs
+from app.reports.pages.navigation import MENU, TASKS
 from app.reports.service import check_details, overview
 from app.reports.service.check_details import SPARK_RUNS
 from app.reports.service.overview import PAGE, CheckFilter
@@ -494,6 +497,57 @@ NAVIGATION = {
 def test_a_search_that_can_mean_one_thing_only_goes_there(seen: Site, words: str, place: str) -> None:
     answer = seen.client().get(f"/search?{urlencode({'q': words})}", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, place)
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("mute", "/silences"),
+        ("maintenance", "/silences"),
+        ("weekly report", "/reports"),
+        ("reports", "/reports"),
+        ("API key", "/keys"),
+        ("invite", "/keys?scope=annotate"),
+        ("annotator", "/keys?scope=annotate"),
+        ("grade", "/tasks"),
+        ("people", "/suites/people"),
+        ("export", "/suites/books?show=export"),
+        ("Export invoices", "/suites/invoices?show=export"),
+        ("compare", "/compare"),
+        ("hook", "/hooks"),
+        ("Slack", "/hooks"),
+        ("notifications", "/hooks"),
+        ("settings", "/hooks"),
+        ("coverage by traffic", "/traffic"),
+        ("uncovered questions", "/traffic"),
+        ("import CSV", "/import"),
+        ("experiment", "/experiments"),
+        ("promote", "/experiments"),
+        ("judge", "/judges"),
+        ("are answers true?", "/answers"),
+        ("interval of leave", "/checks/leave/edit"),
+        ("A/B test", "/experiments"),
+    ],
+)
+def test_a_page_or_a_task_is_found_by_what_people_call_it(seen: Site, words: str, first: str) -> None:
+    answer = seen.client().get(f"/search?{urlencode({'q': words})}", follow_redirects=False)
+    listed = [answer.headers["location"]] if answer.status_code == 303 else _found(answer.text)
+    assert listed[0] == first
+
+
+def test_every_page_that_a_search_finds_is_there(seen: Site) -> None:
+    client = seen.client()
+    places = [place for places in MENU.values() for place in places] + list(TASKS)
+    for place in places:
+        address = place.address.format(suite="people", check="leave")
+        path, _, part = address.partition("#")
+        answer = client.get(path)
+        assert answer.status_code == 200, address
+        assert not part or f'id="{part}"' in answer.text, address
+
+
+def _found(text: str) -> list[str]:
+    return [unescape(address) for address in re.findall('<li><a href="([^"]+)"', text)]
 
 
 def test_a_search_lists_what_it_may_mean_with_what_is_called_exactly_that_first(pages: Site) -> None:

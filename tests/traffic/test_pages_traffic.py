@@ -39,6 +39,18 @@ def test_without_traffic_the_command_is_shown(service: Api) -> None:
     assert [link.get("href") for link in read(service, SUITE).all("a") if link.text == "Send traffic"] == [TRAFFIC]
 
 
+def test_the_entry_of_the_menu_shows_the_only_suite_and_lists_several(service: Api) -> None:
+    assert read(service, "/traffic").one("h1").text == "Traffic of docs"
+    service.reached(*QUERIES)
+    service.client.put("/v1/suites/other", json={})
+    shown = read(service, "/traffic")
+    rows = [row.text for row in shown.all("tr")][1:]
+    assert rows[0].startswith("docs search 354 25.4 %")
+    assert "3 of 4 groups not covered" in rows[0]
+    assert rows[1].startswith("other no traffic yet")
+    assert shown.all("a", href=TRAFFIC)
+
+
 def test_reach_is_measured_on_a_page(service: Api) -> None:
     service.reached(*QUERIES)
     service.client.delete("/v1/suites/docs/traffic")

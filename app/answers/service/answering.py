@@ -50,7 +50,7 @@ from app.answers.domain.judges import (
 from app.answers.domain.trust import correct_rate
 from app.answers.store import JudgeDay, NewAnswer, StagedAnswer, confirmed_for_check, confirmed_measures, digest
 from app.answers.views import AnswerView, FeedbackView, ForgottenFeedback, ReceivedFeedback, RunAnswersPage
-from app.base.db.engine import Connection, Store, to_us
+from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
@@ -359,6 +359,36 @@ def summary_of_run(store: Store, run_id: str) -> RunAnswers | None:
     with store.read() as connection:
         run = find_run(connection, run_id)
         return rows.read_run_answers(connection, [run.id]).get(run.id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestAnswers:
+    """What the answers of the newest run of a check came to (None = they are not judged yet)."""
+
+    check: str
+    run_id: int
+    ended: datetime | None
+    summary: RunAnswers | None
+    confirmed: frozenset[str]
+    """Measures that people confirmed of its judge."""
+
+
+def newest_of_checks(store: Store) -> list[NewestAnswers]:
+    """Return what the answers of the newest runs came to, of the checks in force that watch answers, by name."""
+    with store.read() as connection:
+        newest = {run.check_id: run for run in run_rows.newest_ended_of_all(connection)}
+        known = rows.read_run_answers(connection, [run.id for run in newest.values()])
+        return [
+            NewestAnswers(
+                check=check.slug,
+                run_id=run.id,
+                ended=None if run.finished_at is None else from_us(run.finished_at),
+                summary=known[run.id],
+                confirmed=confirmed_measures(connection, check.body.get("judge")),
+            )
+            for check in catalog.list_definitions(connection, "check")
+            if (run := newest.get(check.id)) is not None and run.id in known
+        ]
 
 
 def confirmed_of_check(store: Store, slug: str) -> frozenset[str]:

@@ -1,10 +1,12 @@
-"""The page of a check's form: suite, retriever, schedule, alert rules, notifications, reports."""
+"""The page of a check's form: suite, retriever, schedule, alert rules, notifications, reports; and all reports."""
 
 import calendar
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from difflib import ndiff
 from functools import partial
 from typing import Annotated, Any, Final
 from urllib.parse import quote
@@ -16,7 +18,7 @@ from app.alerts.documents import RuleDocument, read_rules, rules_yaml
 from app.alerts.domain.rules import ALWAYS, is_silent_about_quality
 from app.base.api.requests import StoreDep, VaultDep, wake
 from app.base.db.engine import Store
-from app.base.db.keys import Vault
+from app.base.db.keys import Scope, Vault
 from app.base.documents.fields import LONGEST_SLUG
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.schedules import cron_preview
@@ -71,20 +73,35 @@ def create_check(request: Request, store: StoreDep, vault: VaultDep, typed: Form
 
 
 @router.get("/checks/{slug}/edit")
-def show_edit(request: Request, store: StoreDep, slug: str, draft: Word = "") -> HTMLResponse:
-    """Show the form of a check; of one that a file owns its YAML, or where asked for, the form that writes it."""
+def show_edit(request: Request, store: StoreDep, slug: str, report: Word = "") -> HTMLResponse:
+    """Show the form of a check; of one that a file owns its YAML too, and no form to those who may only read.
+
+    `report`: with a weekly one, where there is none yet.
+    """
     definition = references.load_definition(store, "check", slug)
-    if definition.managed_by == FILE and not draft:
-        here = f"/checks/{quote(slug)}"
-        return file_page(
-            request,
-            definition,
-            definitions.write_one(definition),
-            name=slug,
-            crumbs={"Checks": "/", slug: here},
-            draft=(f"{here}/edit?draft=yes", "Write changed YAML with a form"),
-        )
-    return _page(request, store, definition, _form_of(definition))
+    may_write = request.state.identity.scope.includes(Scope.WRITE)
+    if definition.managed_by == FILE and not may_write:
+        crumbs = {"Checks": "/", slug: f"/checks/{quote(slug)}"}
+        return file_page(request, definition, definitions.write_one(definition), name=slug, crumbs=crumbs)
+    typed = _form_of(definition)
+    if report and definition.body["report"] is None:
+        kinds = {one.slug: one.body["kind"] for one in references.load_definitions(store, "hook")}
+        fit = tuple(one for one in definition.body["hooks"] if kinds.get(one) not in TAKES_NO_REPORT)
+        texts, lists = {**typed.texts, "report.day": _WEEKLY}, {**typed.lists, "report.hooks": fit}
+        typed = replace(typed, texts=texts, lists=lists)
+    yaml = _unchanged(definition) if definition.managed_by == FILE else ""
+    with suppress(InvalidInputError):  # such as a report to nobody
+        yaml = yaml and _written_for_file(_document(definition, typed))
+    return _page(request, store, definition, typed, yaml=yaml)
+
+
+@router.get("/reports")
+def show_reports(request: Request, store: StoreDep) -> HTMLResponse:
+    """Show which checks send a report, when and to whom; those that send none come last."""
+    checks = references.load_definitions(store, "check")
+    hooks = [one.slug for one in references.load_definitions(store, "hook") if one.body["kind"] not in TAKES_NO_REPORT]
+    ordered = sorted(checks, key=lambda one: one.body["report"] is None)
+    return render(request, "definitions/reports.html", checks=ordered, hooks=hooks)
 
 
 @router.get("/cron-words", response_class=PlainTextResponse)
@@ -124,8 +141,7 @@ def _handle(request: Request, store: Store, vault: Vault, slug: str | None, type
     try:
         document = _document(definition, typed)
         if typed.get("do") == "yaml":
-            text = write_canary_file(Documents(checks=(document,)))
-            return _page(request, store, definition, typed, yaml=text)
+            return _page(request, store, definition, typed, yaml=_written_for_file(document))
         put = partial(definitions.put, store, vault, document, now=datetime.now(UTC))
         if definition is None:
             put(only_new=True)
@@ -163,6 +179,23 @@ def _form_of(definition: Definition) -> Form:
     return with_revision(form_of(definition.body), definition.revision)
 
 
+def _written_for_file(document: CheckDocument) -> str:
+    return write_canary_file(Documents(checks=(document,)))
+
+
+def _unchanged(definition: Definition) -> str:
+    """Return a check as YAML with its rules in the order in which the form writes them."""
+    with suppress(InvalidInputError):
+        return _written_for_file(_document(definition, _form_of(definition)))
+    return definitions.write_one(definition)
+
+
+def _marked(yaml: str, before: str) -> list[tuple[str, bool]]:
+    """Return the lines of YAML, and of each whether it is not in the one `before`."""
+    lines = [one for one in ndiff(before.splitlines(), yaml.splitlines()) if one[:2] in {"  ", "+ "}]
+    return [(one[2:], one[0] == "+") for one in lines]
+
+
 def _page(
     request: Request,
     store: Store,
@@ -195,7 +228,7 @@ def _page(
         report_hooks=[one for one in hooks if one[1] not in TAKES_NO_REPORT or one[0] in typed.all("report.hooks")],
         report_days={NEVER: "no report", **REPORT_DAYS, BY_CRON: _BY_CRON_WORDS},
         hours=HOURS,
-        yaml=yaml,
+        yaml=_marked(yaml, _unchanged(definition) if yaml and definition is not None else yaml),
         warning=_warning(definition, typed),
     )
 
@@ -233,6 +266,7 @@ REPORT_DAYS: Final[Mapping[str, str]] = {
     "1 * *": "on the first of the month",
 }
 """Days of a report to choose from: what stands in a cron behind the hour, in words."""
+_WEEKLY: Final = "* * mon"
 HOURS: Final[Mapping[str, str]] = {str(hour): f"{hour:02}:00" for hour in range(24)}
 DEFAULTS: Final[Mapping[str, str]] = {
     **document_texts(

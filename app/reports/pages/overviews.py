@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, Response
 
 from app.alerts.domain.views import AlertState
 from app.answers.service.answering import confirmed_of_check, summary_of_run
@@ -109,15 +109,6 @@ def _address(check_filter: CheckFilter, page: int, *, wall: bool = False) -> str
 
 
 _OUTBOX_STUCK_SECONDS = 600
-
-
-@router.get("/search")
-def show_search(request: Request, store: StoreDep, q: Word = "") -> Response:
-    """Show what was found, or go where only one thing is meant."""
-    found = overview.search(store, q)
-    if len(found) == 1:
-        return RedirectResponse(found[0].address, status_code=303)
-    return render(request, "reports/search.html", q=q.strip(), found=found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
