@@ -250,7 +250,12 @@ def part(name: str, *words: str, environment: dict[str, str] | None = None) -> I
 
 
 class Stub(asyncio.Protocol):
-    """Answers each request of a connection after 20 ms: the chunk of the query first, four others behind it."""
+    """Answers each request of a connection after 20 ms: the chunk of the query first, four others behind it.
+
+    For pages it also answers questions and judges answers, and after `/lose/5` it loses the chunk of every fifth query.
+    """
+
+    loses = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin a connection."""
@@ -268,16 +273,28 @@ class Stub(asyncio.Protocol):
         )
         if len(rest) >= length:
             self._received = rest[length:]
-            query = json.loads(rest[:length])["query"]
-            asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._answer, query)
+            path, asked = head.split(b" ")[1].decode(), json.loads(rest[:length])
+            asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._answer, path, asked)
 
-    def _answer(self, query: str) -> None:
-        hits = [{"id": query, "score": 0.9, "text": f"The chunk that answers {query}."}]
-        hits += [{"id": f"other-{at}", "score": 0.8 - at / 10, "text": f"Another chunk, {at}."} for at in range(4)]
-        body = json.dumps({"hits": hits}).encode()
+    def _answer(self, path: str, asked: dict[str, Any]) -> None:
+        if path.endswith("/chat/completions"):
+            answer: dict[str, Any] = {"choices": [{"message": {"role": "assistant", "content": "YES"}}]}
+        elif path.startswith("/lose/"):
+            type(self).loses = int(path.rpartition("/")[2])
+            answer = {}
+        else:
+            answer = self._hits(asked["query"]) | {"answer": f"The chunk that answers {asked['query']}."}
+        body = json.dumps(answer).encode()
         head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         assert isinstance(self._transport, asyncio.WriteTransport)
         self._transport.write(head.encode() + body)
+
+    def _hits(self, query: str) -> dict[str, Any]:
+        number = query.rpartition("-")[2]
+        is_lost = self.loses and number.isdecimal() and int(number) % self.loses == 0
+        hits = [] if is_lost else [{"id": query, "score": 0.9, "text": f"The chunk that answers {query}."}]
+        hits += [{"id": f"other-{at}", "score": 0.8 - at / 10, "text": f"Another chunk, {at}."} for at in range(4)]
+        return {"hits": hits}
 
 
 async def answer() -> None:

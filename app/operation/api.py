@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from html import escape
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -28,8 +27,9 @@ from app.base.api.bodies import (
     titled,
     with_example,
 )
-from app.base.api.requests import EXEMPT, SESSION_COOKIE, csrf_token, may_read, sub_path
+from app.base.api.requests import EXEMPT, SESSION_COOKIE, may_read
 from app.base.errors import StoreUnavailableError
+from app.base.web.pages import render
 from app.definitions.api import response_schemas, with_references
 from app.operation.service.self_monitor import Issue, find_read_error
 from app.reports import metrics
@@ -94,19 +94,7 @@ def openapi(request: Request) -> JSONResponse:
 @router.get("/docs", include_in_schema=False, response_class=HTMLResponse)
 def docs(request: Request) -> HTMLResponse:
     """Show the API's description, without requests to the internet."""
-    return HTMLResponse(_DOCS.format(csrf=escape(csrf_token(request)), path=sub_path(request.scope)))
-
-
-_DOCS = """<!doctype html>
-<html lang="en" data-path="{path}"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Coalmine API</title><link rel="icon" href="{path}/static/canary.svg" type="image/svg+xml">
-<link rel="stylesheet" href="{path}/static/vendor/swagger-ui/swagger-ui.css">
-<link rel="stylesheet" href="{path}/static/docs.css"></head>
-<body data-csrf="{csrf}"><header><a href="{path}/">Back to the checks</a></header><div id="swagger-ui"></div>
-<script src="{path}/static/vendor/swagger-ui/swagger-ui-bundle.js"></script>
-<script src="{path}/static/docs.js"></script></body></html>
-"""
+    return render(request, "operation/docs.html")
 
 
 _RESPONSES: Final = "#/components/responses/"

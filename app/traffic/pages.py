@@ -116,7 +116,8 @@ def _page(
 
 _MAP_WIDTH, _MAP_HEIGHT = 900.0, 280.0
 """Of the map of groups, in pixels; its width is that of the page."""
-_LEAST_LABELLED = (70.0, 20.0)
+_LINE = 17
+"""Pixels of a line of its labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,7 @@ class Tile:
     y: float
     width: str
     height: float
-    has_label: bool
+    lines: int
 
 
 def draw_map(reach: TrafficReachView) -> list[Tile]:
@@ -157,7 +158,7 @@ def draw_map(reach: TrafficReachView) -> list[Tile]:
             y=round(y, 1),
             width=f"{100 * width / _MAP_WIDTH:.2f}%",
             height=round(height, 1),
-            has_label=width >= _LEAST_LABELLED[0] and height >= _LEAST_LABELLED[1],
+            lines=min(int(height - 4) // _LINE, 4),
         )
         for (group, amount, covered, place), (x, y, width, height) in zip(shown, boxes, strict=True)
     ]

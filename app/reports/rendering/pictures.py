@@ -59,7 +59,7 @@ _DARK: Final = _Inks(
 def layout_of(groups: Sequence[int], *, columns: int, width: int) -> HeatMapLayout:
     """Return where the cells of groups of so many canaries are in a picture of this width, in pixels of a page."""
     row = max(_ROW[0], min(_ROW[1], _HEIGHT // max(sum(groups), 1)))
-    left = min(_LABEL, width // 4)
+    left = min(_LABEL, 3 * width // 10)
     tops: list[int] = []
     top = 2 * _LINE + 4
     for number in groups:
@@ -99,7 +99,8 @@ def heat_map_png(
     for group in heat_map["groups"]:
         first, *_ = islice(tops, len(group["canaries"]))
         room = layout["left"] - _MARGIN
-        label = _cut(group["name"].replace("_", " ") or "without a tag", room * scale, scale)
+        words = group["name"].replace("_", "  ") or "without  a  tag"  # one space of this font is hardly to be seen
+        label = _cut(words, room * scale, scale)
         draw.text((room * scale, first * scale), label, inks.text, _font(scale), anchor="ra")
     _draw_marks(draw, heat_map, edges, layout["height"], inks, scale)
     packed = BytesIO()

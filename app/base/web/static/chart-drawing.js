@@ -1,4 +1,4 @@
-// Draws what stands behind and above the lines of a chart: gaps, what is usual, bounds of rules, index versions, alerts.
+// Draws what stands behind and above the lines of a chart: gaps, what is usual, index versions, alerts, bounds of rules.
 "use strict";
 
 window.plots.around = (() => {
@@ -28,6 +28,10 @@ window.plots.around = (() => {
       ctx.fillStyle = `${plots.ink(ink)}26`;
       ctx.fillRect(left, Math.min(high, low - 4 * scale), width, Math.max(low - high, 4 * scale));
     }
+  });
+
+  // Drawn last, so that no line goes through the words.
+  const drawBounds = (drawn, lines) => plots.drawing(drawn, (ctx, { left, width }, scale) => {
     ctx.font = `${11 * scale}px system-ui, sans-serif`;
     const bounds = lines.flatMap((one) => one.lines).map((line) => {
       const y = Math.round(drawn.valToPos(line.value, "y", true));
@@ -43,7 +47,7 @@ window.plots.around = (() => {
       ctx.stroke();
       ctx.textAlign = "left";
       ctx.textBaseline = "alphabetic";
-      ctx.fillText(line.severity, left + 5 * scale + begins[place], under);
+      plots.lettered(ctx, line.severity, left + 5 * scale + begins[place], under);
     }
   });
 
@@ -92,7 +96,7 @@ window.plots.around = (() => {
       ctx.moveTo(x, lane < 0 ? top - 4 * scale : above - lane * LANE * scale);
       ctx.lineTo(x, top + height);
       ctx.stroke();
-      if (lane >= 0) ctx.fillText(text, left + begin * scale, above - (lane * LANE + 3) * scale);
+      if (lane >= 0) plots.lettered(ctx, text, left + begin * scale, above - (lane * LANE + 3) * scale);
     }
     for (const { severity, opened_at, resolved_at, lane } of bars.placed) {
       const [begin, end] = [Math.max(left, across(opened_at)), resolved_at ? Math.min(left + width, across(resolved_at)) : left + width];
@@ -117,5 +121,5 @@ window.plots.around = (() => {
   // How much room the labels and bars take above the plot.
   const room = (marks, bars) => 10 + marks.depth * LANE + bars.depth * BAR;
 
-  return { alertLanes, apart, drawGround, drawMarks, lanes, room };
+  return { alertLanes, apart, drawBounds, drawGround, drawMarks, lanes, room };
 })();

@@ -13,7 +13,7 @@ window.SwaggerUIBundle({
   validatorUrl: null, // no request leaves the host
   defaultModelsExpandDepth: 0,
   requestInterceptor: (request) => {
-    request.headers["x-csrf-token"] = document.body.dataset.csrf || "";
+    request.headers["x-csrf-token"] = document.querySelector("meta[name=csrf]").content;
     return request;
   },
 });

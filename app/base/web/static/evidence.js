@@ -69,7 +69,7 @@
     ctx.font = `${11 * scale}px system-ui, sans-serif`;
     ctx.textAlign = "left";
     ctx.textBaseline = "alphabetic";
-    ctx.fillText(`alarm from ${threshold.toLocaleString("en")}`, left + 5 * scale, y - 5 * scale);
+    plots.lettered(ctx, `alarm from ${threshold.toLocaleString("en")}`, left + 5 * scale, y - 5 * scale);
   });
 
   plots.follow(host, note, { path: "evidence-series", what: "evidence", name: "evidence of harm", show, described, runOf: (one) => one.run });

@@ -47,7 +47,7 @@
       ctx.moveTo(left, y);
       ctx.lineTo(left + width, y);
       ctx.stroke();
-      ctx.fillText(`${severity}, ${percentile}`, left + 5 * scale, y - 5 * scale);
+      plots.lettered(ctx, `${severity}, ${percentile}`, left + 5 * scale, y - 5 * scale);
     }
   });
 

@@ -65,6 +65,18 @@ window.plots = (() => {
     ctx.restore();
   };
 
+  // Writes words on a ground of their own, so that they are read over lines.
+  const lettered = (ctx, text, x, y) => {
+    ctx.save();
+    ctx.setLineDash([]);
+    ctx.lineJoin = "round";
+    ctx.lineWidth = 4 * (window.devicePixelRatio || 1);
+    ctx.strokeStyle = ink("--surface");
+    ctx.strokeText(text, x, y);
+    ctx.restore();
+    ctx.fillText(text, x, y);
+  };
+
   // The box beside the pointer; the text of it is also for who hears it.
   const tip = (host) => {
     const box = make("div", "", { className: "plot-tip", hidden: true });
@@ -161,5 +173,5 @@ window.plots = (() => {
     return load;
   };
 
-  return { FONT, ask, axis, curve, drawing, follow, ink, make, root, score, seconds, short, steps, timeAxis, timeText, tip };
+  return { FONT, ask, axis, curve, drawing, follow, ink, lettered, make, root, score, seconds, short, steps, timeAxis, timeText, tip };
 })();
