@@ -39,24 +39,35 @@ from app.base.documents.http_fields import PemCertificate
 from app.hooks.domain import Hook, HookKind, Mail, MailTls
 
 HOOK_KINDS: Final = tuple(map(str, HookKind))
-PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
+OWN_URLS: Final[Mapping[str, str]] = MappingProxyType(
+    {HookKind.PAGERDUTY: "https://events.pagerduty.com/v2/enqueue", HookKind.SLACK_APP: "https://slack.com/api"}
+)
+"""Addresses of services for hooks without one."""
 
 _MEANINGS: Final = {
     HookKind.WEBHOOK: "a signed POST of JSON to any address",
-    HookKind.SLACK: "a message in a channel",
+    HookKind.SLACK: "a message in a channel, by its incoming webhook",
+    HookKind.SLACK_APP: "a message in a channel, with the heat map, by the bot token of an app",
     HookKind.PAGERDUTY: "an incident that pages people",
     HookKind.ALERTMANAGER: "an alert among those of Prometheus, grouped and routed there",
     HookKind.EMAIL: "a mail through your own server",
     HookKind.APPRISE: "any of the services Apprise knows",
 }
 _TLS_NAMES: Final = {MailTls.STARTTLS: "STARTTLS", MailTls.IMPLICIT: "implicit TLS", MailTls.NONE: "none"}
-_THROUGH_PROXY: Final = (HookKind.WEBHOOK, HookKind.SLACK, HookKind.PAGERDUTY, HookKind.ALERTMANAGER)
+_THROUGH_PROXY: Final = (
+    HookKind.WEBHOOK,
+    HookKind.SLACK,
+    HookKind.SLACK_APP,
+    HookKind.PAGERDUTY,
+    HookKind.ALERTMANAGER,
+)
 """Kinds that may have a proxy of their own; mail is no HTTP, and Apprise connects by itself."""
 _NO_PROXY: Final = "none"
 _COMMON: Final = ("slug", "kind", "timeout")
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     HookKind.WEBHOOK: ("url",),
     HookKind.SLACK: ("url",),
+    HookKind.SLACK_APP: ("token", "channel"),
     HookKind.PAGERDUTY: ("routing_key",),
     HookKind.ALERTMANAGER: ("url",),
     HookKind.EMAIL: ("host", "from", "to"),
@@ -93,6 +104,19 @@ def _routing_key(key: str) -> str:
     if not re.fullmatch(r"[0-9A-Za-z]{32}", key):
         raise field_error("must be the integration key of PagerDuty's Events API v2: 32 letters and digits")
     return key
+
+
+def _token(token: str) -> str:
+    """Check the form of a bot token of Slack. Never quotes the value."""
+    if not re.fullmatch(r"xoxb-[!-~]{1,507}", token):
+        raise field_error("must be the bot token of a Slack app, which begins with xoxb-")
+    return token
+
+
+def _channel(channel: str) -> str:
+    if not re.fullmatch(r"[CDG][0-9A-Z]{2,40}", channel):
+        raise field_error("must be the id of a channel such as C0123456789, which stands at the end of its details")
+    return channel
 
 
 def _password(password: str) -> str:
@@ -217,6 +241,20 @@ class HookDocument(Document):
         Field(title="Integration key", description="Key of the Events API v2: 32 letters and digits.", repr=False),
         Widget(kinds=(HookKind.PAGERDUTY,), secret=True),
     ] = None
+    token: Annotated[
+        Annotated[str, AfterValidator(_token)] | None,
+        Field(
+            title="Bot token",
+            description="Of a Slack app with the scopes chat:write and, for the heat map, files:write.",
+            repr=False,
+        ),
+        Widget(kinds=(HookKind.SLACK_APP,), secret=True),
+    ] = None
+    channel: Annotated[
+        Annotated[str, AfterValidator(_channel)] | None,
+        Field(title="Channel", description="Its id, at the end of its details in Slack; the app has to be a member."),
+        Widget(kinds=(HookKind.SLACK_APP,), placeholder="C0123456789"),
+    ] = None
     url: Annotated[
         Annotated[str, StringConstraints(max_length=2048)] | None,
         Field(title="Address", description="Address of the receiver; of slack and apprise a secret.", repr=False),
@@ -230,6 +268,11 @@ class HookDocument(Document):
             title="Incoming webhook URL",
             hint="Stored as a secret, as it allows writing to the channel.",
             secret=True,
+        ),
+        Widget(
+            kinds=(HookKind.SLACK_APP,),
+            title="Address of Slack's API",
+            hint="Empty is https://slack.com/api.",
         ),
         Widget(
             kinds=(HookKind.PAGERDUTY,),
@@ -347,8 +390,9 @@ class HookDocument(Document):
         return Hook(
             slug=self.slug,
             kind=self.kind,
-            url=self.url or (PAGERDUTY_URL if self.kind == HookKind.PAGERDUTY else ""),
-            secret=self.secret or self.routing_key or self.password,
+            url=self.url or OWN_URLS.get(self.kind, ""),
+            secret=self.secret or self.routing_key or self.password or self.token,
+            channel=self.channel or "",
             username=self.username,
             labels=self.labels,
             authority=self.authority,
@@ -367,7 +411,12 @@ HOOK_TEXTS: Final = (*dict.fromkeys(HOOK_SECRETS.values()), "authority")
 OPTIONAL_SECRETS: Final = frozenset(kind for kind, name in HOOK_SECRETS.items() if name not in _REQUIRED[kind])
 """Kinds whose secret is optional."""
 _RECEIVERS: Final[Mapping[str, str]] = MappingProxyType(
-    {HookKind.PAGERDUTY: "PagerDuty", HookKind.SLACK: "Slack", HookKind.APPRISE: "the service of its Apprise URL"}
+    {
+        HookKind.PAGERDUTY: "PagerDuty",
+        HookKind.SLACK: "Slack",
+        HookKind.SLACK_APP: "Slack",
+        HookKind.APPRISE: "the service of its Apprise URL",
+    }
 )
 
 
@@ -381,9 +430,10 @@ def receivers(hook: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
         return {}
     if kind == HookKind.EMAIL:
         return {(kind, address): str(address) for address in hook["to"]}
-    url = hook["url"] or (PAGERDUTY_URL if kind == HookKind.PAGERDUTY else "")
+    url = hook["url"] or OWN_URLS.get(kind, "")
     place = urlsplit(url).hostname or "its address"
-    return {(kind, url, hook.get("routing_key") or ""): _RECEIVERS.get(kind, f"the receiver at {place}")}
+    own = hook.get("routing_key") or hook.get("channel") or ""
+    return {(kind, url, own): _RECEIVERS.get(kind, f"the receiver at {place}")}
 
 
 def _url_problems(kind: str, url: str) -> Iterator[tuple[Place, str]]:

@@ -32,6 +32,7 @@ class HookKind(StrEnum):
 
     WEBHOOK = "webhook"
     SLACK = "slack"
+    SLACK_APP = "slack-app"
     PAGERDUTY = "pagerduty"
     ALERTMANAGER = "alertmanager"
     EMAIL = "email"
@@ -84,7 +85,9 @@ class Hook:
     url: str = field(default="", repr=False)
     """For some kinds a secret. Empty for email."""
     secret: str | None = field(default=None, repr=False)
-    """A signing secret, a routing key or a password, depending on the kind."""
+    """A signing secret, a routing key, a password or a token, depending on the kind."""
+    channel: str = ""
+    """Id of the channel a Slack app writes to."""
     username: str | None = None
     labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     """Constant labels beside those of the alert, where the kind has labels."""

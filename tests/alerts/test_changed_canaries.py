@@ -10,7 +10,7 @@ import pytest
 from app.alerts.service import explanations
 from app.base.db.engine import Store
 from app.hooks.domain import Notice
-from app.hooks.notices import NoticeText
+from app.hooks.notice_texts import NoticeText
 from tests.support.fakes import answered, failed, hits
 from tests.support.pages_service import Site
 from tests.support.watched import seen

@@ -20,7 +20,7 @@ from app.catalog.service import references
 from app.catalog.service.suites import is_self_judged, judging_retrievers
 from app.catalog.store import FILE
 from app.cli import app
-from app.hooks.notices import NoticeText
+from app.hooks.notice_texts import NoticeText
 from app.records.domain import stored_shares
 from app.scoring.run_inputs import judgment_shares
 from tests.support.annotation_tasks import Desk

@@ -439,7 +439,7 @@ def test_a_wrong_hook_is_refused_in_words() -> None:
             {"kind": "slak"},
             (
                 "kind: unknown hook kind 'slak'; did you mean 'slack'? Built are: "
-                "webhook, slack, pagerduty, alertmanager, email, apprise"
+                "webhook, slack, slack-app, pagerduty, alertmanager, email, apprise"
             ),
         ),
         ({"secret": "abc"}, "secret: must begin with whsec_"),

@@ -16,7 +16,7 @@ from app.catalog.documents.canary_export import canary_file_schema, exported_sec
 from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.catalog.documents.secrets import join_secrets, public_json, split_secrets
 from app.catalog.tables import definition_versions
-from app.hooks.documents import HOOK_SECRETS, PAGERDUTY_URL, HookDocument
+from app.hooks.documents import HOOK_SECRETS, OWN_URLS, HookDocument
 from app.hooks.domain import Hook, HookKind, Mail, MailTls
 from app.hooks.tables import attempts, deliveries
 from tests.support.api_service import Api, api
@@ -26,6 +26,7 @@ from tests.support.world import SECRET
 SECRETS: Mapping[str, str] = {
     "webhook": SECRET,
     "slack": "https://hooks.slack.com/services/T000/B000/s3cretT0ken",
+    "slack-app": "xoxb-1234-s3cretT0ken",
     "pagerduty": ROUTING_KEY,
     "alertmanager": "s3cret passw0rd",
     "email": "s3cret passw0rd",
@@ -34,6 +35,7 @@ SECRETS: Mapping[str, str] = {
 HOOKS: Mapping[str, Mapping[str, Any]] = {
     "webhook": {"url": "https://example.org/in", "secret": SECRETS["webhook"]},
     "slack": {"url": SECRETS["slack"]},
+    "slack-app": {"token": SECRETS["slack-app"], "channel": "C0123456789"},
     "pagerduty": {"routing_key": SECRETS["pagerduty"]},
     "alertmanager": {
         "url": "https://alerts.example.org/am",
@@ -89,7 +91,7 @@ def service(tmp_path: Path) -> Iterator[Api]:
 def test_every_kind_has_its_way_into_the_domain() -> None:
     secrets = {kind: document(kind).to_domain().secret for kind in HOOKS}
     assert secrets == {**SECRETS, "slack": None, "apprise": None}
-    assert document("pagerduty").to_domain().url == PAGERDUTY_URL
+    assert document("pagerduty").to_domain().url == OWN_URLS["pagerduty"]
     assert document("alertmanager", timeout="5s").to_domain() == Hook(
         slug="ops",
         kind=HookKind.ALERTMANAGER,
@@ -150,6 +152,7 @@ def test_a_field_of_another_kind_is_refused(kind: str) -> None:
     [
         ("webhook", ["url"]),
         ("slack", ["url"]),
+        ("slack-app", ["token", "channel"]),
         ("pagerduty", ["routing_key"]),
         ("alertmanager", ["url"]),
         ("email", ["host", "from", "to"]),
@@ -163,6 +166,10 @@ def test_what_a_kind_needs_is_missed(kind: str, names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("kind", "changes", "wrong"),
     [
+        ("slack-app", {"token": "s3cretT0ken"}, "token: must be the bot token of a Slack app, which begins with xoxb-"),
+        ("slack-app", {"channel": "#ops"}, "channel: must be the id of a channel such as C0123456789"),
+        ("slack-app", {"url": "ftp://s3cretT0ken"}, "url: must be an address that begins with http:// or https://"),
+        ("slack", {"token": "xoxb-s3cretT0ken"}, "token: is not a field of a hook of kind 'slack'"),
         ("slack", {"url": "ftp://s3cretT0ken"}, "url: must be an address that begins with http:// or https://"),
         ("apprise", {"url": "s3cretT0ken"}, "url: must be one URL of Apprise"),
         ("apprise", {"url": "json://a b"}, "url: must be one URL of Apprise"),

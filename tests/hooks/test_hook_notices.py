@@ -12,7 +12,8 @@ from typing import Any, cast
 import pytest
 
 from app.hooks.domain import Hook, HookKind, Mail, MailTls, Notice, NoticeData, NoticeLinks
-from app.hooks.notices import NoticeText, body_of, clean, defused, escaped, is_written_for
+from app.hooks.notice_texts import NoticeText, clean
+from app.hooks.notices import body_of, defused, escaped, is_written_for
 from tests.support.receivers import ROUTING_KEY, pagerduty_problem, slack_problem
 
 MAIL = Mail(
@@ -211,10 +212,11 @@ def test_a_link_that_is_none_is_left_out() -> None:
 
 def test_what_there_is_to_know_is_told() -> None:
     story = NoticeText(notice())
-    assert story.facts[:6] == (
+    assert story.facts[:7] == (
+        ("Since", "2026-03-02 12:00 UTC"),
+        ("Cause", "8 missing from the index, 3 outranked"),
         ("Severity", "critical"),
         ("Event", "opened"),
-        ("Cause", "8 missing from the index, 3 outranked"),
         ("Coverage", "0.500 (bound 0.9)"),
         ("First-hit relevance", "0.710"),
         ("Degraded", "12 in run 812: 11 since the alert began, 1 failing before"),
@@ -306,6 +308,7 @@ def test_every_kind_says_the_check_and_what_happened_in_its_title_and_how_grave_
     found: dict[HookKind, Callable[[Any], tuple[str, str]]] = {
         HookKind.WEBHOOK: lambda body: (body["data"]["summary"], body["data"]["severity"]),
         HookKind.SLACK: lambda body: (body["blocks"][0]["text"]["text"].removeprefix("🔴 "), _severity_field(body)),
+        HookKind.SLACK_APP: lambda body: found[HookKind.SLACK](body["message"]),
         HookKind.PAGERDUTY: lambda body: (body["payload"]["summary"], body["payload"]["severity"]),
         HookKind.ALERTMANAGER: lambda body: (body[0]["annotations"]["summary"], body[0]["annotations"]["severity"]),
         HookKind.APPRISE: lambda body: (body["title"], "critical" if "Severity: critical" in body["body"] else ""),
@@ -331,13 +334,15 @@ def test_a_webhook_hands_texts_on_as_they_are() -> None:
 
 def test_slack_takes_every_message_and_finds_nothing_but_text_in_it() -> None:
     for what in (test_message(), *(hostile(text, kind) for text in HOSTILE.values() for kind in TYPES)):
-        assert slack_problem(body_of(HOOKS[HookKind.SLACK], what, "msg_1")) is None, what
+        for kind in (HookKind.SLACK, HookKind.SLACK_APP):
+            assert slack_problem(body_of(HOOKS[kind], what, "msg_1")) is None, what
 
 
 def test_slack_links_are_ours() -> None:
     body = json.dumps(written(HookKind.SLACK, hostile(HOSTILE["link"])), ensure_ascii=False)
-    links = re.findall(r"<([^|>]+)\|([^>]+)>", body)
-    assert [name for _, name in links] == ["Alert", "Check", "Run", "Runbook"]
+    links = [found for found in re.findall(r"<([^|>]+)\|([^>]+)>", body) if not found[0].startswith("!date^")]
+    assert [name for _, name in links[-4:]] == ["Alert", "Check", "Run", "Runbook"]
+    assert {url for url, _ in links[:-4]} == {"https://coalmine.test/checks/docs/canaries/k"}
     assert not any("evil" in url for url, _ in links)
     assert "https://wiki.test/?a=1&amp;b=%3C2%3E" in body
 
@@ -378,10 +383,41 @@ def test_slack_shows_what_happened_in_the_header() -> None:
     assert titles == [*[f"🔴 {summary}"] * 4, f"🟢 {summary}"]
 
 
+def test_slack_says_what_since_when_why_the_three_worst_questions_and_where_to_act() -> None:
+    canary = notice()["data"]["degraded"][0]
+    links = {**notice()["data"]["links"], "incident": "https://coalmine.test/incidents/3"}
+    told = notice(
+        degraded=[{**canary, "key": f"q{number}", "query": "a | b & <c>"} for number in range(5)], links=links
+    )
+    header, reason, advice, facts, questions, actions, _ = written(HookKind.SLACK, told)["blocks"]
+    assert header["text"]["text"] == f"🔴 {told['data']['summary']}"
+    assert reason["text"]["text"] == told["data"]["reason"]
+    assert advice["text"]["text"] == "What to do: Re-index the documents of the lost chunks."
+    since, cause = (field["text"] for field in facts["fields"][:2])
+    assert since == "Since: <!date^1772452800^{date_short_pretty} {time}|2026-03-02 12:00 UTC>"
+    assert cause == "Cause: 8 missing from the index, 3 outranked"
+    lines = questions["text"]["text"].splitlines()
+    assert lines[0].startswith("• <https://coalmine.test/checks/docs/canaries/q0|a ¦ b &amp; &lt;c&gt;>: rank 1 → not")
+    assert [line[:11] for line in lines[3:]] == ["and 8 more", "1 more was f"[:11]]
+    assert [(one["text"]["text"], one["url"]) for one in actions["elements"]] == [
+        ("See", "https://coalmine.test/incidents/3"),
+        ("Acknowledge", "https://coalmine.test/incidents/3#acknowledge"),
+        ("Silence 2 h", "https://coalmine.test/incidents/3#silence"),
+    ]
+    names = [
+        [one["text"]["text"] for one in block["elements"]]
+        for kind in ("alert.acknowledged", "alert.resolved")
+        for block in written(HookKind.SLACK, notice(kind, links=links))["blocks"]
+        if block["type"] == "actions"
+    ]
+    assert names == [["See", "Silence 2 h"], ["See"]]
+
+
 def test_slack_shows_a_summary_that_is_longer_than_a_header_in_full_below_it() -> None:
     long = f"docs: {'word ' * 60}".strip()
     blocks = written(HookKind.SLACK, notice(summary=long))["blocks"]
     assert len(blocks[0]["text"]["text"]) <= 150
+    assert re.search(r"word word…$", blocks[0]["text"]["text"])
     assert blocks[1]["text"]["text"] == long
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -23,7 +24,7 @@ from app.hooks.notices import body_of
 from tests.hooks.test_hook_notices import notice
 from tests.support.certificates import Authority, serving
 from tests.support.http_servers import Peer, closed_port, peer, reply
-from tests.support.receivers import ROUTING_KEY, mail_server, pagerduty, slack, talking
+from tests.support.receivers import BOT_TOKEN, ROUTING_KEY, mail_server, pagerduty, slack, slack_api, talking
 
 LOOPBACK = hook_policy(parse_allow("127.0.0.1"))
 NOW = datetime(2026, 3, 2, 12, 0, 5, tzinfo=UTC)
@@ -51,6 +52,77 @@ def test_slack_takes_a_message() -> None:
         (seen,) = server.seen
     assert (seen.method, seen.target) == ("POST", "/services/T0/B0/s3cret")
     assert seen.headers["user-agent"] == "coalmine/1"
+
+
+PICTURE = b"\x89PNG a picture"
+
+
+def slack_app(server: Peer, picture: bytes | None = PICTURE, **changes: Any) -> Receipt:
+    """Send a notice with a picture by a Slack app."""
+    hook = Hook(slug="ops", kind=HookKind.SLACK_APP, url=f"{server.url}/api", secret=BOT_TOKEN, channel="C0123456789")
+    address = None if picture is None else f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+    hook = replace(hook, timeout_seconds=5.0, **changes)
+    body = body_of(hook, notice(), "msg_1", address)
+    assert BOT_TOKEN.encode() not in body
+    return send(hook, Message(id="msg_1", body=body), NOW)
+
+
+def test_a_slack_app_writes_to_its_channel_and_puts_the_picture_into_the_thread() -> None:
+    with slack_api() as server:
+        assert slack_app(server) == replace(slack_app(server), latency_seconds=ANY)
+        message, place, upload, done = server.seen[:4]
+    assert message.target == "/api/chat.postMessage"
+    assert json.loads(message.body)["channel"] == "C0123456789"
+    assert place.body == b"filename=heatmap.png&length=14"
+    assert upload.body == PICTURE
+    assert "authorization" not in upload.headers
+    sent = json.loads(done.body)
+    assert (sent["channel_id"], sent["thread_ts"]) == ("C0123456789", "1503435956.000247")
+
+
+def test_a_slack_app_without_a_picture_asks_for_no_upload() -> None:
+    with slack_api() as server:
+        assert slack_app(server, None).detail is None
+        assert [one.target for one in server.seen] == ["/api/chat.postMessage"]
+
+
+@pytest.mark.parametrize(
+    ("method", "requests"), [("files.getUploadURLExternal", 2), ("files.completeUploadExternal", 4)]
+)
+def test_a_message_counts_without_its_picture_and_the_receipt_says_why_it_is_not_there(
+    method: str, requests: int
+) -> None:
+    with slack_api({method: f"missing_scope {BOT_TOKEN}"}) as server:
+        receipt = slack_app(server)
+        assert len(server.seen) == requests
+    assert receipt.ok
+    assert receipt.error is None
+    assert str(receipt.detail).startswith("without its picture: missing_scope")
+    assert BOT_TOKEN not in str(receipt)
+
+
+@pytest.mark.parametrize("error", ["channel_not_found", "not_in_channel", "invalid_auth"])
+def test_a_message_that_slack_refuses_is_not_delivered_and_no_picture_follows(error: str) -> None:
+    with slack_api({"chat.postMessage": error}) as server:
+        receipt = slack_app(server)
+        assert len(server.seen) == 1
+    assert (receipt.ok, receipt.error, receipt.untaken) == (False, HookError.REFUSED, True)
+    assert error in str(receipt.detail)
+
+
+@pytest.mark.parametrize("upload_url", ["http://localhost:1/x", "https://evil.test/x", "file:///etc/passwd", "", "//"])
+def test_a_picture_goes_to_no_other_host_than_that_of_the_api(upload_url: str) -> None:
+    with slack_api(upload_url=upload_url or "none") as server:
+        receipt = slack_app(server)
+        assert len(server.seen) == 2
+    assert receipt.ok
+    assert receipt.detail == "without its picture: Slack names another host to upload to"
+
+
+@pytest.mark.parametrize("answer", [b"ok", b"[]", b"", b"[" * 5_000, b'{"ok": 1}'])
+def test_a_slack_app_believes_no_answer_but_one_of_the_api(answer: bytes) -> None:
+    with peer(reply(answer)) as server:
+        assert slack_app(server).error is HookError.REFUSED
 
 
 def test_pagerduty_gets_the_routing_key_with_the_event_and_only_then() -> None:

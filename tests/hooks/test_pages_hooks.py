@@ -35,6 +35,7 @@ DECLINED = Receipt(ok=False, http_status=400, error="http_4xx", detail="answered
 FORMS: dict[str, dict[str, str]] = {
     "webhook": {"url": "https://hooks.test/in?token=one", "secret": SECRET, "timeout": "20s"},
     "slack": {"url": "https://hooks.slack.com/services/T0/B0/private", "timeout": ""},
+    "slack-app": {"token": "xoxb-private-token", "channel": "C0123456789", "url": ""},
     "pagerduty": {"routing_key": ROUTING_KEY, "url": ""},
     "alertmanager": {"url": "http://am.test:9093", "username": "ada", "password": "s3cret", "labels": "team=search\n"},
     "email": {
@@ -48,7 +49,7 @@ FORMS: dict[str, dict[str, str]] = {
     },
     "apprise": {"url": "ntfy://private-topic"},
 }
-SECRETS = (SECRET, "services/T0/B0/private", ROUTING_KEY, "s3cret", "private-topic")
+SECRETS = (SECRET, "services/T0/B0/private", "xoxb-private-token", ROUTING_KEY, "s3cret", "private-topic")
 
 
 @pytest.fixture

@@ -193,6 +193,7 @@ def variable(name: str) -> str:
     """Give a value that a variable of this name may have."""
     known = {
         "SECRET": "whsec_" + "ab" * 20,
+        "BOT_TOKEN": "xoxb-0123456789",
         "POSTGRES_URL": "postgresql://db.example.com/docs",
         "WEBHOOK": "https://ops.example.com/",
         "URL": "https://hooks.example.com/",

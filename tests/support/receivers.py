@@ -13,6 +13,7 @@ from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
 from typing import Any
+from urllib.parse import parse_qs
 
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
@@ -21,21 +22,24 @@ from tests.support.http_servers import Peer, Reply, Seen, peer, reply
 from tests.support.processes import free_ports
 from tests.support.tcp_servers import listening
 
+BOT_TOKEN = "xoxb-1234-s3cret-t0ken"
 ROUTING_KEY = "0123456789abcdef0123456789abcdef"
 _ENTITY = re.compile(r"&(amp|lt|gt);")
-_LINK = re.compile(r"<https?://[^<>|\s]+\|[^<>|&]+>")
+_LINK = re.compile(r"<https?://[^<>|\s]+\|(?:[^<>|&]|&(?:amp|lt|gt);)+>")
+_DATE = re.compile(r"<!date\^\d{1,12}\^\{date_short_pretty\} \{time\}\|[^<>|&]+>")
 
 
 def slack_problem(body: bytes) -> str | None:
     """Say why Slack would decline a message, or show other than was meant; None = it is fine.
 
     Payload: https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
-    Blocks: https://docs.slack.dev/reference/block-kit/blocks (header, section, context)
+    Blocks: https://docs.slack.dev/reference/block-kit/blocks (header, section, actions, context)
     Texts: https://docs.slack.dev/reference/block-kit/composition-objects/text-object
     Escaping: https://docs.slack.dev/messaging/formatting-message-text
     """
     try:
         message = json.loads(body)
+        message = message.get("message", message)  # of a Slack app
         _expect(set(message) <= {"text", "mrkdwn", "unfurl_links", "unfurl_media", "blocks"}, "unknown field")
         _expect(message["mrkdwn"] is False, "the fallback text is marked up")
         _slack_text(message["text"], 40_000)
@@ -62,6 +66,14 @@ def _slack_block(block: Mapping[str, Any]) -> None:
                 _expect(1 <= len(block["fields"]) <= 10, "1 to 10 fields")
                 for one in block["fields"]:
                     _slack_object(one, 2_000)
+        case "actions":
+            _expect(set(block) == {"type", "elements"}, "fields of actions")
+            _expect(1 <= len(block["elements"]) <= 25, "1 to 25 elements")
+            for one in block["elements"]:
+                _expect(set(one) == {"type", "text", "url"} and one["type"] == "button", "a button with an address")
+                _expect(one["text"]["type"] == "plain_text", "the text of a button is plain")
+                _slack_object(one["text"], 75)
+                _expect(re.fullmatch(r"https?://\S{1,2990}", one["url"]) is not None, "address of a button")
         case "context":
             _expect(set(block) == {"type", "elements"}, "fields of a context")
             _expect(1 <= len(block["elements"]) <= 10, "1 to 10 elements")
@@ -80,7 +92,7 @@ def _slack_object(text: Mapping[str, Any], limit: int) -> None:
         _expect(set(text) <= {"type", "text", "verbatim"}, "fields of a marked-up text")
         _expect(text.get("verbatim") is True, "names in it would become mentions")
         _expect(1 <= len(text["text"]) <= limit, f"1 to {limit} characters")
-        _slack_text(_LINK.sub("link", text["text"]), limit)
+        _slack_text(_DATE.sub("date", _LINK.sub("link", text["text"])), limit)
 
 
 def _slack_text(text: str, limit: int) -> None:
@@ -137,6 +149,56 @@ def slack() -> Iterator[Peer]:
     """Serve an incoming webhook of Slack."""
     with _strict(slack_problem, reply(b"ok")) as server:
         yield server
+
+
+@contextmanager
+def slack_api(refusals: Mapping[str, str] | None = None, upload_url: str = "") -> Iterator[Peer]:
+    """Serve the methods of Slack's API that a message with a picture needs; `refusals`: the error of a method.
+
+    Methods: https://docs.slack.dev/reference/methods. `upload_url` is where a picture is to go in place of here.
+    """
+    declined: list[str] = []
+    place = {"url": upload_url}
+
+    def post_message(seen: Seen) -> dict[str, object]:
+        message = json.loads(seen.body)
+        channel, wrong = message.pop("channel"), slack_problem(json.dumps(message).encode())
+        declined.extend([wrong] if wrong else [])
+        return {"ok": wrong is None, "channel": channel, "ts": "1503435956.000247", "error": "invalid_blocks"}
+
+    def offer_upload(seen: Seen) -> dict[str, object]:
+        form = parse_qs(seen.body.decode())
+        fits = set(form) == {"filename", "length"} and int(form["length"][0]) > 0
+        return {"ok": fits, "upload_url": place["url"], "file_id": "F123ABC456", "error": "invalid_arguments"}
+
+    def complete_upload(seen: Seen) -> dict[str, object]:
+        done = json.loads(seen.body)
+        fits = set(done) == {"files", "channel_id", "thread_ts"} and done["files"][0]["id"] == "F123ABC456"
+        return {"ok": fits, "error": "invalid_arguments"}
+
+    methods: Mapping[str, Callable[[Seen], dict[str, object]]] = {
+        "chat.postMessage": post_message,
+        "files.getUploadURLExternal": offer_upload,
+        "files.completeUploadExternal": complete_upload,
+    }
+
+    def answer(seen: Seen) -> Reply:
+        method = seen.target.rpartition("/")[2]
+        if method == "picture":
+            return reply(f"OK - {len(seen.body)}".encode())
+        said: dict[str, object]
+        if seen.headers.get("authorization") != f"Bearer {BOT_TOKEN}":
+            said = {"ok": False, "error": "invalid_auth"}
+        elif method in (refusals or {}):
+            said = {"ok": False, "error": (refusals or {})[method]}
+        else:
+            said = methods[method](seen)
+        return reply(json.dumps(said).encode())
+
+    with peer(answer) as server:
+        place["url"] = upload_url or f"{server.url}/upload/v1/picture"
+        yield server
+    assert declined == []
 
 
 @contextmanager

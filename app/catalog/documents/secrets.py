@@ -4,9 +4,9 @@
 a stored secret to another address (`destinations`). What is shown is masked (`public_json`, `masked_address`,
 `hook_for_readers`), and no secret enters the hash of a document by its value (`content_hash`).
 
-The secrets, which the store encrypts, are: of a hook, depending on its kind, the secret, URL, routing key or password;
-of a judge, a retriever and each of its endpoints, the values of headers, the credentials of `auth` and the private key
-of `tls`.
+The secrets, which the store encrypts, are: of a hook, depending on its kind, the secret, URL, routing key, token or
+password; of a judge, a retriever and each of its endpoints, the values of headers, the credentials of `auth` and the
+private key of `tls`.
 """
 
 import copy
@@ -19,7 +19,7 @@ from app.answers.documents import JudgeDocument
 from app.base.documents.fields import AnyDocument, Document, Place, hash_content, parse_document
 from app.base.documents.http_fields import AUTH_SECRETS, TLS_TEXTS, origin_of
 from app.base.errors import InvalidInputError, Problem
-from app.hooks.documents import HOOK_SECRETS, PAGERDUTY_URL, HookDocument
+from app.hooks.documents import HOOK_SECRETS, OWN_URLS, HookDocument
 from app.hooks.domain import HookKind
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.presets import PRESETS
@@ -33,6 +33,7 @@ _PLACEHOLDERS = {
     "secret": "whsec_" + 32 * "A",
     "url": "https://hidden.invalid/",
     "routing_key": 32 * "0",
+    "token": "xoxb-hidden",
     "tls.key": "-----BEGIN PRIVATE KEY-----\nhidden\n-----END PRIVATE KEY-----\n",
 }
 """Valid placeholders for secrets with a required form."""
@@ -161,7 +162,7 @@ def _destinations_of_hook(hook: Mapping[str, Any], secret: str) -> frozenset[str
         return frozenset()
     if "host" in hook:
         return frozenset({f"{hook['tls']}://{hook['host']}:{hook['port']}".lower()})
-    return frozenset({origin_of(hook["url"] or PAGERDUTY_URL)})
+    return frozenset({origin_of(hook["url"] or OWN_URLS[hook["kind"]])})
 
 
 def key_places(retriever: Any) -> Iterator[tuple[dict[Any, Any], Place, tuple[str, ...]]]:

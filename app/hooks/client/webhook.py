@@ -17,7 +17,7 @@ from http import HTTPStatus
 from queue import Empty, SimpleQueue
 from threading import BoundedSemaphore, Thread
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
@@ -90,6 +90,95 @@ def send_webhook(
         return receipt
     detail = f"answered {response.status}, but did not take it: {masked(reason, _secrets(hook))}"
     return replace(receipt, ok=False, error=HookError.REFUSED, detail=detail, untaken=True)
+
+
+def send_slack_app(
+    hook: Hook, message: Message, now: datetime, *, policy: AddressPolicy, user_agent: str = "coalmine"
+) -> Receipt:
+    """Attempt once by the bot token of a Slack app; see `Send`. The picture follows in the thread of the message.
+
+    A message counts as delivered once Slack took it, whatever becomes of its picture: the receipt says why it is not
+    there. The token joins the requests to the API here, and goes nowhere else.
+    """
+    body = json.loads(message.body)
+    until = time.monotonic() + hook.timeout_seconds
+
+    def post(url: str, content: bytes, kind: str, *, proof: bool = True) -> Response:
+        headers = {"content-type": kind, "user-agent": user_agent}
+        if proof:
+            headers["authorization"] = f"Bearer {hook.secret}"
+        request = Request(
+            url=url,
+            headers=(*(header_line(name, value) for name, value in headers.items()), b"expect:"),
+            body=content,
+            timeout_seconds=max(until - time.monotonic(), _LEAST_SECONDS),
+            max_body_bytes=_API_BYTES,
+            wants_headers=True,
+        )
+        auth = RequestAuth(tls=None if hook.authority is None else Tls(authority=hook.authority))
+        return send_one(request, policy=policy, auth=auth)
+
+    def call(method: str, fields: Mapping[str, object]) -> Response:
+        content = json.dumps(fields, ensure_ascii=True, separators=(",", ":")).encode()
+        return post(f"{hook.url.rstrip('/')}/{method}", content, "application/json; charset=utf-8")
+
+    response = call("chat.postMessage", {"channel": hook.channel, **body["message"]})
+    receipt = receipt_of(response, now)
+    if not receipt.ok:
+        return receipt
+    answer, reason = _answer_of_slack(response)
+    if reason is not None:
+        detail = f"answered {response.status}, but did not take it: {masked(reason, _secrets(hook))}"
+        return replace(receipt, ok=False, error=HookError.REFUSED, detail=detail, untaken=True)
+    if body["picture"] is None:
+        return receipt
+    why = _share_picture(hook, base64.b64decode(body["picture"]), str(answer.get("ts", "")), call, post)
+    return replace(receipt, detail=None if why is None else f"without its picture: {masked(why, _secrets(hook))}")
+
+
+def _share_picture(
+    hook: Hook, picture: bytes, thread: str, call: Callable[..., Response], post: Callable[..., Response]
+) -> str | None:
+    """Upload a picture into the thread of a message: https://docs.slack.dev/messaging/working-with-files.
+
+    Returns why it is not there. It is sent to hosts of the API alone, whatever address that names.
+    """
+    form = urlencode({"filename": "heatmap.png", "length": len(picture)}).encode()
+    place, reason = _answer_of_slack(
+        post(f"{hook.url.rstrip('/')}/files.getUploadURLExternal", form, "application/x-www-form-urlencoded")
+    )
+    if reason is not None:
+        return reason
+    url, own = str(place.get("upload_url", "")), parse_host(hook.url)
+    host = parse_host(url)
+    if not host or not f".{host}".endswith(f".{own}") or urlsplit(url).scheme != urlsplit(hook.url).scheme:
+        return "Slack names another host to upload to"
+    uploaded = post(url, picture, "application/octet-stream", proof=False)
+    if uploaded.failure is not None or uploaded.status != HTTPStatus.OK:
+        return uploaded.detail or f"the upload answered {uploaded.status}"
+    files = [{"id": place.get("file_id"), "title": _PICTURE_TITLE}]
+    fields = {"files": files, "channel_id": hook.channel, "thread_ts": thread}
+    return _answer_of_slack(call("files.completeUploadExternal", fields))[1]
+
+
+def _answer_of_slack(response: Response) -> tuple[Mapping[str, object], str | None]:
+    """Return what a method of Slack's API answered, and why it was not done: every answer says `ok` or an `error`."""
+    try:
+        answer = json.loads(response.body)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        return {}, response.detail or f"the answer with status {response.status} is not one of Slack's API"
+    if answer.get("ok") is True:
+        return answer, None
+    return answer, clean_message(str(answer.get("error") or "")) or "it says so without a reason"
+
+
+_LEAST_SECONDS = 1.0
+"""What a request for the picture has at least, when the message took all of the time."""
+_API_BYTES = 200_000
+"""Slack repeats a message in its answer."""
+_PICTURE_TITLE = "Every canary, a row, in the newest runs, a column"
 
 
 def _signed(hook: Hook, message: Message, now: datetime) -> dict[str, str]:
@@ -315,6 +404,8 @@ class Sender:
                 return send_mail(hook, message, now, policy=policy)
             case HookKind.APPRISE:
                 return send_apprise(hook, message, now, policy=policy)
+            case HookKind.SLACK_APP:
+                return send_slack_app(hook, message, now, policy=policy, user_agent=self.user_agent)
             case _:
                 return send_webhook(hook, message, now, policy=policy, user_agent=self.user_agent)
 

@@ -29,7 +29,6 @@ from app.hooks.domain import (
     OUT_OF_REACH,
     REFRESH_EVERY,
     Hook,
-    HookKind,
     Message,
     Notice,
     NoticeData,
@@ -38,7 +37,7 @@ from app.hooks.domain import (
     after_attempt,
     needs_resend,
 )
-from app.hooks.notices import body_of, is_written_for
+from app.hooks.notices import body_of, is_written_for, shows_pictures
 from app.hooks.store import DeliveryRow
 from app.operation.service.self_monitor import Issue, SelfMonitor
 from app.reports import store as report_rows
@@ -172,16 +171,16 @@ def _prepare(
 
 
 def _picture(store: Store, claimed: DeliveryRow, now: datetime) -> str | None:
-    """Return the heat map of the check whose alert a mail is about, as the address that a page holds it by.
+    """Return the heat map of the check whose alert a message is about, as the address that a page holds it by.
 
-    A mail goes without it rather than not at all.
+    A message goes without it rather than not at all.
     """
     if claimed.alert_id is None or claimed.body is not None:
         return None
     with store.read() as connection:
         alert = alerts.find_alert(connection, claimed.alert_id)
         hook = catalog.definition_by_id(connection, claimed.hook_id)
-    if alert is None or hook.body["kind"] != HookKind.EMAIL:
+    if alert is None or not shows_pictures(hook.body["kind"]):
         return None
     try:
         heat_map = heat_map_until(store, alert.check, to_us(now))

@@ -17,7 +17,7 @@ from app.catalog import store as catalog
 from app.catalog.documents.secrets import hook_for_readers
 from app.catalog.store import Definition, require
 from app.hooks import store as outbox
-from app.hooks.documents import PAGERDUTY_URL
+from app.hooks.documents import OWN_URLS
 from app.hooks.domain import DeliveryView, HookKind, HookReplay, mail_port_hint
 from app.hooks.service.deliveries import RESOLVED, enabled_hook, unreachable_reason
 from app.hooks.store import DeliveryCounts, DeliveryRow
@@ -69,7 +69,9 @@ def destination(hook: Mapping[str, Any]) -> str:
         return f"{', '.join(hook['to'])} through {hook['host']}"
     if kind in (HookKind.SLACK, HookKind.APPRISE):
         return f"{'Slack' if kind == HookKind.SLACK else 'a service of Apprise'}; the address is a secret"
-    parts = urlsplit(hook["url"] or PAGERDUTY_URL)
+    if kind == HookKind.SLACK_APP:
+        return f"Slack; channel {hook['channel']}"
+    parts = urlsplit(hook["url"] or OWN_URLS[kind])
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}{'?…' if parts.query else ''}"
 
