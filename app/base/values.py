@@ -380,6 +380,7 @@ class Cause(StrEnum):
     VOCABULARY_MISMATCH = "vocabulary_mismatch"
     DUPLICATES = "duplicates"
     UNSTABLE = "unstable"
+    LEFT_OUT = "left_out"
     LOW_RELEVANCE = "low_relevance"
     OUTRANKED = "outranked"
 
@@ -411,6 +412,8 @@ class RunCauseKind(StrEnum):
     """Some answers are as they were, the others come from another index."""
     SEARCH_MISSES = "search_misses"
     """Chunks are missed here and there, in no pattern: an approximate search."""
+    LEFT_OUT = "left_out"
+    """Answers lack their first hits, and nothing else changed: a filter, or what was pinned is not any more."""
     NEAR_COPIES = "near_copies"
     """Near copies of what was found rank above it."""
     NEW_CHUNKS = "new_chunks"

@@ -40,7 +40,7 @@ CAUSES: Final[Mapping[str, str]] = {
     r"|deleted",
     "filter": r"filter",
     "replicas": r"replica|alternat|two states|two indexes|A/B",
-    "unstable": r"unstable|found again when repeated|come and go|comes and goes",
+    "unstable": r"unstable|passed over by the search|left out|come and go|comes and goes",
     "ann": r"approximate|ef_search|nprobe|vector search misses|recall of the (?:vector )?index",
     "embedder": r"embedder(?! (?:of \S+ )?at \S+ answers)|embedding model|another model|other vectors"
     r"|(?:query|index) vectors|another encoder(?! or)",

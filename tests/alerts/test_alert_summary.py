@@ -281,7 +281,9 @@ TITLED = {
         REGRESSION,
         check="handbook-of-all-teams",
         changed=replace(
-            LOST, causes={Cause.UNSTABLE: 7}, shared_cause="the vector search misses chunks here and there"
+            LOST,
+            causes={Cause.UNSTABLE: 7},
+            shared_cause="hits are left out here and there, as by an approximate search",
         ),
     ),
     "handbook: 7 of 113 questions are degraded: missing from the index": replace(

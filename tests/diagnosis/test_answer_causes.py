@@ -257,6 +257,17 @@ def test_misses_are_told_though_few_chunks_stand_in_two_answers(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("share", [0.15, 0.6])
+def test_first_hits_that_are_left_out_are_no_approximate_search(seed: int, share: float) -> None:
+    index, chance = Index.of(seed), np.random.default_rng(seed)
+    now = [cut(one, list(range(chance.random() < share, DEPTH + 1))[:DEPTH]) for one in index.answers(DEPTH + 1)]
+    (found,) = told(index.answers(), now)
+    assert (found.kind, found.phrase) == (RunCauseKind.LEFT_OUT, "first hits are left out of their answers")
+    assert "all of them first hits" in found.evidence
+    assert "middle" not in found.evidence
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_near_copies_are_told_from_other_new_chunks(seed: int) -> None:
     index = Index.of(seed)
     sources = np.random.default_rng(seed).permutation(CHUNKS)[:30].tolist()

@@ -243,8 +243,12 @@ def test_of_a_canary_that_never_found_anything_no_change_of_the_encoding_is_clai
 def test_an_index_that_finds_no_hit_by_its_text_is_not_said_to_have_lost_what_no_text_brings() -> None:
     now = ranked(*WITHOUT, scores=scores_without())
     found = diagnose(case(now), known=NOT_BACK, control=ranked("other-30"))
+    assert found.cause is Cause.LEFT_OUT
+    assert "above its place; whether it is still in the index cannot be told by asking for it" in found.reason
+    new = ranked("other-5", *WITHOUT, scores=[0.99, *scores_without()])
+    found = diagnose(case(new), known=NOT_BACK, control=ranked("other-30"))
     assert found.cause is Cause.OUTRANKED
-    assert "below the 9 best; whether it is still in the index cannot be told by asking for it" in found.reason
+    assert "below the 10 best; whether it is still in the index cannot be told by asking for it" in found.reason
 
 
 def test_of_several_expected_chunks_the_one_that_is_gone_is_told_beside_the_rank_of_another() -> None:
@@ -261,8 +265,12 @@ def test_a_chunk_that_another_canary_of_the_run_retrieved_is_not_gone() -> None:
     now = ranked(*WITHOUT, scores=scores_without(cut=0.05))
     others = (ranked("other-1"), ranked("other-2", EXPECTED))
     found = diagnose(case(now, others=others, scale=Scale.UNBOUNDED), known=NOT_BACK)
+    assert found.cause is Cause.LEFT_OUT
+    assert found.reason.endswith("above its place; it is in the index: answers to other canaries have it")
+    new = ranked("new-1", *WITHOUT, scores=[1.1, *scores_without(cut=0.05)])
+    found = diagnose(case(new, others=others, scale=Scale.UNBOUNDED), known=NOT_BACK)
     assert found.cause is Cause.OUTRANKED
-    assert found.reason.endswith("below the 9 best; it is in the index: answers to other canaries have it")
+    assert found.reason.endswith("below the 10 best; it is in the index: answers to other canaries have it")
     assert diagnose(case(now, others=others[:1], scale=Scale.UNBOUNDED), known=NOT_BACK).cause is Cause.MISSING
 
 
@@ -272,9 +280,55 @@ def test_scores_that_are_made_of_ranks_tell_nothing_of_the_encoder_or_of_what_is
     healthy = ranked(*IDS, scores=by_rank)
     assert diagnose(case(now, healthy=healthy, scale=None), known=NOT_BACK).cause is Cause.MISSING
     there = diagnose(case(now, healthy=healthy, scale=None, others=(ranked(EXPECTED),)), known=NOT_BACK)
-    assert there.cause is Cause.OUTRANKED
+    assert there.cause is Cause.LEFT_OUT
     same = [one / 2 for one in by_rank]
     assert diagnose(case(ranked(*IDS, scores=same), healthy=healthy, scale=None)).cause is Cause.SCORE_DRIFT
+
+
+BY_RANK = [1 / rank for rank in range(1, 11)]
+
+
+def test_a_chunk_that_nothing_came_in_above_is_left_out_whatever_its_rank_was() -> None:
+    healthy = ranked(*IDS, scores=BY_RANK)
+    for expected in IDS[:K]:
+        left = [name for name in IDS if name != expected]
+        one = case(
+            ranked(*left, "other-9", scores=BY_RANK),
+            healthy=healthy,
+            scale=None,
+            canary=replace(CANARY, judgments=(Judgment(id=expected),)),
+        )
+        found = diagnose(one, known=ranked(expected, "doc-4"))
+        assert (found.cause, found.rank_before, found.rank_now) == (
+            Cause.LEFT_OUT,
+            IDS.index(expected) + 1,
+            None,
+        )
+        assert found.reason.endswith(
+            "nothing came in above its place; it is in the index: a query by its own text finds it"
+        )
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        ("doc-0", "new-1", *IDS[2:]),  # something came in
+        ("doc-0", "doc-3", "doc-2", *IDS[4:], "new-1"),  # the others do not keep their order
+        ("new-1", "new-2", "doc-0"),  # nothing that ranked below it is there
+    ],
+)
+def test_a_chunk_is_not_called_left_out_where_others_may_have_come_before_it(ids: tuple[str, ...]) -> None:
+    one = case(ranked(*ids, scores=BY_RANK[: len(ids)]), healthy=ranked(*IDS, scores=BY_RANK), scale=None)
+    assert (
+        diagnose(one, known=BACK, deep=ranked(*ids, *(f"other-{at}" for at in range(20, 40)))).cause is Cause.OUTRANKED
+    )
+
+
+def test_a_chunk_that_a_deeper_question_brings_fell_and_is_not_left_out() -> None:
+    now = ranked(*WITHOUT, "other-9", scores=BY_RANK)
+    one = case(now, healthy=ranked(*IDS, scores=BY_RANK), scale=None)
+    found = diagnose(one, deep=ranked(*now.ids, "other-10", EXPECTED))
+    assert (found.cause, found.rank_now) == (Cause.OUTRANKED, 12)
 
 
 def test_scores_that_moved_because_a_document_went_are_a_loss_and_no_drift() -> None:

@@ -482,6 +482,20 @@ def test_a_changed_embedder_overrules_causes_of_single_canaries_and_a_new_cut_do
     assert not any(map(cut.overrules, Cause))
 
 
+def test_hits_that_stand_lower_refute_that_they_are_left_out() -> None:
+    fell, gone = (Cause.OUTRANKED, 15), (Cause.UNSTABLE, None)
+    for kind in (RunCauseKind.SEARCH_MISSES, RunCauseKind.LEFT_OUT):
+        cause = RunCause(kind=kind, since_run=8, before_run=7, shape="hits are left out")
+        assert cause.is_refuted([fell, fell, gone])
+        assert not cause.is_refuted([fell, gone])
+        assert not cause.is_refuted([(Cause.OUTRANKED, None)])
+        assert not cause.is_refuted([])
+        assert not cause.overrules(Cause.OUTRANKED)
+        assert cause.overrules(Cause.SCORE_DRIFT)
+    missing = RunCause(kind=RunCauseKind.MISSING, since_run=8, before_run=7, shape="chunks missing")
+    assert not missing.is_refuted([fell, fell])
+
+
 def test_a_document_that_the_new_cut_ranks_lower_is_told_as_re_cut() -> None:
     canary = Canary(key="q", query="?", judgments=(Judgment(document="a.md"),))
     before = ranking(("old-0", words(0)), document="a.md")

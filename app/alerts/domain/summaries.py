@@ -418,6 +418,8 @@ CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
     Cause.VOCABULARY_MISMATCH: "Improve retrieval for such queries, or correct what the canaries expect.",
     Cause.DUPLICATES: "Remove the copies from the index, and find out which ingestion job brought them.",
     Cause.UNSTABLE: "Look at the search parameters of the vector index (ef, nprobe) and at replicas that differ.",
+    Cause.LEFT_OUT: "Nothing came in above. Look for a filter and at the search parameters of the vector index (ef, "
+    "nprobe); if the index lost the chunk, re-index its document.",
     Cause.LOW_RELEVANCE: "If good answers scored higher before, find out what changed. If they did not, the scores are "
     "on no such scale: set “Scores are” of the retriever to “not on a scale” (in files scorer: {kind: judged}), or "
     "lower min_relevance_score of the canaries.",
@@ -717,7 +719,8 @@ CAUSE_WORDS: Final[Mapping[Cause, CauseWords]] = {
     Cause.MISSING: CauseWords("missing from the index", "chunks missing from the index", "missing"),
     Cause.VOCABULARY_MISMATCH: CauseWords("never among the first hits", "never among the first hits"),
     Cause.DUPLICATES: CauseWords("crowded out by near copies", "crowded out by near copies"),
-    Cause.UNSTABLE: CauseWords("unstable", "found again when repeated"),
+    Cause.UNSTABLE: CauseWords("unstable", "passed over by the search"),
+    Cause.LEFT_OUT: CauseWords("left out of their answers", "left out of their answers", "left out"),
     Cause.LOW_RELEVANCE: CauseWords("found but scored too low", "found but scored too low"),
     Cause.OUTRANKED: CauseWords("outranked", "outranked by other chunks"),
 }

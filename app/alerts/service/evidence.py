@@ -181,6 +181,9 @@ def _build_fleet(
     changed: ChangedRun, diagnoses: Mapping[int, DiagnosisRow], cause: RunCause | None
 ) -> tuple[FleetEvidence, int]:
     """Return the evidence of a run and its size in bytes."""
+    told = [(Cause(row.cause), row.evidence.get("rank_now")) for row in diagnoses.values()]
+    if cause is not None and cause.is_refuted(told):
+        cause = None
     if cause is not None:
         diagnoses = {canary: _overruled_by(row, cause) for canary, row in diagnoses.items()}
     everyone = [_member(changed, place, diagnoses) for place in changed.counted]

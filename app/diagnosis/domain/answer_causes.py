@@ -530,7 +530,10 @@ def _missing(counts: Counts) -> AnswerCause | None:
 
 
 def _misses(counts: Counts) -> AnswerCause | None:
-    """Find hits that are lost here and there while all others keep their order and nothing new rises."""
+    """Find hits that are lost while all others keep their order and nothing new rises: here and there, or first ones.
+
+    An approximate search passes over hits at any rank.
+    """
     dropped, pushing = int(counts.dropped.sum()), int(counts.pushing.sum())
     changed = ~counts.same
     ordered = counts.in_order[changed].mean()
@@ -540,12 +543,15 @@ def _misses(counts: Counts) -> AnswerCause | None:
     found = int((~counts.absent[missed]).sum())
     if found < FEWEST or counts.lost.gain >= _SOME_GAIN:
         return None  # they may as well be gone from the index
+    first = int((counts.before.rank[counts.dropped] == 0).sum())
+    kind = RunCauseKind.LEFT_OUT if first > MAJORITY * dropped else RunCauseKind.SEARCH_MISSES
+    firsts = f", {'all' if first == dropped else f'{first:,}'} of them first hits" if first else ""
     return AnswerCause(
-        kind=RunCauseKind.SEARCH_MISSES,
+        kind=kind,
         affected=changed,
-        phrase=PHRASES[RunCauseKind.SEARCH_MISSES],
-        evidence=f"{dropped:,} hits are gone from the middle of {int(changed.sum()):,} answers, and what is left kept "
-        f"its order; {found:,} of {counted(len(missed), 'chunk')} are still in other answers",
+        phrase=PHRASES[kind],
+        evidence=f"{dropped:,} hits are gone from {int(changed.sum()):,} answers{firsts}; what ranked below them is "
+        f"there and kept its order; {found:,} of {counted(len(missed), 'chunk')} are still in other answers",
     )
 
 

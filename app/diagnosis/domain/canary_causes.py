@@ -176,9 +176,12 @@ def _unknown_whether_there(evidence: Evidence) -> Finding | None:
     """Find only that a chunk fell, where the retriever finds nothing by its text."""
     if not evidence.case.ever_passed and evidence.before is None:
         return None
-    reason = f"Other chunks rank before the expected one{fall_text(evidence)}; whether it is still in the index cannot "
-    reason += "be told by asking for it, as the retriever does not find its first hit by that hit's text either"
-    return Finding(cause=Cause.OUTRANKED, reason=reason)
+    cause, reason = Cause.OUTRANKED, f"Other chunks rank before the expected one{fall_text(evidence)}"
+    if any(_is_left_out(evidence, place) for place in evidence.targets):
+        cause, reason = Cause.LEFT_OUT, _LEFT_OUT
+    reason += "; whether it is still in the index cannot be told by asking for it, as the retriever does not find its "
+    reason += "first hit by that hit's text either"
+    return Finding(cause=cause, reason=reason)
 
 
 def changed_texts(evidence: Evidence) -> Finding | None:
@@ -240,6 +243,38 @@ def lower_in_new_cut(evidence: Evidence) -> Finding | None:
     return Finding(
         cause=Cause.RECHUNKED, reason=f"The documents were re-cut, and the new cut ranks lower{fall_text(evidence)}"
     )
+
+
+def left_out(evidence: Evidence) -> Finding | None:
+    """Find that an answer lacks the expected chunk though nothing came in above it: a filter, or the search itself."""
+    place = next((place for place in evidence.targets if _is_left_out(evidence, place)), None)
+    if place is None:
+        return None
+    items = evidence.item_answers.get(evidence.search.chunks[place].index, ())
+    reason = _LEFT_OUT
+    if any(evidence.search.ranks(ranking)[place] is not None for ranking in items):
+        reason += "; it is in the index: a query by its own text finds it"
+    elif evidence.stands_elsewhere(place):
+        reason += "; it is in the index: answers to other canaries have it"
+    return Finding(cause=Cause.LEFT_OUT, reason=reason)
+
+
+_LEFT_OUT = "The answer leaves the expected chunk out: the others keep their order, and nothing came in above its place"
+
+
+def _is_left_out(evidence: Evidence, place: int) -> bool:
+    """Whether no answer has an expected chunk, and each has one that ranked below it, with none above but of before."""
+    healthy, before = evidence.case.healthy, evidence.search.chunks[place].before
+    if healthy is None or before is None:
+        return False
+    ranks = {chunk: rank for rank, chunk in enumerate(healthy.ids, 1)}
+    for ranking in evidence.today:
+        stood = [ranks.get(chunk, 0) for chunk in ranking.ids]  # 0 = a chunk that came in
+        known = [rank for rank in stood if rank]
+        in_its_place = next((rank for rank in stood if not rank or rank > before), 0)
+        if evidence.search.ranks(ranking)[place] is not None or not in_its_place or known != sorted(known):
+            return False
+    return bool(evidence.today)
 
 
 def outranking(evidence: Evidence) -> Finding:
@@ -441,6 +476,7 @@ RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
     lower_in_new_cut,
     near_duplicates,
     instability,
+    left_out,
     outranking,
 )
 """In the order they are tried; the last one always holds."""

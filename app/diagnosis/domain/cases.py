@@ -144,7 +144,8 @@ PHRASES: Final[Mapping[RunCauseKind, str]] = {
     RunCauseKind.SCORES_CHANGED: "scores of the same chunks changed",
     RunCauseKind.MISSING: CAUSE_WORDS[Cause.MISSING].shared,
     RunCauseKind.REPLICAS_DIFFER: "answers come from two states of the index in turn: replicas differ",
-    RunCauseKind.SEARCH_MISSES: "the vector search misses chunks here and there",
+    RunCauseKind.SEARCH_MISSES: "hits are left out here and there, as by an approximate search",
+    RunCauseKind.LEFT_OUT: "first hits are left out of their answers",
     RunCauseKind.NEAR_COPIES: CAUSE_WORDS[Cause.DUPLICATES].shared,
     RunCauseKind.NEW_CHUNKS: "outranked by new chunks",
     RunCauseKind.OTHER_VECTORS: (
@@ -169,6 +170,7 @@ CAUSES: Final[Mapping[RunCauseKind, Cause]] = {
     RunCauseKind.MISSING: Cause.MISSING,
     RunCauseKind.REPLICAS_DIFFER: Cause.UNSTABLE,
     RunCauseKind.SEARCH_MISSES: Cause.UNSTABLE,
+    RunCauseKind.LEFT_OUT: Cause.LEFT_OUT,
     RunCauseKind.NEAR_COPIES: Cause.DUPLICATES,
     RunCauseKind.NEW_CHUNKS: Cause.OUTRANKED,
     RunCauseKind.OTHER_VECTORS: Cause.SCORE_DRIFT,

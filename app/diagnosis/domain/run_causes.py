@@ -30,6 +30,8 @@ RENAMING = frozenset({RunCauseKind.RECHUNKED, RunCauseKind.REINDEXED, RunCauseKi
 """Kinds after which judgments are to be re-anchored."""
 SHORTER = frozenset({RunCauseKind.EMPTY_ANSWERS, RunCauseKind.LIMITED, RunCauseKind.SCORE_THRESHOLD})
 """Kinds of which answers have fewer hits: what is not there says nothing else."""
+LEAVING_OUT = frozenset({RunCauseKind.SEARCH_MISSES, RunCauseKind.LEFT_OUT})
+"""Kinds of which hits are gone: those may stand below the depth of a run, which only a deeper question shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +117,15 @@ class RunCause:
             return cause in {Cause.SCORE_DRIFT, Cause.UNSTABLE}
         if self.kind is RunCauseKind.EMBEDDER_CHANGED:
             return cause not in {Cause.SCORE_DRIFT, Cause.RETRIEVER_ERROR}
-        return self.shape is not None and cause not in {self.cause, Cause.RETRIEVER_ERROR}
+        kept = {self.cause, Cause.RETRIEVER_ERROR}
+        if self.kind in LEAVING_OUT:
+            kept |= {Cause.OUTRANKED, Cause.LEFT_OUT}
+        return self.shape is not None and cause not in kept
+
+    def is_refuted(self, diagnosed: Iterable[tuple[Cause, int | None]]) -> bool:
+        """Whether it says that hits are left out, and most diagnosed canaries, (cause, rank now), have them lower."""
+        lower = [cause is Cause.OUTRANKED and rank is not None for cause, rank in diagnosed]
+        return self.kind in LEAVING_OUT and sum(lower) > MAJORITY * len(lower)
 
     @property
     def as_json(self) -> RunCauseView:
