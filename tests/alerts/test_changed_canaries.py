@@ -69,6 +69,58 @@ def test_canaries_that_expect_something_else_since_have_lost_nothing(sqlite_stor
     assert "lost" not in json.dumps(NoticeText(cast("Notice", opened)).canaries)
 
 
+def test_canaries_that_were_changed_and_found_well_since_can_lose_what_they_expect(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    world.apply(page([canary(key) for key in ("ant", "bee", "cat", "dog")], rules=[QUALITY]))
+    world.run()
+    _carry_out(world, ["ant", "cat", "dog"])
+    world.apply(page([canary(key) for key in ("ant", "cat", "dog")], rules=[QUALITY]))
+    bee = canary("bee", expected_chunks=[{"id": "new-bee"}])
+    world.apply(page([bee, *(canary(key) for key in ("ant", "cat", "dog"))], rules=[QUALITY]))
+    world.probe.answers["bee"] = answered(hits("new-bee"))
+    _carry_out(world, ["ant", "cat", "dog"])
+    assert Site(world=world).page("/incidents/1").one("h1").text == "watch: 3 of 4 questions got worse"
+    world.probe.answers["bee"] = answered(hits("doc-bee"))
+    _carry_out(world, ["ant", "cat", "dog"])
+    assert Site(world=world).page("/incidents/1").one("h1").text == "watch: 4 of 4 questions got worse"
+    assert "new or changed since" not in Site(world=world).page("/alerts/1").text
+
+
+def test_judgments_that_are_added_while_an_alert_is_open_make_no_loss_a_change(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    world.apply(page([canary(key) for key in ("ant", "bee", "cat", "dog")], rules=[QUALITY]))
+    world.run()
+    _carry_out(world, ["ant", "bee", "cat"])
+    more = [canary(key, expected_chunks=[{"id": f"doc-{key}"}, {"id": f"more-{key}"}]) for key in ("ant", "bee", "cat")]
+    world.apply(page([*more, canary("dog")], rules=[QUALITY]))
+    _carry_out(world, ["ant", "bee", "cat"])
+    site = Site(world=world)
+    assert site.page("/incidents/1").one("h1").text == "watch: 3 of 4 questions got worse"
+    shown = site.page("/alerts/1").text
+    assert "No run before expected this of them" not in shown
+    assert "new or changed since" not in shown
+    other = [
+        canary("ant", query="another question", expected_chunks=[{"id": "doc-ant"}, {"id": "more-ant"}]),
+        *more[1:],
+    ]
+    world.apply(page([*other, canary("dog")], rules=[QUALITY]))
+    _carry_out(world, ["another question", "bee", "cat"])
+    assert site.page("/incidents/1").one("h1").text == "watch: 2 of 4 questions got worse"
+    assert "1 other is degraded that is new or changed since" in site.page("/alerts/1").text
+
+
+def test_canaries_that_were_taken_out_and_put_back_are_not_new(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    whole = [canary(key) for key in ("ant", "bee", "cat", "dog")]
+    world.apply(page(whole, rules=[QUALITY]))
+    world.run()
+    world.apply(page(whole[2:], rules=[QUALITY]))
+    world.run()
+    world.apply(page(whole, rules=[QUALITY]))
+    _carry_out(world, ["ant", "bee", "cat"])
+    assert Site(world=world).page("/incidents/1").one("h1").text == "watch: 3 of 4 questions got worse"
+
+
 def test_counts_are_of_the_canaries_that_expect_something_unless_another_changed(sqlite_store: Store) -> None:
     world = World(store=sqlite_store)
     negative = {"key": "yak", "query": "nobody knows", "category": "negative", "max_relevance_score": 0.4}

@@ -446,3 +446,18 @@ def test_an_alert_of_the_first_run_has_nothing_to_compare_with_and_says_what_to_
     assert data["summary"] == "watch: faithful (uncalibrated) 0.500, below 0.9 since 12:01 UTC (run 1)"
     assert str(data["advice"]).startswith("Read the worst answers of the run beside their chunks")
     assert data["answers"] is None
+
+
+def test_pages_of_an_open_alert_count_the_answers_of_the_newest_bad_run(sqlite_store: Store) -> None:
+    it = few(sqlite_store)
+    lie(it, 2)
+    it.run()
+    data = notices(it)[-1]["data"]
+    lie(it, 5)
+    it.run()
+    site = Site(world=it.world)
+    for path in ("/alerts", "/incidents/1", "/alerts/1", f"/checks/{data['check']}"):
+        text = site.page(path).text
+        assert "5 of 6 answers got worse" in text, path
+        assert "2 of 6 answers got worse" not in text, path
+    assert "2 of 6 answers got worse" in data["title"]

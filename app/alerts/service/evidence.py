@@ -33,7 +33,7 @@ from app.alerts.store import AlertRow
 from app.answers.domain.generated import value_of
 from app.answers.store import AnswerRow, answers_at
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
-from app.base.values import ROUNDING, Cause, Percentile, Ranking, Rule, RuleKind, Verdict, judged_name
+from app.base.values import ROUNDING, Canary, Cause, Percentile, Ranking, Rule, RuleKind, Verdict, judged_name
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import PooledNote, pooled_at, recall_label
@@ -280,15 +280,15 @@ def _read_changes(
     first_runs = {one: one[1] or one[0] for one in requests if one[0] in measured}
     earlier = run_rows.previous_known_runs(connection, set(first_runs.values()))
     canaries_before: dict[int, set[int]] = {one.id: set() for one in earlier.values()}
+    edited: dict[int, Collection[int]] = {}
     for (run_id, _), first in first_runs.items():
         if first in earlier:
             canaries_before[earlier[first].id] |= measured[run_id].degraded.keys()
-            if first != run_id and measured[run_id].run.suite_version_id != earlier[first].suite_version_id:
-                canaries_before.setdefault(first, set()).update(measured[run_id].degraded)
+            if measured[run_id].run.suite_version_id != earlier[first].suite_version_id:
+                edited[run_id] = measured[run_id].degraded.keys()
     before = state_rows.degraded_at(connection, canaries_before)
-    begun = run_rows.find_runs(connection, canaries_before.keys() & set(first_runs.values()))
-    versions = {one.suite_version_id for one in earlier.values()} | {one.suite_version_id for one in begun.values()}
-    suites = load_suites(connection, {one or 0 for one in versions} - {0})
+    found_well = state_rows.versions_found_well(connection, edited) if edited else {}
+    suites = load_suites(connection, {one.suite_version_id or 0 for one in earlier.values()} - {0})
     detections = detector_rows.detections_of(connection, list(measured))
     rates = _failure_rates(connection, detections)
     return [
@@ -300,7 +300,7 @@ def _read_changes(
             detections.get(one[0]),
             rates.get(one[0], _NO_RATES),
             suite_before=suites.get(earlier[first_run].suite_version_id or 0) if first_run in earlier else None,
-            begun=(suites[begun[first_run].suite_version_id or 0], before[first_run]) if first_run in begun else None,
+            found_well=found_well.get(one[0], {}),
             counted_hits=_counted_hits(connection, earlier.get(first_run), measured[one[0]].run),
         )
         for one in requests
@@ -330,16 +330,16 @@ def _changed_run(
     rates: "_FailureRates",
     *,
     suite_before: SuiteSnapshot | None,
-    begun: tuple[SuiteSnapshot, Collection[int]] | None,
+    found_well: Mapping[int, int],
     counted_hits: tuple[int, int] | None,
 ) -> ChangedRun:
     """Return the changed canaries of a run; `before`: those that the run before the first bad one degraded.
 
-    `begun`: the suite of that, and what it degraded, where it is another run and the suite changed since.
+    `found_well`: the version in which each canary was last healthy, where the suite changed since that run.
     """
     changed = _changed_ids(one.suite.members, one.degraded, before, rates.chronic)
     alarm = detection.body.get("culprits", {}) if detection is not None and detection.open else {}
-    redefined = set[int]() if suite_before is None else _redefined(changed, one.suite, suite_before, begun)
+    redefined = set[int]() if suite_before is None else _redefined(changed, one, suite_before, found_well)
     return ChangedRun(
         run=one.run,
         suite=one.suite,
@@ -365,20 +365,27 @@ def _counted_hits(connection: Connection, before: PreviousRun | None, now: RunRo
 
 
 def _redefined(
-    canaries: Collection[int],
-    now: SuiteSnapshot,
-    before: SuiteSnapshot,
-    begun: tuple[SuiteSnapshot, Collection[int]] | None,
+    canaries: Collection[int], now: _MeasuredRun, before: SuiteSnapshot, found_well: Mapping[int, int]
 ) -> set[int]:
     """Return those of these canaries that asked or expected something else before, or were not there.
 
-    Without those that the first bad run asked as now and found well: they are known to have found what they expect.
+    Without those that any run found well as they are now; and those that only expect more than before, and find nothing
+    of it: what they found then is lost.
     """
-    then = {member.canary_id: member.version_id for member in before.members}
-    first, degraded = begun or (before, ())
-    asked = {member.canary_id: member.version_id for member in first.members if member.canary_id not in degraded}
-    versions = {one: now.members[now.positions[one]].version_id for one in canaries}
-    return {one for one, version in versions.items() if version not in {then.get(one), asked.get(one)}}
+    members = {one: now.suite.members[now.suite.positions[one]] for one in canaries}
+    then = {member.canary_id: member for member in before.members if member.canary_id in members}
+    return {
+        one
+        for one, member in members.items()
+        if member.version_id not in {found_well.get(one), then[one].version_id if one in then else None}
+        and not (one in then and now.degraded[one].reasons & MISSING and _expects_more(then[one].canary, member.canary))
+    }
+
+
+def _expects_more(then: Canary, now: Canary) -> bool:
+    """Whether a canary asks the same, and expects what it did and more."""
+    expected = {one for one in then.judgments if one.grade >= 1}
+    return then.query == now.query and bool(expected) and expected <= set(now.judgments)
 
 
 def changed_keys(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> frozenset[str]:

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from app.alerts import store as alerts
 from app.alerts.documents import RuleDocument, rules_yaml
 from app.alerts.domain.incidents import incident_title, outlook
-from app.alerts.domain.rules import default_rule_key, is_silent_about_quality, suggested_bound, watches_answers
+from app.alerts.domain.rules import default_rule_key, is_silent_about_quality, suggested_bound
 from app.alerts.domain.state import (
     COMPARING,
     OPEN,
@@ -41,11 +41,10 @@ from app.alerts.domain.views import (
     SuggestedRuleBody,
     SuggestedRules,
     TransitionType,
-    WorseAnswers,
 )
 from app.alerts.service import shown_alerts
 from app.alerts.service import transitions as alert_transitions
-from app.alerts.service.evidence import TransitionEvidence, list_changed, load_fleet, worse_answers
+from app.alerts.service.evidence import TransitionEvidence, list_changed, load_fleet
 from app.alerts.service.notifications import Context, load_context, member_of
 from app.alerts.service.shown_alerts import (
     AlertDetail,
@@ -517,10 +516,6 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict
         row = alerts.find_alert(connection, alert_id)
         assert row is not None  # noqa: S101 - notified alerts stay for a year
         check = catalog.definition_by_id(connection, row.check_id)
-        answers = _worse_answers(connection, check, row, alert, over=over)
-        about_canaries = is_about_canaries(
-            row.kind, row.evidence.get("measure"), answers or row.evidence.get("answers")
-        )
         opened = [one["evidence"] for one in alert["transitions"] if one["type"] == TransitionType.OPENED]
         evaluated = alert["evidence"]
         if "cause" in evaluated:  # resolved without a run
@@ -535,6 +530,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict
         transitions = transitions_by_alert[row.id]
         rows = [(one, transitions_by_alert[one.id]) for one in together]
         facts = standing_facts(connection, rows)[row.id]
+        about_canaries = is_about_canaries(row.kind, facts.measure, facts.answers)
         run_id, first_run = explained_by_alert(rows).get(row.id, (None, row.first_run))
         explanation = load_fleet(connection, run_id, first_run=first_run)
         fleets = [change["fleet"] for change in alert["transitions"] if change["fleet"] is not None]
@@ -556,7 +552,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict
             "evaluated_runs": evaluated_runs,
             "versions": {str(run.id): run.index_version for run in shown.values()},
             "degraded": degraded,
-            "answers": answers,
+            "answers": facts.answers,
             "last_good_run": _last_good(connection, row),
             "newest_bad_run": bad_runs[-1] if bad_runs else alert["since_run"],
             "related": [
@@ -661,17 +657,6 @@ def _degraded(
         "silent_run": str(newest.id) if run.id != newest.id else None,
         "canaries": [shown_alerts.explained(one, explanation) for one in now["canaries"]],
     }
-
-
-def _worse_answers(
-    connection: Connection, check: Definition, row: AlertRow, alert: AlertDetail, *, over: bool
-) -> WorseAnswers | None:
-    """Return the answers that got worse, by the newest run that the rule evaluated; as last notified if it is over."""
-    measure, window = row.evidence.get("measure"), row.evidence.get("window")
-    if not over and window and measure is not None and watches_answers(row.kind, measure):
-        return worse_answers(connection, check, int(window[-1]["run_id"]), row.first_run, measure)
-    triggers = [change["evidence"] for change in alert["transitions"] if change["type"] in TRIGGERS]
-    return triggers[-1].get("answers") if triggers else None
 
 
 def _last_good(connection: Connection, row: AlertRow) -> str | None:

@@ -37,15 +37,17 @@ from app.alerts.domain.views import (
     StoredEvidence,
     TransitionType,
     TransitionView,
+    WorseAnswers,
 )
 from app.alerts.service.evidence import (
     FleetEvidence,
     TransitionEvidence,
     load_fleet,
     load_fleets,
+    worse_answers,
 )
 from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow
-from app.base.db.engine import Connection, Store, from_us
+from app.base.db.engine import Connection, Store, cached_of_run, from_us
 from app.base.errors import NotFoundError
 from app.base.texts import LATENCY_NAMES, counted, found_text
 from app.base.values import Cause, DeliveryState, Outcome, Percentile, Reason, RuleKind, Severity, Step, Verdict
@@ -503,18 +505,45 @@ def standing_facts(
         requests = list(dict.fromkeys(runs_by_alert.values()))
         explained = dict(zip(requests, load_fleets(connection, requests), strict=True))
     newest = {row.id: _newest_trigger(changes) for row, changes in rows}
+    answers_at = {row.id: _run_of_answers(row, newest[row.id]) for row, _ in rows}
     began = since_all(connection, {row.first_run for row, _ in rows if row.first_run is not None})
     numbers = {number for row, _ in rows for number in run_ids_of(row, newest[row.id])}
-    runs = run_rows.find_runs(connection, numbers | {number for number, _ in runs_by_alert.values()})
+    numbers |= {number for number, _ in runs_by_alert.values()} | {
+        one for one in answers_at.values() if one is not None
+    }
+    runs = run_rows.find_runs(connection, numbers)
     found = {}
     for row, changes in rows:
         run_id, first_run = runs_by_alert.get(row.id, (None, None))
         explanation = None if run_id is None else explained[run_id, first_run]
         facts = facts_of(row, runs, explanation, began.get(row.first_run or 0), newest[row.id], news=False)
         facts = replace(facts, escalated=any(change.type == TransitionType.ESCALATED for change in changes))
+        if (answers_run := answers_at[row.id]) is not None:
+            facts = replace(facts, answers=_answers_at(connection, row, answers_run, facts.measure or ""))
         is_over = row.state == AlertState.RESOLVED
-        found[row.id] = facts if is_over else _with_value_at(connection, facts, row, runs.get(run_id or 0))
+        shown_run = runs.get(answers_run or run_id or 0)
+        found[row.id] = facts if is_over else _with_value_at(connection, facts, row, shown_run)
     return found
+
+
+def _run_of_answers(row: AlertRow, trigger: TransitionRow | None) -> int | None:
+    """Newest bad run of an open alert about generated answers; None = of another, or its newest trigger tells of it."""
+    measure, told = (trigger or row).evidence.get("measure"), run_of(row, trigger)
+    newest = _newest_bad(row, told)
+    return newest if watches_answers(row.kind, measure) and newest != told else None
+
+
+def _answers_at(connection: Connection, row: AlertRow, run_id: int, measure: str) -> WorseAnswers | None:
+    def sized() -> tuple[WorseAnswers | None, int]:
+        check = catalog.definition_by_id(connection, row.check_id)
+        answers = worse_answers(connection, check, run_id, row.first_run, measure)
+        return answers, _BYTES_OF_ANSWERS
+
+    return cached_of_run(connection, ("answers", row.check_id, run_id, row.first_run, measure), sized)
+
+
+_BYTES_OF_ANSWERS = 10_000
+"""Of the listed ones, with their queries."""
 
 
 def _with_value_at(connection: Connection, facts: AlertFacts, row: AlertRow, run: RunRow | None) -> AlertFacts:

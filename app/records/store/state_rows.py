@@ -298,6 +298,14 @@ def healthy_until(connection: Connection, fallen: Mapping[int, Collection[int]])
     return by_run
 
 
+def versions_found_well(connection: Connection, degraded: Mapping[int, Collection[int]]) -> dict[int, dict[int, int]]:
+    """Return the version in which these canaries, degraded at each run, were last healthy; by run id and canary id."""
+    by_run: dict[int, dict[int, int]] = {run_id: {} for run_id in degraded}
+    for run_id, canary_id, version_id in _newest(connection, degraded, _last_healthy_version):
+        by_run[run_id][canary_id] = version_id
+    return by_run
+
+
 def degraded_since(connection: Connection, degraded: Mapping[int, Collection[int]]) -> dict[int, dict[int, int]]:
     """Return the first run of the degraded period of these canaries, by run id and canary id.
 
@@ -319,6 +327,12 @@ def _last_healthy(each: sa.Subquery) -> sa.Select[Any]:
     ended = sa.and_(states.c.first_run <= each.c.run_id, states.c.reasons == 0, states.c.last_run.is_not(None))
     # States of a canary follow each other: the last to begin is the last to end.
     return sa.select(states.c.last_run).where(mine, ended).order_by(states.c.first_run.desc())
+
+
+def _last_healthy_version(each: sa.Subquery) -> sa.Select[Any]:
+    mine = sa.and_(states.c.check_id == each.c.check_id, states.c.canary_id == each.c.canary_id)
+    healthy = sa.and_(states.c.first_run <= each.c.run_id, states.c.reasons == 0)
+    return sa.select(states.c.canary_version_id).where(mine, healthy).order_by(states.c.first_run.desc())
 
 
 def _first_degraded(each: sa.Subquery) -> sa.Select[Any]:
