@@ -376,7 +376,7 @@ def by_cause(canaries: Sequence[ChangedCanary]) -> list[dict[str, Any]]:
         groups.setdefault(canary.get("cause"), []).append(canary)
     return [
         {
-            "title": f"{len(group)} {CAUSE_WORDS[Cause(cause)].counted if cause else 'not explained yet'}",
+            "title": f"{len(group)} {CAUSE_WORDS[Cause(cause)].counted if cause else 'not diagnosed'}",
             "detail": group[0].get("cause_reason") if len({one.get("cause_reason") for one in group}) == 1 else None,
             "canaries": group,
         }

@@ -109,6 +109,18 @@ def test_judgments_that_are_added_while_an_alert_is_open_make_no_loss_a_change(s
     assert "1 other is degraded that is new or changed since" in site.page("/alerts/1").text
 
 
+def test_a_recovery_by_taking_out_what_got_worse_says_so(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    whole = [canary(key) for key in ("ant", "bee", "cat", "dog")]
+    world.apply(page(whole, rules=[{**QUALITY, "close": 1}]))
+    world.run()
+    _carry_out(world, ["ant", "bee", "cat"])
+    world.apply(page(whole[2:], rules=[{**QUALITY, "close": 1}]))
+    _carry_out(world, [])
+    summary = _sent(world)[-1]["data"]["summary"]
+    assert summary.endswith("no canary is worse than before the alert; 2 that got worse were taken out of the suite")
+
+
 def test_canaries_that_were_taken_out_and_put_back_are_not_new(sqlite_store: Store) -> None:
     world = World(store=sqlite_store)
     whole = [canary(key) for key in ("ant", "bee", "cat", "dog")]
@@ -228,6 +240,11 @@ def test_a_check_that_counts_fewer_hits_has_lost_nothing(sqlite_store: Store) ->
     assert data["advice"].startswith("The index may be as it was: the check was changed.")
     assert data["lost"] is None
     assert "lost" not in data["summary"]
+    assert data["summary"].endswith("4 of 4 canaries do not find their expected chunk: the check's k is 1, it was 5")
+    assert {(one["rank_before"], one["rank_now"]) for one in data["degraded"]} == {(2, 2)}
+    shown = Site(world=world).page("/alerts/1").text
+    assert "The check's k is 1, it was 5: what counts as found was changed" in " ".join(shown.split())
+    assert "No run before" not in shown
 
 
 def test_an_alarm_names_its_seven_canaries_and_counts_the_thirty_that_were_failing_before(sqlite_store: Store) -> None:

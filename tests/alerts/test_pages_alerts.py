@@ -596,6 +596,6 @@ def test_a_cause_stands_once_on_the_page_of_an_alert_however_many_canaries_share
     groups = by_cause(cast("list[ChangedCanary]", canaries))
     assert [(group["title"], len(group["canaries"])) for group in groups] == [
         ("9 missing from the index", 9),
-        ("1 not explained yet", 1),
+        ("1 not diagnosed", 1),
     ]
     assert groups[0]["detail"] == "in no deep result"

@@ -86,7 +86,7 @@ def _left_open(store: Store, lost: int) -> Site:
 def test_what_is_left_open_of_an_alert_is_asked_about_by_a_button_on_its_page(sqlite_store: Store) -> None:
     site = _left_open(sqlite_store, lost=3)
     shown = site.page("/alerts/1")
-    assert "3 not explained yet" in _named(shown, "degraded")
+    assert "3 not diagnosed" in _named(shown, "degraded")
     (button,) = [one for one in shown.all("button") if one.text.startswith("Diagnose")]
     assert button.text == "Diagnose them (about 21 requests)"
     client = site.signed_in(site.key(Scope.WRITE))

@@ -66,6 +66,8 @@ class ChangedCanaries:
 
     Else none of them can be said to have lost anything; without such a run all degraded canaries count as changed.
     """
+    recounted: bool = False
+    """Whether the check counts another number of first hits than before: `shared_cause` says so."""
     recovered_on_retry: int = 0
     """Canaries that changed but were healthy on every retry; not part of the count."""
     redefined: int = 0
@@ -133,6 +135,8 @@ class AlertFacts:
     measured: int | None = None
     total: int | None = None
     """Canaries of the run: with a measurement, and all."""
+    taken_out: int = 0
+    """Of a resolved alert: canaries that got worse, and are not in the suite any more."""
     coverage: float | None = None
     found: str | None = None
     """Coverage as a count of questions that find their document: `65 of 87`."""
@@ -311,9 +315,9 @@ def _recovered_canaries(facts: AlertFacts) -> str:
     if unmeasured > 0:
         return f"{level}{unmeasured:,} of {counted(facts.total or 0, 'canary')} not measured"
     left = facts.changed.count if facts.changed is not None and facts.changed.compared else 0
-    if left:
-        return f"{level}{counted(left, 'canary')} {'is' if left == 1 else 'are'} worse than before the alert"
-    return f"{level}no canary is worse than before the alert"
+    worse = f"{counted(left, 'canary')} {'is' if left == 1 else 'are'}" if left else "no canary is"
+    gone = f"; {facts.taken_out:,} that got worse {'was' if facts.taken_out == 1 else 'were'} taken out of the suite"
+    return f"{level}{worse} worse than before the alert{gone if facts.taken_out else ''}"
 
 
 def _since(facts: AlertFacts) -> str:
@@ -329,7 +333,7 @@ def _since(facts: AlertFacts) -> str:
 
 def _with_canaries(facts: AlertFacts) -> str:
     changed = facts.changed
-    if changed is None or not changed.compared:
+    if changed is None or not (changed.compared or changed.recounted):
         return ""
     if not changed.count:
         count = counted(changed.recovered_on_retry, "canary")

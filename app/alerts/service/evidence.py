@@ -187,7 +187,10 @@ def _build_fleet(
     if cause is not None:
         diagnoses = {canary: _overruled_by(row, cause) for canary, row in diagnoses.items()}
     everyone = [_member(changed, place, diagnoses) for place in changed.counted]
-    common = fleet(everyone, cause=cause, is_first=changed.is_first, is_redefined=changed.is_redefined)
+    recounted = "" if changed.counted_hits is None else recounted_text(*changed.counted_hits)
+    common = fleet(
+        everyone, cause=cause, is_first=changed.is_first, is_redefined=changed.is_redefined, recounted=recounted
+    )
     by_key = {changed.members[changed.suite.positions[canary]].key: row for canary, row in diagnoses.items()}
     summary = _changed_canaries(changed, by_key, common, cause)
     evidence = FleetEvidence(fleet=common, cause=cause, diagnoses=by_key, changed=summary)
@@ -241,6 +244,7 @@ def _changed_canaries(
         shared_cause=shared_cause,
         shared_advice=shared_advice,
         compared=not changed.is_first and not changed.is_redefined,
+        recounted=changed.counted_hits is not None,
         recovered_on_retry=len(changed.told_ids) - len(changed_ids),
         redefined=len(changed.changed_ids) - len(changed.told_ids),
     )
@@ -529,6 +533,7 @@ def list_changed(
                 past,
                 rankings.get(past.ranking_id) if past else None,
                 is_new=state.canary_id in new,
+                recounted=change.counted_hits is not None,
             )
             for state, past in zip(now, before, strict=True)
         ],
@@ -538,14 +543,25 @@ def list_changed(
 
 
 def _listed(
-    member: SuiteMember, state: StateRow, before: StateRow | None, ranking: Ranking | None, *, is_new: bool
+    member: SuiteMember,
+    state: StateRow,
+    before: StateRow | None,
+    ranking: Ranking | None,
+    *,
+    is_new: bool,
+    recounted: bool,
 ) -> ChangedCanary:
-    """Describe a canary; `ranking` is that of `before`. One that `is_new` has lost nothing that is known."""
+    """Describe a canary; `ranking` is that of `before`. One that `is_new` has lost nothing that is known.
+
+    `recounted`: because another number of its hits counts; it ranks what it expects where it did.
+    """
     return {
         "key": member.key,
         "query": member.canary.query,
         "reasons": list(unpack_reasons(state.reasons)),
-        "rank_before": None if is_new or before is None else Match.from_bytes(before.matched).first_relevant,
+        "rank_before": None
+        if before is None or (is_new and not recounted)
+        else Match.from_bytes(before.matched).first_relevant,
         "rank_now": Match.from_bytes(state.matched).first_relevant,
         "lower": [] if before is None else _lower(member, before, state, ranking),
         **(Degradation(lost=[], lost_total=0) if is_new else _lost(member, before, state, ranking)),

@@ -42,6 +42,7 @@ from app.alerts.domain.views import (
 from app.alerts.service.evidence import (
     FleetEvidence,
     TransitionEvidence,
+    load_changes,
     load_fleet,
     load_fleets,
     worse_answers,
@@ -54,6 +55,7 @@ from app.base.values import Cause, DeliveryState, Outcome, Percentile, Reason, R
 from app.base.views import id_text, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import recall_label
+from app.catalog.service.versions import load_suite
 from app.diagnosis.store import MarkRow, marks_before
 from app.hooks import store as outbox
 from app.hooks.domain import AttemptView, DeliveryView, NoticeAlert, NoticeData, NoticeLinks
@@ -469,8 +471,21 @@ def _facts_at(
     about_canaries = is_about_canaries(alert.kind, evidence.get("measure"), evidence.get("answers"))
     explanation = load_fleet(connection, transition.run_id, first_run=alert.first_run) if about_canaries else None
     facts = facts_of(alert, runs, explanation, since(connection, alert.first_run), transition)
-    facts = replace(facts, escalated=transition.type == TransitionType.ESCALATED)
-    return facts, None if transition.run_id is None else runs.get(transition.run_id), explanation
+    run = None if transition.run_id is None else runs.get(transition.run_id)
+    is_end = about_canaries and transition.type == TransitionType.RESOLVED
+    taken_out = _taken_out(connection, alert, run) if is_end else 0
+    facts = replace(facts, escalated=transition.type == TransitionType.ESCALATED, taken_out=taken_out)
+    return facts, run, explanation
+
+
+def _taken_out(connection: Connection, alert: AlertRow, run: RunRow | None) -> int:
+    """Return how many canaries of the last notification before a run are not in the suite of this run any more."""
+    trigger = _newest_trigger(alerts.list_transitions(connection, [alert.id])[alert.id])
+    if run is None or run.suite_version_id is None or trigger is None or trigger.run_id is None:
+        return 0
+    (change,) = load_changes(connection, [(trigger.run_id, alert.first_run)])
+    there = {member.canary_id for member in load_suite(connection, run.suite_version_id).members}
+    return 0 if change is None else len(change.changed_ids - there)
 
 
 AlertRows = Sequence[tuple[AlertRow, Sequence[TransitionRow]]]

@@ -76,11 +76,12 @@ def fleet(
     cause: RunCause | None = None,
     is_first: bool = False,
     is_redefined: bool = False,
+    recounted: str = "",
 ) -> Fleet:
     """Summarize the fallen among these canaries; `cause`: the one that explains the whole run, where there is one.
 
     `is_first`: no run before measured anything, and `is_redefined`: none expected this of most of them, so that they
-    cannot have fallen, however many are degraded.
+    cannot have fallen, however many are degraded. `recounted`: the same, as the check counts another number of hits.
 
     All: half of the measured canaries or more, and at least three. One: a single canary. A group is named where it
     holds two of three fallen canaries or more, at least two, and a random draw would do so in less than 1 of 20 cases
@@ -89,9 +90,13 @@ def fleet(
     """
     everyone = list(members)
     if is_first:
-        return _unmeasured_before(everyone, "in the first run", "No run before measured anything")
+        return _unmeasured_before(everyone, "in the first run", f"No run before measured anything, {_UNKNOWN}")
+    if recounted:
+        sentence = f"{recounted[0].upper()}{recounted[1:]}: what counts as found was changed"
+        return _unmeasured_before(everyone, "since k was changed", sentence)
     if is_redefined:
-        return _unmeasured_before(everyone, "since they were changed", "No run before expected this of them")
+        sentence = f"No run before expected this of them, {_UNKNOWN}"
+        return _unmeasured_before(everyone, "since they were changed", sentence)
     fallen = [member for member in everyone if member.fallen and member.persistent is not False]
     retried = [member.persistent for member in everyone if member.fallen and member.persistent is not None]
     recovered_on_retry = retried.count(False)
@@ -117,13 +122,16 @@ def fleet(
     )
 
 
-def _unmeasured_before(everyone: Sequence[FleetMember], when: str, why: str) -> Fleet:
+_UNKNOWN = "so it is unknown whether they ever found what they expect"
+
+
+def _unmeasured_before(everyone: Sequence[FleetMember], when: str, sentence: str) -> Fleet:
     degraded = [member for member in everyone if member.fallen]
     headline = f"{len(degraded):,} of {counted(len(everyone), 'canary')} degraded {when}"
     return Fleet(
         shape=Shape.NONE,
         headline=f"{headline}: {_causes(degraded)}" if degraded else headline,
-        sentence=f"{why}, so it is unknown whether they ever found what they expect",
+        sentence=sentence,
         group=None,
         fallen=0,
         of=len(everyone),
