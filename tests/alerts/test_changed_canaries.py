@@ -473,3 +473,15 @@ def test_a_canary_of_low_relevance_that_loses_its_chunk_has_changed_and_tells_wh
     listed = [one for one in opened["data"]["degraded"] if one["key"] in low]
     assert [one["key"] for one in listed] == list(low[2:])
     assert {(one["rank_before"], one["rank_now"]) for one in listed} == {(2, None)}
+
+
+def test_an_alert_that_good_runs_interrupted_was_bad_at_times(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    world.apply(page([canary(key) for key in ("ant", "bee", "cat", "dog")], rules=[{**QUALITY, "close": 3}]))
+    world.run()
+    for lost in (["ant", "bee", "cat"], [], ["ant", "bee", "cat"]):
+        _carry_out(world, lost)
+    assert "coverage 0.250, below 0.5; bad at times since" in Site(world=world).page("/alerts/1").text
+    assert [one["data"]["summary"].count("at times") for one in _sent(world)] == [0]
+    _carry_out(world, [], count=3)
+    assert "at times" not in _sent(world)[-1]["data"]["summary"]

@@ -78,7 +78,7 @@ def test_before_a_baseline_stands_half_of_the_first_coverage_gone_is_critical_in
     world.deliver_all()
     (message,) = [message for _, message in world.send.sent]
     assert json.loads(message.body)["data"]["summary"].startswith(
-        "watch: coverage 0.350, below 0.375 since 12:03 UTC (run "
+        "watch: coverage 0.350, below 0.375; bad at times since 12:03 UTC (run "
     )
     carry_out(world, 2)
     assert [alert["state"] for alert in world.alerts()] == ["resolved"]

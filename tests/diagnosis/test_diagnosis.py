@@ -132,7 +132,9 @@ def test_an_outranked_canary_tells_how_far_its_chunk_fell(sqlite_store: Store) -
     why = setting.why("refunds")
     assert why.cause in {"outranked", "duplicates"}
     assert (why.rank_before, why.rank_now, why.persistent) == (1, 13, True)
-    assert next(one for one in _news(setting)["degraded"] if one["key"] == "refunds")["rank_now"] == 13
+    told = next(one for one in _news(setting)["degraded"] if one["key"] == "refunds")
+    assert (told["rank_now"], told["lost"], told["lost_total"]) == (13, [], 0)
+    assert told["lower"] == [{"id": "refunds", "document": None, "rank_before": 1, "rank_now": 13}]
 
 
 @pytest.mark.parametrize("below", [4, 12])

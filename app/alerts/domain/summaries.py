@@ -104,6 +104,8 @@ class AlertFacts:
     """Of a rule about generated answers: those that got worse."""
     escalated: bool = False
     """Whether the alert opened by a milder bound than the one that is told."""
+    interrupted: bool = False
+    """Whether runs between the first bad one and the one that is told were good."""
     category: str | None = None
     canary: str | None = None
     percentile: Percentile = Percentile.P95
@@ -194,7 +196,9 @@ def _threshold(facts: AlertFacts) -> str:
         return _reason_text(facts)
     beside = _with_answers(facts) if _is_about_answers(facts) else _with_canaries(facts)
     began = _since(facts)
-    since = f"; bad{began}" if facts.escalated and began else began
+    since = began
+    if began and (facts.escalated or facts.interrupted):
+        since = f"; bad{' at times' if facts.interrupted else ''}{began}"
     return f"{_level(facts, facts.value)}{_bound(facts, bound_text)}{since}{beside}"
 
 

@@ -32,6 +32,7 @@ from app.alerts.domain.views import (
     ChangedCanary,
     Degradation,
     ExplainedTransition,
+    LowerChunk,
     RuleEvidence,
     SinceView,
     StoredEvidence,
@@ -442,6 +443,11 @@ def explained(canary: ChangedCanary, explanation: FleetEvidence | None) -> Chang
     persistent, deeper = diagnosis.evidence.get("persistent"), diagnosis.evidence.get("rank_now")
     rank = deeper if canary["rank_now"] is None and persistent is not False else canary["rank_now"]
     told: Degradation = {"cause": Cause(diagnosis.cause), "cause_reason": diagnosis.reason, "persistent": persistent}
+    if rank != canary["rank_now"] and canary.get("lost_total") == 1:  # the only one that was lost stands lower
+        lower: list[LowerChunk] = [
+            {**one, "rank_now": rank if one["rank_now"] is None else one["rank_now"]} for one in canary["lower"]
+        ]
+        return {**canary, **told, "rank_now": rank, "lower": lower, "lost": [], "lost_total": 0, "lost_documents": []}
     return {**canary, **told, "rank_now": rank}
 
 
@@ -708,6 +714,7 @@ def facts_of(
         corrected=newest_run and newest_run.get("corrected"),
         beside=newest_run and newest_run.get("beside"),
         answers=evidence.get("answers"),
+        interrupted=_is_interrupted(alert, evidence if news else alert.evidence),
         category=evidence.get("category"),
         canary=alert.scope if kind is RuleKind.CANARY else None,
         percentile=Percentile(evidence.get("percentile") or Percentile.P95),
@@ -738,6 +745,13 @@ def facts_of(
         retired=RETIRED[Retirement(evidence["cause"])] if "cause" in evidence else "",
         dated=not news,
     )
+
+
+def _is_interrupted(alert: AlertRow, evidence: StoredEvidence) -> bool:
+    """Whether a run after the first bad one, and before the last bad one that is known, was good."""
+    runs = [(int(one["run_id"]), one["severity"]) for one in evidence.get("window") or ()]
+    last = max((run_id for run_id, severity in runs if severity is not None), default=0)
+    return any(severity is None and (alert.first_run or last) < run_id < last for run_id, severity in runs)
 
 
 def _found(run: RunRow) -> str | None:
