@@ -413,13 +413,17 @@ def limits(rule: RuleEvidence, kind: str, confirmed: Collection[str] = ()) -> st
     sides = [f"{word} {_side(side, kind)}" for word, side in bounds.items() if side]
     margin = f", good again beyond a margin of {value(rule['margin'], kind)}" if rule.get("margin") else ""
     labels = f" {_BY_LABELS}" if any(one["corrected"] for one in rule.get("window", ())) else ""
-    return f"{capitalize_first(about)}: {', '.join(sides) or 'no bound'}{margin}.{labels}"
+    hint = f" {_AT_MOST_A_WARNING}" if rule.get("uncalibrated") else ""
+    return f"{capitalize_first(about)}: {', '.join(sides) or 'no bound'}{margin}.{labels}{hint}"
 
 
 _BY_LABELS: Final = (
     "The rate is corrected by people's labels. A run is bad where the whole interval, or the judge's own rate too, is "
     "beyond the bound."
 )
+
+
+_AT_MOST_A_WARNING: Final = "A warning at most, also beyond a critical bound, until people's labels confirm the judge."
 
 
 def _side(side: BoundSides, kind: str) -> str:
