@@ -7,7 +7,7 @@ answer to the form that made it.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import anyio
 import anyio.to_thread
@@ -15,6 +15,7 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
+from app.annotation.service import tasks
 from app.base.api.requests import (
     SESSION_COOKIE,
     Access,
@@ -140,7 +141,7 @@ def make_key(request: Request, store: StoreDep, form: FormInput) -> HTMLResponse
     refuse_other(form.get("scope"), tuple(Scope), "scope")
     scope, name = Scope(form.get("scope")), form.stripped("name")
     if scope is not Scope.ADMIN and not keys.any_key_ever(store):
-        message = "must be admin for the first key, as nobody gets in without one from then on: create yours first"
+        message = "The first key has to be an admin key, yours: from then on nobody gets in without one."
         first = Problem(path="scope", message=message)
         return _show_keys(request, store, form, problems=[first], status=422)
     try:
@@ -157,7 +158,9 @@ def rotate_key(request: Request, store: StoreDep, prefix: str) -> HTMLResponse:
     old = keys.key_in_force(store, prefix)
     text = keys.create_key(store, name=old.name, scope=Scope(old.scope), now=datetime.now(UTC))
     made = MadeKey(text=text, name=old.name, scope=Scope(old.scope), old=old)
-    return _show_keys(request, store, Form(), made=made)
+    task = tasks.task_of(store, old.name, now=datetime.now(UTC)) if made.scope is Scope.ANNOTATE else None
+    following = "" if task is None else f"/tasks/{quote(task)}/annotate"
+    return _show_keys(request, store, Form(texts={"next": following}), made=made)
 
 
 @router.post("/keys/{prefix}/revoke")
@@ -191,6 +194,10 @@ def _show_keys(
         }
         for one in keys.list_keys(store)
     ]
+    is_first = not found
+    if is_first and form.get("scope") not in {"", Scope.ADMIN}:  # what was asked for comes once there is an admin
+        wanted = urlencode({"scope": form.get("scope"), "next": safe_path(form.get("next") or "/annotate")})
+        form = Form(texts={"next": f"/keys?{wanted}", "name": form.get("name")})
     query = urlencode({"next": safe_path(form.get("next") or "/annotate")})
     invitation = f"{request.app.state.links.public_url}/login?{query}#key={made.text}" if made is not None else ""
     return render(
@@ -200,7 +207,9 @@ def _show_keys(
         keys=[one for one in found if one["revoked_at"] is None],
         revoked=[one for one in found if one["revoked_at"] is not None],
         own=request.state.identity.key_prefix,
-        scopes=_MEANINGS,
+        scopes={Scope.ADMIN: _MEANINGS[Scope.ADMIN]} if is_first else _MEANINGS,
+        is_first=is_first,
+        sign_in=f"/login?{query}" if form.get("next") else "/login",
         typed=form,
         wrong=problems_by_field(problems, ("name", "scope")),
         made=made,

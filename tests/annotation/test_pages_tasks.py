@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -81,6 +82,24 @@ def test_an_annotator_says_its_name_and_goes_on_where_it_was(service: Api) -> No
     assert "0 of 9 done" in text_of(back.text)
     skipped = post(service, ANNOTATE, item=first, answer="skip").text
     assert shown_item(skipped) == second
+
+
+def test_the_link_of_an_annotator_whose_key_is_rotated_leads_to_its_task(service: Api) -> None:
+    service.pooled_task()
+    service.put("/v1/tasks/other", {"suite": "docs", "retrievers": ["search"]})
+    assert service.client.post("/v1/tasks/other/pool").status_code == 202
+    begun = begin(service, "Ann")
+    post(service, ANNOTATE, item=shown_item(begun), answer="1", shown="0")
+    assert f"/keys?scope=annotate&amp;next={ANNOTATE}" in service.client.get("/tasks/truth").text
+    admin = bearer(service.key(Scope.ADMIN))
+    for name in ("Ann", "Bob"):
+        made = service.client.post("/keys", data={"name": name, "scope": "annotate"}, headers=admin).text
+        assert "next=%2Fannotate#key=" in unescape(made)
+    prefixes = dict(re.findall(r'<th scope="row">(\w+).*?/keys/(\w+)/successor', made, re.DOTALL))
+    led = {name: "/tasks/truth/annotate" if name == "Ann" else "/annotate" for name in ("Ann", "Bob")}
+    for name, path in led.items():
+        rotated = service.client.post(f"/keys/{prefixes[name]}/successor", headers=admin).text
+        assert f"{urlencode({'next': path})}#key=" in unescape(rotated)
 
 
 def test_everything_can_be_done_without_scripts(service: Api) -> None:

@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -34,7 +34,7 @@ def test_the_first_key_is_an_admins_since_from_then_on_nobody_gets_in_without_on
     assert "No key was ever created" in pages.page("/keys").text
     client = pages.client()
     refused = page(send(client, "/keys", name="Ann", scope="annotate"), 422)
-    assert "Must be admin for the first key" in refused.one("span", id="scope-error").text
+    assert "The first key has to be an admin key, yours" in refused.one("span", id="scope-error").text
     assert refused.one("input", id="f-name").get("value") == "Ann"
     assert in_force(pages) == {}
     made = page(send(client, "/keys", name="Eve", scope="admin"), 200)
@@ -42,6 +42,22 @@ def test_the_first_key_is_an_admins_since_from_then_on_nobody_gets_in_without_on
     assert pages.client().get("/").status_code == 303, "to sign in"
     signed_in = pages.signed_in(made.one("pre", id="new-key").text)
     assert "yours" in page(signed_in.get("/keys")).text
+
+
+def test_on_a_fresh_service_the_way_to_an_invitation_leads_over_the_own_key(pages: Site) -> None:
+    asked = "/keys?scope=annotate&next=/tasks/truth/annotate"
+    first = pages.page(asked)
+    assert "Then you sign in with it, and invite the annotator." in first.text
+    assert [one.get("value") for one in first.all("option")] == ["admin"]
+    wanted = first.one("input", name="next").get("value")
+    made = page(send(pages.client(), "/keys", name="Eve", scope="admin", next=wanted), 200)
+    link = made.one("a", class_="button").get("href")
+    assert parse_qs(urlsplit(link).query)["next"] == [wanted]
+    signed_in = pages.signed_in(made.one("pre", id="new-key").text)
+    second = page(signed_in.get(wanted))
+    (chosen,) = [one.get("value") for one in second.all("option") if "selected" in one.attributes]
+    assert (chosen, second.one("input", name="next").get("value")) == ("annotate", "/tasks/truth/annotate")
+    assert "First key" not in second.text
 
 
 def test_a_key_is_shown_once_and_never_again(pages: Site) -> None:

@@ -82,6 +82,18 @@ def list_tasks(store: Store, *, after: str = "", limit: int) -> list[TaskView]:
         ]
 
 
+def task_of(store: Store, annotator: str, *, now: datetime) -> str | None:
+    """Return the task that an annotator graded in, the newest of several; else the only one; None = there is none."""
+    with store.read() as connection:
+        begun = [task for task in rows.list_tasks(connection) if task.pool_requested_at is not None]
+        done = {
+            task: rows.annotator_progress(connection, task.id, annotator, newest=0, now=to_us(now)) for task in begun
+        }
+    graded = [task for task, progress in done.items() if progress.graded or progress.skipped]
+    known = graded or (begun if len(begun) == 1 else [])
+    return max(known, key=lambda task: task.created_at).slug if known else None
+
+
 def archive_task(store: Store, slug: str, *, now: datetime) -> None:
     """Archive a task; what annotators said stays, queries of users in its pairs do not. Raises NotFoundError."""
     with store.write() as connection:
