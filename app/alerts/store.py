@@ -302,6 +302,16 @@ def find_incidents(connection: Connection, incident_ids: Iterable[int]) -> dict[
     return {row.id: row_value(IncidentRow, row) for row in rows}
 
 
+def incidents_at(connection: Connection, check_id: int, run_id: int, ended: int) -> list[IncidentRow]:
+    """Read the incidents that a run is part of: its alerts' first bad run is no later, and they were not resolved."""
+    lasted = sa.or_(alerts.c.resolved_at.is_(None), alerts.c.resolved_at > ended)
+    mine = sa.and_(
+        alerts.c.check_id == check_id, alerts.c.first_run <= run_id, lasted, alerts.c.incident_id.is_not(None)
+    )
+    ids = connection.execute(sa.select(alerts.c.incident_id).where(mine).distinct()).scalars()
+    return list(find_incidents(connection, ids).values())
+
+
 def open_incident(connection: Connection, **values: Any) -> int | None:
     """Open an incident; None where the check has one of the class and key open already."""
     return insert_one(connection, incidents, **values)

@@ -74,6 +74,8 @@ def show_comparison(
     form = partial(template, found=None, typed=typed, choices=choices)
     if not all(wanted.values()):
         return form(refused="")
+    if wanted["a"] == wanted["b"]:
+        return form(refused=f"both sides are {kind} {typed['a']}; choose another one to compare it with", status=422)
     try:
         found = comparisons.show_side_by_side(
             store,

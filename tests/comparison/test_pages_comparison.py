@@ -213,7 +213,16 @@ def test_each_canary_that_moved_is_a_line_that_leads_to_both_rankings(seen: Site
         "c27": "c27: rank 2 in A, rank 1 in B",
     }
     assert "13 canaries moved." in shown.text
-    assert "No canary moved." in seen.page("/compare?a=run:1&b=run:1").text
+    assert "No canary moved." in seen.page(f"/compare?a=run:1&b=check:{CHECKS[0][0]}").text
+
+
+@pytest.mark.parametrize("what", ["run:1", "check:watch", "retriever:search"])
+def test_nothing_is_compared_with_itself(seen: Site, what: str) -> None:
+    kind, _, name = what.partition(":")
+    refused = seen.page(f"/compare?a={what}&b={what}", 422)
+    told = f"Both sides are {kind} {name}; choose another one to compare it with."
+    assert told in refused.text
+    assert [refused.one("input", name=side).get("value") for side in ("a", "b")] == [name, name]
 
 
 def _measure(

@@ -92,6 +92,35 @@ def test_a_run_shows_degraded_results_first_then_failed_ones(pages: Site) -> Non
     assert tuple(one["key"] for one in plainly) == KEYS  # the API's order is the suite's
 
 
+def test_of_degraded_results_the_gravest_come_first_also_where_they_are_filtered(pages: Site) -> None:
+    pages.world.probe.answers["c01"] = answered(hits("doc-c01", scores=[0.1]))
+    pages.world.probe.answers["c04"] = answered(hits("noise", scores=[0.1]))
+    pages.world.run(index_version="v2")
+    order = ("c04", "c00", "c02", "c03", "c05", "c01")
+    for asked in ("", "?verdict=degraded"):
+        shown = pages.page(f"/runs/4{asked}")
+        assert tuple(shown_keys(shown))[:6] == order, asked
+        assert "Sorted by severity" in shown.text
+    assert "Sorted by severity" not in pages.page("/runs/4?verdict=healthy").text
+
+
+def test_the_head_of_a_bad_run_leads_to_its_incident(pages: Site) -> None:
+    assert not pages.page("/runs/2").all("a", href="/incidents/1")
+    pages.world.run(index_version="v2")
+    pages.world.run(index_version="v2")
+    for run in (3, 4, 5):
+        shown = pages.page(f"/runs/{run}")
+        (link,) = shown.all("a", href="/incidents/1")
+        assert link.text == "What happened, what to do", run
+        assert "What happened, what to do since" in shown.one("section", class_="headline").text, run
+    for key in (*KEYS[:6], "c13"):
+        pages.world.probe.answers[key] = answered(hits(f"doc-{key}"))
+    for _ in range(3):
+        pages.world.run(index_version="v3")
+    assert "What happened, what to do from" in pages.page("/runs/3").one("section", class_="headline").text
+    assert not pages.page("/runs/8").all("a", href="/incidents/1")
+
+
 def test_coverage_is_explained_by_the_k_of_the_run(pages: Site) -> None:
     pages.world.apply(page([canary(key) for key in KEYS], k=3))
     pages.world.run()

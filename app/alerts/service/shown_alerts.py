@@ -309,6 +309,15 @@ def by_incident(store: Store, alert_lines: Sequence[AlertLine]) -> list[tuple[In
     return [(rows.get(int(number)) if number.isdigit() else None, one) for number, one in groups.items()]
 
 
+def incident_of_run(store: Store, run: RunRow) -> IncidentRow | None:
+    """Return the incident that a bad run belongs to: the gravest, then the oldest; None = there is none."""
+    if run.verdict == Verdict.HEALTHY or run.finished_at is None:
+        return None
+    with store.read() as connection:
+        found = alerts.incidents_at(connection, run.check_id, run.id, run.finished_at)
+    return max(found, key=lambda one: (one.severity == Severity.CRITICAL, -one.id), default=None)
+
+
 def lines(
     store: Store, alert_filter: AlertFilter, *, check: str | None, before: int | None, limit: int
 ) -> list[AlertLine]:

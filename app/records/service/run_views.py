@@ -247,6 +247,12 @@ def _reorder_vectors(
 _MEASURED = Failure(outcome=str(Outcome.OK))
 _BLOCK = 500
 _WORST_FIRST = {Verdict.DEGRADED: 0, Verdict.UNKNOWN: 1, Verdict.HEALTHY: 2}
+_GRAVE = pack_reasons([Reason.MISSING, Reason.FORBIDDEN, Reason.ANSWERED])
+
+
+def _gravity(reasons: int) -> tuple[bool, int]:
+    """Return what orders degraded results, the gravest first, by their reasons as bits."""
+    return not reasons & _GRAVE, -reasons.bit_count()
 
 
 def results(  # noqa: PLR0913 - whatever results are filtered by
@@ -266,7 +272,8 @@ def results(  # noqa: PLR0913 - whatever results are filtered by
 ) -> tuple[list[ResultView], int | None]:
     """Return results of an ended run in suite order with their evidence, and the position to continue after.
 
-    `worst_first` puts degraded results before failed ones and those before healthy ones, each in suite order.
+    `worst_first` puts degraded results before failed ones and those before healthy ones, each in suite order; of the
+    degraded ones those first that lost an expected chunk or gave a wrong answer, and those with more reasons.
     """
     with store.read() as connection:
         row = find_run(connection, run_id)
@@ -293,6 +300,8 @@ def results(  # noqa: PLR0913 - whatever results are filtered by
             matching.append((own, position))
             if len(matching) > limit and not worst_first:
                 break
+        if worst_first:
+            matching.sort(key=lambda one: (_WORST_FIRST[one[0]], *_gravity(judged.reasons(one[1])), one[1]))
         ordered, following = _page_of(matching, after, limit, worst_first=worst_first)
         return _views_at(connection, judged, ordered), following
 
@@ -331,8 +340,7 @@ def _page_of(
     matching: Sequence[tuple[Verdict, int]], after: int, limit: int, *, worst_first: bool
 ) -> tuple[list[int], int | None]:
     """Return the positions of one page, and the position to continue after; None = it is the last page."""
-    ranked = sorted(matching, key=lambda one: (_WORST_FIRST[one[0]], one[1])) if worst_first else matching
-    ordered = [position for _, position in ranked]
+    ordered = [position for _, position in matching]
     if worst_first and after in ordered:
         ordered = ordered[ordered.index(after) + 1 :]
     return ordered[:limit], ordered[limit - 1] if len(ordered) > limit else None

@@ -240,6 +240,7 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
         k=check_details.k_of_run(store, run_id),
         answers=answering.summary_of_run(store, run_id),
         answers_text=check_details.answers_of_run(store, run_id),
+        incident=check_details.incident_of_run(store, run_id),
         confirmed=answering.confirmed_of_check(store, run["check"]),
         versions=check_details.list_versions(store, run_id),
         counterparts=find_candidates(store, run_id) if run["finished_at"] else None,

@@ -290,6 +290,26 @@ def answers_of_run(store: Store, run_id: str) -> str:
     return bad_answers_text(bad, healthy=run.verdict == Verdict.HEALTHY)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunIncident:
+    """The incident that a run belongs to, and from when to when it lasted."""
+
+    id: int
+    opened_at: datetime
+    resolved_at: datetime | None
+
+
+def incident_of_run(store: Store, run_id: str) -> RunIncident | None:
+    """Return the incident of a bad run; None where there is none. Raises NotFoundError."""
+    with store.read() as connection:
+        run = references.find_run(connection, run_id)
+    found = shown_alerts.incident_of_run(store, run)
+    if found is None:
+        return None
+    resolved = None if found.resolved_at is None else from_us(found.resolved_at)
+    return RunIncident(id=found.id, opened_at=from_us(found.opened_at), resolved_at=resolved)
+
+
 def next_run(check: Definition, now: datetime) -> datetime:
     """Return when the next run starts: the first instant whose delayed start is in the future."""
     schedule = schedule_of(check.body)
