@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
+from urllib.parse import quote
 
 from app.alerts.domain.state import is_about_canaries
 from app.alerts.domain.summaries import answer_change_text, lost_text
@@ -192,6 +193,11 @@ class NoticeText:
         if answers := self.data.get("answers"):
             return tuple(map(_answer, answers["listed"][:_MOST_CANARIES]))
         return tuple(map(_canary, list(self.data.get("degraded") or [])[:_MOST_CANARIES]))
+
+    def page_of(self, key: str) -> str | None:
+        """Address of the page of a canary of the check; None where there is none."""
+        page = f"{dict(self.links).get('Check', '')}/canaries/{quote(key, safe='')}"
+        return page if LINK.fullmatch(page) else None
 
     @property
     def actions(self) -> tuple[tuple[str, str], ...]:

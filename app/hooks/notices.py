@@ -12,12 +12,11 @@ from email.utils import format_datetime
 from html import escape
 from types import MappingProxyType
 from typing import Final
-from urllib.parse import quote
 
 from app.alerts.domain.state import IncidentClass, dedupe_keys
 from app.base.errors import ConfigurationError
 from app.hooks.domain import TAKES_NO_REPORT, Hook, HookKind, Notice
-from app.hooks.notice_texts import LINK, SINCE, NoticeText, clean
+from app.hooks.notice_texts import SINCE, NoticeText, clean
 
 
 def body_of(hook: Hook, notice: Notice, message_id: str, picture: str | None = None) -> bytes:
@@ -266,11 +265,11 @@ def _field(texts: NoticeText, name: str, value: str) -> dict[str, object]:
 
 def _questions(texts: NoticeText) -> Iterator[str]:
     """Yield a line for each of the worst questions, which leads to its page, and the number of the others."""
-    check, shown = dict(texts.links).get("Check"), texts.questions[:_QUESTIONS]
+    shown = texts.questions[:_QUESTIONS]
     for key, query, moved in shown:
         name = escaped((query or key).replace("|", "¦"), _QUERY)
-        page = f"{check}/canaries/{quote(key, safe='')}"
-        name = f"<{page.translate(_URL_ESCAPES)}|{name}>" if check and LINK.fullmatch(page) else name
+        page = texts.page_of(key)
+        name = name if page is None else f"<{page.translate(_URL_ESCAPES)}|{name}>"
         yield f"• {name}{': ' if moved else ''}{escaped(moved, _QUERY)}"
     yield from texts.unlisted(len(texts.canaries) - len(shown) + texts.more)
     yield from texts.failing_before
@@ -310,7 +309,14 @@ def _mark(texts: NoticeText) -> str:
 _LONGEST_SUBJECT = 200
 _PICTURED = "Every canary, a row, in the newest runs, a column: green is healthy, red degraded, grey not measured"
 _COLOURS = {"critical": "#b91c1c", "warning": "#b45309"}
-_STYLE = "font-family:sans-serif;font-size:14px;color:#111827"
+_SCHEME = '<meta name="color-scheme" content="light"><meta name="viewport" content="width=device-width">'
+_STYLE = "font-family:sans-serif;font-size:14px;line-height:1.45;color:#111827;background-color:#ffffff"
+"""Both colours: mail programs put a text that has one of them on a ground of theirs."""
+_BUTTON = (
+    "display:inline-block;padding:0 14px;border:1px solid #9ca3af;border-radius:6px;color:#111827;"
+    "background-color:#f3f4f6;text-decoration:none;font-weight:bold;white-space:nowrap"
+)
+_IN_HEADING = frozenset({SINCE, "Severity", "Event"})
 
 
 def email_body(hook: Hook, notice: Notice, message_id: str, picture: str | None = None) -> bytes:
@@ -388,22 +394,47 @@ def _statements(texts: NoticeText) -> list[str]:
 
 
 def _elements(texts: NoticeText, picture: str | None) -> Iterator[str]:
+    """Yield what happened, since when, what to do and where to act, then the picture, then all the rest."""
     colour = "#15803d" if texts.resolved else _COLOURS.get(texts.severity, "#374151")
-    yield f'<!DOCTYPE html>\n<html lang="en"><body style="{_STYLE}">'
-    yield f'<h1 style="font-size:18px;color:{colour}">{escape(texts.title)}</h1>'
-    yield from (f"<p>{escape(line)}</p>" for line in _head(texts) if line != texts.title)
+    yield f'<!DOCTYPE html>\n<html lang="en"><head>{_SCHEME}</head><body style="margin:0;{_STYLE}">'
+    yield f'<div style="max-width:720px;padding:12px;{_STYLE}">'
+    yield f'<h1 style="font-size:18px;line-height:1.3;margin:0 0 8px;color:{colour}">{escape(texts.title)}</h1>'
+    facts = dict(texts.facts)
+    heading = [*(f"{name} {facts[name]}" for name in (SINCE,) if name in facts), *map(facts.get, ("Severity", "Event"))]
+    if shown := " · ".join(escape(part) for part in heading if part):
+        yield f'<p style="margin:0 0 8px;color:#4b5563">{shown}</p>'
+    yield from (f"<p>{escape(line)}</p>" for line in _statements(texts)[:1] if line != texts.title)
+    yield from (f"<p><strong>What to do:</strong> {escape(line)}</p>" for line in (texts.advice,) if line)
+    if texts.actions:
+        buttons = (f'<a href="{escape(url)}" style="{_BUTTON}">{escape(name)}</a>' for name, url in texts.actions)
+        yield f'<p style="line-height:2.6">{" ".join(buttons)}</p>'
     if picture is not None:
         yield f'<p><img src="{picture}" width="640" style="max-width:100%;height:auto" alt="{_PICTURED}"></p>'
-    if texts.facts:
-        rows = (f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in texts.facts)
-        yield f'<table cellpadding="4">{"".join(rows)}</table>'
+    yield from (f"<p>{escape(line)}</p>" for line in _statements(texts)[1:])
+    rows = [(name, value) for name, value in texts.facts if name not in _IN_HEADING]
+    if rows:
+        cells = (
+            f'<tr><td style="color:#4b5563">{escape(name)}</td><td>{escape(value)}</td></tr>' for name, value in rows
+        )
+        yield f'<table cellpadding="4" style="{_STYLE}">{"".join(cells)}</table>'
     if texts.canaries:
-        yield f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in texts.canaries)}</ul>"
+        yield f'<ul style="padding-left:20px">{"".join(f"<li>{line}</li>" for line in _linked(texts))}</ul>'
     yield from (f"<p>{escape(line)}</p>" for line in texts.remarks)
     if texts.links:
-        links = (f'<a href="{escape(url)}">{escape(name)}</a>' for name, url in texts.links)
+        links = (f'<a href="{escape(url)}" style="color:#1d4ed8">{escape(name)}</a>' for name, url in texts.links)
         yield f"<p>{' · '.join(links)}</p>"
-    yield "</body></html>"
+    yield "</div></body></html>"
+
+
+def _linked(texts: NoticeText) -> Iterator[str]:
+    """Yield the questions, each a link to its page where there is one, and what happened to them."""
+    for (key, query, _), line in zip(texts.questions, texts.canaries, strict=True):
+        page = texts.page_of(key)
+        name = f"{key} “{query}”"
+        if page is None or not line.startswith(name):
+            yield escape(line)
+            continue
+        yield f'<a href="{escape(page)}" style="color:#1d4ed8">{escape(name)}</a>{escape(line.removeprefix(name))}'
 
 
 _CALLS = re.compile(r"(?<=[<@#!&])(?=[\w!@#&^/])|(?<=\])(?=[(\[:])")

@@ -529,15 +529,40 @@ def test_an_email_has_our_headers_and_tags_and_no_others(text: str) -> None:
     assert [part.get_content_type() for part in attacked.walk()] == ["multipart/alternative", "text/plain", "text/html"]
     page = _Page()
     page.feed(attacked.get_body(("html",)).get_content())
-    ours = {"html", "body", "h1", "p", "table", "tr", "td", "ul", "li", "a"}
+    ours = {"html", "head", "meta", "body", "div", "h1", "p", "strong", "table", "tr", "td", "ul", "li", "a"}
     assert {tag for tag, _ in page.tags} <= ours
-    assert {name for _, names in page.tags for name in names} <= {"lang", "style", "cellpadding", "href"}
+    attributes = {"lang", "name", "content", "style", "cellpadding", "href"}
+    assert {name for _, names in page.tags for name in names} <= attributes
     assert page.links == [
+        "https://coalmine.test/alerts/7",
+        *["https://coalmine.test/checks/docs/canaries/k"] * 10,
         "https://coalmine.test/alerts/7",
         "https://coalmine.test/checks/docs",
         "https://coalmine.test/runs/812",
         "https://wiki.test/?a=1&b=<2>",
     ]
+
+
+def test_an_email_says_what_since_when_and_what_to_do_before_its_picture_on_a_ground_of_its_own() -> None:
+    links = {**notice()["data"]["links"], "incident": "https://coalmine.test/incidents/3"}
+    mail = message_from_bytes(
+        body_of(HOOKS[HookKind.EMAIL], notice(links=links), "msg_1", "data:image/png;base64,iVBORw=="), policy=default
+    )
+    html = mail.get_body(("html",)).get_content()  # type: ignore[union-attr] # it has one
+    order = [
+        "<h1",
+        "Since 2026-03-02 12:00 UTC · critical · opened",
+        "<strong>What to do:</strong> Re-index",
+        ">See</a>",
+    ]
+    order += [">Acknowledge</a>", ">Silence 2 h</a>", "<img ", "coverage 0.500 is below 0.9 in 2 of 3 runs.", "<table"]
+    order += ['<a href="https://coalmine.test/checks/docs/canaries/retention"', ">Runbook</a>"]
+    places = [html.find(one) for one in order]
+    assert places == sorted(places)
+    assert places[0] > 0
+    assert re.search(r"<div style=\"[^\"]*color:#111827;background-color:#ffffff", html)
+    assert '<meta name="color-scheme" content="light">' in html
+    assert html.count("2026-03-02 12:00 UTC") == 1
 
 
 _HEAD = [

@@ -23,10 +23,12 @@ from app.hooks.service import deliveries
 from app.records.domain import RunCells, heat_map_cells
 from app.reports.rendering.pictures import heat_map_png, layout_of
 from app.reports.service import charts
+from app.reports.service.charts import heat_map_of_incident
 from app.reports.views import HeatMap, HeatMapRow
 from tests.support.browser import PHONE, inaccessible, opened, served, wider_than_the_screen
 from tests.support.fakes import answered, failed, hits
 from tests.support.pages_service import Site, site
+from tests.support.present import present
 from tests.support.world import AT_ONCE, CHECK, World, canary, page
 
 CANARIES = [canary("ant", category="procedural", tags=["law"]), canary("bee", tags=["law", "tax"]), canary("cat")]
@@ -241,13 +243,30 @@ def test_a_mail_about_an_alert_shows_the_runs_up_to_it(sqlite_store: Store) -> N
     assert "data:" not in html.get_content()
 
 
+def test_the_picture_of_an_incident_is_cut_to_the_groups_that_it_hit(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    asked = [canary("ant", category="procedural"), canary("bee", category="comparative"), canary("cow")]
+    world.apply(page(asked, rules=[AT_ONCE]))
+    world.probe.answers = {"ant": answered(hits("noise"))}
+    world.run()
+    world.probe.all_answer()
+    world.run()
+    opened_at = world.clock.advance(1)
+    assert heat_map_of_incident(sqlite_store, "watch", opened_at, to_us(opened_at)) is None, "all are healthy"
+    world.probe.answers = {"bee": answered(hits("noise"))}
+    world.run()
+    found = present(heat_map_of_incident(sqlite_store, "watch", world.clock(), to_us(world.clock())))
+    assert [group["name"] for group in found["groups"]] == ["comparative"]
+    assert [row["cells"] for group in found["groups"] for row in group["canaries"]] == ["..#"]
+
+
 def test_a_mail_goes_without_a_picture_rather_than_not_at_all(
     sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(deliveries, "heat_map_until", broken)
+    monkeypatch.setattr(deliveries, "heat_map_of_incident", broken)
     world = World(store=sqlite_store)
     world.apply({**page(CANARIES, rules=[AT_ONCE], hooks=["ops"]), "hooks": [MAIL]})
     world.run()

@@ -191,7 +191,8 @@ def test_an_incident_is_a_line_that_leads_to_its_page_and_to_its_rules(seen_degr
     assert line.startswith("critical firing watch: 4 of 4 questions got worse threshold-coverage ")
     assert " threshold-coverage 3 of the last 3 runs bad; open since " in line
     links = [link.text for link in shown.all("a", href="/incidents/1")]
-    assert links == ["What happened, what to do", "watch: 4 of 4 questions got worse"], "at the top, too"
+    assert links == ["4 of 4 questions got worse", "watch: 4 of 4 questions got worse"], "at the top, too"
+    assert shown.one("p", id="advice").text.startswith("What to do: ")
     assert shown.one("span", id="alert-1").text.startswith("threshold-coverage")
     assert shown.all("a", href="/alerts/1")
     assert not shown.all("article")

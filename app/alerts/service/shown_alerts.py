@@ -276,6 +276,8 @@ class AlertLine:
     """What happened, as it was last announced or, before that, as its rule sees it; without a full stop."""
     title: str = ""
     """The same in few words; empty where it is not shown."""
+    advice: str = ""
+    """What to do; empty where it is not shown, or nothing is known to help."""
     deliveries: Mapping[str, int] = field(default_factory=dict)
     """Number of deliveries of its incident, by state; empty too where they are not shown."""
 
@@ -514,7 +516,10 @@ def standing_lines(connection: Connection, rows: AlertRows, explained: Explained
     facts = standing_facts(connection, rows, explained)
     return [
         AlertLine(
-            alert=alert_shape(row, changes), summary=alert_summary(facts[row.id]), title=incident_title(facts[row.id])
+            alert=alert_shape(row, changes),
+            summary=alert_summary(facts[row.id]),
+            title=incident_title(facts[row.id]),
+            advice=alert_advice(facts[row.id]),
         )
         for row, changes in rows
     ]

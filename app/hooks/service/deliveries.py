@@ -42,7 +42,7 @@ from app.hooks.store import DeliveryRow
 from app.operation.service.self_monitor import Issue, SelfMonitor
 from app.reports import store as report_rows
 from app.reports.rendering.pictures import sheet
-from app.reports.service.charts import heat_map_until
+from app.reports.service.charts import heat_map_of_incident
 
 logger = logging.getLogger("coalmine.deliveries")
 
@@ -180,10 +180,12 @@ def _picture(store: Store, claimed: DeliveryRow, now: datetime) -> str | None:
     with store.read() as connection:
         alert = alerts.find_alert(connection, claimed.alert_id)
         hook = catalog.definition_by_id(connection, claimed.hook_id)
-    if alert is None or not shows_pictures(hook.body["kind"]):
+        incident = alerts.find_incident(connection, claimed.incident_id) if claimed.incident_id is not None else None
+    if alert is None or incident is None or not shows_pictures(hook.body["kind"]):
         return None
     try:
-        heat_map = heat_map_until(store, alert.check, to_us(now))
+        opened_at = from_us(incident.opened_at)
+        heat_map = heat_map_of_incident(store, alert.check, opened_at, to_us(now))
         return None if heat_map is None else sheet(heat_map)
     except StoreUnavailableError:
         raise

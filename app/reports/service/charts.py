@@ -433,6 +433,18 @@ def heat_map_until(store: Store, slug: str, end: int, *, version: str | None = N
     return found if len(found["columns"]) > 1 else None
 
 
+def heat_map_of_incident(store: Store, slug: str, opened_at: datetime, end: int) -> HeatMap | None:
+    """Return the same cut to the groups in which canaries were not healthy since an incident opened; None = in none."""
+    found = heat_map_until(store, slug, end)
+    if found is None:
+        return None
+    before = sum(datetime.fromisoformat(column["at"]) <= opened_at for column in found["columns"])
+    first = max(before - 1, 0)  # the run that opened it began before
+    is_hit = {Cell.SOMETIMES, Cell.DEGRADED, Cell.UNMEASURED}
+    groups = [one for one in found["groups"] if any(is_hit & set(row["cells"][first:]) for row in one["canaries"])]
+    return {**found, "groups": groups} if groups else None
+
+
 _SHEET_COLUMNS = 40
 _MOST_MAPPED_RUNS = 10_000
 """A year of runs every hour."""
