@@ -161,20 +161,19 @@ def _tasks(
 
 def _task(request: Request, store: Store, slug: str, *, adopted: AdoptionView | None = None) -> HTMLResponse:
     task = tasks.load_task(store, slug)
-    of_chunks = task["answers"] is None and task["pairs"] is None
-    disagreements = annotations.list_disagreements(store, slug, may_write=has_scope(request, Scope.WRITE))
+    figures = results.load_figures(store, slug, may_write=has_scope(request, Scope.WRITE))
     return render(
         request,
         "annotation/task.html",
         task=task,
         grades=grade_names(task),
-        budget=results.load_budget(store, slug),
-        agreement=results.load_agreement(store, slug),
-        recall=results.load_recall(store, slug) if of_chunks else None,
-        disagreements=disagreements[:_SHOWN_DISAGREEMENTS],
-        disputed=sum(one["adjudicated"] is None for one in disagreements),
+        budget=figures.budget,
+        agreement=figures.agreement,
+        recall=figures.recall,
+        disagreements=figures.disagreements[:_SHOWN_DISAGREEMENTS],
+        disputed=sum(one["adjudicated"] is None for one in figures.disagreements),
         adopted=adopted,
-        plan=annotations.adopt(store, slug, now=datetime.now(UTC), dry_run=True, patches=False) if of_chunks else None,
+        plan=figures.plan,
     )
 
 

@@ -4,7 +4,7 @@ No annotation is deleted: one that was withdrawn or replaced stays as history.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from app.annotation.documents import TaskDocument
 from app.annotation.domain.pools import PoolItem
-from app.annotation.domain.recall import PooledRecall, is_pooled_recall_self_judged
+from app.annotation.domain.recall import RecallEstimate, is_pooled_recall_self_judged
 from app.annotation.tables import (
     adjudications,
     annotations,
@@ -208,10 +208,12 @@ def pending_canaries(connection: Connection, task_id: int, *, attempts: int, lim
     return _task_canaries(connection, statement)
 
 
-def list_task_canaries(connection: Connection, task_id: int) -> list[TaskCanary]:
-    """Return all canaries of a task."""
-    statement = _CANARIES.where(task_canaries.c.task_id == task_id).order_by(task_canaries.c.canary_id)
-    return _task_canaries(connection, statement)
+def list_task_canaries(connection: Connection, task_id: int, *, failed: bool = False) -> list[TaskCanary]:
+    """Return all canaries of a task, or those that could not be pooled."""
+    mine = [task_canaries.c.task_id == task_id]
+    if failed:
+        mine += [task_canaries.c.sizes.is_(None), task_canaries.c.failure.is_not(None)]
+    return _task_canaries(connection, _CANARIES.where(*mine).order_by(task_canaries.c.canary_id))
 
 
 def find_task_canary(connection: Connection, task_id: int, canary_id: int) -> TaskCanary | None:
@@ -446,19 +448,6 @@ _PAUSE: Final = 30_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecallEstimate(PooledRecall):
-    """That of a retriever at a depth, and what it is a share of."""
-
-    retriever: str
-    k: int
-    frame: str
-    uncorrected: float | None = None
-    """With every grade taken as right; None = as `value`."""
-    assumes: str = ""
-    """What it takes for granted of the grades, or how it corrects them, in words."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRow(RecallEstimate):
     """The same as stored, with its task and suite."""
 
@@ -608,6 +597,16 @@ def list_annotations(connection: Connection, task_id: int) -> list[AnnotationRow
     mine = sa.and_(annotations.c.task_id == task_id, _IN_FORCE)
     rows = connection.execute(sa.select(annotations).where(mine).order_by(annotations.c.id))
     return [row_value(AnnotationRow, row, by_judge=bool(row.by_judge)) for row in rows]
+
+
+def version_of_grades(connection: Connection, task_id: int) -> Hashable:
+    """Return what differs whenever the pool of a task, or what people said of it, has changed."""
+    said = [
+        sa.select(sa.func.max(one.c.id), sa.func.count(one.c.withdrawn_at)).where(one.c.task_id == task_id)
+        for one in (annotations, adjudications)
+    ]
+    overlap = sa.select(sa.func.sum(task_items.c.overlap)).where(task_items.c.task_id == task_id)
+    return task_id, count_pool(connection, task_id), *(tuple(connection.execute(one).one()) for one in (*said, overlap))
 
 
 def find_grade(connection: Connection, item_id: int, annotator: str) -> int | None:

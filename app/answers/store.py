@@ -141,11 +141,14 @@ def list_corrected(
 _MOST_RUNS: Final = 20_000
 
 
-def answers_at(connection: Connection, check_id: int, run_id: int) -> dict[int, AnswerRow]:
-    """Read what held for each canary of a check at a run, by canary id."""
+def answers_at(
+    connection: Connection, check_id: int, run_id: int, *, canary_ids: Collection[int] | None = None
+) -> dict[int, AnswerRow]:
+    """Read what held for each canary of a check at a run, or for a few of them, by canary id."""
     held: dict[int, AnswerRow] = {}
+    mine = _ANSWER if canary_ids is None else _ANSWER.where(answers.c.canary_id.in_(canary_ids))
     for holding in (answers.c.last_run.is_(None), answers.c.last_run >= run_id):
-        rows = connection.execute(_ANSWER.where(answers.c.check_id == check_id, answers.c.first_run <= run_id, holding))
+        rows = connection.execute(mine.where(answers.c.check_id == check_id, answers.c.first_run <= run_id, holding))
         held.update((row.canary_id, row_value(AnswerRow, row, body=json.loads(row.body))) for row in rows)
     return held
 

@@ -86,6 +86,19 @@ def estimate_recall(queries: Sequence[QueryGrades], *, has_rest: bool = False, s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecallEstimate(PooledRecall):
+    """That of a retriever at a depth, and what it is a share of."""
+
+    retriever: str
+    k: int
+    frame: str
+    uncorrected: float | None = None
+    """With every grade taken as right; None = as `value`."""
+    assumes: str = ""
+    """What it takes for granted of the grades, or how it corrects them, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Samples:
     """What draws need: of each query found and counted items and sizes by stratum; of each stratum share and grades."""
 

@@ -414,10 +414,17 @@ def list_disagreements(store: Store, slug: str, *, may_write: bool = True) -> li
     """
     with store.read() as connection:
         task = find_task(connection, slug)
-        found = read_grades(connection, task)
-        canaries = {one.canary_id: one for one in rows.list_task_canaries(connection, task.id)}
-        pairs = rows.read_pair_items(connection, task.id) if may_write else {}
-    differ = are_sides_disputed if task.of_pairs else is_disputed
+        canaries = rows.list_task_canaries(connection, task.id)
+        return find_disagreements(connection, read_grades(connection, task), canaries, may_write=may_write)
+
+
+def find_disagreements(
+    connection: Connection, found: TaskGrades, of_task: Sequence[TaskCanary], *, may_write: bool
+) -> list[DisagreementView]:
+    """Return the same, given the grades and the canaries of a task."""
+    canaries = {one.canary_id: one for one in of_task}
+    pairs = rows.read_pair_items(connection, found.task.id) if may_write else {}
+    differ = are_sides_disputed if found.task.of_pairs else is_disputed
     disputed = [item for item in found.items if differ(found.grades_of(item.id))]
     disputed.sort(key=lambda item: (item.id in found.adjudicated, item.canary_id or 0, item.token))
     return [_disagreement(item, found, canaries, pairs) for item in disputed]
@@ -468,10 +475,8 @@ _SHOWN_TEXT: Final = 200
 """Characters that are shown of a text that names no judgment."""
 
 
-def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patches: bool = True) -> AdoptionView:
+def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False) -> AdoptionView:
     """Make the consensus of a task the judgments of its canaries; `dry_run` only says what would change.
-
-    `patches` of files can be left out, which is quicker.
 
     Disputed and open items are left out. A canary that was changed to another query since, or has gone, is left out,
     and a negative one, which expects nothing. Raises NotFoundError, and ConflictError where a canary is changed
@@ -483,43 +488,55 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
             raise ConflictError(f"task '{slug}' is of pairs, which say which answer is better and judge no chunk")
         if task.of_answers:
             raise ConflictError(f"the labels of task '{slug}' are of answers, and judgments are of chunks")
-        found = read_grades(connection, task)
         canaries = rows.list_task_canaries(connection, task.id)
-        ids = [one.canary_id for one in canaries]
-        now_there = {row.id: row for row in catalog.list_canaries(connection, task.suite_id, ids=ids)}
-        checks = [check.slug for check in checks_in_force(connection) if check.suite == task.suite]
+        plan = plan_adoption(connection, read_grades(connection, task), canaries)
+    documents = [
+        one.canary.with_judgments(one.changed, one.added) for one, row in plan.changes if not row.is_file_managed
+    ]
+    if documents and not dry_run:
+        suites.put_canaries(store, task.suite, documents, now=now)
+    in_files = [one.in_file(row) for one, row in plan.changes if row.is_file_managed]
+    return {**plan.view, "patches": patch_files(task.suite, in_files)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptionPlan:
+    """What adopting changes."""
+
+    view: AdoptionView
+    """Without patches of files."""
+    changes: "Sequence[tuple[AdoptedJudgments, CanaryRow]]"
+
+
+def plan_adoption(connection: Connection, found: TaskGrades, canaries: Sequence[TaskCanary]) -> AdoptionPlan:
+    """Return what adopting a task of chunks would change, given its grades and its canaries."""
+    task = found.task
+    ids = [one.canary_id for one in canaries]
+    now_there = {row.id: row for row in catalog.list_canaries(connection, task.suite_id, ids=ids)}
     items: dict[int | None, list[ItemRow]] = {}
     for item in found.items:
         items.setdefault(item.canary_id, []).append(item)
     adopted: list[AdoptedCanary] = []
     to_commit: list[AdoptedCanary] = []
     left_out: list[LeftOutCanary] = []
-    documents: list[CanaryDocument] = []
-    in_files: list[FileCanary] = []
+    changes: list[tuple[AdoptedJudgments, CanaryRow]] = []
     for canary in canaries:
         row = now_there.get(canary.canary_id)
-        one = _adopt_one(task_source(slug), canary, row, items.get(canary.canary_id, []), found)
+        one = _adopt_one(task_source(task.slug), canary, row, items.get(canary.canary_id, []), found)
         if row is None or isinstance(one, str):
             left_out.append({"canary": canary.key, "reason": str(one)})
             continue
-        judgments, view = one
-        if not row.is_file_managed:
-            adopted.append(view)
-            if not dry_run:
-                documents.append(judgments.canary.with_judgments(judgments.changed, judgments.added))
-        else:
-            to_commit.append(view)
-            if patches:
-                in_files.append(judgments.in_file(row))
-    if documents:
-        suites.put_canaries(store, task.suite, documents, now=now)
-    return {
+        judgments, shown = one
+        (to_commit if row.is_file_managed else adopted).append(shown)
+        changes.append((judgments, row))
+    view: AdoptionView = {
         "adopted": adopted,
         "to_commit": to_commit,
-        "patches": patch_files(task.suite, in_files),
+        "patches": [],
         "left_out": left_out,
-        "checks": checks,
+        "checks": [check.slug for check in checks_in_force(connection) if check.suite == task.suite],
     }
+    return AdoptionPlan(view=view, changes=changes)
 
 
 def _adopt_one(

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Final
@@ -16,6 +16,7 @@ from app.annotation.domain.pools import PACE_OF, pace
 from app.annotation.domain.recall import (
     GradedTask,
     QueryGrades,
+    RecallEstimate,
     Said,
     SaidOfPlanted,
     SaidOfQuery,
@@ -25,29 +26,85 @@ from app.annotation.domain.recall import (
     is_pooled_recall_self_judged,
     recall_frame,
 )
-from app.annotation.service.annotations import TaskGrades, read_grades
+from app.annotation.service.annotations import TaskGrades, find_disagreements, plan_adoption, read_grades
 from app.annotation.service.tasks import find_task
-from app.annotation.store import AnnotationRow, ItemRow, RecallEstimate, TaskCanary, TaskRow
+from app.annotation.store import AnnotationRow, ItemRow, TaskCanary, TaskRow
 from app.annotation.views import (
+    AdoptionView,
     AgreementView,
     AnnotatorView,
     BudgetView,
+    DisagreementView,
     JudgeAgreementView,
     PooledRecallView,
     RecallView,
 )
-from app.base.db.engine import Connection, Store, to_us
+from app.base.db.engine import Connection, Store, cached_of_run, to_us
 from app.base.errors import ConflictError
 from app.base.texts import counted, percent_text
 from app.base.views import rounded_or_none, view_of
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.domain import TAKEN_AS_RIGHT
+from app.catalog.service.references import checks_in_force
+from app.catalog.store import definition_by_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFigures:
+    """All that the grades of a task come to."""
+
+    agreement: AgreementView
+    budget: BudgetView
+    disagreements: Sequence[DisagreementView]
+    recall: RecallView | None
+    """None for a task of answers or pairs, and so is `plan`."""
+    plan: AdoptionView | None
+    """What adopting would change, without patches."""
+    estimates: Sequence[RecallEstimate] = ()
+
+
+def load_figures(store: Store, slug: str, *, may_write: bool) -> TaskFigures:
+    """Return what the grades of a task come to, computed once as long as these and the suite stay as they are.
+
+    `may_write`: with queries and texts of users, which pairs have. Raises NotFoundError.
+    """
+    with store.read() as connection:
+        task = find_task(connection, slug)
+        return _figures(connection, task, may_write=may_write or not task.of_pairs)
+
+
+def _figures(connection: Connection, task: TaskRow, *, may_write: bool) -> TaskFigures:
+    of_chunks = not task.of_answers and not task.of_pairs
+    suite = definition_by_id(connection, task.suite_id)
+    checks = tuple(check.slug for check in checks_in_force(connection) if check.suite == task.suite)
+
+    def make() -> tuple[TaskFigures, int]:
+        found, canaries = read_grades(connection, task), rows.list_task_canaries(connection, task.id)
+        recall, estimates = _recall(found, canaries) if of_chunks else (None, [])
+        figures = TaskFigures(
+            agreement=_agreement(found),
+            budget=_budget(found),
+            disagreements=find_disagreements(connection, found, canaries, may_write=may_write),
+            recall=recall,
+            estimates=estimates,
+            plan=plan_adoption(connection, found, canaries).view if of_chunks else None,
+        )
+        return figures, _FIGURES_BYTES * (1 + len(canaries))
+
+    said = rows.version_of_grades(connection, task.id)
+    return cached_of_run(connection, ("task figures", said, suite.revision, checks, may_write), make)
+
+
+_FIGURES_BYTES: Final = 600
 
 
 def load_agreement(store: Store, slug: str) -> AgreementView:
     """Return the agreement of the annotators of a task. Raises NotFoundError."""
     with store.read() as connection:
-        found = read_grades(connection, find_task(connection, slug))
+        return _agreement(read_grades(connection, find_task(connection, slug)))
+
+
+def _agreement(found: TaskGrades) -> AgreementView:
     names = found.annotators
     graded = [found.graded[item.id] for item in found.items if item.id in found.graded]
     table = np.full((len(graded), len(names)), np.nan)
@@ -74,7 +131,10 @@ def _judges(found: TaskGrades) -> list[JudgeAgreementView]:
 def load_budget(store: Store, slug: str) -> BudgetView:
     """Return what is done of a task and what is left, at the median pace of everybody. Raises NotFoundError."""
     with store.read() as connection:
-        found = read_grades(connection, find_task(connection, slug))
+        return _budget(read_grades(connection, find_task(connection, slug)))
+
+
+def _budget(found: TaskGrades) -> BudgetView:
     states = Counter(found.consensus(item.id).state for item in found.items)
     people = max(1, len(found.annotators))
     left = 0
@@ -138,18 +198,24 @@ def load_recall(store: Store, slug: str) -> RecallView:
     """
     with store.read() as connection:
         task = _find_task_of_chunks(connection, slug)
-        found = read_grades(connection, task)
-        canaries = rows.list_task_canaries(connection, task.id)
-    graded = _graded_queries(found, canaries)
+        return _recall(read_grades(connection, task), rows.list_task_canaries(connection, task.id))[0]
+
+
+def _recall(found: TaskGrades, canaries: list[TaskCanary]) -> tuple[RecallView, list[RecallEstimate]]:
+    """Return the pooled recall of a task of chunks, and the estimates that it is made of."""
+    task, graded = found.task, _graded_queries(found, canaries)
     estimates = _estimate(found, graded)
     document = task.document
     own = is_pooled_recall_self_judged(document.retrievers, has_rest=bool(document.plan.rest))
-    return {
+    view: RecallView = {
         "queries": len(graded),
         "undecided": sum(_expects(one) for one in canaries) - len(graded),
-        "estimates": [view_of(PooledRecallView, one, rounding=True, task=slug, self_judged=own) for one in estimates],
+        "estimates": [
+            view_of(PooledRecallView, one, rounding=True, task=task.slug, self_judged=own) for one in estimates
+        ],
         "to_grade_again": len(_heavy_items(found)) if _rests_on_few(estimates) else 0,
     }
+    return view, estimates
 
 
 MOST_OF_REST: Final = 1 / 3
@@ -207,9 +273,7 @@ def compute_recall(store: Store, task_id: int, *, now: datetime) -> None:
         task = rows.read_task(connection, task_id)
         if task is None or task.archived_at is not None:
             return
-        found = read_grades(connection, task)
-        canaries = rows.list_task_canaries(connection, task.id)
-    estimates = _estimate(found, _graded_queries(found, canaries))
+        estimates = _figures(connection, task, may_write=True).estimates  # which its page shows next
     with store.write() as connection:
         rows.replace_recalls(connection, task_id, estimates, to_us(now))
 

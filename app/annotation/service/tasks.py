@@ -114,13 +114,11 @@ def view_task(task: TaskRow, counts: PoolCounts) -> TaskView:
 
 
 def _detail(connection: Connection, task: TaskRow) -> TaskDetail:
-    canaries = rows.list_task_canaries(connection, task.id)
     return {
         **view_task(task, rows.count_pool(connection, task.id)),
         "failures": [
-            {"canary": one.key, "reason": one.failure}
-            for one in canaries
-            if one.sizes is None and one.failure is not None
+            {"canary": one.key, "reason": one.failure or ""}
+            for one in rows.list_task_canaries(connection, task.id, failed=True)
         ],
         "planted_fewer": task.planting or None,
     }

@@ -50,7 +50,7 @@ from app.answers.domain.judges import (
 from app.answers.domain.trust import correct_rate
 from app.answers.store import JudgeDay, NewAnswer, StagedAnswer, confirmed_for_check, confirmed_measures, digest
 from app.answers.views import AnswerView, FeedbackView, ForgottenFeedback, ReceivedFeedback, RunAnswersPage
-from app.base.db.engine import Connection, Store, from_us, to_us
+from app.base.db.engine import Connection, Store, cached_of_run, from_us, to_us
 from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
@@ -297,6 +297,10 @@ def _correct(connection: Connection, found: AnswerRound, rated: Sequence[RatedAn
     return corrected
 
 
+_FEW: Final = 500
+"""So many answers are read by their canaries; more of them with all others of the run."""
+
+
 def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50) -> RunAnswersPage:
     """Return the answers of a run, the worst by its judge first. Raises NotFoundError for a run that is not there."""
     with store.read() as connection:
@@ -312,13 +316,21 @@ def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50
                 "items": [],
                 "next": None,
             }
-        held = rows.answers_at(connection, run.check_id, run.id)
         inputs = load_inputs(connection, run.versions)
         confirmed = sorted(confirmed_measures(connection, summary["judge"]))
         canaries = dict(zip(inputs.canary_ids, inputs.canaries, strict=True))
-        found = [(canaries[canary_id], row) for canary_id, row in held.items() if canary_id in canaries]
-        found.sort(key=lambda one: (_worst(one[1].body), one[0].key))
-        shown = found[after : after + limit]
+
+        def worst_first() -> tuple[list[int], int]:
+            held = rows.answers_at(connection, run.check_id, run.id)
+            ids = [one for one in held if one in canaries]
+            ids.sort(key=lambda one: (_worst(held[one].body), canaries[one].key))
+            return ids, 40 * len(ids)
+
+        found = cached_of_run(connection, ("answers, worst first", run.id), worst_first)
+        wanted = found[after : after + limit]
+        few = wanted if len(wanted) <= _FEW else None
+        held = rows.answers_at(connection, run.check_id, run.id, canary_ids=few)
+        shown = [(canaries[one], held[one]) for one in wanted]
         versions = {(row.canary_id, row.text) for _, row in shown if row.text is not None}
         said = rows.count_feedback(connection, run.check_id, versions)
         rankings = ranking_rows.load_rankings(connection, sorted({row.ranking_id for _, row in shown}))

@@ -18,8 +18,9 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -257,8 +258,17 @@ def all_cached(connection: Connection, kind: type[ValueT]) -> list[ValueT]:
 
 def row_value(kind: type[ValueT], row: Any, **parsed: Any) -> ValueT:
     """Return a row as a dataclass: each field is the column of its name, but for those that are given, `parsed`."""
-    names = [field.name for field in fields(kind) if field.name not in parsed]  # type: ignore[arg-type] # a dataclass
-    return kind(**{name: getattr(row, name) for name in names}, **parsed)
+    names, values_of = _columns_of(kind, *parsed)  # type: ignore[arg-type] # classes are hashable
+    return kind(**dict(zip(names, values_of(row), strict=True)), **parsed)
+
+
+@lru_cache(maxsize=256)
+def _columns_of(kind: type, *parsed: str) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """Return the fields of a dataclass that are columns, and what reads these of a row."""
+    names = tuple(field.name for field in fields(kind) if field.name not in parsed)
+    if len(names) == 1:
+        return names, lambda row: (getattr(row, names[0]),)
+    return names, attrgetter(*names)
 
 
 def insert_new(connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:

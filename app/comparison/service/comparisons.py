@@ -7,18 +7,16 @@ two runs besides their answers stands at the end.
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 import numpy as np
 
-from app.answers.domain.generated import RunAnswers, corrected_rate
-from app.answers.store import confirmed_measures, read_run_answers
-from app.base.db.engine import Connection, Store
+from app.base.db.engine import Connection, Store, cached_of_run
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
-from app.base.statistics import CONFIDENCE, interval_of_difference
-from app.base.values import COVERAGE, DEGRADED_SHARE, JUDGED, ROUNDING, Canary, Outcome, Verdict
+from app.base.statistics import CONFIDENCE
+from app.base.values import COVERAGE, DEGRADED_SHARE, ROUNDING, Canary, Outcome, Verdict
 from app.base.views import id_or_none, rounded_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import Use, judgment_lines, pooled_lines, unlike_tasks_lines
@@ -42,7 +40,7 @@ from app.comparison.domain.outcomes import (
     primary_measures,
 )
 from app.comparison.domain.sentences import A_AND_B, BEFORE_AND_NOW, SideNames
-from app.comparison.service.decisions import decision_shape
+from app.comparison.service.decisions import compare_answers, decision_shape
 from app.comparison.views import (
     CanaryDifference,
     CategoryDifference,
@@ -51,7 +49,6 @@ from app.comparison.views import (
     ComparedRunOutline,
     ComparisonDecision,
     ComparisonPage,
-    JudgedSide,
     MeasureDifference,
     PairedSides,
     RunDiffPage,
@@ -133,7 +130,9 @@ class Comparison:
         return BEFORE_AND_NOW if self.a.row.check_id == self.b.row.check_id else A_AND_B
 
 
-def read_run(connection: Connection, run_id: str, version: str | None = None) -> ComparedRun:
+def read_run(
+    connection: Connection, run_id: str, version: str | None = None, *, with_states: bool = True
+) -> ComparedRun:
     """Read a run with its results, by another measures version where one is named.
 
     Raises NotFoundError for a run that is not there, ConflictError for one that has not ended or was never carried out,
@@ -146,7 +145,7 @@ def read_run(connection: Connection, run_id: str, version: str | None = None) ->
         raise ConflictError(f"run '{row.id}' was never carried out; there is nothing to compare")
     row, anew = past_runs.load_version(connection, row, version)
     inputs = past_runs.inputs_of_run(connection, row, anew)
-    by_canary = past_runs.states_of(connection, row, inputs, anew)
+    by_canary = past_runs.states_of(connection, row, inputs, anew) if with_states else {}
     _, failures = run_rows.probes_of(connection, row.id)
     assert row.check_version_id is not None  # noqa: S101 - it has inputs
     check = catalog.version_body(connection, row.check_version_id).body
@@ -171,6 +170,61 @@ def read_run(connection: Connection, run_id: str, version: str | None = None) ->
         retriever=check["retriever"],
         retriever_version=row.retriever_version_id,
         use=Use(check.get("use", Use.GENERAL)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KeptComparison:
+    """A comparison with what is derived of all its canaries."""
+
+    comparison: Comparison
+    pairs: Sequence[Pair]
+    """As a page shows them: of two checks by scores, whatever their rules say."""
+    ranks: "Sequence[RankPair]"
+    """Of the canaries that are compared."""
+
+
+_BYTES_PER_CANARY: Final = 1_500
+"""A compared canary in memory: its two states, its pair and its scores."""
+
+
+def _compare_ended(connection: Connection, ids: Sequence[str], version: str | None = None) -> _KeptComparison:
+    """Compare two runs by their ids, or give what is kept of that: the results of ended runs do not change."""
+    heads = [read_run(connection, one, version, with_states=False) for one in ids]
+    of_runs = [(one.row.id, one.row.measures_version, one.outline["self_judged"], one.use) for one in heads]
+    judged = tuple(_brought_up(connection, heads[0], heads[1]).items())
+
+    def make() -> tuple[_KeptComparison, int]:
+        first, second = (_shared(read_run(connection, one, version)) for one in ids)
+        found = compare_runs(connection, first, second)
+        canaries = [second.canaries[new] for _, new in found.pairing.places]
+        ranks = [
+            RankPair(key=one.key, query=one.query, a=_rank(first.states[old]), b=_rank(second.states[new]))
+            for one, (old, new) in zip(canaries, found.pairing.places, strict=True)
+        ]
+        kept = _KeptComparison(comparison=found, pairs=_pairs(found, by_scores=found.names is A_AND_B), ranks=ranks)
+        return kept, _BYTES_PER_CANARY * max(len(first.states), len(second.states))
+
+    kept = cached_of_run(connection, ("compared", *of_runs, judged), make)
+    a, b = (
+        replace(head, states=run.states)
+        for head, run in zip(heads, (kept.comparison.a, kept.comparison.b), strict=True)
+    )
+    return replace(kept, comparison=replace(kept.comparison, a=a, b=b))
+
+
+def _shared(run: ComparedRun) -> ComparedRun:
+    """Return a run whose states share the bytes that are alike, as those of most healthy canaries are."""
+    known: dict[bytes, bytes] = {}
+    return replace(
+        run,
+        states=[
+            one
+            and replace(
+                one, matched=known.setdefault(one.matched, one.matched), vector=known.setdefault(one.vector, one.vector)
+            )
+            for one in run.states
+        ],
     )
 
 
@@ -250,8 +304,9 @@ def _columns(
     if anew:
         rankings = ranking_rows.load_rankings(connection, sorted({state.ranking_id for state in states}))
         matches = [match(one, rankings[state.ranking_id]) for one, state in zip(prepared, states, strict=True)]
-    else:
-        matches = [Match.from_bytes(state.matched) for state in states]
+    else:  # many canaries are matched alike, such as all whose one chunk comes first
+        known = {packed: Match.from_bytes(packed) for packed in {state.matched for state in states}}
+        matches = [known[state.matched] for state in states]
     cut = scores_at_depth(matches, prepared, cutoffs=cutoffs, depth=depth.m)
     columns = {
         f"M{name}" if name.startswith("AP@") else mean_name(parse_measure(name)): column for name, column in cut.items()
@@ -278,9 +333,8 @@ def compare_references(
     of one suite ask.
     """
     with store.read() as connection:
-        first, second = (read_run(connection, run) for run in _run_ids(connection, a, b))
-        comparison = compare_runs(connection, first, second)
-        answers, of_judges = _compare_answers(connection, first, second)
+        comparison = _compare_ended(connection, _run_ids(connection, a, b)).comparison
+        answers, of_judges = compare_answers(connection, comparison.a.row.id, comparison.b.row.id)
     scores_a, scores_b = (side[comparison.ordering] for side in comparison.scores)
     gains = scores_b - scores_a
     ordered = np.argsort(-gains if winner is Side.B else gains, kind="stable")
@@ -317,55 +371,6 @@ def _recall_notes(comparison: Comparison) -> list[str]:
     ]
     sides = {run.retriever: run.outline["pooled_recall"] for run in (comparison.a, comparison.b)}
     return [*dict.fromkeys(notes), *unlike_tasks_lines(comparison.depth.k, sides)]
-
-
-def _compare_answers(connection: Connection, a: ComparedRun, b: ComparedRun) -> tuple[list[ComparedAnswers], list[str]]:
-    """Return the measures of judges in both runs, and what to know of them: numbers of two judges differ by these."""
-    found = read_run_answers(connection, [a.row.id, b.row.id])
-    first, second = found.get(a.row.id), found.get(b.row.id)
-    if first is None or second is None:
-        return [], []
-    confirmed = (confirmed_measures(connection, first["judge"]), confirmed_measures(connection, second["judge"]))
-    compared = [
-        _compared_answers(name, first, second, confirmed)
-        for name in JUDGED
-        if name in first["ratings"] and name in second["ratings"]
-    ]
-    if not compared or first["judge"] == second["judge"]:
-        return compared, []
-    note = (
-        f"judge '{first['judge']}' rated the answers of one run and '{second['judge']}' those of the other: their own "
-        "numbers cannot be compared; let one judge rate both, or people label answers of both checks"
-    )
-    return compared, [note]
-
-
-def _judged_side(measure: str, found: RunAnswers, confirmed: Collection[str]) -> JudgedSide:
-    rate = found.get("corrected", {}).get(measure)
-    return {
-        "judge": found["measures"].get(measure),
-        "judge_rate": rate and rate["judge_rate"],
-        "confirmed": measure in confirmed,
-        "corrected": rate and rate["value"],
-        "low": rate and rate["low"],
-        "high": rate and rate["high"],
-        "labels": 0 if rate is None else rate["labels"],
-    }
-
-
-def _compared_answers(
-    measure: str, first: RunAnswers, second: RunAnswers, confirmed: tuple[Collection[str], Collection[str]]
-) -> ComparedAnswers:
-    a, b = _judged_side(measure, first, confirmed[0]), _judged_side(measure, second, confirmed[1])
-    rates = (corrected_rate(first, measure), corrected_rate(second, measure))
-    difference: float | None = None
-    low: float | None = None
-    high: float | None = None
-    if rates[0] is not None and rates[1] is not None:
-        difference, low, high = interval_of_difference(rates[0], rates[1])
-    elif a["judge"] is not None and b["judge"] is not None and first["judge"] == second["judge"]:
-        difference = b["judge"] - a["judge"]
-    return {"measure": measure, "a": a, "b": b, "difference": difference, "low": low, "high": high}
 
 
 def resolve(store: Store, reference: str, path: str) -> str:
@@ -516,19 +521,16 @@ def show_side_by_side(
     Of one check, canaries changed as its rules say; of two, whose rules may differ, as their scores do.
     """
     with store.read() as connection:
-        first, second = (read_run(connection, run, version) for run in _run_ids(connection, a, b))
-        comparison = compare_runs(connection, first, second)
-        answers, of_judges = _compare_answers(connection, first, second)
-        names = comparison.names
-        pairs = _pairs(comparison, by_scores=names is A_AND_B)
+        kept = _compare_ended(connection, _run_ids(connection, a, b), version)
+        comparison, pairs, names = kept.comparison, kept.pairs, kept.comparison.names
+        first, second = comparison.a, comparison.b
+        answers, of_judges = compare_answers(connection, first.row.id, second.row.id)
         matching = [pair for pair in pairs if not changes or pair.change in changes]
         if gains_first:
             matching.reverse()
         items = _items(connection, first, second, matching[after : after + limit])
     found, counted = differences(first, second), Counter(pair.change for pair in pairs)
-    rows = list(enumerate(comparison.pairing.places))
-    canaries = [second.canaries[place] for _, (_, place) in rows]
-    columns = [side[comparison.ordering] for side in comparison.scores]
+    columns = [side[comparison.ordering].tolist() for side in comparison.scores]
     return SideBySide(
         a=_outline(first, a),
         b=_outline(second, b),
@@ -539,15 +541,9 @@ def show_side_by_side(
         answers=answers,
         ordered_by=comparison.ordering,
         changes={change: counted[change] for change in Change},
-        ranks=[
-            RankPair(key=one.key, query=one.query, a=_rank(first.states[old]), b=_rank(second.states[new]))
-            for one, (_, (old, new)) in zip(canaries, rows, strict=True)
-        ],
+        ranks=kept.ranks,
         items=items,
-        scores={
-            one.key: (float(columns[0][row]), float(columns[1][row]))
-            for one, (row, _) in zip(canaries, rows, strict=True)
-        },
+        scores={one.key: (old, new) for one, old, new in zip(kept.ranks, *columns, strict=True)},
         following=after + limit if len(matching) > after + limit else None,
     )
 

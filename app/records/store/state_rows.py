@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from app.base.db.engine import blocks, hold_content
+from app.base.db.engine import blocks, hold_content, row_value
 from app.base.db.rows import numbers
 from app.catalog.store import frozen_version
 from app.catalog.tables import canaries
@@ -128,7 +128,7 @@ def timeline(connection: Connection, check_id: int, canary_id: int, *, limit: in
 
 
 def _state(row: Any) -> StateRow:
-    return StateRow(**{name: getattr(row, name) for name in StateRow.__dataclass_fields__})
+    return row_value(StateRow, row)
 
 
 class OpenState(msgspec.Struct, frozen=True, gc=False):

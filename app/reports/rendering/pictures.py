@@ -6,11 +6,12 @@
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from io import BytesIO
 from itertools import islice
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageColor, ImageDraw, ImageFont
@@ -88,6 +89,13 @@ def heat_map_png(
 
     `ground`: the colour behind it; None = what the page has.
     """
+    return _drawn(msgspec.json.encode(heat_map), width, scale, is_dark, ground)
+
+
+@lru_cache(maxsize=32)
+def _drawn(encoded: bytes, width: int, scale: int, is_dark: bool, ground: str | None) -> bytes:  # noqa: FBT001 - hashed
+    """Draw a heat map, once as long as it is the same."""
+    heat_map: HeatMap = msgspec.json.decode(encoded)
     inks, columns = _DARK if is_dark else _LIGHT, len(heat_map["columns"])
     layout = layout_of([len(group["canaries"]) for group in heat_map["groups"]], columns=columns, width=width)
     edges = [round((layout["left"] + place * layout["column"]) * scale) for place in range(columns + 1)]

@@ -4,6 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from operator import itemgetter
 from statistics import fmean
 from typing import Literal
 
@@ -479,20 +480,16 @@ def _grouped(
     canaries: Sequence[Canary], cells: Sequence[str], by: Literal["category", "tag"]
 ) -> tuple[list[HeatMapGroup], int]:
     """Return the groups by name, and how many rows are left out of them: those of the canaries degraded least."""
-    rows: list[tuple[str, HeatMapRow]] = []
+    rows: list[tuple[int, str, str, Canary, str]] = []
     for canary, row in zip(canaries, cells, strict=True):
-        query = " ".join(canary.query.split())[:_MAPPED_QUERY]
-        names = [str(canary.category)] if by == "category" else canary.tags or [""]
-        rows += [(name, {"key": canary.key, "query": query, "cells": row}) for name in names]
-
-    def worst_first(one: tuple[str, HeatMapRow]) -> tuple[int, str]:
-        row = one[1]["cells"]
-        return -(2 * row.count(Cell.DEGRADED) + row.count(Cell.SOMETIMES)), one[1]["key"]
-
+        good = -(2 * row.count(Cell.DEGRADED) + row.count(Cell.SOMETIMES))
+        names = [canary.category] if by == "category" else canary.tags or [""]
+        rows += [(good, canary.key, str(name), canary, row) for name in names]
     groups: dict[str, list[HeatMapRow]] = {}
-    for name, drawn in sorted(rows, key=worst_first)[:_MOST_ROWS]:
+    for _, key, name, canary, row in sorted(rows, key=itemgetter(0, 1))[:_MOST_ROWS]:
         if name in groups or len(groups) < _MOST_GROUPS:
-            groups.setdefault(name, []).append(drawn)
+            query = " ".join(canary.query.split())[:_MAPPED_QUERY]
+            groups.setdefault(name, []).append({"key": key, "query": query, "cells": row})
     left_out = len(rows) - sum(map(len, groups.values()))
     return [{"name": name, "canaries": some} for name, some in sorted(groups.items())], left_out
 

@@ -45,7 +45,15 @@ from app.reports.rendering import reports
 from app.reports.rendering.reports import change_lines, report_html
 from app.reports.service.charts import heat_map_until
 from app.reports.store import CheckVersion, ReportRow
-from app.reports.views import FullReport, HeatMap, MeanIntervalView, ReportChange, ReportedCanary, ReportedOutcome
+from app.reports.views import (
+    FullReport,
+    HeatMap,
+    MeanIntervalsView,
+    MeanIntervalView,
+    ReportChange,
+    ReportedCanary,
+    ReportedOutcome,
+)
 from app.scoring.measures import mean_name, parse_measure
 
 _CHANGED: Final = 50
@@ -71,13 +79,8 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
     version that is not there and for a `since` of another check.
     """
     summary, result_blocks = load_blocks(store, run_id, version=version)
-    worst: list[ResultView] = []
-    unhealthy: list[ReportedOutcome] = []
-    columns = ScoreColumns()
-    for block in result_blocks:
-        worst = worst_first([*worst, *block])[:WORST]
-        unhealthy += [_outcome(result) for result in block if result["verdict"] != Verdict.HEALTHY]
-        columns.add(block)
+    key = ("reported", summary["id"], summary["measures_version"])
+    reported = store.run_cache.get(key, lambda: _gather(result_blocks))  # results of an ended run do not change
     with store.read() as connection:
         row = find_run(connection, run_id)
         check_version = row.check_version_id
@@ -89,20 +92,45 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
         pooled = load_recalls(connection, str(summary["suite"]), str(summary["retriever"]))
     return {
         "run": summary,
-        "worst": worst,
+        "worst": list(reported.worst),
         "guide": guide,
-        "intervals": {
-            "run": columns.intervals(),
-            "categories": {name: columns.intervals(name) for name in columns.categories},
-        },
+        "intervals": reported.intervals,
         "since": None if since is None else _change(store, since, run_id, version=version),
         "pooled_recall": pooled,
         "composition": None if suite is None else compose_suite(suite),
         "confirmed": sorted(confirmed),
         "corrected": {} if answers is None else answers.get("corrected", {}),
         "bad_answers": bad,
-        "results": unhealthy,
+        "results": list(reported.unhealthy),
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reported:
+    """What a report says of all results of a run."""
+
+    worst: Sequence[ResultView]
+    unhealthy: Sequence[ReportedOutcome]
+    intervals: MeanIntervalsView
+
+
+def _gather(result_blocks: Iterable[Sequence[ResultView]]) -> tuple[_Reported, int]:
+    """Return what a report says of results, with its size in memory."""
+    worst: list[ResultView] = []
+    unhealthy: list[ReportedOutcome] = []
+    columns = ScoreColumns()
+    for block in result_blocks:
+        worst = worst_first([*worst, *block])[:WORST]
+        unhealthy += [_outcome(result) for result in block if result["verdict"] != Verdict.HEALTHY]
+        columns.add(block)
+    intervals: MeanIntervalsView = {
+        "run": columns.intervals(),
+        "categories": {name: columns.intervals(name) for name in columns.categories},
+    }
+    return _Reported(worst=worst, unhealthy=unhealthy, intervals=intervals), _REPORTED_BYTES * (1 + len(unhealthy))
+
+
+_REPORTED_BYTES: Final = 1_500
 
 
 def load_results(store: Store, run_id: str, *, version: str | None = None, since: str | None = None) -> ReportedResults:
