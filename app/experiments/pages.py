@@ -5,6 +5,7 @@ Two charts are computed here, to be drawn by the templates: the intervals of an 
 """
 
 import json
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,12 +54,15 @@ from app.experiments.views import ExperimentDetail, ExperimentLook, ShadowDetail
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _MOST = 500
+_SHARE, _DELTA = 0.1, 0.05
+_UNITS: Final = math.ceil(units_needed(_DELTA, rate=USUAL_RATE, share=_SHARE) / 1_000) * 1_000
+"""Of a new experiment's form: so many units show such a difference. Those of its document, 0.02 and 20,000, do not."""
 _NEW = Form(
     texts={
-        "experiment.arms[1].share": "0.05",
-        "experiment.delta": default_text(ExperimentDocument, "delta"),
+        "experiment.arms[1].share": f"{_SHARE:g}",
+        "experiment.delta": f"{_DELTA:g}",
         "experiment.window": f"{ExperimentDocument.model_fields['window'].default / 3600:g}h",
-        "experiment.max_units": default_text(ExperimentDocument, "max_units"),
+        "experiment.max_units": str(_UNITS),
         "promotion.other_loss": default_text(GuardDocument, "allowed_loss"),
         "interleaving.max_units": default_text(InterleavingDocument, "max_units"),
         **{f"shadow.{name}": default_text(ShadowDocument, name) for name in ("share", "k", "keep")},
@@ -318,6 +322,7 @@ _QUESTIONS: Final = (
 )
 """What people ask, the kind that answers it, and what that does."""
 _POWER: Final = {
+    "begun": f"{_UNITS:,} show a difference of {_DELTA:g} at a share of {percent_text(_SHARE)}",
     "probability": USUAL_POWER,
     "rate": USUAL_RATE,
     "differences": [bound_text(one) for one in _DIFFERENCES],

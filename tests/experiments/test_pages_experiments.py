@@ -12,7 +12,7 @@ import pytest
 
 from app.base.db.keys import Scope
 from app.base.web import pages as rendering
-from app.experiments.domain.experiments import RateDifference
+from app.experiments.domain.experiments import USUAL_RATE, RateDifference, units_needed
 from app.experiments.pages import HEIGHT, WIDTH, draw_intervals
 from app.experiments.views import ExperimentLook
 from tests.support.api_service import CHECK, Api, api, bearer
@@ -317,6 +317,18 @@ def test_promotions_experiments_and_shadows_are_created_by_form(service: Api) ->
     made = service.get("/v1/shadows/dense")
     assert (made["candidate"], made["share"], made["k"], made["keep"]) == ("search", 0.2, 5, 7)
     assert "dense" in text_of(service, "/experiments")
+
+
+def test_a_new_experiment_begins_with_what_it_can_show(seen: Api) -> None:
+    form = Page(seen.client.get("/experiments").text)
+    share, delta, units = (
+        float(form.one("input", name=f"experiment.{name}").get("value"))
+        for name in ("arms[1].share", "delta", "max_units")
+    )
+    assert units_needed(delta, rate=USUAL_RATE, share=share) <= units < 1.1 * units_needed(delta, rate=0.5, share=share)
+    assert f"in both arms: {units:,.0f} show a difference of {delta:g} at a share of {100 * share:g} %" in form.text
+    (row,) = [one.text for one in form.all("tr") if one.text.startswith(f"{100 * share:g} %")]
+    assert f"{units_needed(delta, rate=USUAL_RATE, share=share):,}" in row
 
 
 def test_a_form_with_mistakes_comes_back_with_what_was_typed(seen: Api) -> None:
