@@ -76,6 +76,8 @@ class PooledNote(TypedDict):
     """Whether that task asked this retriever alone, without random texts of a corpus."""
 
 
+POOLED_FRAME: Final = "a share of the relevant texts of the task when it was pooled, not of the questions of a run"
+"""What pooled recall is of, said where coverage stands near: the two have different denominators."""
 TAKEN_AS_RIGHT: Final = "every grade is taken as right"
 """What pooled recall assumes where nothing tells how often people err; the reason may follow."""
 _IF_RIGHT: Final = "if every grade is right"

@@ -324,10 +324,14 @@ def test_it_stands_beside_recall_wherever_a_task_estimates_it(service: Api) -> N
     compared = service.get("/v1/compare", a="check:docs", b=f"run:{run['id']}")
     (line, *_) = [line for line in compared["differences"] if line.startswith("pooled recall@")]
     assert line == f"pooled recall@3 of search is {interval}), self-judged, by task truth; {assumes}"
+    frame = "a share of the relevant texts of the task when it was pooled, not of the questions of a run"
+    assert f"pooled recall is {frame}" in compared["differences"]
+    assert f"pooled recall is {frame}".casefold() in html.casefold()
     arguments = ["compare", "check:docs", f"run:{run['id']}", "--data-dir", str(service.service.settings.data_dir)]
     assert line[1:] in CliRunner().invoke(app, [*arguments, "--format", "markdown"]).stdout
     (checked,) = [one for one in service.get("/v1/checks/docs/quality")["sections"] if one["name"] == "recall"]
     assert f"pooled recall@3 {interval}, if every grade is right), self-judged, by task truth" in checked["reason"]
+    assert f"by task truth ({frame})" in checked["reason"]
     rule = {"kind": "threshold", "measure": "R@3", "critical": {"below": 0.99}, "open": {"bad": 1, "of": 1}}
     service.put("/v1/checks/docs", {**CHECK, "hooks": ["ops"], "rules": [rule]})
     service.retriever.found = {"How long is data kept?": ["c9"]}

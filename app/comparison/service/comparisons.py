@@ -19,7 +19,7 @@ from app.base.statistics import CONFIDENCE
 from app.base.values import COVERAGE, DEGRADED_SHARE, ROUNDING, Canary, Outcome, Verdict
 from app.base.views import id_or_none, rounded_or_none, view_of
 from app.catalog import store as catalog
-from app.catalog.domain import Use, judgment_lines, pooled_lines, unlike_tasks_lines
+from app.catalog.domain import POOLED_FRAME, Use, judgment_lines, pooled_at, pooled_lines, unlike_tasks_lines
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.suites import is_self_judged, judging_retrievers, pooled_notes
 from app.comparison.domain.estimates import Floats
@@ -370,7 +370,12 @@ def _recall_notes(comparison: Comparison) -> list[str]:
         )
     ]
     sides = {run.retriever: run.outline["pooled_recall"] for run in (comparison.a, comparison.b)}
-    return [*dict.fromkeys(notes), *unlike_tasks_lines(comparison.depth.k, sides)]
+    of_what = (
+        [f"pooled recall is {POOLED_FRAME}"]
+        if any(pooled_at(f"@{comparison.depth.k}", one) for one in sides.values())
+        else []
+    )
+    return [*dict.fromkeys(notes), *of_what, *unlike_tasks_lines(comparison.depth.k, sides)]
 
 
 def resolve(store: Store, reference: str, path: str) -> str:

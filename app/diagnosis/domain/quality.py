@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from app.base.texts import counted, percent_text
 from app.base.values import EMPTY, Canary, EmbedderChange, Judgment, Outcome, Ranking
-from app.catalog.domain import SELF_JUDGED, PooledNote, judgment_lines, pooled_at, pooled_text
+from app.catalog.domain import POOLED_FRAME, SELF_JUDGED, PooledNote, judgment_lines, pooled_at, pooled_text
 from app.diagnosis.views import Mark, QualityExample, QualityHistogram, QualitySection
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Scorer, ScorerKind, score_relevance
@@ -195,7 +195,9 @@ def recall(
         sentences.append(f"{own}, and what it misses was not judged")
     sentences += judgment_lines("this retriever", self_judged=False, others=judged_by)
     name = f"pooled recall@{k}"
-    sentences += [f"{name} {pooled_text(one)}, by task {one['task']}" for one in pooled_at(name, pooled)]
+    sentences += [
+        f"{name} {pooled_text(one)}, by task {one['task']} ({POOLED_FRAME})" for one in pooled_at(name, pooled)
+    ]
     good = coverage >= LEAST_FOUND
     advice = _OTHERS if good else _MISSING if len(lost) >= len(deep) else _DEEP
     return point(

@@ -35,7 +35,7 @@ from app.base.texts import (
     table_markdown,
 )
 from app.base.values import OWN_MEASURES, Category, Outcome, Reason, Verdict
-from app.catalog.domain import labelled
+from app.catalog.domain import POOLED_FRAME, labelled
 from app.comparison.domain.outcomes import Change, Claim, Side
 from app.comparison.domain.sentences import BEFORE_AND_NOW, claim_text
 from app.comparison.rendering import difference_text, interval_text, rank_text
@@ -228,6 +228,7 @@ def failure_lines(report: Mapping[str, Any]) -> list[str]:
 def note_lines(report: Mapping[str, Any]) -> list[str]:
     """Return notes from several numbers of a report: chunks under other ids, minimums above all scores."""
     pooled = pooled_recall_lines(report.get("pooled_recall", ()))
+    pooled += [f"pooled recall is {POOLED_FRAME}"] * bool(pooled)
     return [*recall_lines(report["run"]), *pooled, *_minimum_lines(report)]
 
 
