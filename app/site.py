@@ -9,7 +9,7 @@ from app.annotation import pages as annotation
 from app.answers import api as answers_api
 from app.answers import pages as answers
 from app.base.web.pages import add_words
-from app.catalog.domain import pooled_condition, recall_label
+from app.catalog.domain import POOLED_FRAME, pooled_condition, recall_label
 from app.comparison import api as comparison_api
 from app.comparison import pages as comparisons
 from app.definitions import api as definitions_api
@@ -103,7 +103,7 @@ add_words(
             measure, self_judged=own, pooled=pooled, of_part=of_part
         ),
     },
-    constants={"err_scale": ERR_SCALE, "menu": navigation.MENU},
+    constants={"err_scale": ERR_SCALE, "pooled_frame": POOLED_FRAME, "menu": navigation.MENU},
     values={"issues": grave_issues, "open_alerts": open_alerts},
     nearest=nearest,
 )

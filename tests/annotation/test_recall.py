@@ -341,6 +341,7 @@ def test_it_stands_beside_recall_wherever_a_task_estimates_it(service: Api) -> N
     assert bad in run["reasons"]
     assert bad in Page(service.client.get("/checks/docs").text).text, "its semicolon ends no clause"
     assert bad in service.get("/v1/alerts")["items"][0]["reason"]
+    assert f"Pooled recall is {frame}." in Page(service.client.get("/alerts/1").text).text
     service.deliver()
     notice = json.loads(service.mailbox.messages[-1][1].body)["data"]
     assert [one["k"] for one in notice["pooled_recall"]] == [3]
