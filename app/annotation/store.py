@@ -299,9 +299,7 @@ def count_pool(connection: Connection, task_id: int) -> PoolCounts:
             task_items.c.task_id == task_id
         )
     ).one()
-    return PoolCounts(
-        canaries=counts.canaries, pooled=counts.pooled, failed=counts.failed, items=items.all, planted=items.planted
-    )
+    return row_value(PoolCounts, counts, items=items.all, planted=items.planted)
 
 
 def plant(connection: Connection, task_id: int, items: Sequence[NewItem], *, reason: str) -> None:
@@ -679,7 +677,7 @@ def annotator_progress(
     counts = connection.execute(
         sa.select(sa.func.count().label("all"), sa.func.count(annotations.c.grade).label("graded")).where(mine)
     ).one()
-    is_held = sa.case((~_free(task_id, annotator, now), 1))
+    is_held = sa.case((~_unheld(annotator, now), 1))
     left = connection.execute(
         sa.select(sa.func.count(task_items.c.id).label("all"), sa.func.count(is_held).label("held")).where(
             _open(task_id, annotator)
@@ -701,11 +699,13 @@ def _open(task_id: int, annotator: str) -> sa.ColumnElement[bool]:
 
 def _free(task_id: int, annotator: str, now: int) -> sa.ColumnElement[bool]:
     """Items an annotator could be handed: open, and for every annotator or in nobody else's hand."""
-    other = held_items.alias()
-    with_other = sa.exists().where(
-        other.c.item_id == task_items.c.id, other.c.annotator != annotator, other.c.until > now
-    )
-    return sa.and_(_open(task_id, annotator), sa.or_(task_items.c.overlap == 1, ~with_other))
+    return sa.and_(_open(task_id, annotator), _unheld(annotator, now))
+
+
+def _unheld(annotator: str, now: int) -> sa.ColumnElement[bool]:
+    held = held_items.alias()
+    by_other = sa.exists().where(held.c.item_id == task_items.c.id, held.c.annotator != annotator, held.c.until > now)
+    return sa.or_(task_items.c.overlap == 1, ~by_other)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

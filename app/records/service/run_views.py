@@ -11,10 +11,11 @@ from datetime import datetime
 from math import nan
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.db.engine import Connection, Store, blocks, from_us, to_us
+from app.base.db.engine import Connection, Store, blocks, cached_of_run, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import Answer, Canary, Outcome, Ranking, Reason, RunStatus, Step, Verdict
 from app.base.views import id_or_none, view_of
@@ -90,7 +91,13 @@ def full_run(connection: Connection, row: RunRow, version: str | None = None) ->
         body = newest[1]
     elif row.aggregates:
         inputs = past_runs.inputs_of_run(connection, row, rescored)
-        body = _recompute_body(connection, row, inputs, past_runs.states_of(connection, row, inputs, rescored))
+
+        def recompute() -> tuple[RunDetails, int]:
+            states = past_runs.states_of(connection, row, inputs, rescored)
+            made = _recompute_body(connection, row, inputs, states)
+            return made, len(msgspec.json.encode(made))
+
+        body = cached_of_run(connection, ("details of a run", row.id, row.measures_version), recompute)
         row = row if rescored is None else replace(row, suite_hash=inputs.suite.hash)
     else:
         body = {}

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from app.base.db.engine import blocks, hold_content, row_value
+from app.base.db.engine import blocks, cached_of_run, hold_content, row_value
 from app.base.db.rows import numbers
 from app.catalog.store import frozen_version
 from app.catalog.tables import canaries
@@ -93,11 +93,19 @@ def states_of(connection: Connection, check_id: int, run_id: int, canary_ids: Se
 def all_reasons_at(
     connection: Connection, check_id: int, run_id: int, *, only_degraded: bool = False
 ) -> dict[int, int]:
-    """Read why canaries of a check were degraded at a run, as bits by canary id; 0 = it was healthy."""
+    """Read why canaries of a check were degraded at an ended run, as bits by canary id; 0 = it was healthy."""
     statement = sa.select(states.c.canary_id, states.c.reasons)
     if only_degraded:
-        statement = statement.where(states.c.reasons != 0)
-    return dict(map(tuple, held_at(connection, statement, check_id, run_id)))
+        return dict(map(tuple, held_at(connection, statement.where(states.c.reasons != 0), check_id, run_id)))
+
+    def read() -> tuple[dict[int, int], int]:
+        found = dict(map(tuple, held_at(connection, statement, check_id, run_id)))
+        return found, _REASON_BYTES * len(found)
+
+    return cached_of_run(connection, ("reasons", check_id, run_id), read)
+
+
+_REASON_BYTES = 64
 
 
 def rankings_at(
