@@ -132,6 +132,29 @@ def _remote_scopes(value: str) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
+def _issuer(value: str) -> str:
+    url = _web_url(value)
+    parts = urlsplit(url)
+    if parts.query or parts.fragment or parts.username is not None:
+        raise ValueError("must be the issuer of an OpenID provider, such as https://login.example.com/realms/main")
+    if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
+        raise ValueError("must begin with https:// unless the provider is on this machine")
+    return url
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _word(value: str) -> str:
+    if not re.fullmatch(r"[ -~]{1,512}", value):  # as RFC 6749 has client ids and secrets
+        raise ValueError("must be visible ASCII characters, 512 at most")  # never quoted: it may be a secret
+    return value
+
+
 def _host(value: str) -> str:
     try:
         ip_address(value)
@@ -214,8 +237,15 @@ class Settings:
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = _setting(
         "comma-separated networks of proxies whose Remote-User header says who is signed in", _networks, ()
     )
+    oidc_issuer: str | None = _setting(
+        "issuer of the OpenID provider that signs people in, such as https://login.example.com", _issuer, None
+    )
+    oidc_client_id: str | None = _setting("id of this service at that provider", _word, None)
+    oidc_client_secret: str | None = _setting("its secret there; none for a public client", _word, None, secret=True)
+    oidc_name_claim: str = _setting("claim with the name of the person", _word, "preferred_username")
+    oidc_groups_claim: str = _setting("claim with the groups of the person", _word, "groups")
     remote_scopes: tuple[tuple[str, str], ...] = _setting(
-        "scopes of whoever a trusted proxy signs in, by the groups in Remote-Groups: group=scope; * is everybody",
+        "scopes of whoever a trusted proxy or the OpenID provider signs in, by groups: group=scope; * is everybody",
         _remote_scopes,
         (("*", "read"),),
     )
@@ -269,6 +299,11 @@ class Settings:
         return hook_policy(parse_allow(self.hook_allow) if self.hook_allow else (), self._http_proxy)
 
     @property
+    def provider_addresses(self) -> AddressPolicy:
+        """The addresses that an OpenID provider may have."""
+        return AddressPolicy(name="sign-in", deny_private=False, proxy=self._http_proxy)
+
+    @property
     def _http_proxy(self) -> Proxy | None:
         return None if self.proxy is None else Proxy(url=self.proxy, direct=parse_direct(self.no_proxy or ""))
 
@@ -305,7 +340,20 @@ def load_settings(environment: Mapping[str, str], **overrides: Any) -> Settings:
         raise ConfigurationError(
             f"{PREFIX}TRUSTED_PROXIES: set {PREFIX}PUBLIC_URL too, as changes have to come from its pages"
         )
+    _check_provider(values)
     return Settings(**values)
+
+
+def _check_provider(values: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError for an OpenID provider without the settings that it needs."""
+    if values.get("oidc_issuer") is None:
+        return
+    for name, why in (
+        ("oidc_client_id", "the provider knows this service by it"),
+        ("public_url", "it leads back there"),
+    ):
+        if values.get(name) is None:
+            raise ConfigurationError(f"{PREFIX}OIDC_ISSUER: set {PREFIX}{name.upper()} too: {why}")
 
 
 def service_links(environment: Mapping[str, str]) -> list[str]:

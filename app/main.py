@@ -40,6 +40,8 @@ from app.hooks.client.webhook import Sender, addresses_of
 from app.hooks.domain import Send
 from app.hooks.service.hooks import notes_on_hooks
 from app.operation.api import install_openapi, probes
+from app.operation.client import OpenIdProvider
+from app.operation.domain import RETURN_PATH, Provider
 from app.operation.service.self_monitor import report_store
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine, untraced
@@ -160,9 +162,27 @@ def _give_access(app: FastAPI, service_: Service) -> None:
             scopes=[(group, Scope(scope)) for group, scope in service_.settings.remote_scopes],
             public_url=service_.settings.url,
         ),
+        has_provider=service_.settings.oidc_issuer is not None,
     )
+    app.state.provider = _provider(service_.settings)
     app.state.exposition = service_.exposition
     app.state.worker = service_.worker
+
+
+def _provider(settings: Settings) -> Provider | None:
+    """Return the OpenID provider that signs people in; None = there is none."""
+    if settings.oidc_issuer is None or settings.oidc_client_id is None:
+        return None
+    return OpenIdProvider(
+        issuer=settings.oidc_issuer,
+        client_id=settings.oidc_client_id,
+        client_secret=settings.oidc_client_secret,
+        redirect_uri=f"{settings.url}{RETURN_PATH}",
+        name_claim=settings.oidc_name_claim,
+        groups_claim=settings.oidc_groups_claim,
+        policy=settings.provider_addresses,
+        user_agent=USER_AGENT,
+    )
 
 
 @cache

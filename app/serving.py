@@ -20,6 +20,7 @@ from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Final, Literal, cast
+from urllib.parse import urlsplit
 
 import h11
 import uvicorn
@@ -272,7 +273,11 @@ def welcome(service: Service, *, version: str, demo: Demo | None, command: str) 
             f"            {command} keys create --scope admin --name me{data_dir}",
         ]
     else:
-        lines.append("  access    with an API key only")
+        issuer = urlsplit(settings.oidc_issuer or "").netloc
+        ways = [*filter(None, [issuer]), *(["a trusted proxy"] if settings.trusted_proxies else [])]
+        lines.append(
+            f"  access    by {', '.join(ways)}, or with an API key" if ways else "  access    with an API key only"
+        )
     if service.worker is None:
         lines.append("  worker    none here; start one with: coalmine work")
     if demo is not None:
@@ -285,7 +290,13 @@ def welcome(service: Service, *, version: str, demo: Demo | None, command: str) 
 
 
 def is_open(service: Service) -> bool:
-    """Whether requests need no key: none was ever created. Beyond loopback it would not have started then."""
+    """Whether requests need no key: none was ever created, and nobody is signed in by others.
+
+    Beyond loopback it would not have started without a key.
+    """
+    settings = service.settings
+    if settings.trusted_proxies or settings.oidc_issuer is not None:
+        return False
     return not keys.any_key_ever(service.store)
 
 

@@ -1,17 +1,20 @@
-"""Pages of signing in with a key, and out, and of the keys themselves. The browser gets a cookie, never the key.
+"""Pages of signing in, by a key or an OpenID provider, and out, and of keys. A browser gets a cookie, never a key.
 
 `base.api.requests` makes the cookie, which is encrypted, and says for how long it is good. A key is shown once, in the
 answer to the form that made it.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
+from cryptography.fernet import InvalidToken
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
@@ -32,6 +35,8 @@ from app.base.db import keys
 from app.base.db.engine import Store
 from app.base.db.keys import Identity, KeyRow, Scope
 from app.base.errors import (
+    BusyError,
+    CoalmineError,
     ForbiddenError,
     InvalidInputError,
     Problem,
@@ -41,9 +46,14 @@ from app.base.errors import (
 from app.base.views import time_text
 from app.base.web.forms import Form, FormInput, problems_by_field, refuse_other, safe_path
 from app.base.web.pages import render
+from app.operation.domain import RETURN_PATH, Provider, SignInFlow
 
 router = APIRouter(include_in_schema=False)
 
+logger = logging.getLogger("coalmine.api")
+_FLOW_COOKIE = "coalmine_sign_in"
+_FLOW_SECONDS = 600
+_LONGEST_ANSWER = 4_000
 _LONGEST_FORM = 8_192
 _LONGEST_KEY = 500
 _PAUSE_SECONDS = 0.3
@@ -55,6 +65,9 @@ _LOST = "The key is right, but the browser did not keep the session. Allow cooki
 
 # Threads of their own, so that guessing keys does not block pages.
 _SIGN_INS = CapacityLimiter(2)
+
+# The same for a provider that does not answer.
+_PROVIDER_THREADS = CapacityLimiter(4)
 
 
 @router.get("/login", response_class=HTMLResponse)
@@ -70,7 +83,7 @@ def show_login(request: Request, next: str = "", entered: bool = False) -> Respo
         return RedirectResponse(following, status_code=303)
     if entered:
         return _refusal(request, following, 401, _LOST_TO_HTTP if _needs_https(request) else _LOST)
-    is_open = access.loopback and not access.proxies.networks and not keys.any_key_ever(access.store)
+    is_open = access.loopback and not access.knows_people and not keys.any_key_ever(access.store)
     return _show(request, following, is_open=is_open)
 
 
@@ -93,16 +106,110 @@ async def log_in(request: Request) -> Response:
         return _refusal(request, following, 401, "This key is unknown or has been revoked.")
     if following == "/" and identity.scope is Scope.ANNOTATE:
         following = "/annotate"
-    response = RedirectResponse(f"/login?{urlencode({'next': following, 'entered': 'yes'})}", status_code=303)
+    response = RedirectResponse(_entered(following), status_code=303)
+    _keep_session(request, response, open_session(access, identity))
+    return response
+
+
+def _entered(following: str) -> str:
+    return f"/login?{urlencode({'next': following, 'entered': 'yes'})}"
+
+
+def _keep_session(request: Request, response: Response, session: str) -> None:
     response.set_cookie(
         SESSION_COOKIE,
-        open_session(access, identity),
+        session,
         httponly=True,
         samesite="strict",
         secure=request.url.scheme == "https" or _is_for_https(request),
         path=sub_path(request.scope) or "/",
     )
+
+
+@router.get("/login/oidc")
+async def leave_for_provider(request: Request, next: str = "") -> Response:  # noqa: A002 - as in the address
+    """Lead to the OpenID provider, with what proves on the way back that this browser left."""
+    provider: Provider | None = request.app.state.provider
+    access: Access = request.app.state.access
+    following = safe_path(next)
+    if provider is None:
+        return RedirectResponse("/login", status_code=303)
+    try:
+        address, flow = await anyio.to_thread.run_sync(provider.begin, following, limiter=_PROVIDER_THREADS)
+    except (UnauthorizedError, BusyError) as error:
+        return _not_signed_in(request, following, error)
+    response = RedirectResponse(address, status_code=303)
+    response.set_cookie(
+        _FLOW_COOKIE,
+        (access.vault.encrypt(flow) or b"").decode(),
+        max_age=_FLOW_SECONDS,
+        httponly=True,
+        samesite="lax",  # the way back begins at the provider
+        secure=request.url.scheme == "https" or _is_for_https(request),
+        path=f"{sub_path(request.scope)}/login/oidc",
+    )
     return response
+
+
+@router.get(RETURN_PATH)
+async def return_from_provider(request: Request) -> Response:
+    """Open a session for whoever the provider signed in; show why not for everything else.
+
+    The page leads on by itself: a browser that comes from another site sends no strict cookie before it does.
+    """
+    provider: Provider | None = request.app.state.provider
+    access: Access = request.app.state.access
+    if provider is None:
+        return RedirectResponse("/login", status_code=303)
+    flow = _read_flow(request, access)
+    if flow is None:
+        message = f"This sign-in has expired or belongs to another browser. Begin at {access.proxies.public_url}/login"
+        return _without_flow(request, _refusal(request, "/", 401, message))
+    following = safe_path(flow["next"])
+    answer = {name: value[:_LONGEST_ANSWER] for name, value in request.query_params.items()}
+    try:
+        identity, groups = await anyio.to_thread.run_sync(
+            _sign_in, access, provider, flow, answer, limiter=_PROVIDER_THREADS
+        )
+    except (UnauthorizedError, ForbiddenError, BusyError) as error:
+        return _without_flow(request, _not_signed_in(request, following, error))
+    if following == "/" and identity.scope is Scope.ANNOTATE:
+        following = "/annotate"
+    response = render(request, "operation/entered.html", name=identity.name, entered=_entered(following))
+    _keep_session(request, response, open_session(access, identity, groups))
+    return _without_flow(request, response)
+
+
+def _sign_in(
+    access: Access, provider: Provider, flow: SignInFlow, answer: Mapping[str, str]
+) -> tuple[Identity, Collection[str]]:
+    """Return who came back from the provider, and their groups; each way there leads back once."""
+    now = datetime.now(UTC)
+    if not keys.end_session(access.store, flow["state"], expires_at=now + timedelta(seconds=_FLOW_SECONDS), now=now):
+        raise UnauthorizedError("this answer was used before")
+    person = provider.finish(flow, answer)
+    return access.proxies.person(person.name, person.groups), person.groups
+
+
+def _read_flow(request: Request, access: Access) -> SignInFlow | None:
+    """Return what this browser left with; None where it did not, or too long ago."""
+    try:
+        flow = access.vault.decrypt_session(request.cookies.get(_FLOW_COOKIE, "").encode(), _FLOW_SECONDS)
+    except (InvalidToken, ValueError):
+        return None
+    return cast("SignInFlow", flow) if isinstance(flow, dict) and flow.keys() == SignInFlow.__required_keys__ else None
+
+
+def _without_flow(request: Request, response: HTMLResponse) -> HTMLResponse:
+    response.delete_cookie(_FLOW_COOKIE, path=f"{sub_path(request.scope)}/login/oidc", httponly=True, samesite="lax")
+    return response
+
+
+def _not_signed_in(request: Request, following: str, error: CoalmineError) -> HTMLResponse:
+    """Return the page that says why a provider signed nobody in."""
+    logger.warning("sign_in_refused", extra={"detail": str(error)})
+    status = {UnauthorizedError: 401, ForbiddenError: 403}.get(type(error), 503)
+    return _refusal(request, following, status, f"You are not signed in: {error}.")
 
 
 @router.post("/logout")
@@ -245,6 +352,7 @@ def _show(
         status=status,
         following=following,
         is_open=is_open,
+        provider=request.app.state.provider,
         message=message,
         secure_url=secure_url,
     )

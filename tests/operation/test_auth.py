@@ -67,6 +67,8 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/readyz"): (None, "/readyz", None),
     ("GET", "/login"): (None, "/login", None),
     ("POST", "/login"): (None, "/login", None),
+    ("GET", "/login/oidc"): (None, "/login/oidc", None),
+    ("GET", "/login/oidc/callback"): (None, "/login/oidc/callback", None),
     ("POST", "/logout"): (READ, "/logout", None),
     ("GET", "/keys"): (ADMIN, "/keys", None),
     ("POST", "/keys"): (ADMIN, "/keys", Form({"name": "newly", "scope": "read"})),

@@ -26,6 +26,11 @@ GOOD: dict[str, tuple[str, Any]] = {
     "NO_PROXY": (".internal, 10.0.0.0/8", ".internal, 10.0.0.0/8"),
     "METRICS_TOKEN": ("a-token-of-16-ch", "a-token-of-16-ch"),
     "TRUSTED_PROXIES": ("10.0.0.7, fd00::/64", (IPv4Network("10.0.0.7/32"), IPv6Network("fd00::/64"))),
+    "OIDC_ISSUER": ("https://login.example.org/realms/main/", "https://login.example.org/realms/main"),
+    "OIDC_CLIENT_ID": ("coalmine", "coalmine"),
+    "OIDC_CLIENT_SECRET": ("hunter2 and more", "hunter2 and more"),
+    "OIDC_NAME_CLAIM": ("email", "email"),
+    "OIDC_GROUPS_CLAIM": ("roles", "roles"),
     "REMOTE_SCOPES": ("*=read, a=b = write", (("*", "read"), ("a=b", "write"))),
     "AUTO_MIGRATE": ("true", True),
     "RETENTION_DAYS": ("30", 30),
@@ -36,7 +41,7 @@ GOOD: dict[str, tuple[str, Any]] = {
     "PING_INTERVAL": ("2m", 120),
     "RUNBOOK_URL": ("https://wiki.example.org/{check}/{rule}", "https://wiki.example.org/{check}/{rule}"),
 }
-SECRETS = {"DATABASE_URL", "SECRET_KEY", "METRICS_TOKEN", "PING_URL", "PROXY"}
+SECRETS = {"DATABASE_URL", "SECRET_KEY", "METRICS_TOKEN", "PING_URL", "PROXY", "OIDC_CLIENT_SECRET"}
 BAD: list[tuple[str, str]] = [
     ("DATABASE_URL", "mysql://db/coalmine"),
     ("DATABASE_URL", "coalmine.db"),
@@ -57,6 +62,9 @@ BAD: list[tuple[str, str]] = [
     ("PROXY", "socks5://proxy.internal:1080"),
     ("PROXY", "http://proxy.internal:3128/path"),
     ("NO_PROXY", "*"),
+    ("OIDC_ISSUER", "login.example.org"),
+    ("OIDC_ISSUER", "http://login.example.org"),
+    ("OIDC_CLIENT_SECRET", "more than one\nline"),
     ("METRICS_TOKEN", "fifteen-letters"),
     ("METRICS_TOKEN", "a token with blanks in it"),
     ("AUTO_MIGRATE", "perhaps"),

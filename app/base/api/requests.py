@@ -12,14 +12,14 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
 from itertools import chain, islice
 from secrets import token_urlsafe
-from typing import Annotated, Any, TypedDict, TypeVar, cast
+from typing import Annotated, Any, NotRequired, TypedDict, TypeVar, cast
 from urllib.parse import urlsplit
 
 import anyio.to_thread
@@ -32,7 +32,7 @@ from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
-from app.base.api.trusted_proxies import TrustedProxies
+from app.base.api.trusted_proxies import PERSON, TrustedProxies
 from app.base.db import keys
 from app.base.db.engine import Store
 from app.base.db.keys import OPEN, Identity, Scope, Vault
@@ -250,7 +250,7 @@ PROBE_LIMITER = CapacityLimiter(4)
 # Reading a large pasted response waits for no retriever.
 PARSE_LIMITER = CapacityLimiter(4)
 SESSION_COOKIE = "coalmine_session"
-EXEMPT = ("/livez", "/readyz", "/login")
+EXEMPT = ("/livez", "/readyz", "/login", "/login/oidc", "/login/oidc/callback")
 """The routes without authentication; static files are no routes and need none either."""
 PUBLIC = ("/public/{token}.svg", "/public/{token}")
 """The routes whose address is their secret."""
@@ -267,6 +267,8 @@ class Session(TypedDict):
     key: str
     csrf: str
     at: int
+    groups: NotRequired[list[str]]
+    """Set where a provider signed somebody in, whose name is in the place of the prefix: those that have a scope."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,6 +280,8 @@ class Access:
     loopback: bool
     metrics_token: str | None = None
     proxies: TrustedProxies = field(default_factory=TrustedProxies)
+    has_provider: bool = False
+    """Whether an OpenID provider signs people in."""
     unknown_keys: Attempts = field(default_factory=Attempts)
     turns: Turns = field(default_factory=Turns)
     lookups: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(4))
@@ -286,6 +290,11 @@ class Access:
     """Threads for routes that wait for a run."""
     scrapers: dict[tuple[str | None, str | None], Identity] = field(default_factory=dict, repr=False)
     """Recent scrapers by key and Host header: they still get `coalmine_store_up 0` when the store is gone."""
+
+    @property
+    def knows_people(self) -> bool:
+        """Whether people are signed in by others: then nobody gets in unasked, with or without keys."""
+        return self.has_provider or bool(self.proxies.networks)
 
 
 def needs(scope: Scope, *instead: Scope) -> Callable[[RouteT], RouteT]:
@@ -361,15 +370,15 @@ async def identify_visitor(request: Request) -> None:
 
 
 def visitor(request: Request) -> Identity | None:
-    """Return the identity of a session whose key is not revoked, or of whoever a proxy signs in; None without one.
+    """Return the identity of a session whose key is not revoked, or of whoever others sign in; None without one.
 
     Raises StoreUnavailableError.
     """
     access: Access = request.app.state.access
     session = read_session(request, access)
     if session is not None:
-        with suppress(UnauthorizedError):
-            return keys.identify_session(access.store, session["key"], session["csrf"])
+        with suppress(UnauthorizedError, ForbiddenError):
+            return _identify_session(access, session)
     with suppress(UnauthorizedError, ForbiddenError):
         return access.proxies.identify(request)
     return None
@@ -412,8 +421,8 @@ def _identify(request: Request, access: Access, key: str | None, session: Sessio
     if key is not None:
         return keys.identify(access.store, key, now=datetime.now(UTC))
     if session is not None:
-        return keys.identify_session(access.store, session["key"], session["csrf"])
-    if not access.loopback or access.proxies.networks or keys.any_key_ever(access.store):
+        return _identify_session(access, session)
+    if not access.loopback or access.knows_people or keys.any_key_ever(access.store):
         sign_in = f"{sub_path(request.scope)}/login"
         raise UnauthorizedError(f"send a key as `Authorization: Bearer ...`, or sign in at {sign_in}")
     host = request.headers.get("host", "")
@@ -425,6 +434,16 @@ def _identify(request: Request, access: Access, key: str | None, session: Sessio
     if request.method not in _SAFE and origin is not None and urlsplit(origin).netloc != host:
         raise ForbiddenError("without keys the service accepts no writes from other sites")
     return OPEN
+
+
+def _identify_session(access: Access, session: Session) -> Identity:
+    """Return whose a session is. Raises UnauthorizedError, and ForbiddenError for somebody who lost their scope."""
+    if "groups" not in session:
+        return keys.identify_session(access.store, session["key"], session["csrf"])
+    keys.require_session(access.store, session["csrf"])
+    if not access.has_provider:
+        raise UnauthorizedError("nobody is signed in by a provider any more; sign in again")
+    return access.proxies.person(session["key"].removeprefix(PERSON), session["groups"])
 
 
 def _identify_scraper(request: Request, access: Access, key: str | None, session: Session | None) -> Identity:
@@ -455,9 +474,11 @@ def _any_key(access: Access) -> bool:
         return True  # not known, so the token is checked
 
 
-def open_session(access: Access, identity: Identity) -> str:
-    """Return the session cookie of a browser; encrypted, so that it cannot be forged."""
-    content = {"key": identity.key_prefix, "csrf": token_urlsafe(16), "at": int(time.time())}
+def open_session(access: Access, identity: Identity, groups: Collection[str] | None = None) -> str:
+    """Return the session cookie of a browser; encrypted, so that it cannot be forged. `groups`: as in `Session`."""
+    content: dict[str, object] = {"key": identity.key_prefix, "csrf": token_urlsafe(16), "at": int(time.time())}
+    if groups is not None:
+        content["groups"] = access.proxies.groups_with_scope(groups)
     return (access.vault.encrypt(content) or b"").decode()
 
 
@@ -482,7 +503,7 @@ def read_session(request: Request, access: Access) -> Session | None:
         session = access.vault.decrypt_session(cookie.encode(), _SESSION_SECONDS)
     except (InvalidToken, ValueError):  # of another key, too old, or no session
         return None
-    whole = isinstance(session, dict) and session.keys() == Session.__required_keys__
+    whole = isinstance(session, dict) and session.keys() - Session.__optional_keys__ == Session.__required_keys__
     return cast("Session", session) if whole else None
 
 

@@ -1,12 +1,13 @@
-"""Sign-in by a proxy: who it says is there, in `Remote-User`, and what they may, by `Remote-Groups`.
+"""Sign-in by others: whom a proxy or an OpenID provider names, and what they may, by their groups.
 
-Believed of the listed networks alone, by the address at the other end of the connection; whoever else sends these
-headers is asked for a key as ever. A browser then sends no token of ours, so its writes have to come from our pages.
+A proxy says who is there in `Remote-User`, and their groups in `Remote-Groups`. It is believed if it is of the listed
+networks, by the address at the other end of the connection; whoever else sends these headers is asked for a key as
+ever. A browser then sends no token of ours, so its writes have to come from our pages.
 """
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
@@ -23,6 +24,8 @@ logger = logging.getLogger("coalmine.api")
 USER_HEADER: Final = "remote-user"
 GROUPS_HEADER: Final = "remote-groups"
 EVERYBODY: Final = "*"
+PERSON: Final = "user:"
+"""Before the name of whoever was signed in by others, where keys have their prefix."""
 _NAME: Final = re.compile(r"[^\s,;\"<>](?:[^,;\"<>]{0,198}[^\s,;\"<>])?")
 """Two headers that a proxy joined have a comma between them."""
 _SAFE: Final = {"GET", "HEAD", "OPTIONS"}
@@ -73,15 +76,30 @@ class TrustedProxies:
         name = _only(request, USER_HEADER)
         if not name:
             return None
-        if not _NAME.fullmatch(name) or not name.isprintable():
-            raise UnauthorizedError("the proxy sent a Remote-User that is no name of one person")
-        groups = {group.strip() for group in re.split("[,;|]", _only(request, GROUPS_HEADER))} - {"", EVERYBODY}
-        found = [scope for group, scope in self.scopes if group == EVERYBODY or group in groups]
-        if not found:
-            raise ForbiddenError(f"'{name}' is in no group that COALMINE_REMOTE_SCOPES gives a scope")
+        groups = [group.strip() for group in re.split("[,;|]", _only(request, GROUPS_HEADER))]
+        identity = self.person(name, groups, by_proxy=True)
         if request.method not in _SAFE and not self._is_own_site(request):
             raise ForbiddenError("signed in by the proxy, changes are made from the pages of this service alone")
-        return Identity(name=name, scope=max(found, key=list(Scope).index), key_prefix=f"user:{name}", by_proxy=True)
+        return identity
+
+    def person(self, name: str, groups: Collection[str], *, by_proxy: bool = False) -> Identity:
+        """Return somebody whom a proxy or a provider signed in, with the highest scope of their groups.
+
+        Raises UnauthorizedError for what is no name of one person, ForbiddenError for somebody without a scope.
+        """
+        if not _NAME.fullmatch(name) or not name.isprintable():
+            sent = "the proxy sent a Remote-User" if by_proxy else "the provider sent a name"
+            raise UnauthorizedError(f"{sent} that is no name of one person")
+        known = {*groups} - {"", EVERYBODY}
+        found = [scope for group, scope in self.scopes if group == EVERYBODY or group in known]
+        if not found:
+            raise ForbiddenError(f"'{name}' is in no group that COALMINE_REMOTE_SCOPES gives a scope")
+        scope = max(found, key=list(Scope).index)
+        return Identity(name=name, scope=scope, key_prefix=f"{PERSON}{name}", by_proxy=by_proxy)
+
+    def groups_with_scope(self, groups: Collection[str]) -> list[str]:
+        """Return those of these groups that have a scope: all of them that a session has to keep."""
+        return [group for group, _ in self.scopes if group in groups and group != EVERYBODY]
 
     def _is_proxy(self, request: Request) -> bool:
         try:

@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from sqlalchemy import BigInteger, Column, Connection, LargeBinary, Table, Text
 
-from app.base.db.engine import Store, insert_new, insert_one, row_value, to_us
-from app.base.db.rows import id_column, metadata
+from app.base.db.engine import Store, insert_one, row_value, to_us
+from app.base.db.rows import id_column, insert_sql, metadata
 from app.base.errors import (
     ConfigurationError,
     ForbiddenError,
@@ -68,7 +68,7 @@ class Identity:
     name: str
     scope: Scope
     key_prefix: str | None = None
-    """Of whoever a proxy signs in: `user:` and the name."""
+    """Of whoever a proxy or a provider signs in: `user:` and the name."""
     by_proxy: bool = False
 
 
@@ -167,21 +167,31 @@ def identify_session(store: Store, prefix: str, session: str) -> Identity:
     """
     with store.read() as connection:
         row = _find_key(connection, prefix)
-        its_end = sa.select(ended_sessions.c.digest).where(ended_sessions.c.digest == _session_digest(session))
-        ended = connection.execute(its_end).one_or_none()
-    if ended is not None:
-        raise UnauthorizedError("this session has ended; sign in again")
+        _require_session(connection, session)
     if row is None or row.revoked_at is not None:
         raise UnauthorizedError("the key of this session has been revoked")
     return Identity(name=row.name, scope=Scope(row.scope), key_prefix=row.prefix)
 
 
-def end_session(store: Store, session: str, *, expires_at: datetime, now: datetime) -> None:
-    """End a session on every replica; `expires_at` is when its cookie expires anyway."""
+def require_session(store: Store, session: str) -> None:
+    """Raise UnauthorizedError for a session that has ended; `session` as for `identify_session`."""
+    with store.read() as connection:
+        _require_session(connection, session)
+
+
+def _require_session(connection: Connection, session: str) -> None:
+    its_end = sa.select(ended_sessions.c.digest).where(ended_sessions.c.digest == _session_digest(session))
+    if connection.execute(its_end).one_or_none() is not None:
+        raise UnauthorizedError("this session has ended; sign in again")
+
+
+def end_session(store: Store, session: str, *, expires_at: datetime, now: datetime) -> bool:
+    """End a session on every replica, False where it had ended; `expires_at` is when its cookie expires anyway."""
     with store.write() as connection:
         connection.execute(sa.delete(ended_sessions).where(ended_sessions.c.expires_at < to_us(now)))
         row = (_session_digest(session), to_us(expires_at))
-        insert_new(connection, ended_sessions, ("digest", "expires_at"), [row])
+        insert = insert_sql(connection.dialect.name, ended_sessions.name, ("digest", "expires_at"))
+        return connection.exec_driver_sql(insert, row).rowcount == 1
 
 
 def require(identity: Identity, needed: Scope, *instead: Scope) -> None:
