@@ -411,7 +411,7 @@ class RunCauseKind(StrEnum):
     REPLICAS_DIFFER = "replicas_differ"
     """Some answers are as they were, the others come from another index."""
     SEARCH_MISSES = "search_misses"
-    """Chunks are missed here and there, in no pattern: an approximate search."""
+    """Chunks are missed here and there, in no pattern, as an approximate search does."""
     LEFT_OUT = "left_out"
     """Answers lack their first hits, and nothing else changed: a filter, or what was pinned is not any more."""
     NEAR_COPIES = "near_copies"

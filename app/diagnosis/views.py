@@ -58,6 +58,8 @@ class DiagnosisEvidence(TypedDict, total=False):
     shared_words: float | None
     near_copies: list[tuple[str, str, float]]
     """Pairs of hits that are near copies, with how alike they are."""
+    deeper: dict[str, int]
+    """Ranks of the expected chunks that the run did not retrieve and a deeper answer has, by their names."""
     well_on_repeats: int
     score_before: float
     score_at_k: float

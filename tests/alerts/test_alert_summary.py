@@ -283,7 +283,7 @@ TITLED = {
         changed=replace(
             LOST,
             causes={Cause.UNSTABLE: 7},
-            shared_cause="hits are left out here and there, as by an approximate search",
+            shared_cause="hits are gone from within answers here and there",
         ),
     ),
     "handbook: 7 of 113 questions are degraded: missing from the index": replace(

@@ -262,7 +262,7 @@ def test_first_hits_that_are_left_out_are_no_approximate_search(seed: int, share
     index, chance = Index.of(seed), np.random.default_rng(seed)
     now = [cut(one, list(range(chance.random() < share, DEPTH + 1))[:DEPTH]) for one in index.answers(DEPTH + 1)]
     (found,) = told(index.answers(), now)
-    assert (found.kind, found.phrase) == (RunCauseKind.LEFT_OUT, "first hits are left out of their answers")
+    assert (found.kind, found.phrase) == (RunCauseKind.LEFT_OUT, "first hits are gone from their answers")
     assert "all of them first hits" in found.evidence
     assert "middle" not in found.evidence
 

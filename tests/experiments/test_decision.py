@@ -15,6 +15,7 @@ from app.experiments.domain.experiments import (
     decide_experiment,
     say_power,
     units_for_enough,
+    units_from,
     units_needed,
 )
 
@@ -117,7 +118,7 @@ def test_the_document_says_what_the_service_says_before_the_first_unit() -> None
 
 
 def test_what_was_to_show_by_now_is_not_told_as_if_it_were_to_come() -> None:
-    needed = units_needed(0.05, rate=0.6, share=0.5)
+    needed = units_from(0.05, rate=0.6, share=0.5)
     before = decide(look((2_400, 1_440), (2_400, 1_459)))
     after = decide(look((4_000, 2_400), (4_000, 2_420)))
     assert (before.state, after.state) == (ExperimentState.RUNNING, ExperimentState.RUNNING)
@@ -175,11 +176,21 @@ def test_too_few_of_a_kind_show_nothing_however_many_units_come(found: Look, mos
 
 def test_a_rate_that_is_seen_already_is_not_taken_as_another_one() -> None:
     decision = decide(look((200, 24), (200, 30)))
-    needed = units_needed(0.05, rate=0.12, share=0.5)
+    needed = units_from(0.05, rate=0.12, share=0.5)
     assert say_power(PLAN, decision).endswith(
         f"by about {needed:,} units, with probability 0.8 (rate of vector so far 0.120)"
     )
+    assert needed > units_needed(0.05, rate=0.12, share=0.5), "the other arm may have .17"
     assert "(rate of vector taken as 0.500)" in say_power(PLAN, decide(look((29, 3), (20, 2))))
+
+
+@pytest.mark.parametrize(("rate", "share"), [(0.925, 0.5), (0.113, 0.5), (0.909, 0.1), (0.719, 0.2)])
+def test_units_from_a_rate_show_a_difference_whichever_way_it_goes(rate: float, share: float) -> None:
+    units = units_from(0.05, rate=rate, share=share)
+    for second in (rate - 0.05, rate + 0.05):
+        assert units >= units_needed(0.05, rate=rate, share=share, second=second)
+        assert units >= units_for_enough(rate=second, share=share), "before 30 of each kind nothing is shown"
+    assert units_from(0.3, rate=0.9, share=0.5) >= units_needed(0.3, rate=0.9, share=0.5, second=0.6)
 
 
 def test_an_arm_that_gets_too_few_units_for_the_rule_is_not_promised_a_difference() -> None:

@@ -435,8 +435,10 @@ def test_an_undecided_experiment_that_was_stopped_leaves_the_gate_to_a_person(se
     service.put("/v1/experiments/young", {"arms": ARMS, "window": "1h"})
     assert service.client.post("/promotions/hybrid/experiment", data={"experiment": "young"}).is_success
     assert service.get("/v1/promotions/hybrid")["experiment"] == "young"
-    assert "let the experiment run until it decides, or begin a new epoch" in text_of(service, "/promotions/hybrid")
+    assert "let the experiment run until it decides" in text_of(service, "/promotions/hybrid")
     service.client.post("/experiments/young/stop")
+    follows = "more units change nothing: keep what is current, or begin a new epoch of the experiment"
+    assert follows in text_of(service, "/promotions/hybrid")
     exposure = service.get("/v1/promotions/hybrid")["gates"][2]
     assert exposure["reason"].startswith("experiment 'young' was stopped undecided: no outcome is final yet")
     assert service.client.post("/promotions/hybrid/delete").url.path == "/experiments"

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from app.experiments.domain.promotions import (
     JudgedQuestion,
     JudgeEvidence,
     Margin,
+    NextStep,
     OfflineEvidence,
     PromotionDecision,
     PromotionState,
@@ -153,6 +155,47 @@ def test_what_can_never_pass_is_not_said_to_have_decided_nothing_yet() -> None:
     )
     dealt_otherwise = decide(offline(), judge(), exposure(0.01, 0.1, mismatch=True))
     assert dealt_otherwise.reason == "exposure decided nothing, as the shares mismatch: users say so"
+
+
+@pytest.mark.parametrize(
+    ("name", "evidence", "step"),
+    [
+        (GateName.OFFLINE, offline(), None),
+        (GateName.OFFLINE, offline(low=-0.09, high=-0.021), NextStep.CHANGE_CANDIDATE),
+        (GateName.OFFLINE, offline(canaries=499), NextStep.MEASURE_MORE),
+        (GateName.OFFLINE, replace(offline(), judgments=(own(Side.A, "R@5"),)), NextStep.GRADE_TASK),
+        (GateName.JUDGE, NO_JUDGE, NextStep.ASK_JUDGE),
+        (GateName.JUDGE, JudgeEvidence(measures={"faithfulness": {"faithful": "not asked"}}), NextStep.ASK_JUDGE),
+        (GateName.JUDGE, judge(answers=99), NextStep.LABEL_ANSWERS),
+        (GateName.JUDGE, judge(calibrated=False), NextStep.LABEL_ANSWERS),
+        (GateName.JUDGE, judge(-0.2, -0.1), NextStep.CHANGE_CANDIDATE),
+        (GateName.EXPOSURE, ABSENT, NextStep.AWAIT_USERS),
+        (GateName.EXPOSURE, exposure(-0.1, 0.1), NextStep.AWAIT_USERS),
+        (GateName.EXPOSURE, exposure(0.01, 0.1, mismatch=True), NextStep.MEND_SHARES),
+        (GateName.EXPOSURE, replace(exposure(-0.1, 0.1), ended=True), NextStep.BEGIN_AGAIN),
+        (GateName.EXPOSURE, replace(exposure(-0.01, 0.01), ended=True, within=0.04), NextStep.BEGIN_AGAIN),
+        (GateName.EXPOSURE, exposure(-0.1, -0.01), NextStep.CHANGE_CANDIDATE),
+        (GateName.EXPOSURE, exposure(0.01, 0.1), None),
+    ],
+)
+def test_a_gate_that_has_not_passed_says_what_to_do(name: GateName, evidence: Any, step: NextStep | None) -> None:
+    found: dict[GateName, Any] = {
+        GateName.OFFLINE: offline(),
+        GateName.JUDGE: judge(),
+        GateName.EXPOSURE: exposure(0.01, 0.1),
+        name: evidence,
+    }
+    decision = decide(found[GateName.OFFLINE], found[GateName.JUDGE], found[GateName.EXPOSURE])
+    assert gate(decision, name).next is step
+
+
+def test_users_who_are_served_better_wait_for_guard_rails_and_not_for_more_users() -> None:
+    rail = GuardEvidence(name="experiment cost", allowed_loss=0.05, found="too few units")
+    found = decide_promotion(offline(), judge(), exposure(0.01, 0.1), {}, guards=[rail])
+    assert gate(found, GateName.EXPOSURE).next is NextStep.AWAIT_GUARDS
+    waiver = Waiver(by="Ann", reason="r", at="2026-01-01T00:00:00Z", finding=GateResult.INCONCLUSIVE, found="")
+    waived = decide_promotion(offline(), judge(), exposure(0.01, 0.1), {GateName.EXPOSURE: waiver}, guards=[rail])
+    assert gate(waived, GateName.EXPOSURE).next is None
 
 
 KEPT = Margin(low=-0.04, high=0.04)

@@ -11,7 +11,15 @@ from datetime import UTC, datetime
 from typing import Final
 
 from app.alerts.domain.rules import SlowerLimits, watches_answers
-from app.alerts.domain.views import AnswerChange, Degradation, SinceView, TransitionType, WorseAnswers
+from app.alerts.domain.views import (
+    AnswerChange,
+    ChangedCanary,
+    Degradation,
+    LowerChunk,
+    SinceView,
+    TransitionType,
+    WorseAnswers,
+)
 from app.base.texts import (
     LATENCY_NAMES,
     MEASURE_LABELS,
@@ -657,6 +665,23 @@ def lost_chunks(
     if any(titles):
         found["lost_documents"] = titles
     return found
+
+
+def found_deeper(canary: ChangedCanary, found: Mapping[str, int]) -> ChangedCanary:
+    """Return a canary that lost no chunk that a deeper question found, by name: such a one ranks lower instead."""
+    lost = canary.get("lost", [])
+    titles = canary.get("lost_documents") or [None] * len(lost)
+    kept = [place for place, name in enumerate(lost) if name not in found]
+    lower: list[LowerChunk] = [
+        {**one, "rank_now": one["rank_now"] or found.get(one["id"] or one["document"] or "")} for one in canary["lower"]
+    ]
+    return {
+        **canary,
+        "lower": lower,
+        "lost": [lost[place] for place in kept],
+        "lost_documents": [titles[place] for place in kept],
+        "lost_total": canary.get("lost_total", 0) - (len(lost) - len(kept)),
+    }
 
 
 def _title(name: str, document: str | None) -> str | None:

@@ -181,15 +181,19 @@ def _build_fleet(
     changed: ChangedRun, diagnoses: Mapping[int, DiagnosisRow], cause: RunCause | None
 ) -> tuple[FleetEvidence, int]:
     """Return the evidence of a run and its size in bytes."""
+    if changed.counted_hits is not None:
+        diagnoses = {}  # k explains what changed, and nothing else has to be looked for
     told = [(Cause(row.cause), row.evidence.get("rank_now")) for row in diagnoses.values()]
-    if cause is not None and cause.is_refuted(told):
-        cause = None
+    cause = None if cause is not None and cause.is_refuted(told) else cause
     if cause is not None:
         diagnoses = {canary: _overruled_by(row, cause) for canary, row in diagnoses.items()}
     everyone = [_member(changed, place, diagnoses) for place in changed.counted]
-    recounted = "" if changed.counted_hits is None else recounted_text(*changed.counted_hits)
     common = fleet(
-        everyone, cause=cause, is_first=changed.is_first, is_redefined=changed.is_redefined, recounted=recounted
+        everyone,
+        cause=cause,
+        is_first=changed.is_first,
+        is_redefined=changed.is_redefined,
+        recounted="" if changed.counted_hits is None else recounted_text(*changed.counted_hits),
     )
     by_key = {changed.members[changed.suite.positions[canary]].key: row for canary, row in diagnoses.items()}
     summary = _changed_canaries(changed, by_key, common, cause)
@@ -551,10 +555,7 @@ def _listed(
     is_new: bool,
     recounted: bool,
 ) -> ChangedCanary:
-    """Describe a canary; `ranking` is that of `before`. One that `is_new` has lost nothing that is known.
-
-    `recounted`: because another number of its hits counts; it ranks what it expects where it did.
-    """
+    """Describe a canary; `ranking` is that of `before`. Neither `is_new` nor `recounted` ones lost what is known."""
     return {
         "key": member.key,
         "query": member.canary.query,

@@ -23,6 +23,7 @@ from app.alerts.domain.summaries import (
     alert_summary,
     all_lost_text,
     answer_changes_text,
+    found_deeper,
 )
 from app.alerts.domain.views import (
     AlertFields,
@@ -32,7 +33,6 @@ from app.alerts.domain.views import (
     ChangedCanary,
     Degradation,
     ExplainedTransition,
-    LowerChunk,
     RuleEvidence,
     SinceView,
     StoredEvidence,
@@ -454,12 +454,10 @@ def explained(canary: ChangedCanary, explanation: FleetEvidence | None) -> Chang
     persistent, deeper = diagnosis.evidence.get("persistent"), diagnosis.evidence.get("rank_now")
     rank = deeper if canary["rank_now"] is None and persistent is not False else canary["rank_now"]
     told: Degradation = {"cause": Cause(diagnosis.cause), "cause_reason": diagnosis.reason, "persistent": persistent}
-    if rank != canary["rank_now"] and canary.get("lost_total") == 1:  # the only one that was lost stands lower
-        lower: list[LowerChunk] = [
-            {**one, "rank_now": rank if one["rank_now"] is None else one["rank_now"]} for one in canary["lower"]
-        ]
-        return {**canary, **told, "rank_now": rank, "lower": lower, "lost": [], "lost_total": 0, "lost_documents": []}
-    return {**canary, **told, "rank_now": rank}
+    found = diagnosis.evidence.get("deeper") or {}
+    if persistent is False or not found:
+        return {**canary, **told, "rank_now": rank}
+    return {**found_deeper(canary, found), **told, "rank_now": rank}
 
 
 def filled_links(links: Links, alert: AlertRow, run_id: int | None) -> NoticeLinks:

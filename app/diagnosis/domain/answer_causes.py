@@ -551,7 +551,8 @@ def _misses(counts: Counts) -> AnswerCause | None:
         affected=changed,
         phrase=PHRASES[kind],
         evidence=f"{dropped:,} hits are gone from {int(changed.sum()):,} answers{firsts}; what ranked below them is "
-        f"there and kept its order; {found:,} of {counted(len(missed), 'chunk')} are still in other answers",
+        f"there and kept its order; an approximate search passes over hits so, a filter hides them, or they fell below "
+        f"the last one; {found:,} of {counted(len(missed), 'chunk')} are still in other answers",
     )
 
 

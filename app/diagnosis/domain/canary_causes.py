@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
+from app.alerts.domain.summaries import chunk_name
 from app.base.texts import counted, percent_text
 from app.base.values import Answer, Cause, Ranking
 from app.diagnosis.domain.cases import Case, Diagnosis, Kind, Question, Reanchor
@@ -179,8 +180,9 @@ def _unknown_whether_there(evidence: Evidence) -> Finding | None:
     cause, reason = Cause.OUTRANKED, f"Other chunks rank before the expected one{fall_text(evidence)}"
     if any(_is_left_out(evidence, place) for place in evidence.targets):
         cause, reason = Cause.LEFT_OUT, _LEFT_OUT
-    reason += "; whether it is still in the index cannot be told by asking for it, as the retriever does not find its "
-    reason += "first hit by that hit's text either"
+    if latest_rank(evidence) is None:
+        reason += "; whether it is still in the index cannot be told by asking for it, as the retriever does not find "
+        reason += "its first hit by that hit's text either"
     return Finding(cause=cause, reason=reason)
 
 
@@ -256,6 +258,8 @@ def left_out(evidence: Evidence) -> Finding | None:
         reason += "; it is in the index: a query by its own text finds it"
     elif evidence.stands_elsewhere(place):
         reason += "; it is in the index: answers to other canaries have it"
+    else:
+        reason += "; whether it is still in the index is not known: no answer to its own text came"
     return Finding(cause=Cause.LEFT_OUT, reason=reason)
 
 
@@ -513,4 +517,16 @@ def _basic_evidence(evidence: Evidence) -> DiagnosisEvidence:
         },
         "score_change": None if change is None else round(change.median, 4),
         "scores_compared": 0 if change is None else change.chunks,
+        "deeper": _deeper(evidence),
+    }
+
+
+def _deeper(evidence: Evidence) -> dict[str, int]:
+    """Ranks of the expected chunks that the deep answer has and the run has not, by their names."""
+    chunks = zip(evidence.search.chunks, evidence.search.ranks(evidence.case.now), strict=True)
+    deep = evidence.search.ranks(evidence.deep)
+    return {
+        chunk_name(one.judgment): rank
+        for (one, now), rank in zip(chunks, deep, strict=True)
+        if now is None and rank is not None
     }

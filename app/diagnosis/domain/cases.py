@@ -144,8 +144,8 @@ PHRASES: Final[Mapping[RunCauseKind, str]] = {
     RunCauseKind.SCORES_CHANGED: "scores of the same chunks changed",
     RunCauseKind.MISSING: CAUSE_WORDS[Cause.MISSING].shared,
     RunCauseKind.REPLICAS_DIFFER: "answers come from two states of the index in turn: replicas differ",
-    RunCauseKind.SEARCH_MISSES: "hits are left out here and there, as by an approximate search",
-    RunCauseKind.LEFT_OUT: "first hits are left out of their answers",
+    RunCauseKind.SEARCH_MISSES: "hits are gone from within answers here and there",
+    RunCauseKind.LEFT_OUT: "first hits are gone from their answers",
     RunCauseKind.NEAR_COPIES: CAUSE_WORDS[Cause.DUPLICATES].shared,
     RunCauseKind.NEW_CHUNKS: "outranked by new chunks",
     RunCauseKind.OTHER_VECTORS: (
@@ -195,7 +195,7 @@ _ADVICE: Final[Mapping[RunCauseKind, str]] = {
     RunCauseKind.REPLICAS_DIFFER: "Compare the replicas or versions behind the address, their numbers of documents and "
     "their models, and take the one that differs out of service.",
     RunCauseKind.SEARCH_MISSES: "Raise the search effort of the vector index (ef_search, nprobe, num_candidates), or "
-    "rebuild the index.",
+    "rebuild the index; where searches are exact, look for a filter.",
     RunCauseKind.NEW_CHUNKS: "Look at what was added: it may answer as well, and then the canary may expect it; if "
     "not, take it out.",
     RunCauseKind.OTHER_VECTORS: "Make queries and index use the same embedding model: bring the former one back, or "

@@ -315,15 +315,18 @@ SEEN_DIFFERENCE: Final = 0.05
 """The difference that the number of units is told for, unless it matters to nobody."""
 
 
-def power_by(units: int, difference: float, *, rate: float, share: float) -> float:
+def power_by(units: int, difference: float, *, rate: float, share: float, second: float | None = None) -> float:
     """Probability that any look at so many units or fewer shows a difference, within .02 by simulation.
+
+    `rate` is that of both arms, about their middle, or with `second` that of the first; `share` that of the second arm.
 
     With u = n rho^2 + 1 and L = ln(sqrt(u) / alpha) the sum of n units has to cross g = sqrt(2 u L / rho^2) times the
     standard deviation of one. g bends down all the way, so that its tangent at the last unit, g - n g' + g' t, lies
     above it; a Brownian motion with drift crosses a line with a known probability (Siegmund, "Sequential Analysis",
     1985). One look at the end alone would find less than that.
     """
-    drift = difference / math.sqrt(rate * (1 - rate) * (1 / (1 - share) + 1 / share))
+    other = rate if second is None else second
+    drift = difference / math.sqrt(rate * (1 - rate) / (1 - share) + other * (1 - other) / share)
     u = units * RHO_SQUARED + 1
     log = math.log(math.sqrt(u) / ALPHA)
     height = math.sqrt(2 * u * log / RHO_SQUARED)
@@ -343,14 +346,23 @@ _LARGEST_EXPONENT: Final = 700.0
 """Beyond it nearly all cross by the end, as the other term says."""
 
 
-def detectable_difference(*, rate: float, share: float, units: int) -> float:
-    """Smallest difference that an experiment of so many units shows with `USUAL_POWER`, about a rate."""
+def detectable_difference(*, rate: float, share: float, units: int, of_first: bool = False) -> float:
+    """Smallest difference that an experiment of so many units shows with `USUAL_POWER`, about a rate.
+
+    `of_first`: the rate is that of the first arm, and the difference may go up or down from there.
+    """
+
+    def is_shown(difference: float) -> bool:
+        seconds = _seconds(rate, difference) if of_first else ()
+        powers = [power_by(units, difference, rate=rate, share=share, second=one) for one in seconds or (None,)]
+        return min(powers) >= USUAL_POWER
+
     low, high = 0.0, 1.0
-    while power_by(units, high, rate=rate, share=share) < USUAL_POWER:
+    while not is_shown(high):
         high *= 2
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if power_by(units, middle, rate=rate, share=share) < USUAL_POWER:
+        if not is_shown(middle):
             low = middle
         else:
             high = middle
@@ -360,8 +372,30 @@ def detectable_difference(*, rate: float, share: float, units: int) -> float:
 _HALVINGS: Final = 40
 
 
-def units_needed(difference: float, *, rate: float, share: float) -> int:
-    """Fewest units by which an experiment shows a difference with `USUAL_POWER`, about a rate.
+def _seconds(rate: float, difference: float) -> tuple[float, ...]:
+    """Rates that the second arm may have, where it differs from the first by so much, up or down."""
+    return tuple(one for one in (rate - difference, rate + difference) if 0 < one < 1)
+
+
+def units_from(difference: float, *, rate: float, share: float) -> float:
+    """Return the same as `units_needed` for a first arm of a rate, whichever way the second one differs.
+
+    Both arms have enough of each kind by then.
+    """
+    if not (seconds := _seconds(rate, difference)):
+        return units_needed(difference, rate=rate, share=share)
+    return max(
+        max(
+            units_needed(difference, rate=rate, share=share, second=second),
+            units_for_enough(rate=second, share=share),
+            units_for_enough(rate=rate, share=1 - share),
+        )
+        for second in seconds
+    )
+
+
+def units_needed(difference: float, *, rate: float, share: float, second: float | None = None) -> int:
+    """Fewest units by which an experiment shows a difference with `USUAL_POWER`; rates as in `power_by`.
 
     Raises ValueError unless all three lie between 0 and 1.
     """
@@ -369,7 +403,7 @@ def units_needed(difference: float, *, rate: float, share: float) -> int:
         raise ValueError(f"a difference of {difference} at a rate of {rate} and a share of {share} cannot be")
 
     def power(units: int) -> float:
-        return power_by(max(units, 1), difference, rate=rate, share=share)
+        return power_by(max(units, 1), difference, rate=rate, share=share, second=second)
 
     most = 1
     while power(most) < USUAL_POWER:
@@ -414,11 +448,13 @@ def say_power(plan: ExperimentPlan, decision: ExperimentDecision) -> str:
     ):
         rare, arm = arms[place][:2] if _is_seen(arms[place][1]) else (name, first)
         return f"{begin} shows nothing before each arm has {few}; {_say_rare(rare, arm, least_units, plan)}"
-    needed = units_needed(difference, rate=rate, share=share)
-    least = detectable_difference(rate=rate, share=share, units=plan.max_units)
+    of_other = share if name == plan.names[0] else plan.share
+    count = units_needed if first is None else units_from
+    needed = count(difference, rate=rate, share=of_other)
+    least = detectable_difference(rate=rate, share=of_other, units=plan.max_units, of_first=first is not None)
     word = "taken as" if first is None else "is" if first.enough else "so far"
     seen = f"a difference of {bound_text(difference)}"
-    enough = f"{needed:,} units, with probability {USUAL_POWER} (rate of {name} {word} {ratio_text(rate)})"
+    enough = f"{needed:,.0f} units, with probability {USUAL_POWER} (rate of {name} {word} {ratio_text(rate)})"
     most = f"at most {plan.max_units:,} come, which are enough for one of {ratio_text(least)}"
     if open_ and least_units > plan.max_units:
         most = f"at most {plan.max_units:,} come, too few for {few} in each arm, before which it shows nothing"

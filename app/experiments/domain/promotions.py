@@ -4,7 +4,7 @@ Offline measures and judges stand for users; only exposure asks them, so the las
 found stays, whoever waives it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -172,6 +172,29 @@ class GuardFinding:
     reason: str
 
 
+class NextStep(StrEnum):
+    """What to do about a gate that has not passed."""
+
+    CHANGE_CANDIDATE = "change_candidate"
+    """It is worse: change it, and measure it again."""
+    MEASURE_MORE = "measure_more"
+    """Run both checks again, or add canaries."""
+    GRADE_TASK = "grade_task"
+    """Let people grade a task over the retrievers of both checks, and adopt it."""
+    ASK_JUDGE = "ask_judge"
+    """See to it that one judge rates the answers of both checks, and is asked for all that counts."""
+    LABEL_ANSWERS = "label_answers"
+    """More answers have to be judged, or labelled by people."""
+    AWAIT_USERS = "await_users"
+    """Let the experiment run."""
+    AWAIT_GUARDS = "await_guards"
+    """Users are served better; a guard rail is not known yet."""
+    MEND_SHARES = "mend_shares"
+    """Find out why the arms get other shares than they should, and begin a new epoch."""
+    BEGIN_AGAIN = "begin_again"
+    """More units change nothing: keep what is current, or begin a new epoch."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """A gate of a promotion."""
@@ -188,6 +211,8 @@ class Gate:
     """Of exposure: what else must not get worse."""
     losses: "Losses" = field(default_factory=dict)
     """The losses that it shows."""
+    next: NextStep | None = None
+    """What to do about it; None where it passes or is waived."""
 
 
 Losses = Mapping[str, tuple[float, float]]
@@ -238,6 +263,8 @@ def decide_promotion(
         for name, (evidence, reason), of_gate, losses in found
     )
     users = exposure if isinstance(exposure, ExposureEvidence) else None
+    steps = _next_steps(offline, judge, users, gates)
+    gates = tuple(replace(gate, next=step) for gate, step in zip(gates, steps, strict=True))
     unknown = any(one.ended and rail.result is GateResult.INCONCLUSIVE for one, rail in zip(guards, rails, strict=True))
     never = {
         GateName.OFFLINE: _never_offline(offline),
@@ -249,6 +276,29 @@ def decide_promotion(
     bare = tuple(replace(gate, result=gate.evidence, waiver=None) for gate in gates)
     by_waiver = state is PromotionState.PROMOTE and _together(bare, users, stopping, final)[0] is not state
     return PromotionDecision(gates=gates, state=state, reason=reason, by_waiver=by_waiver)
+
+
+def _next_steps(
+    offline: OfflineEvidence | str, judge: JudgeEvidence | str, users: ExposureEvidence | None, gates: tuple[Gate, ...]
+) -> Iterator[NextStep | None]:
+    """Yield what to do about each gate."""
+    is_asked = isinstance(judge, JudgeEvidence) and not judge.is_blind
+    undecided = {
+        GateName.OFFLINE: NextStep.GRADE_TASK if _never_offline(offline) else NextStep.MEASURE_MORE,
+        GateName.JUDGE: NextStep.LABEL_ANSWERS if is_asked else NextStep.ASK_JUDGE,
+        GateName.EXPOSURE: _next_of_users(users),
+    }
+    for gate in gates:
+        steps = {GateResult.FAIL: NextStep.CHANGE_CANDIDATE, GateResult.INCONCLUSIVE: undecided[gate.gate]}
+        yield steps.get(gate.result)
+
+
+def _next_of_users(users: ExposureEvidence | None) -> NextStep:
+    if users is not None and users.mismatch:
+        return NextStep.MEND_SHARES
+    if users is not None and users.is_better:
+        return NextStep.AWAIT_GUARDS
+    return NextStep.AWAIT_USERS if users is None or not users.ended else NextStep.BEGIN_AGAIN
 
 
 def _is_waived(evidence: GateResult, waiver: Waiver | None, losses: Losses) -> bool:
