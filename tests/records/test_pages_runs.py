@@ -1,5 +1,6 @@
 """The pages of runs: results filtered, what changed since another run in plain words, and which runs to compare."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -108,16 +109,21 @@ def test_the_head_of_a_bad_run_leads_to_its_incident(pages: Site) -> None:
     assert not pages.page("/runs/2").all("a", href="/incidents/1")
     pages.world.run(index_version="v2")
     pages.world.run(index_version="v2")
+    advised = [one.text for one in pages.page("/incidents/1").all("p", id="advice")]
+    assert advised
     for run in (3, 4, 5):
         shown = pages.page(f"/runs/{run}")
         (link,) = shown.all("a", href="/incidents/1")
-        assert link.text == "What happened, what to do", run
-        assert "What happened, what to do since" in shown.one("section", class_="headline").text, run
+        assert link.text == "Incident 1", run
+        assert "Incident 1 since" in shown.one("section", class_="headline").text, run
+        assert [one.text for one in shown.all("p", id="advice")] == advised, run
     for key in (*KEYS[:6], "c13"):
         pages.world.probe.answers[key] = answered(hits(f"doc-{key}"))
     for _ in range(3):
         pages.world.run(index_version="v3")
-    assert "What happened, what to do from" in pages.page("/runs/3").one("section", class_="headline").text
+    over = pages.page("/runs/3")
+    assert re.search("Incident 1 from .* to ", over.one("section", class_="headline").text)
+    assert not over.all("p", id="advice")
     assert not pages.page("/runs/8").all("a", href="/incidents/1")
 
 

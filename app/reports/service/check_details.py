@@ -292,11 +292,12 @@ def answers_of_run(store: Store, run_id: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIncident:
-    """The incident that a run belongs to, and from when to when it lasted."""
+    """The incident that a run belongs to, from when to when it lasted, and what to do while it does."""
 
     id: int
     opened_at: datetime
     resolved_at: datetime | None
+    advice: str
 
 
 def incident_of_run(store: Store, run_id: str) -> RunIncident | None:
@@ -306,8 +307,14 @@ def incident_of_run(store: Store, run_id: str) -> RunIncident | None:
     found = shown_alerts.incident_of_run(store, run)
     if found is None:
         return None
-    resolved = None if found.resolved_at is None else from_us(found.resolved_at)
-    return RunIncident(id=found.id, opened_at=from_us(found.opened_at), resolved_at=resolved)
+    resolved, advice = None if found.resolved_at is None else from_us(found.resolved_at), ""
+    if resolved is None:
+        with store.read() as connection:
+            of_incident = AlertFilter(incident_id=found.id, states=("pending", "firing", "recovering"))
+            rows = shown_alerts.find_rows(connection, of_incident, check=None, before=None, limit=50)
+            standing = shown_alerts.standing_lines(connection, rows)
+        advice = min(standing, key=lambda one: one.order).advice if standing else ""
+    return RunIncident(id=found.id, opened_at=from_us(found.opened_at), resolved_at=resolved, advice=advice)
 
 
 def next_run(check: Definition, now: datetime) -> datetime:
