@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from fastapi import APIRouter, Request
@@ -185,6 +185,13 @@ def have_graded_again(store: StoreDep, slug: str) -> Response:
 
 
 GRADES = ("Not relevant", "Relevant", "Highly relevant", "Perfect")
+GUIDELINE: Final = (
+    "it does not help with the question, though its topic may be near",
+    "it holds a part of the answer, or leads to it",
+    "it answers the question, wholly or nearly",
+    "it answers the question wholly, and is about nothing else",
+)
+"""What each grade stands for, as people who grade are told."""
 """Names of the grades."""
 _COOKIE = "coalmine_annotator"
 _LONGEST_NAME = 64
@@ -218,6 +225,7 @@ def show_next(request: Request, store: StoreDep, slug: str, item: str = "") -> H
         slug=slug,
         of_answers=task["answers"] is not None,
         of_pairs=task["pairs"] is not None,
+        guideline=GUIDELINE,
         grades=grade_names(task),
         annotator=annotator,
         has_keys=request.state.identity.key_prefix is not None,

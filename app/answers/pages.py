@@ -22,7 +22,7 @@ from app.answers.views import CalibrationView
 from app.base.api.requests import StoreDep, takes_form
 from app.base.db.engine import Store
 from app.base.errors import Problem
-from app.base.web.forms import Form, FormInput, follow_form, parse_number, place_problems
+from app.base.web.forms import Form, FormInput, follow_form, parse_number, place_problems, refuse_other
 from app.base.web.pages import render
 from app.catalog.service import references
 from app.definitions.pages.suites import file_page
@@ -155,15 +155,20 @@ def show_newest(request: Request, store: StoreDep) -> HTMLResponse:
     return render(request, "answers/newest.html", found=answering.newest_of_checks(store))
 
 
-_SHOWN = 25
+_SHOWN, _BAD = 25, "bad"
 
 
 @router.get("/runs/{run_id}/answers")
 def show_answers(
-    request: Request, store: StoreDep, run_id: str, after: Annotated[int, Query(ge=0, le=1_000_000)] = 0
+    request: Request,
+    store: StoreDep,
+    run_id: str,
+    after: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    show: str = "",
 ) -> HTMLResponse:
-    """Show the answers of a run, the worst by its judge first."""
-    page = answering.answers_of_run(store, run_id, after=after, limit=_SHOWN)
+    """Show the answers of a run, the worst by its judge first: all, or those in which it found something."""
+    refuse_other(show, ("", _BAD), "show")
+    page = answering.answers_of_run(store, run_id, after=after, limit=_SHOWN, only_bad=show == _BAD)
     return render(
         request,
         "answers/answers.html",
@@ -171,4 +176,5 @@ def show_answers(
         page=page,
         confirmed=page["confirmed"],
         after=after,
+        show=show,
     )

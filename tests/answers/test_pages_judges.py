@@ -90,6 +90,17 @@ def test_the_answers_of_a_run_stand_with_chunks_and_verdicts(labelled: Labelled)
     assert "Every answer" in words(site.page(f"/runs/{run_id}"))
 
 
+def test_answers_are_narrowed_to_those_in_which_the_judge_found_something(labelled: Labelled) -> None:
+    site = Site(world=labelled.it.world)
+    run_id = labelled.it.run()
+    every, bad = (site.page(f"/runs/{run_id}/answers{asked}") for asked in ("", "?show=bad"))
+    assert 0 < len(bad.all("article")) < len(every.all("article"))
+    assert "A lie about q00." in words(bad)
+    rated = [one.text for one in bad.all("ul", class_="ratings")]
+    assert all("no faithful" in text or "0." in text for text in rated), rated
+    assert site.client().get(f"/runs/{run_id}/answers?show=good").status_code == 422
+
+
 def test_the_newest_answers_of_every_check_stand_on_one_page(labelled: Labelled) -> None:
     site = Site(world=labelled.it.world)
     shown = site.page("/answers")

@@ -668,7 +668,7 @@ def test_an_import_asks_what_unknown_columns_are_and_keeps_the_file(pages: Site)
     upload = {"files": ("my.csv", ARTICLES.encode(), "text/csv")}
     form = {"format": "csv", "suite": "mine", "do": "plan"}
     refused = page(pages.client().post("/import", data=form, files=upload), 422)
-    assert refused.one("div", role="alert").text == "Not imported: What are `article`, `note`? Choose below."
+    assert refused.one("div", role="alert").text == "One more question: What are `article`, `note`? Choose below."
     assert "Known by their names: query (or question); id (or chunk_id)," in refused.one("fieldset", id="columns").text
     assert refused.one("h2", id="files-title").text == "Uploaded files"
     labels = [one.text for one in refused.all("label") if one.get("for").startswith("f-column-")]
@@ -688,7 +688,7 @@ def test_an_import_asks_what_unknown_columns_are_and_keeps_the_file(pages: Site)
 
 def test_an_import_asks_what_one_unknown_column_of_a_pasted_text_is(pages: Site) -> None:
     refused = sent(pages, "/import", 422, format="csv", suite="mine", pasted="question,article\nx,a\n", do="plan")
-    assert refused.one("div", role="alert").text == "Not imported: What is `article`? Choose below."
+    assert refused.one("div", role="alert").text == "One more question: What is `article`? Choose below."
     assert refused.one("h2", id="files-title").text == "Files"
 
 

@@ -210,7 +210,7 @@ def import_questions(page: Page, reader: Reader) -> None:
     page.get_by_label("Suite name").fill("handbook")
     page.get_by_label("Or paste the text").fill((reader.folder / "questions.csv").read_text(encoding="utf-8"))
     button(page, "Preview")
-    button(page, "Apply")
+    button(page, "Import")
     expect(page.get_by_role("heading", name="handbook", exact=True)).to_be_visible()
 
 

@@ -301,8 +301,13 @@ _FEW: Final = 500
 """So many answers are read by their canaries; more of them with all others of the run."""
 
 
-def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50) -> RunAnswersPage:
-    """Return the answers of a run, the worst by its judge first. Raises NotFoundError for a run that is not there."""
+def answers_of_run(
+    store: Store, run_id: str, *, after: int = 0, limit: int = 50, only_bad: bool = False
+) -> RunAnswersPage:
+    """Return the answers of a run, the worst by its judge first; those alone in which it found something, if wanted.
+
+    Raises NotFoundError for a run that is not there.
+    """
     with store.read() as connection:
         run = find_run(connection, run_id)
         known = rows.read_run_answers(connection, [run.id])
@@ -320,13 +325,14 @@ def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50
         confirmed = sorted(confirmed_measures(connection, summary["judge"]))
         canaries = dict(zip(inputs.canary_ids, inputs.canaries, strict=True))
 
-        def worst_first() -> tuple[list[int], int]:
+        def worst_first() -> tuple[tuple[list[int], int], int]:
             held = rows.answers_at(connection, run.check_id, run.id)
-            ids = [one for one in held if one in canaries]
-            ids.sort(key=lambda one: (_worst(held[one].body), canaries[one].key))
-            return ids, 40 * len(ids)
+            worst = {one: _worst(row.body) for one, row in held.items() if one in canaries}
+            ids = sorted(worst, key=lambda one: (worst[one], canaries[one].key))
+            return (ids, sum(value < 1 for value in worst.values())), 40 * len(ids)
 
-        found = cached_of_run(connection, ("answers, worst first", run.id), worst_first)
+        found, bad = cached_of_run(connection, ("answers, worst first", run.id), worst_first)
+        found = found[:bad] if only_bad else found
         wanted = found[after : after + limit]
         few = wanted if len(wanted) <= _FEW else None
         held = rows.answers_at(connection, run.check_id, run.id, canary_ids=few)
