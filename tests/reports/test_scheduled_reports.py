@@ -248,7 +248,7 @@ def test_chats_get_the_first_lines_and_a_link(alone: World) -> None:
     with alone.store.read() as connection:
         delivery = outbox.list_deliveries(connection)[0]
         told = notice(connection, delivery, "chat", LINKS, alone.clock())
-    for kind in (HookKind.SLACK, HookKind.APPRISE):
+    for kind in (HookKind.SLACK, HookKind.SLACK_APP, HookKind.APPRISE):
         body = body_of(Hook(slug="chat", kind=kind, url="https://chat.test/"), told, "msg_1").decode()
         assert "NDCG@10" in body.replace("\\u200b", "")
         assert f"{LINKS.public_url}/v1/runs/1/report" in body
