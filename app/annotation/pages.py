@@ -150,6 +150,7 @@ def _tasks(
         "annotation/tasks.html",
         status=status,
         tasks=tasks.list_tasks(store, limit=_MOST_TASKS),
+        graded=tasks.count_graded(store),
         typed=form,
         wrong=wrong,
         problems=others,

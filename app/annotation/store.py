@@ -294,11 +294,8 @@ def count_pool(connection: Connection, task_id: int) -> PoolCounts:
             sa.func.count(sa.case((~is_pooled & task_canaries.c.failure.is_not(None), 1))).label("failed"),
         ).where(task_canaries.c.task_id == task_id)
     ).one()
-    items = connection.execute(
-        sa.select(sa.func.count().label("all"), sa.func.count(task_items.c.known_grade).label("planted")).where(
-            task_items.c.task_id == task_id
-        )
-    ).one()
+    of_all = sa.select(sa.func.count().label("all"), sa.func.count(task_items.c.known_grade).label("planted"))
+    items = connection.execute(of_all.where(task_items.c.task_id == task_id)).one()
     return row_value(PoolCounts, counts, items=items.all, planted=items.planted)
 
 
@@ -607,6 +604,13 @@ def version_of_grades(connection: Connection, task_id: int) -> Hashable:
     return task_id, count_pool(connection, task_id), *(tuple(connection.execute(one).one()) for one in (*said, overlap))
 
 
+def graded_items(connection: Connection) -> dict[int, int]:
+    """Count the items that people have graded, by task."""
+    counted = sa.select(annotations.c.task_id, sa.func.count(annotations.c.item_id.distinct()))
+    by_people = sa.and_(_IN_FORCE, annotations.c.grade.is_not(None), annotations.c.by_judge == 0)
+    return dict(connection.execute(counted.where(by_people).group_by(annotations.c.task_id)).all())
+
+
 def find_grade(connection: Connection, item_id: int, annotator: str) -> int | None:
     """Return what an annotator says of an item; None = nothing, or it skipped it."""
     mine = sa.and_(annotations.c.item_id == item_id, annotations.c.annotator == annotator, _IN_FORCE)
@@ -674,15 +678,11 @@ def annotator_progress(
 ) -> AnnotatorProgress:
     """Count what an annotator has done, with the seconds of its newest annotations."""
     mine = sa.and_(annotations.c.task_id == task_id, annotations.c.annotator == annotator, _IN_FORCE)
-    counts = connection.execute(
-        sa.select(sa.func.count().label("all"), sa.func.count(annotations.c.grade).label("graded")).where(mine)
-    ).one()
+    said = sa.select(sa.func.count().label("all"), sa.func.count(annotations.c.grade).label("graded"))
+    counts = connection.execute(said.where(mine)).one()
     is_held = sa.case((~_unheld(annotator, now), 1))
-    left = connection.execute(
-        sa.select(sa.func.count(task_items.c.id).label("all"), sa.func.count(is_held).label("held")).where(
-            _open(task_id, annotator)
-        )
-    ).one()
+    reach = sa.select(sa.func.count(task_items.c.id).label("all"), sa.func.count(is_held).label("held"))
+    left = connection.execute(reach.where(_open(task_id, annotator))).one()
     timed = sa.select(annotations.c.seconds).where(mine, annotations.c.seconds.is_not(None))
     seconds = connection.execute(timed.order_by(annotations.c.id.desc()).limit(newest)).scalars()
     done = {"graded": counts.graded, "skipped": counts.all - counts.graded}

@@ -84,6 +84,30 @@ def test_an_annotator_says_its_name_and_goes_on_where_it_was(service: Api) -> No
     assert shown_item(skipped) == second
 
 
+def test_the_list_tells_how_much_of_a_task_is_graded_and_whose_it_is(service: Api) -> None:
+    service.put("/v1/tasks/truth", {"suite": "docs", "retrievers": ["search"], "overlap": 1})
+    assert service.client.post("/v1/tasks/truth/pool").status_code == 202
+    service.make_pool("truth")
+    first = shown_item(begin(service, "Ann"))
+    second = shown_item(post(service, ANNOTATE, item=first, answer="1").text)
+    post(service, ANNOTATE, item=second, answer="skip")
+    begin(service, "Bob")
+    post(service, ANNOTATE, item=first, answer="0")
+    items = service.get("/v1/tasks/truth")["items"]
+    page = service.client.get("/tasks").text
+    assert f"1 of {items} " in text_of(page), "twice graded is graded, skipped is not"
+    assert f'<progress aria-label="Graded of truth" value="1" max="{items}">' in page
+    assert "truth by anyone on this machine" in text_of(page)
+
+
+def test_who_grades_is_told_what_is_relevant(service: Api) -> None:
+    service.pooled_task()
+    told = text_of(begin(service))
+    assert "What is relevant? 0 Not relevant : it does not help" in told
+    assert told.count("2 Highly relevant : it answers the question") == 1
+    assert "3 Perfect" not in told
+
+
 def test_the_link_of_an_annotator_whose_key_is_rotated_leads_to_its_task(service: Api) -> None:
     service.pooled_task()
     service.put("/v1/tasks/other", {"suite": "docs", "retrievers": ["search"]})

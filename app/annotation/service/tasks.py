@@ -82,6 +82,13 @@ def list_tasks(store: Store, *, after: str = "", limit: int) -> list[TaskView]:
         ]
 
 
+def count_graded(store: Store) -> dict[str, int]:
+    """Count the items that people have graded, by task."""
+    with store.read() as connection:
+        graded = rows.graded_items(connection)
+        return {task.slug: graded.get(task.id, 0) for task in rows.list_tasks(connection)}
+
+
 def task_of(store: Store, annotator: str, *, now: datetime) -> str | None:
     """Return the task that an annotator graded in, the newest of several; else the only one; None = there is none."""
     with store.read() as connection:
