@@ -483,5 +483,9 @@ def test_an_alert_that_good_runs_interrupted_was_bad_at_times(sqlite_store: Stor
         _carry_out(world, lost)
     assert "coverage 0.250, below 0.5; bad at times since" in Site(world=world).page("/alerts/1").text
     assert [one["data"]["summary"].count("at times") for one in _sent(world)] == [0]
-    _carry_out(world, [], count=3)
+    _carry_out(world, [], count=2)
+    assert "coverage 0.250, below 0.5; bad at times since" in Site(world=world).page("/alerts/1").text
+    _carry_out(world, [])
     assert "at times" not in _sent(world)[-1]["data"]["summary"]
+    assert "bad at times since" in Site(world=world).page("/incidents/1").text
+    assert world.alerts()[0]["evidence"]["interrupted"] is True

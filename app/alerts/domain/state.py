@@ -382,6 +382,14 @@ def _runs_after_opening(alert: Member, window: Sequence[Observation]) -> Sequenc
     return [one for one in window if alert.opened_at is None or one.at > alert.opened_at]
 
 
+def is_interrupted(first_run: int | None, evidence: StoredEvidence) -> bool:
+    """Whether a run after the first bad one of an alert was good and a later one bad, as far as evidence tells."""
+    runs = [(int(one["run_id"]), one["severity"]) for one in evidence.get("window") or ()]
+    last = max((run_id for run_id, severity in runs if severity is not None), default=0)
+    between = any(severity is None and (first_run or last) < run_id < last for run_id, severity in runs)
+    return between or bool(evidence.get("interrupted"))
+
+
 def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> StoredEvidence:
     """Return the evaluated runs and bounds and, for a rule about failed probes, why most of the newest run failed."""
     judged = [one for one in window if one.condition.measured][-window_length(rule) :]

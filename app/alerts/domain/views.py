@@ -169,6 +169,8 @@ class EvidenceFields(ListedCanaries, total=False):
     critical_runs: int
     of: int
     good_in_a_row: int
+    interrupted: bool
+    """Whether runs between the first bad one and a later bad one were good; absent = none was."""
     failure: FailureView
     """Why most probes of the newest run failed."""
     culprits: list[str]

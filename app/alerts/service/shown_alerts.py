@@ -15,7 +15,16 @@ from typing import Any, Final, cast
 from app.alerts import store as alerts
 from app.alerts.domain.incidents import incident_title
 from app.alerts.domain.rules import SlowerLimits, watches_answers
-from app.alerts.domain.state import NON_REPEATING, OPEN, RETIRED, TRIGGERS, Retirement, is_about_canaries, lead_order
+from app.alerts.domain.state import (
+    NON_REPEATING,
+    OPEN,
+    RETIRED,
+    TRIGGERS,
+    Retirement,
+    is_about_canaries,
+    is_interrupted,
+    lead_order,
+)
 from app.alerts.domain.summaries import (
     AlertFacts,
     ChangedCanaries,
@@ -726,7 +735,7 @@ def facts_of(
         corrected=newest_run and newest_run.get("corrected"),
         beside=newest_run and newest_run.get("beside"),
         answers=evidence.get("answers"),
-        interrupted=_is_interrupted(alert, evidence if news else alert.evidence),
+        interrupted=is_interrupted(alert.first_run, evidence if news else alert.evidence),
         category=evidence.get("category"),
         canary=alert.scope if kind is RuleKind.CANARY else None,
         percentile=Percentile(evidence.get("percentile") or Percentile.P95),
@@ -757,13 +766,6 @@ def facts_of(
         retired=RETIRED[Retirement(evidence["cause"])] if "cause" in evidence else "",
         dated=not news,
     )
-
-
-def _is_interrupted(alert: AlertRow, evidence: StoredEvidence) -> bool:
-    """Whether a run after the first bad one, and before the last bad one that is known, was good."""
-    runs = [(int(one["run_id"]), one["severity"]) for one in evidence.get("window") or ()]
-    last = max((run_id for run_id, severity in runs if severity is not None), default=0)
-    return any(severity is None and (alert.first_run or last) < run_id < last for run_id, severity in runs)
 
 
 def _found(run: RunRow) -> str | None:

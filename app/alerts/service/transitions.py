@@ -43,6 +43,7 @@ from app.alerts.domain.state import (
     first_of_bad_runs,
     has_subject,
     is_completed,
+    is_interrupted,
     retire,
     still_firing,
     window_length,
@@ -342,6 +343,8 @@ class _Evaluation:
     def apply(self, rule: Rule, decision: Decision) -> None:
         """Write the changes of a decision: the row of the alert and its transitions."""
         alert, decision = self.rows.get(rule.key), self._with_first_bad_run(rule, decision)
+        if alert is not None and alert.opened_at is not None and is_interrupted(alert.first_run, alert.evidence):
+            decision = replace(decision, evidence={**decision.evidence, "interrupted": True})
         if decision.state is AlertState.OK:
             if alert is not None:
                 alerts.delete_alert(self._connection, alert.id)
