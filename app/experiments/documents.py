@@ -299,6 +299,11 @@ class PromotionDocument(Document):
     guards: Annotated[tuple[GuardDocument, ...], Field(max_length=_MOST_GUARDS)] = ()
     stop_on_critical: Flag = True
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """The experiments that its gates read."""
+        return frozenset(one for one in (self.experiment, *(guard.experiment for guard in self.guards)) if one)
+
 
 class WaiverRequest(Document):
     """Why to go on without a gate, in a sentence."""

@@ -170,6 +170,25 @@ def test_harm_that_exposure_has_shown_is_waived_by_an_admin_alone_and_stays_on_t
     assert "not asked" not in text
 
 
+def test_harm_is_not_forgotten_by_a_new_epoch_nor_by_archiving_the_experiment(service: Api) -> None:
+    writer = bearer(service.key(Scope.WRITE))
+    refused = service.client.delete("/v1/experiments/search", headers=writer)
+    assert (refused.status_code, "promotion 'hybrid' reads experiment 'search'" in refused.json()["detail"]) == (
+        409,
+        True,
+    )
+    harm = service.client.get("/v1/promotions/hybrid", headers=writer).json()["gates"][2]
+    arms = [{**ARMS[0], "share": 0.6}, {**ARMS[1], "share": 0.4}]
+    assert service.client.put("/v1/experiments/search", json={"arms": arms, "window": "1h"}, headers=writer).is_success
+    found = service.client.get("/v1/promotions/hybrid", headers=writer).json()
+    assert found["gates"][2]["evidence"] == "inconclusive"
+    assert found["gates"][2]["reason"].endswith(f"; epoch 1 had shown: {harm['reason']}")
+    body = {"reason": WHY}
+    assert service.client.put("/v1/promotions/hybrid/waivers/exposure", json=body, headers=writer).status_code == 403
+    unasked = {"current": "docs", "candidate": "docs-hybrid"}
+    assert service.client.put("/v1/promotions/hybrid", json=unasked, headers=writer).status_code == 403
+
+
 def test_a_promotion_is_stopped_by_the_open_critical_alerts_of_its_checks_which_it_names(service: Api) -> None:
     for gate in ("offline", "judge", "exposure"):
         service.client.post("/promotions/hybrid/waive", data={"gate": gate, "reason": WHY})
@@ -427,6 +446,8 @@ def test_an_experiment_is_stopped_started_again_and_archived_on_its_page(service
     assert (again["epoch"], again["ended_at"]) == (stopped["epoch"] + 1, None)
     assert again["epochs"][0]["arms"] == counted
     assert service.client.post("/v1/experiments/search/exposures", json=sent).json()["new"] == 1
+    assert service.client.post("/experiments/search/archive").status_code == 409, "a promotion reads it"
+    assert service.client.delete("/v1/promotions/hybrid").is_success
     assert service.client.post("/experiments/search/archive").url.path == "/experiments"
     assert service.client.get("/experiments/search").status_code == 404
 

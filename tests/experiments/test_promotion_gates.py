@@ -198,6 +198,18 @@ def test_users_who_are_served_better_wait_for_guard_rails_and_not_for_more_users
     assert gate(waived, GateName.EXPOSURE).next is None
 
 
+def test_harm_of_an_earlier_epoch_is_told_until_users_are_served_better() -> None:
+    again = replace(exposure(-0.1, 0.1), harm_before="epoch 1 had shown: users are served worse")
+    found = decide(offline(), judge(), again)
+    assert found.harm_before
+    assert gate(found, GateName.EXPOSURE).reason.endswith("; epoch 1 had shown: users are served worse")
+    waiver = Waiver(by="Ann", reason="r", at="2026-01-01T00:00:00Z", finding=GateResult.INCONCLUSIVE, found="")
+    waived = decide(offline(), judge(), again, {GateName.EXPOSURE: waiver})
+    assert "a person decided so, although an earlier epoch had shown that users are served worse" in waived.reason
+    better = decide(offline(), judge(), replace(exposure(0.01, 0.1), harm_before="epoch 1 had shown: worse"))
+    assert (better.state, better.harm_before) == (PromotionState.PROMOTE, False)
+
+
 KEPT = Margin(low=-0.04, high=0.04)
 OPEN = Margin(low=-0.06, high=0.03)
 LOST = Margin(low=-0.2, high=-0.06)

@@ -122,6 +122,8 @@ class ExposureEvidence:
     """Whether further units change nothing."""
     within: float | None = None
     """Bound that the difference is shown to stay below; None = none is."""
+    harm_before: str = ""
+    """What an earlier epoch had shown, in words, where users were served worse then; empty where none had."""
 
     @property
     def is_better(self) -> bool:
@@ -228,6 +230,8 @@ class PromotionDecision:
     reason: str
     by_waiver: bool = False
     """Whether it says `promote`, and would not without the waivers."""
+    harm_before: bool = False
+    """Whether an earlier epoch had shown that users are served worse, and this one does not say otherwise."""
 
 
 def decide_promotion(
@@ -275,7 +279,8 @@ def decide_promotion(
     state, reason = _together(gates, users, stopping, final)
     bare = tuple(replace(gate, result=gate.evidence, waiver=None) for gate in gates)
     by_waiver = state is PromotionState.PROMOTE and _together(bare, users, stopping, final)[0] is not state
-    return PromotionDecision(gates=gates, state=state, reason=reason, by_waiver=by_waiver)
+    harmed = users is not None and bool(users.harm_before) and not users.is_better
+    return PromotionDecision(gates=gates, state=state, reason=reason, by_waiver=by_waiver, harm_before=harmed)
 
 
 def _next_steps(
@@ -487,6 +492,8 @@ def _conclude_without_users(
     decided = "before users showed a difference"
     if users is None:
         decided = "without asking users"
+    elif users.harm_before and not users.is_better:
+        decided = "although an earlier epoch had shown that users are served worse"
     elif users.mismatch:
         decided = "although what users showed cannot be believed"
     elif _is_over(users):
@@ -630,7 +637,8 @@ def _decide_exposure(found: ExposureEvidence | str, guards: Sequence[GuardFindin
         return GateResult.FAIL, f"{than} ({found.reason}), but {'; '.join(broken)}"
     if not found.is_better:
         told = found.mismatch or found.within is not None
-        return GateResult.INCONCLUSIVE, found.reason if told else f"{found.reason}; {found.power}"
+        parts = [found.reason, *([] if told else [found.power]), found.harm_before]
+        return GateResult.INCONCLUSIVE, "; ".join(part for part in parts if part)
     unknown = [guard.reason for guard in guards if guard.result is GateResult.INCONCLUSIVE]
     if unknown:
         return GateResult.INCONCLUSIVE, f"users are served better ({found.reason}), but {'; '.join(unknown)}"

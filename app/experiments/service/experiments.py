@@ -103,9 +103,14 @@ def restart_experiment(store: Store, slug: str, *, by: str, now: datetime) -> No
 
 
 def archive_experiment(store: Store, slug: str, *, now: datetime) -> None:
-    """Archive an experiment and delete its units at once; its totals stay. Raises NotFoundError."""
+    """Archive an experiment and delete its units at once; its totals stay.
+
+    Raises NotFoundError, and ConflictError while a promotion reads it: what users showed would be forgotten.
+    """
     with store.write() as connection:
         experiment = find_experiment(connection, slug, lock=True)
+        if readers := [one.slug for one in rows.list_promotions(connection, limit=_ALL) if slug in one.document.reads]:
+            raise ConflictError(f"promotion '{readers[0]}' reads experiment '{slug}': delete or change it first")
         rows.archive_experiment(connection, experiment.id, to_us(now))
         epoch_ids = [epoch.id for epoch in rows.list_epochs(connection, experiment.id)]
     while True:
@@ -121,6 +126,7 @@ def find_experiment(connection: Connection, slug: str, *, lock: bool = False) ->
     return require_found(rows.find_experiment(connection, slug, lock=lock), f"experiment '{slug}'")
 
 
+_ALL: Final = 1_000_000
 _HASH_BYTES: Final = 8
 _MOST_PROBLEMS: Final = 100
 
@@ -282,6 +288,8 @@ class _CountedEpoch:
     @property
     def power(self) -> str:
         """What it can show, in words."""
+        if self.row.ended_at is not None and not self.decision.ended:
+            return "it was stopped, and no more units come"
         return say_power(self.row.document.plan, self.decision)
 
     def view(self) -> EpochView:

@@ -31,7 +31,7 @@ from app.comparison.domain.estimates import estimate
 from app.comparison.service import comparisons
 from app.experiments import store as rows
 from app.experiments.documents import GuardDocument, PromotionDocument
-from app.experiments.domain.experiments import ExperimentState
+from app.experiments.domain.experiments import ExperimentDecision, ExperimentState
 from app.experiments.domain.promotions import (
     ExposureEvidence,
     GateName,
@@ -92,8 +92,9 @@ def _refuse_hiding_harm(store: Store, document: PromotionDocument, *, now: datet
         return  # another candidate begins anew
     if (old.experiment, old.guards) == (document.experiment, document.guards):
         return
-    exposure = next(gate for gate in _decide(store, before, now=now)[0].gates if gate.gate is GateName.EXPOSURE)
-    if exposure.evidence is GateResult.FAIL:
+    decision = _decide(store, before, now=now)[0]
+    exposure = next(gate for gate in decision.gates if gate.gate is GateName.EXPOSURE)
+    if exposure.evidence is GateResult.FAIL or decision.harm_before:
         shown = f"exposure has shown a loss ({exposure.reason})"
         raise ForbiddenError(f"{shown}: only a key of scope admin may set another experiment or other guard rails")
 
@@ -132,7 +133,8 @@ def waive_gate(
     gate = next(one for one in decision.gates if one.gate is name)
     if gate.evidence is GateResult.PASS:
         raise ConflictError(f"gate '{name}' passes, so there is nothing to waive: {gate.reason}")
-    if name is GateName.EXPOSURE and gate.evidence is GateResult.FAIL and not may_waive_harm:
+    is_harm = name is GateName.EXPOSURE and (gate.evidence is GateResult.FAIL or decision.harm_before)
+    if is_harm and not may_waive_harm:
         raise ForbiddenError(f"only a key of scope admin may waive what exposure has shown: {gate.reason}")
     with store.write() as connection:
         mine = _find_promotion(connection, slug)
@@ -385,7 +387,8 @@ def read_exposure(store: Store, slug: str | None, *, now: datetime) -> ExposureE
         return "no experiment is set: name one as `experiment`"
     try:
         with store.read() as connection:
-            current = next(read_epochs(connection, find_experiment(connection, slug).id, now))
+            current, *earlier = read_epochs(connection, find_experiment(connection, slug).id, now)
+            harm = next((one for one in earlier if _shows_harm(one.decision)), None)
     except NotFoundError as error:
         return str(error)
     decision = current.decision
@@ -397,4 +400,10 @@ def read_exposure(store: Store, slug: str | None, *, now: datetime) -> ExposureE
         power=current.power,
         ended=decision.ended or is_stopped,
         within=current.row.document.delta if decision.state is ExperimentState.EQUIVALENT else None,
+        harm_before="" if harm is None else f"epoch {harm.row.epoch} had shown: {harm.decision.reason}",
     )
+
+
+def _shows_harm(decision: ExperimentDecision) -> bool:
+    is_sound = decision.state is not ExperimentState.MISMATCH
+    return is_sound and decision.difference is not None and decision.difference.high < 0
