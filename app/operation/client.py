@@ -91,7 +91,8 @@ class OpenIdProvider:
         if not compare_digest(answer.get("state", "").encode(), flow["state"].encode()):
             raise UnauthorizedError("the answer belongs to another sign-in")
         metadata, _ = self._description()
-        if answer.get("iss", metadata["issuer"]) != metadata["issuer"]:
+        has_issuer = metadata.get("authorization_response_iss_parameter_supported") is True  # RFC 9207
+        if answer.get("iss", "" if has_issuer else metadata["issuer"]) != metadata["issuer"]:
             raise UnauthorizedError("the answer comes from another provider")
         if error := answer.get("error"):
             shown = clean_message(answer.get("error_description") or error)
@@ -183,7 +184,7 @@ class OpenIdProvider:
         name, groups = found.get(self.name_claim), found.get(self.groups_claim, [])
         if not isinstance(name, str) or not name.strip():
             raise UnauthorizedError(f"the provider does not say who you are: no claim '{self.name_claim}'")
-        if self.name_claim == "email" and found.get("email_verified") is False:
+        if self.name_claim == "email" and found.get("email_verified") in (False, "false"):
             raise UnauthorizedError("the provider has not verified your email address")
         listed = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else []
         return Person(name=name.strip(), groups=tuple(one for one in listed if isinstance(one, str)))
