@@ -131,7 +131,7 @@ PAGES: Final = {
     "canary definition": "/suites/large/canaries/q5",
     "new canary": "/suites/large/add",
     "import": "/import",
-    "quality": "/checks/large/quality",
+    "quality": "/checks/large/quality?report=1",
     "renamed chunks": "/checks/large/reanchors",
     "traffic": "/suites/large/traffic",
     "traffic, suggestions": "/suites/large/traffic?retriever=stub",

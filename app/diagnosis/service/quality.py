@@ -126,14 +126,12 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, 
     if row is None or row.suite_version_id is None:
         raise NotFoundError(f"check '{slug}' has no ended run yet that asked anything")
     inputs = past_runs.inputs_of_run(connection, row)
-    states = state_rows.states_at(connection, check.id, row.id)
-    measured = [
-        (canary, state)
-        for canary, member in zip(inputs.canaries, inputs.suite.members, strict=True)
-        if (state := states.get(member.canary_id)) is not None and state.canary_version_id == member.version_id
-    ]
+    judged = state_rows.versions_at(connection, check.id, row.id)
+    measured = [one for one in inputs.suite.members if judged.get(one.canary_id) == one.version_id]
     most = min(most_canaries, max(_FEWEST_CANARIES, MOST_HITS // inputs.yardstick.fetch_k))
-    sampled = [measured[place] for place in spread_over(len(measured), most)]
+    chosen = [measured[place] for place in spread_over(len(measured), most)]
+    states = state_rows.states_of(connection, check.id, row.id, [one.canary_id for one in chosen])
+    sampled = [(one.canary, states[one.canary_id]) for one in chosen]
     answered, cut = _answered(connection, sampled, most_characters)
     start = to_us(now - timedelta(days=DAYS))
     return _Evidence(

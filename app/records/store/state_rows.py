@@ -108,6 +108,12 @@ def all_reasons_at(
 _REASON_BYTES = 64
 
 
+def versions_at(connection: Connection, check_id: int, run_id: int) -> dict[int, int]:
+    """Read which version of each measured canary a run of a check judged, by canary id."""
+    statement = sa.select(states.c.canary_id, states.c.canary_version_id)
+    return dict(map(tuple, held_at(connection, statement, check_id, run_id)))
+
+
 def rankings_at(
     connection: Connection, check_id: int, run_id: int, canary_ids: Sequence[int]
 ) -> dict[int, tuple[int, int]]:
