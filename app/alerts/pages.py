@@ -20,12 +20,12 @@ from app.alerts.domain.summaries import CAUSE_WORDS, answer_change_text, lost_te
 from app.alerts.domain.views import BoundSides, ChangedCanary, RuleEvidence, TransitionView
 from app.alerts.service import explanations, notifications, shown_alerts
 from app.alerts.service.explanations import LatencyCurve, RunLatency
-from app.alerts.service.shown_alerts import AlertDetail
-from app.alerts.store import AlertFilter
+from app.alerts.service.shown_alerts import AlertDetail, AlertLine
+from app.alerts.store import AlertFilter, IncidentRow
 from app.answers.service import answering
 from app.base.api.bodies import AcknowledgeRequest
 from app.base.api.requests import StoreDep, takes_form, wake
-from app.base.db.engine import Store, to_us
+from app.base.db.engine import Store, from_us, to_us
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.texts import LATENCY_NAMES, beside_text, counted, outcome_word, rate_text, seconds_text
@@ -91,10 +91,12 @@ def show_alerts(
     """Show alerts, newest first, with summaries and delivery counts."""
     counts = shown_alerts.count_unresolved(store, check=query.check or None)
     lines = shown_alerts.lines(store, _alert_filter(query), check=query.check or None, before=after, limit=_ALERTS + 1)
+    groups = shown_alerts.by_incident(store, lines[:_ALERTS])
     return render(
         request,
         "alerts/alerts.html",
-        groups=shown_alerts.by_incident(store, lines[:_ALERTS]),
+        groups=groups,
+        timeline=draw_timeline(groups, datetime.now(UTC)),
         following=lines[_ALERTS - 1].alert["id"] if len(lines) > _ALERTS else None,
         query=query,
         counts={**counts, "open": sum(counts.get(state, 0) for state in OPEN)},
@@ -106,6 +108,51 @@ def show_alerts(
         meanings=ALERT_STATES,
         first=after is None,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentBar:
+    """An incident on the timeline; place and length in percent of its width."""
+
+    id: int
+    severity: str
+    title: str
+    begin: float
+    length: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """The incidents of a list by check, from the first beginning until now."""
+
+    begins: datetime
+    ends: datetime
+    checks: Mapping[str, Sequence[IncidentBar]]
+
+
+_LEAST_BAR: Final = 0.6
+
+
+def draw_timeline(groups: Sequence[tuple[IncidentRow | None, Sequence[AlertLine]]], now: datetime) -> Timeline | None:
+    """Lay out the incidents of a list over time, the check with the newest one first; None = fewer than two."""
+    found = [(incident, lines[0]) for incident, lines in groups if incident is not None]
+    if len(found) < 2:  # noqa: PLR2004 - one alone is told by its card
+        return None
+    first, last = min(incident.opened_at for incident, _ in found), to_us(now)
+    whole = max(1, last - first)
+    checks: dict[str, list[IncidentBar]] = {}
+    for incident, line in found:
+        begin = min(100 * (incident.opened_at - first) / whole, 100 - _LEAST_BAR)
+        lasted = (incident.resolved_at or last) - incident.opened_at
+        bar = IncidentBar(
+            id=incident.id,
+            severity=incident.severity,
+            title=line.title,
+            begin=round(begin, 2),
+            length=round(min(100 - begin, max(_LEAST_BAR, 100 * lasted / whole)), 2),
+        )
+        checks.setdefault(line.alert["check"], []).append(bar)
+    return Timeline(begins=from_us(first), ends=now, checks=checks)
 
 
 @router.get("/alerts/{alert_id}")

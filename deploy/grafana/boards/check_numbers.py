@@ -43,18 +43,6 @@ def first_numbers() -> Panels:
         ),
         (
             number(
-                102,
-                "First-hit relevance",
-                "Mean relevance of the first hit, 0 to 1, as the retriever's scorer sees it.",
-                score,
-                unit=RATIO,
-                steps=BETTER_HIGH,
-                empty=NOT_MEASURED,
-            ),
-            5,
-        ),
-        (
-            number(
                 103,
                 "Coverage",
                 "Share of canaries with an expected chunk in the top k. The missing rest is listed on the check's "
@@ -77,6 +65,18 @@ def first_numbers() -> Panels:
                 empty=NOT_MEASURED,
             ),
             4,
+        ),
+        (
+            number(
+                102,
+                "First-hit relevance",
+                "Mean relevance of the first hit, 0 to 1, as the retriever's scorer sees it.",
+                score,
+                unit=RATIO,
+                steps=BETTER_HIGH,
+                empty=NOT_MEASURED,
+            ),
+            5,
         ),
         (
             paged(
