@@ -110,6 +110,14 @@ def test_the_newest_answers_of_every_check_stand_on_one_page(labelled: Labelled)
     assert shown.all("a", href="/answers", **{"aria-current": "page"})
 
 
+def test_answers_are_among_the_tiles_of_their_check(labelled: Labelled) -> None:
+    site = Site(world=labelled.it.world)
+    tiles = site.page("/checks/watch").one("dl", class_="tiles").text
+    newest = site.client().get("/v1/checks/watch/health").json()["id"]
+    rate = site.client().get(f"/v1/runs/{newest}/answers").json()["summary"]["measures"]["faithful"]
+    assert f"Answers {rate:.3f} faithful (uncalibrated), " in tiles
+
+
 def test_without_answers_it_is_said_what_comes_first(sqlite_store: Store) -> None:
     shown = site_of(sqlite_store).page("/answers")
     assert "No answers yet" in words(shown)

@@ -385,6 +385,43 @@ def test_every_link_of_a_page_leads_somewhere(seen: Site) -> None:
             assert client.get(address).status_code == 200, address
 
 
+WAYS: dict[str, tuple[str, ...]] = {
+    "/incidents/1": ("Incidents", "watch: 2 of 2 questions got worse"),
+    "/checks/watch/canaries/a": ("watch", "a"),
+    "/suites/suite/add": ("Questions", "suite", "Add a canary"),
+    "/import": ("Questions", "Import a suite"),
+    "/suites/suite/traffic": ("Questions", "Traffic"),
+    "/suites/suite/export?format=csv": ("Questions", "Export suite", "CSV"),
+    "/new-silence": ("Notify", "Silences", "New silence"),
+    "/compare?what=run": ("Compare", "Runs"),
+    "/compare?what=retriever": ("Compare", "Retrievers"),
+    "/answers": ("Answers",),
+    "/new-hook?kind=slack": ("Notify", "New hook", "slackA message in a channel, by…"),
+    "/checks/watch/edit?report=weekly": ("Notify", "Reports", "Add a weekly report of watch"),
+    "/checks/watch/edit": ("watch", "Edit in canaries.yaml:1"),
+    "/keys": ("Set up", "Keys"),
+    "/docs": ("Set up", "API"),
+}
+"""What people come for, and the links that lead there from the first page: at most three."""
+
+
+@pytest.mark.parametrize("end", WAYS)
+def test_what_people_come_for_is_at_most_three_clicks_away(seen: Site, end: str) -> None:
+    client, path = seen.client(), "/"
+    for name in WAYS[end]:
+        links = page(client.get(path)).all("a")
+        found = [
+            link.get("href") for link in links if link.text == name or ("…" in name and link.text.startswith(name[:-1]))
+        ]
+        assert found, f"{name} on {path}"
+        path = min(found, key=lambda one, path=path: (path == "/" or not one.startswith(path), len(one)))
+    assert len(WAYS[end]) <= 3
+    shown = client.get(path)
+    assert shown.status_code == 200
+    heading = {"/suites/suite/traffic": "Traffic of suite"}.get(end)
+    assert path == end or (heading is not None and heading in shown.text)
+
+
 def test_every_answer_carries_the_headers_that_protect_it(seen: Site) -> None:
     for path in [*PATHS, "/v1/checks", "/livez", "/docs", "/static/nothing.js"]:
         headers = seen.client().get(path).headers
