@@ -31,6 +31,7 @@ PAGES = (
     "/alerts/1",
     "/incidents/1",
     "/search?q=a",
+    "/search",
     "/search?q=silences",
     "/answers",
     "/reports",

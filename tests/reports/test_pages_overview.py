@@ -535,6 +535,14 @@ def test_a_page_or_a_task_is_found_by_what_people_call_it(seen: Site, words: str
     assert listed[0] == first
 
 
+def test_without_a_word_every_page_and_task_is_listed_and_each_page_leads_there(seen: Site) -> None:
+    shown = seen.page("/search")
+    for place in [place for places in MENU.values() for place in places] + list(TASKS):
+        assert place.name.format(suite="people", check="leave") in shown.text
+    assert seen.page("/hooks").one("a", href="/search").text == "All pages and tasks"
+    assert not seen.page("/search?q=zebra").all("a", href="/?wall=1")
+
+
 def test_every_page_that_a_search_finds_is_there(seen: Site) -> None:
     client = seen.client()
     places = [place for places in MENU.values() for place in places] + list(TASKS)

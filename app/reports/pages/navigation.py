@@ -175,13 +175,18 @@ TASKS: Final[Sequence[Place]] = (
 
 @router.get("/search")
 def show_search(request: Request, store: StoreDep, q: Annotated[str, Query(max_length=200)] = "") -> Response:
-    """Show what was found, or go where only one thing is meant."""
+    """Show what was found, or go where only one thing is meant; without a word, every page and task."""
     found = overview.search(store, q)
     exact = [one for one in found if one.name.casefold() == q.strip().casefold()]
     found = list(dict.fromkeys([*exact, *_find_places(store, q), *found]))
     if len(found) == 1:
         return RedirectResponse(found[0].address, status_code=303)
-    return render(request, "reports/search.html", q=q.strip(), found=found)
+    every = {} if q.strip() else {**MENU, "Tasks": TASKS}
+    listed = {
+        group: [(name, at, place.also) for place in places for name, at, _ in islice(_fill(store, place), _MOST_OF_ONE)]
+        for group, places in every.items()
+    }
+    return render(request, "reports/search.html", q=q.strip(), found=found, listed=listed)
 
 
 _WORD: Final = re.compile(r"\w+")
