@@ -312,6 +312,12 @@ def incidents_at(connection: Connection, check_id: int, run_id: int, ended: int)
     return list(find_incidents(connection, ids).values())
 
 
+def count_incidents(connection: Connection, *, since: int) -> int:
+    """Count the incidents whose alerts began at a moment or later."""
+    begun = sa.select(sa.func.count(alerts.c.incident_id.distinct())).where(alerts.c.created_at >= since)
+    return int(connection.execute(begun).scalar_one())
+
+
 def open_incident(connection: Connection, **values: Any) -> int | None:
     """Open an incident; None where the check has one of the class and key open already."""
     return insert_one(connection, incidents, **values)

@@ -297,6 +297,15 @@ def test_many_checks_come_a_page_at_a_time_the_urgent_first(pages: Site) -> None
     assert list(_rows(pages.page("/?page=99"))) == list(_rows(last))
 
 
+def test_the_incidents_of_the_last_day_are_counted_and_lead_to_their_list(sqlite_store: Store) -> None:
+    pages = site(sqlite_store)
+    pages.world.apply(canary_page([canary("ant")], rules=[AT_ONCE]))
+    assert not pages.page("/").all("a", href="/alerts?within=24h")
+    pages.world.degrade()
+    assert pages.page("/").one("a", href="/alerts?within=24h").text == "1 incident in 24 h"
+    assert not pages.page("/?verdict=degraded").all("a", href="/alerts?within=24h")
+
+
 def test_more_checks_ask_no_more_of_the_database(pages: Site) -> None:
     store, counts = pages.world.store, []
     for count in (4, 16):

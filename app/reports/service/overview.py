@@ -131,6 +131,8 @@ class Overview:
     """Number of all checks that are overdue."""
     dead: Mapping[str, int]
     """Dead letters of the last days by hook."""
+    lately: int
+    """Number of incidents that began within the last 24 hours."""
     failing: int
     """Number of all checks that are failing."""
     recovering: int
@@ -164,6 +166,7 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
         recent = run_rows.recent_runs(connection, ids, limit=SPARK_RUNS)
         bad = {summary.slug: _bad_answers(connection, checks[summary.slug], newest) for summary in shown}
         dead = outbox.dead_letters(connection, to_us(now - _DEAD_FOR))
+        lately = alerts.count_incidents(connection, since=to_us(now - timedelta(days=1)))
     parts = [one.slices for check in checks.values() if (one := newest.get(check.id)) is not None]
     measured_categories = {name for part in parts for name in part.categories}
     return Overview(
@@ -190,6 +193,7 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
         tags=sorted({name for part in parts for name in part.tags}),
         overdue=sum(summary.overdue for summary in everything),
         dead=dead,
+        lately=lately,
         failing=sum(summary.failing for summary in everything),
         recovering=sum(summary.recovering for summary in everything),
         unmeasured=sum(summary.verdict == Verdict.UNKNOWN for summary in everything),
