@@ -304,6 +304,23 @@ def test_the_same_answer_is_not_asked_about_again_within_hours(sqlite_store: Sto
     assert once > 3
 
 
+def test_the_cause_of_an_earlier_fall_is_not_told_of_a_later_one_with_the_same_answer(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store)
+    setting.run()
+    del setting.library.chunks["refunds"]
+    setting.run()
+    assert _news(setting)["degraded"][0]["cause"] == "missing"
+    setting.library.chunks["refunds"] = TEXTS["refunds"]
+    setting.run()
+    assert "recovered" in _news(setting)["summary"]
+    del setting.library.chunks["refunds"]
+    setting.run()
+    news = _news(setting)
+    assert (news["degraded"][0]["cause"], news["causes"]) == (None, None)
+    newest = setting.run()
+    assert setting.why("refunds").run_id == str(newest.id)
+
+
 def test_a_flip_that_did_not_persist_is_said_to_be_none(sqlite_store: Store) -> None:
     setting = Diagnosed.of(sqlite_store)
     setting.run()

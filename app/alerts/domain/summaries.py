@@ -106,6 +106,8 @@ class AlertFacts:
     """Whether a judge says it whom people have not confirmed."""
     corrected: CorrectedRateView | None = None
     """The value, where that is a rate by people's labels."""
+    newly_corrected: bool = False
+    """Whether it is one by people's labels now, and was the judge's own in runs before."""
     beside: CorrectedRateView | None = None
     """What people would say, where the value is a judge's own mean of shares."""
     answers: WorseAnswers | None = None
@@ -207,7 +209,11 @@ def _threshold(facts: AlertFacts) -> str:
     since = began
     if began and (facts.escalated or facts.interrupted):
         since = f"; bad{' at times' if facts.interrupted else ''}{began}"
-    return f"{_level(facts, facts.value)}{_bound(facts, bound_text)}{since}{beside}"
+    return f"{_level(facts, facts.value)}{_bound(facts, bound_text)}{since}{_labels(facts)}{beside}"
+
+
+def _labels(facts: AlertFacts) -> str:
+    return "; labels of people count now, and did not when it began" if facts.newly_corrected else ""
 
 
 def _drop(facts: AlertFacts) -> str:
@@ -318,7 +324,7 @@ def _recovered(facts: AlertFacts) -> str:
 
 def _recovered_canaries(facts: AlertFacts) -> str:
     if _is_about_answers(facts):
-        return "the answers are good again" if facts.value is None else _level(facts, facts.value)
+        return "the answers are good again" if facts.value is None else f"{_level(facts, facts.value)}{_labels(facts)}"
     watched = facts.kind in {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD} and facts.value is not None
     name = _measure_of(facts) if watched else "coverage"
     value = facts.value if watched else facts.coverage

@@ -734,6 +734,7 @@ def facts_of(
         uncalibrated=bool(evidence.get("uncalibrated")),
         corrected=newest_run and newest_run.get("corrected"),
         beside=newest_run and newest_run.get("beside"),
+        newly_corrected=_is_newly_corrected(evidence),
         answers=evidence.get("answers"),
         interrupted=is_interrupted(alert.first_run, evidence if news else alert.evidence),
         category=evidence.get("category"),
@@ -766,6 +767,11 @@ def facts_of(
         retired=RETIRED[Retirement(evidence["cause"])] if "cause" in evidence else "",
         dated=not news,
     )
+
+
+def _is_newly_corrected(evidence: StoredEvidence) -> bool:
+    rates = [one.get("corrected") for one in evidence.get("window") or ()]
+    return bool(rates and rates[-1]) and not all(rates)
 
 
 def _found(run: RunRow) -> str | None:

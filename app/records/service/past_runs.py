@@ -18,6 +18,7 @@ from app.base.values import (
     DEGRADED_SHARE,
     Aggregates,
     Canary,
+    Cause,
     EmbedderChange,
     Outcome,
     ProbeSummary,
@@ -283,8 +284,9 @@ def valid_diagnoses(
 ) -> dict[int, dict[int, DiagnosisRow]]:
     """Diagnoses that still explain the degraded canaries of runs, both by run id and canary id.
 
-    That is the newest of each up to then, where its ranking is the same, or it was made since the canary degraded and
-    for the same reasons: a canary that found its expected chunk then and has lost it since is another case.
+    That is the newest of each up to then, where it was made since the canary degraded, and its ranking is the same or
+    the reasons are: a canary that found its expected chunk then and has lost it since is another case. One that was
+    healthy in between is one too, unless it comes and goes: the same answer may have another cause.
     """
     newest = diagnoses_at(connection, degraded)
     well = state_rows.healthy_until(connection, newest)
@@ -299,10 +301,11 @@ def valid_diagnoses(
             if diagnosis.canary_version_id == mine[canary].canary_version_id
             and (
                 diagnosis.ranking_id == mine[canary].ranking_id
-                or (
-                    diagnosis.run_id > well[run_id].get(canary, 0)
-                    and _is_same_case(then[diagnosis.run_id].get(canary), mine[canary])
-                )
+                or _is_same_case(then[diagnosis.run_id].get(canary), mine[canary])
+            )
+            and (
+                diagnosis.run_id > well[run_id].get(canary, 0)
+                or (diagnosis.cause == Cause.UNSTABLE and diagnosis.ranking_id == mine[canary].ranking_id)
             )
         }
         for run_id, mine in degraded.items()
