@@ -83,7 +83,7 @@ def test_canaries_that_were_changed_and_found_well_since_can_lose_what_they_expe
     world.probe.answers["bee"] = answered(hits("doc-bee"))
     _carry_out(world, ["ant", "cat", "dog"])
     assert Site(world=world).page("/incidents/1").one("h1").text == "watch: 4 of 4 questions got worse"
-    assert "new or changed since" not in Site(world=world).page("/alerts/1").text
+    assert "new, changed or counted otherwise since" not in Site(world=world).page("/alerts/1").text
 
 
 def test_judgments_that_are_added_while_an_alert_is_open_make_no_loss_a_change(sqlite_store: Store) -> None:
@@ -98,7 +98,7 @@ def test_judgments_that_are_added_while_an_alert_is_open_make_no_loss_a_change(s
     assert site.page("/incidents/1").one("h1").text == "watch: 3 of 4 questions got worse"
     shown = site.page("/alerts/1").text
     assert "No run before expected this of them" not in shown
-    assert "new or changed since" not in shown
+    assert "new, changed or counted otherwise since" not in shown
     other = [
         canary("ant", query="another question", expected_chunks=[{"id": "doc-ant"}, {"id": "more-ant"}]),
         *more[1:],
@@ -106,7 +106,7 @@ def test_judgments_that_are_added_while_an_alert_is_open_make_no_loss_a_change(s
     world.apply(page([*other, canary("dog")], rules=[QUALITY]))
     _carry_out(world, ["another question", "bee", "cat"])
     assert site.page("/incidents/1").one("h1").text == "watch: 2 of 4 questions got worse"
-    assert "1 other is degraded that is new or changed since" in site.page("/alerts/1").text
+    assert "1 other is degraded that is new, changed or counted otherwise since" in site.page("/alerts/1").text
 
 
 def test_a_recovery_by_taking_out_what_got_worse_says_so(sqlite_store: Store) -> None:
@@ -170,7 +170,7 @@ def test_what_is_lost_after_canaries_were_changed_is_told_beside_what_was_never_
     assert "2 of 8 questions find their document" in shown.text
     alert = site.page("/alerts/1")
     assert "4 of 8 canaries lost their expected chunk" in alert.text
-    assert "2 others are degraded that are new or changed since" in alert.text
+    assert "2 others are degraded that are new, changed or counted otherwise since" in alert.text
     assert "No run before expected this of them" not in alert.text
     assert "another" not in shown.one("p", id="lost").text, "which nobody ever found"
     opened = json.loads(world.send.sent[0][1].body)
@@ -190,7 +190,7 @@ def test_few_that_are_lost_are_told_though_more_were_changed_in_the_same_run(sql
     data = opened["data"]
     assert data["title"].startswith("watch: 2 of 8 questions got worse")
     assert "2 of 8 canaries lost their expected chunk" in data["summary"]
-    assert data["summary"].endswith("; 3 others are degraded that are new or changed since")
+    assert data["summary"].endswith("; 3 others are degraded that are new, changed or counted otherwise since")
     assert data["lost"] == "doc-dog, doc-eel"
     told = {one["key"]: (one["rank_before"], one["lost"]) for one in data["degraded"]}
     assert told == {key: (1, [f"doc-{key}"]) for key in keys[3:5]} | {key: (None, []) for key in keys[:3]}
@@ -243,8 +243,46 @@ def test_a_check_that_counts_fewer_hits_has_lost_nothing(sqlite_store: Store) ->
     assert data["summary"].endswith("4 of 4 canaries do not find their expected chunk: the check's k is 1, it was 5")
     assert {(one["rank_before"], one["rank_now"]) for one in data["degraded"]} == {(2, 2)}
     shown = Site(world=world).page("/alerts/1").text
-    assert "The check's k is 1, it was 5: what counts as found was changed" in " ".join(shown.split())
+    assert "The check's k is 1, it was 5: what was measured before is something else" in " ".join(shown.split())
     assert "No run before" not in shown
+
+
+@pytest.mark.parametrize(("k", "others"), [(1, 1), (8, 0)])
+def test_a_changed_k_hides_no_real_loss(sqlite_store: Store, k: int, others: int) -> None:
+    world = World(store=sqlite_store)
+    described = page([canary(key) for key in ("ant", "bee", "cat", "dog")], rules=[QUALITY])
+    world.apply(described)
+    world.run()
+    (check,) = described["checks"]
+    world.apply({**described, "checks": [{**check, "k": k}]})
+    lost = {"ant", "bee", "cat"}
+    world.probe.otherwise = lambda ask: answered(
+        hits("noise") if ask.query in lost else hits("noise", f"doc-{ask.query}")
+    )
+    world.run()
+    world.deliver_all()
+    data = _sent(world)[0]["data"]
+    assert data["title"] == "watch: 3 of 4 questions got worse"
+    assert "k is" not in data["summary"]
+    assert data["lost"].startswith("doc-ant, doc-bee, doc-cat")
+    told = "; 1 other is degraded that is new, changed or counted otherwise since"
+    assert data["summary"].count(told) == others
+
+
+def test_a_check_that_asks_another_retriever_says_so_as_the_cause(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    described = page([canary(key) for key in ("ant", "bee", "cat", "dog")], rules=[QUALITY])
+    world.apply(described)
+    world.run()
+    (check,), (retriever,) = described["checks"], described["retrievers"]
+    other = {**retriever, "slug": "another"}
+    world.apply({**described, "retrievers": [retriever, other], "checks": [{**check, "retriever": "another"}]})
+    _carry_out(world, ["ant", "bee", "cat"])
+    data = _sent(world)[0]["data"]
+    told = f"the check asks retriever another, it asked {retriever['slug']}"
+    assert data["causes"] == told
+    assert data["title"] == "watch: 3 of 4 questions got worse: the check was changed"
+    assert data["advice"].startswith("The index may be as it was: the check was changed.")
 
 
 def test_an_alarm_names_its_seven_canaries_and_counts_the_thirty_that_were_failing_before(sqlite_store: Store) -> None:

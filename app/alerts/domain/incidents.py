@@ -94,14 +94,18 @@ def _causes(changed: ChangedCanaries) -> list[str]:
     ordered = commonest_first(changed.causes)
     if not changed.shared_cause and sum(changed.causes.values()) < changed.count:
         return [cause for cause in (changed.cause,) if cause]  # says how many are not explained yet
-    if changed.shared_cause and Cause.UNSTABLE in changed.causes:
-        brief = []  # told of the whole run: nothing was found again when repeated
+    if changed.edited or (changed.shared_cause and not _BROAD.isdisjoint(changed.causes)):
+        brief = [changed.shared_brief]
     elif len(ordered) == 1 and (changed.shared_cause or ordered[0][1] >= changed.count):
         brief = [CAUSE_WORDS[ordered[0][0]].shared, CAUSE_WORDS[ordered[0][0]].counted]
     else:
         words = [f"{number:,} {CAUSE_WORDS[cause].headline}" for cause, number in ordered[:MOST_NAMED]]
         brief = [", ".join(words), *words[:1]]
     return [cause for cause in (changed.cause, *brief) if cause]
+
+
+_BROAD: Final = frozenset({Cause.UNSTABLE, Cause.SCORE_DRIFT, Cause.RECHUNKED})
+"""Causes of canaries that stand for several of a whole run, which their words do not fit."""
 
 
 def _bound(facts: AlertFacts) -> str:

@@ -390,6 +390,12 @@ def is_interrupted(first_run: int | None, evidence: StoredEvidence) -> bool:
     return between or bool(evidence.get("interrupted"))
 
 
+def is_newly_corrected(evidence: StoredEvidence) -> bool:
+    """Whether labels of people count in the newest run that evidence tells of, and did not in one before."""
+    rates = [one.get("corrected") for one in evidence.get("window") or ()]
+    return bool(rates and rates[-1]) and not all(rates)
+
+
 def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> StoredEvidence:
     """Return the evaluated runs and bounds and, for a rule about failed probes, why most of the newest run failed."""
     judged = [one for one in window if one.condition.measured][-window_length(rule) :]

@@ -67,6 +67,8 @@ class ChangedCanaries:
     """Of the diagnosed ones."""
     shared_cause: str = ""
     """The one cause that explains the whole run, where there is one: a noun phrase."""
+    shared_brief: str = ""
+    """The same in few words."""
     shared_advice: str = ""
     """What to do about that."""
     compared: bool = True
@@ -74,8 +76,8 @@ class ChangedCanaries:
 
     Else none of them can be said to have lost anything; without such a run all degraded canaries count as changed.
     """
-    recounted: bool = False
-    """Whether the check counts another number of first hits than before: `shared_cause` says so."""
+    edited: bool = False
+    """Whether the check itself was changed, which explains it: `shared_cause` says how."""
     recovered_on_retry: int = 0
     """Canaries that changed but were healthy on every retry; not part of the count."""
     redefined: int = 0
@@ -351,14 +353,14 @@ def _since(facts: AlertFacts) -> str:
 
 def _with_canaries(facts: AlertFacts) -> str:
     changed = facts.changed
-    if changed is None or not (changed.compared or changed.recounted):
+    if changed is None or not (changed.compared or changed.edited):
         return ""
     if not changed.count:
         count = counted(changed.recovered_on_retry, "canary")
         verb = "was" if changed.recovered_on_retry == 1 else "were"
         return f", {count} degraded and {verb} healthy on retry" if changed.recovered_on_retry else ""
     be = "is" if changed.redefined == 1 else "are"
-    others = f"; {counted(changed.redefined, 'other')} {be} degraded that {be} new or changed since"
+    others = f"; {counted(changed.redefined, 'other')} {be} degraded that {be} new, changed or counted otherwise since"
     return f", {changed_text(changed)}{cause_suffix(changed)}{others if changed.redefined else ''}"
 
 
@@ -451,10 +453,10 @@ CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
 EMBEDDER_ADVICE: Final = (
     "Restore the embedding model that the index was built with, or re-index everything with the new one."
 )
-RECOUNTED_ADVICE: Final = (
-    "The index may be as it was: the check was changed. Set its k back, or accept the present as normal if it is meant."
+EDITED_ADVICE: Final = (
+    "The index may be as it was: the check was changed. Set it back, or accept the present as normal if it is meant."
 )
-"""Where the check counts another number of first hits."""
+"""Where the check counts fewer first hits, or asks another retriever."""
 _UNKNOWN_CAUSE: Final = "Compare the run with the last healthy one, and diagnose the canaries that changed."
 
 
@@ -546,6 +548,11 @@ def rest_text(ordered: Sequence[tuple[Cause, int]], count: int) -> list[str]:
 def recounted_text(before: int, now: int) -> str:
     """Say that the check counts another number of first hits, as the cause of what changed by that."""
     return f"the check's k is {now:,}, it was {before:,}"
+
+
+def reasked_text(before: str, now: str) -> str:
+    """Say that the check asks another retriever, as the cause of what changed by that."""
+    return f"the check asks retriever {short_name(now)}, it asked {short_name(before)}"
 
 
 def changed_text(changed: ChangedCanaries) -> str:

@@ -12,14 +12,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from heapq import nsmallest
 
-import numpy as np
-
 from app.alerts import store as alerts
 from app.alerts.domain.rules import watches_answers
 from app.alerts.domain.state import NON_REPEATING, NOT_ABOUT_CANARIES, OPEN, is_about_canaries
-from app.alerts.domain.summaries import RECOUNTED_ADVICE, ChangedCanaries, lost_chunks, recounted_text
+from app.alerts.domain.summaries import EDITED_ADVICE, ChangedCanaries, lost_chunks, reasked_text, recounted_text
 from app.alerts.domain.views import (
-    AnswerChange,
     ChangedCanary,
     Degradation,
     FleetView,
@@ -30,10 +27,10 @@ from app.alerts.domain.views import (
     WorseAnswers,
 )
 from app.alerts.store import AlertRow
-from app.answers.domain.generated import value_of
-from app.answers.store import AnswerRow, answers_at
+from app.answers.domain.generated import answer_change, value_of
+from app.answers.store import answers_at
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
-from app.base.values import ROUNDING, Canary, Cause, Percentile, Ranking, Rule, RuleKind, Verdict, judged_name
+from app.base.values import ROUNDING, Canary, Cause, Percentile, Ranking, Rule, RuleKind, judged_name
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import PooledNote, pooled_at, recall_label
@@ -44,7 +41,7 @@ from app.detection import store as detector_rows
 from app.detection.domain import SIGNALS, Signal
 from app.detection.domain.tracker import unpack_baseline
 from app.detection.service.baselines import CULPRITS
-from app.detection.service.detectors import run_latencies
+from app.detection.service.detectors import usual_latency
 from app.detection.store import DetectionRow
 from app.diagnosis.domain.fleets import Fleet, FleetMember, fleet
 from app.diagnosis.domain.run_causes import RunCause
@@ -91,8 +88,8 @@ class ChangedRun(_MeasuredRun):
 
     They lost nothing that is known.
     """
-    counted_hits: tuple[int, int] | None
-    """The check's k before and now, where another number of first hits counts; then all changed are redefined."""
+    edit: str
+    """What was changed of the check and explains what changed: its k, of redefined canaries, or whom it asks."""
 
     @property
     def is_redefined(self) -> bool:
@@ -181,20 +178,15 @@ def _build_fleet(
     changed: ChangedRun, diagnoses: Mapping[int, DiagnosisRow], cause: RunCause | None
 ) -> tuple[FleetEvidence, int]:
     """Return the evidence of a run and its size in bytes."""
-    if changed.counted_hits is not None:
-        diagnoses = {}  # k explains what changed, and nothing else has to be looked for
+    if changed.edit:
+        diagnoses, cause = {}, None  # that explains what changed, and nothing else has to be looked for
     told = [(Cause(row.cause), row.evidence.get("rank_now")) for row in diagnoses.values()]
     cause = None if cause is not None and cause.is_refuted(told) else cause
     if cause is not None:
         diagnoses = {canary: _overruled_by(row, cause) for canary, row in diagnoses.items()}
     everyone = [_member(changed, place, diagnoses) for place in changed.counted]
-    common = fleet(
-        everyone,
-        cause=cause,
-        is_first=changed.is_first,
-        is_redefined=changed.is_redefined,
-        recounted="" if changed.counted_hits is None else recounted_text(*changed.counted_hits),
-    )
+    first, redefined = changed.is_first, changed.is_redefined
+    common = fleet(everyone, cause=cause, is_first=first, is_redefined=redefined, edit=changed.edit)
     by_key = {changed.members[changed.suite.positions[canary]].key: row for canary, row in diagnoses.items()}
     summary = _changed_canaries(changed, by_key, common, cause)
     evidence = FleetEvidence(fleet=common, cause=cause, diagnoses=by_key, changed=summary)
@@ -232,9 +224,8 @@ def _changed_canaries(
     changed_ids = [canary for canary in changed.told_ids if keys[canary] not in retried]
     causes = Counter(Cause(diagnoses[keys[canary]].cause) for canary in changed_ids if keys[canary] in diagnoses)
     group = "" if common.group is None else common.group.name
-    shared_cause, shared_advice = ("", "") if cause is None else (cause.phrase, cause.advice)
-    if changed.counted_hits is not None:
-        shared_cause, shared_advice = recounted_text(*changed.counted_hits), RECOUNTED_ADVICE
+    told = (changed.edit, EDITED_ADVICE) if changed.edit else ("", "")
+    shared_cause, shared_advice = told if cause is None else (cause.phrase, cause.advice)
     return ChangedCanaries(
         count=len(changed_ids),
         of=len(changed.counted),
@@ -246,9 +237,10 @@ def _changed_canaries(
         name=keys[changed_ids[0]] if len(changed_ids) == 1 else group,
         causes=causes,
         shared_cause=shared_cause,
+        shared_brief="the check was changed" if cause is None else cause.brief,
         shared_advice=shared_advice,
         compared=not changed.is_first and not changed.is_redefined,
-        recounted=changed.counted_hits is not None,
+        edited=bool(changed.edit),
         recovered_on_retry=len(changed.told_ids) - len(changed_ids),
         redefined=len(changed.changed_ids) - len(changed.told_ids),
     )
@@ -309,7 +301,7 @@ def _read_changes(
             rates.get(one[0], _NO_RATES),
             suite_before=suites.get(earlier[first_run].suite_version_id or 0) if first_run in earlier else None,
             found_well=found_well.get(one[0], {}),
-            counted_hits=_counted_hits(connection, earlier.get(first_run), measured[one[0]].run),
+            edit=_edit(connection, earlier.get(first_run), measured[one[0]]),
         )
         for one in requests
     ]
@@ -339,7 +331,7 @@ def _changed_run(
     *,
     suite_before: SuiteSnapshot | None,
     found_well: Mapping[int, int],
-    counted_hits: tuple[int, int] | None,
+    edit: "_Edit",
 ) -> ChangedRun:
     """Return the changed canaries of a run; `before`: those that the run before the first bad one degraded.
 
@@ -348,6 +340,9 @@ def _changed_run(
     changed = _changed_ids(one.suite.members, one.degraded, before, rates.chronic)
     alarm = detection.body.get("culprits", {}) if detection is not None and detection.open else {}
     redefined = set[int]() if suite_before is None else _redefined(changed, one, suite_before, found_well)
+    by_k = edit.found & changed
+    redefined |= by_k
+    edited = recounted_text(*edit.k) if by_k and edit.k is not None and redefined == changed else edit.retriever
     return ChangedRun(
         run=one.run,
         suite=one.suite,
@@ -358,18 +353,35 @@ def _changed_run(
         chances=rates.chances,
         lost_before={canary for canary in one.degraded.keys() & before.keys() if before[canary].reasons & MISSING},
         is_first=suite_before is None,
-        redefined_ids=redefined if counted_hits is None else changed,
-        counted_hits=counted_hits,
+        redefined_ids=redefined,
+        edit=edited,
     )
 
 
-def _counted_hits(connection: Connection, before: PreviousRun | None, now: RunRow) -> tuple[int, int] | None:
-    """Return the check's k at two runs, where it is another; None also where it is unknown."""
-    versions = {None if before is None else before.check_version_id, now.check_version_id}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Edit:
+    """What was changed of a check since a run."""
+
+    k: tuple[int, int] | None = None
+    """Before and now, where fewer first hits count."""
+    found: AbstractSet[int] = frozenset()
+    """Canaries whose expected chunk is among the hits that counted before, and no more."""
+    retriever: str = ""
+    """In words, where it asks another one."""
+
+
+def _edit(connection: Connection, before: PreviousRun | None, now: _MeasuredRun) -> _Edit:
+    versions = {None if before is None else before.check_version_id, now.run.check_version_id}
     if before is None or None in versions or len(versions) == 1:
-        return None
-    then, this = (load_check(connection, one.check_version_id or 0)[0].k for one in (before, now))
-    return None if then == this else (then, this)
+        return _Edit()
+    then, this = (load_check(connection, one or 0)[0] for one in (before.check_version_id, now.run.check_version_id))
+    retriever = "" if then.retriever == this.retriever else reasked_text(then.retriever, this.retriever)
+    if then.k <= this.k:
+        return _Edit(retriever=retriever)
+    states = state_rows.states_of(connection, now.run.check_id, now.run.id, list(now.degraded))
+    ranks = {canary: Match.from_bytes(state.matched).first_relevant for canary, state in states.items()}
+    found = frozenset(canary for canary, rank in ranks.items() if rank is not None and this.k < rank <= then.k)
+    return _Edit(k=(then.k, this.k), found=found, retriever=retriever)
 
 
 def _redefined(
@@ -537,7 +549,7 @@ def list_changed(
                 past,
                 rankings.get(past.ranking_id) if past else None,
                 is_new=state.canary_id in new,
-                recounted=change.counted_hits is not None,
+                recounted=bool(change.edit),
             )
             for state, past in zip(now, before, strict=True)
         ],
@@ -633,7 +645,18 @@ def worse_answers(
     ids = {row.ranking_id for canary in moved for row in (then[canary], now[canary])}
     rankings = ranking_rows.load_rankings(connection, sorted(ids)).items()
     texts = {number: ranking.texts[: check.body["k"]] for number, ranking in rankings}
-    changes = {one: _answer_change(question, then[one], now[one], texts, retrieval=one in degraded) for one in worse}
+    changes = {
+        one: answer_change(
+            before.body["ratings"].get(question),
+            after.body["ratings"].get(question),
+            retrieval=one in degraded,
+            same_chunks=before.ranking_id == after.ranking_id
+            or texts.get(before.ranking_id, ()) == texts.get(after.ranking_id),
+            same_text=before.text == after.text,
+        )
+        for one in worse
+        for before, after in [(then[one], now[one])]
+    }
     versions = [now[one].canary_version_id for one in worse[:_LISTED]]
     keys, queries = catalog.keys_of(connection, versions), catalog.queries_of(connection, versions)
     listed = [
@@ -650,34 +673,9 @@ def worse_answers(
     return {"worse": len(worse), "of": len(values), "changes": counts, "listed": listed}
 
 
-def _answer_change(
-    question: str, then: AnswerRow, now: AnswerRow, texts: Mapping[int, Sequence[str | None]], *, retrieval: bool
-) -> AnswerChange:
-    """Return what changed with an answer that got worse; `texts`: those of the chunks, by ranking, as far as read."""
-    before, after = (one.body["ratings"].get(question) for one in (then, now))
-    if before is not None and after is not None:
-        judges = [(one.get("model"), one.get("wording")) for one in (before, after)]
-        if judges[0] != judges[1]:
-            return AnswerChange.JUDGE
-    if retrieval:
-        return AnswerChange.RETRIEVAL
-    if then.ranking_id != now.ranking_id and texts.get(then.ranking_id, ()) != texts.get(now.ranking_id):
-        return AnswerChange.CHUNKS
-    return AnswerChange.JUDGE if then.text == now.text else AnswerChange.ANSWER
-
-
 _MOST_COMPARED = 500
 """Answers that got worse whose chunks are compared by their texts where their rankings differ."""
 _BYTES, _BYTES_PER_DIAGNOSIS, _BYTES_PER_CANARY = 2_000, 4_000, 100
-_USUAL_RUNS = 20
-
-
-def usual_latency(connection: Connection, check_id: int, percentile: Percentile, run_id: int) -> float | None:
-    """Median of a percentile of latency, in seconds, over the 20 ended runs before one; None = none was measured."""
-    rows = run_rows.ended_runs(connection, check_id, before=run_id, limit=_USUAL_RUNS)
-    latencies = run_latencies(connection, [row for row in rows if row.verdict != Verdict.UNKNOWN])
-    values = [value for one in latencies.values() if (value := one[percentile]) is not None]
-    return float(np.median(values)) if values else None
 
 
 class TransitionEvidence:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, cast
 
 from app.alerts import store as alerts
@@ -23,6 +24,7 @@ from app.alerts.domain.state import (
     Retirement,
     is_about_canaries,
     is_interrupted,
+    is_newly_corrected,
     lead_order,
 )
 from app.alerts.domain.summaries import (
@@ -495,9 +497,8 @@ def _facts_at(
     about_canaries = is_about_canaries(alert.kind, evidence.get("measure"), evidence.get("answers"))
     explanation = load_fleet(connection, transition.run_id, first_run=alert.first_run) if about_canaries else None
     facts = facts_of(alert, runs, explanation, since(connection, alert.first_run), transition)
-    run = None if transition.run_id is None else runs.get(transition.run_id)
-    is_end = about_canaries and transition.type == TransitionType.RESOLVED
-    taken_out = _taken_out(connection, alert, run) if is_end else 0
+    run, is_end = runs.get(transition.run_id or 0), transition.type == TransitionType.RESOLVED
+    taken_out = _taken_out(connection, alert, run) if is_end and about_canaries else 0
     facts = replace(facts, escalated=transition.type == TransitionType.ESCALATED, taken_out=taken_out)
     return facts, run, explanation
 
@@ -562,9 +563,9 @@ def standing_facts(
         facts = replace(facts, escalated=any(change.type == TransitionType.ESCALATED for change in changes))
         if (answers_run := answers_at[row.id]) is not None:
             facts = replace(facts, answers=_answers_at(connection, row, answers_run, facts.measure or ""))
-        is_over = row.state == AlertState.RESOLVED
-        shown_run = runs.get(answers_run or run_id or 0)
-        found[row.id] = facts if is_over else _with_value_at(connection, facts, row, shown_run)
+        if row.state != AlertState.RESOLVED:
+            facts = _with_value_at(connection, facts, row, runs.get(answers_run or run_id or 0))
+        found[row.id] = facts
     return found
 
 
@@ -576,16 +577,13 @@ def _run_of_answers(row: AlertRow, trigger: TransitionRow | None) -> int | None:
 
 
 def _answers_at(connection: Connection, row: AlertRow, run_id: int, measure: str) -> WorseAnswers | None:
-    def sized() -> tuple[WorseAnswers | None, int]:
-        check = catalog.definition_by_id(connection, row.check_id)
-        answers = worse_answers(connection, check, run_id, row.first_run, measure)
-        return answers, _BYTES_OF_ANSWERS
-
-    return cached_of_run(connection, ("answers", row.check_id, run_id, row.first_run, measure), sized)
+    check = catalog.definition_by_id(connection, row.check_id)
+    read = partial(worse_answers, connection, check, run_id, row.first_run, measure)
+    key = "answers", row.check_id, run_id, row.first_run, measure
+    return cached_of_run(connection, key, lambda: (read(), _BYTES_OF_ANSWERS))
 
 
 _BYTES_OF_ANSWERS = 10_000
-"""Of the listed ones, with their queries."""
 
 
 def _with_value_at(connection: Connection, facts: AlertFacts, row: AlertRow, run: RunRow | None) -> AlertFacts:
@@ -708,8 +706,7 @@ def facts_of(
 ) -> AlertFacts:
     """Facts at a transition, or of an alert without one.
 
-    `runs` holds the rows of `run_ids_of`. Without `news` the facts describe for pages the state at that time, not the
-    change.
+    `runs` holds the rows of `run_ids_of`. Without `news` the facts tell pages of the state then, not of the change.
     """
     kind = RuleKind(alert.kind)
     number = run_of(alert, transition)
@@ -734,7 +731,7 @@ def facts_of(
         uncalibrated=bool(evidence.get("uncalibrated")),
         corrected=newest_run and newest_run.get("corrected"),
         beside=newest_run and newest_run.get("beside"),
-        newly_corrected=_is_newly_corrected(evidence),
+        newly_corrected=is_newly_corrected(evidence),
         answers=evidence.get("answers"),
         interrupted=is_interrupted(alert.first_run, evidence if news else alert.evidence),
         category=evidence.get("category"),
@@ -767,11 +764,6 @@ def facts_of(
         retired=RETIRED[Retirement(evidence["cause"])] if "cause" in evidence else "",
         dated=not news,
     )
-
-
-def _is_newly_corrected(evidence: StoredEvidence) -> bool:
-    rates = [one.get("corrected") for one in evidence.get("window") or ()]
-    return bool(rates and rates[-1]) and not all(rates)
 
 
 def _found(run: RunRow) -> str | None:

@@ -13,6 +13,7 @@ from typing import Final, NotRequired, Protocol
 
 from typing_extensions import TypedDict
 
+from app.alerts.domain.views import AnswerChange
 from app.answers.domain.judges import Judge, Question, Rating, RatingBody
 from app.base.values import (
     ANSWER_MEASURES,
@@ -127,6 +128,21 @@ class AnswerBody(TypedDict):
     """Share of the chunks whose words it repeats."""
     ratings: dict[str, RatingBody]
     """By question; empty where no judge was asked."""
+
+
+def answer_change(
+    before: RatingBody | None, after: RatingBody | None, *, retrieval: bool, same_chunks: bool, same_text: bool
+) -> AnswerChange:
+    """Return what changed with an answer that got worse, given its ratings; `retrieval`: its canary degraded too."""
+    if before is not None and after is not None:
+        judges = [(one.get("model"), one.get("wording")) for one in (before, after)]
+        if judges[0] != judges[1]:
+            return AnswerChange.JUDGE
+    if retrieval:
+        return AnswerChange.RETRIEVAL
+    if not same_chunks:
+        return AnswerChange.CHUNKS
+    return AnswerChange.JUDGE if same_text else AnswerChange.ANSWER
 
 
 def value_of(body: AnswerBody, measure: str) -> float | None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from app.alerts.domain.rules import alarm_close
 from app.base.db.engine import Connection, Store
+from app.base.values import Percentile, Verdict
 from app.catalog.service.references import find_check
 from app.catalog.service.versions import load_inputs
 from app.detection import store as detector_rows
@@ -335,6 +336,17 @@ def run_latencies(connection: Connection, rows: Sequence[RunRow]) -> dict[int, M
     kept = {row.id: cast("Mapping[str, float | None]", row.probes["latency_seconds"]) for row in rows if row.probes}
     older = run_rows.probes_of_runs(connection, [row.id for row in rows if row.id not in kept])
     return kept | {run_id: latency_summary(measured_latencies(*one)) for run_id, one in older.items()}
+
+
+_USUAL_RUNS = 20
+
+
+def usual_latency(connection: Connection, check_id: int, percentile: Percentile, run_id: int) -> float | None:
+    """Median of a percentile of latency, in seconds, over the 20 ended runs before one; None = none was measured."""
+    rows = run_rows.ended_runs(connection, check_id, before=run_id, limit=_USUAL_RUNS)
+    latencies = run_latencies(connection, [row for row in rows if row.verdict != Verdict.UNKNOWN])
+    values = [value for one in latencies.values() if (value := one[percentile]) is not None]
+    return float(np.median(values)) if values else None
 
 
 _BLOCK = 500

@@ -135,6 +135,8 @@ FEWEST: Final = 3
 """Canaries, answers or chunks that must share a cause of a whole run; what fewer have in common may be chance."""
 MAJORITY: Final = 0.5
 """Share of them from which on it is said of all."""
+_BRIEF: Final = 36
+"""Letters."""
 PHRASES: Final[Mapping[RunCauseKind, str]] = {
     RunCauseKind.RECHUNKED: CAUSE_WORDS[Cause.RECHUNKED].shared,
     RunCauseKind.REINDEXED: "chunks re-indexed under other ids",
@@ -154,6 +156,13 @@ PHRASES: Final[Mapping[RunCauseKind, str]] = {
     RunCauseKind.RANKING_CHANGED: "another encoder or another scoring",
 }
 """The name of each, without figures; answers that became shorter have none."""
+BRIEFS: Final[Mapping[RunCauseKind, str]] = {
+    **{kind: phrase for kind, phrase in PHRASES.items() if len(phrase) <= _BRIEF},
+    RunCauseKind.REPLICAS_DIFFER: "replicas differ",
+    RunCauseKind.SEARCH_MISSES: "hits gone here and there",
+    RunCauseKind.OTHER_VECTORS: "hardly a hit as before",
+}
+"""The same in few words, where there are any, for titles."""
 SAME_IDS: Final = "chunks re-cut under their old ids"
 """Instead, where chunks were re-cut and most ids are those of before."""
 OTHER_ANALYZER: Final = "another analyzer or another scoring"

@@ -76,12 +76,13 @@ def fleet(
     cause: RunCause | None = None,
     is_first: bool = False,
     is_redefined: bool = False,
-    recounted: str = "",
+    edit: str = "",
 ) -> Fleet:
     """Summarize the fallen among these canaries; `cause`: the one that explains the whole run, where there is one.
 
     `is_first`: no run before measured anything, and `is_redefined`: none expected this of most of them, so that they
-    cannot have fallen, however many are degraded. `recounted`: the same, as the check counts another number of hits.
+    cannot have fallen, however many are degraded. `edit`: what was changed of the check,
+    which explains it.
 
     All: half of the measured canaries or more, and at least three. One: a single canary. A group is named where it
     holds two of three fallen canaries or more, at least two, and a random draw would do so in less than 1 of 20 cases
@@ -91,9 +92,9 @@ def fleet(
     everyone = list(members)
     if is_first:
         return _unmeasured_before(everyone, "in the first run", f"No run before measured anything, {_UNKNOWN}")
-    if recounted:
-        sentence = f"{recounted[0].upper()}{recounted[1:]}: what counts as found was changed"
-        return _unmeasured_before(everyone, "since k was changed", sentence)
+    if edit:
+        sentence = f"{edit[0].upper()}{edit[1:]}: what was measured before is something else"
+        return _unmeasured_before(everyone, "since the check was changed", sentence)
     if is_redefined:
         sentence = f"No run before expected this of them, {_UNKNOWN}"
         return _unmeasured_before(everyone, "since they were changed", sentence)

@@ -17,7 +17,17 @@ from app.alerts.domain.views import RunCauseView
 from app.base.texts import counted, percent_text
 from app.base.values import Canary, Cause, Ranking, RunCauseKind
 from app.diagnosis.domain.answer_causes import AnswerCause, Answers, find_answer_causes
-from app.diagnosis.domain.cases import CAUSES, FEWEST, MAJORITY, OTHER_ANALYZER, PHRASES, SAME_IDS, Case, advice_on
+from app.diagnosis.domain.cases import (
+    BRIEFS,
+    CAUSES,
+    FEWEST,
+    MAJORITY,
+    OTHER_ANALYZER,
+    PHRASES,
+    SAME_IDS,
+    Case,
+    advice_on,
+)
 from app.diagnosis.domain.evidence import Search, SearchedChunk, score_change, search_for, tell_ranks_alone
 from app.diagnosis.domain.reanchors import reanchor
 from app.diagnosis.domain.run_groups import common_group
@@ -91,6 +101,11 @@ class RunCause:
         texts = self.detail if self.kind is RunCauseKind.TEXTS_CHANGED else None
         figures = texts or self._recall or self._score or self._unseen
         return f"{self._name} ({figures})" if figures else self._name
+
+    @property
+    def brief(self) -> str:
+        """Its name in few words; empty where there are none."""
+        return BRIEFS.get(self.kind, "")
 
     @property
     def reason(self) -> str:

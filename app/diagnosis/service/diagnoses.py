@@ -495,8 +495,10 @@ def diagnose_run(
 
 
 AGAIN_AFTER = timedelta(hours=1)
-"""Least time before the same answer is diagnosed again as a canary falls anew; its cause is not told until then, or until
-it has been degraded for two runs."""
+"""Least time before the same answer is diagnosed again as a canary falls anew.
+
+Its cause is not told until then, or until it has been degraded for two runs.
+"""
 _MAX_STATES = 50
 _ASKABLE = pack_reasons([Reason.MISSING, Reason.BELOW_FLOOR, Reason.LOW_RELEVANCE, Reason.REGRESSED])
 """Reasons that a diagnosis can explain; a slow or forbidden answer needs none."""

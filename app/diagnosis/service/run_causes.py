@@ -12,6 +12,7 @@ import numpy as np
 
 from app.base.db.engine import Connection
 from app.base.values import EmbedderChange, Ranking, RunCauseKind
+from app.catalog.service.versions import load_check
 from app.detection import store as detector_rows
 from app.detection.domain import Change
 from app.detection.service.detector_step import DetectorStep
@@ -174,7 +175,12 @@ def _compared(
     *,
     since_run: int,
 ) -> RunCause | None:
-    """Compare what canaries retrieve with what they retrieved in a run, and in the newest one where that is later."""
+    """Compare what canaries retrieve with what they retrieved in a run, and in the newest one where that is later.
+
+    None where the check asked another retriever then: that explains all.
+    """
+    if _asked(connection, before_run) != plan.inputs.retriever.slug:
+        return None
     places = [
         place
         for place, ranking_id in enumerate(ranking_ids)
@@ -205,6 +211,14 @@ def _compared(
     scorer = plan.inputs.retriever.scorer
     scale = scorer.scale if scorer.kind is ScorerKind.SCORE else None
     return find_run_cause(pairs, k=plan.inputs.yardstick.k, scale=scale, since_run=since_run, before_run=before_run)
+
+
+def _asked(connection: Connection, run_id: int) -> str | None:
+    """Slug of the retriever that a run asked."""
+    run = run_rows.find_run(connection, run_id)
+    if run is None or run.check_version_id is None:
+        return None
+    return load_check(connection, run.check_version_id)[0].retriever
 
 
 def _rankings(connection: Connection, plan: Plan, ranking_ids: Iterable[int]) -> Mapping[int, Ranking]:
