@@ -286,14 +286,14 @@ def finish_pool(connection: Connection, task_id: int, at: int) -> bool:
 
 def count_pool(connection: Connection, task_id: int) -> PoolCounts:
     """Count canaries and items of a task."""
-    is_pooled = task_canaries.c.sizes.is_not(None)
-    counts = connection.execute(
-        sa.select(
-            sa.func.count().label("canaries"),
-            sa.func.count(task_canaries.c.sizes).label("pooled"),
-            sa.func.count(sa.case((~is_pooled & task_canaries.c.failure.is_not(None), 1))).label("failed"),
-        ).where(task_canaries.c.task_id == task_id)
-    ).one()
+    failed = sa.case((task_canaries.c.sizes.is_(None) & task_canaries.c.failure.is_not(None), 1))
+    numbers = {
+        "canaries": sa.func.count(),
+        "pooled": sa.func.count(task_canaries.c.sizes),
+        "failed": sa.func.count(failed),
+    }
+    labelled = (one.label(name) for name, one in numbers.items())
+    counts = connection.execute(sa.select(*labelled).where(task_canaries.c.task_id == task_id)).one()
     of_all = sa.select(sa.func.count().label("all"), sa.func.count(task_items.c.known_grade).label("planted"))
     items = connection.execute(of_all.where(task_items.c.task_id == task_id)).one()
     return row_value(PoolCounts, counts, items=items.all, planted=items.planted)
@@ -518,6 +518,7 @@ def _is_self_judged(task: Mapping[str, Any]) -> bool:
 
 _IN_FORCE = annotations.c.withdrawn_at.is_(None)
 _DECIDED = adjudications.c.withdrawn_at.is_(None)
+_BY_PERSON = sa.and_(_IN_FORCE, annotations.c.grade.is_not(None), annotations.c.by_judge == 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -607,8 +608,7 @@ def version_of_grades(connection: Connection, task_id: int) -> Hashable:
 def graded_items(connection: Connection) -> dict[int, int]:
     """Count the items that people have graded, by task."""
     counted = sa.select(annotations.c.task_id, sa.func.count(annotations.c.item_id.distinct()))
-    by_people = sa.and_(_IN_FORCE, annotations.c.grade.is_not(None), annotations.c.by_judge == 0)
-    return dict(connection.execute(counted.where(by_people).group_by(annotations.c.task_id)).all())
+    return dict(connection.execute(counted.where(_BY_PERSON).group_by(annotations.c.task_id)).all())
 
 
 def find_grade(connection: Connection, item_id: int, annotator: str) -> int | None:
@@ -660,9 +660,10 @@ def held_by(connection: Connection, task_id: int, annotator: str, *, now: int) -
     """Return the items in an annotator's hand that it could still be handed; nobody is handed any until the commit."""
     # Two replicas at once: the second waits, and sees what the first has handed out.
     connection.execute(sa.select(tasks.c.id).where(tasks.c.id == task_id).with_for_update(key_share=True))
-    mine = sa.and_(held_items.c.item_id == task_items.c.id, held_items.c.annotator == annotator)
-    held = sa.select(task_items.c.id).join(held_items, mine).where(_free(task_id, annotator, now))
-    return list(connection.execute(held.order_by(held_items.c.place)).scalars())
+    mine = sa.select(held_items.c.item_id).where(held_items.c.task_id == task_id, held_items.c.annotator == annotator)
+    ids = list(connection.execute(mine.order_by(held_items.c.place)).scalars())
+    free = sa.select(task_items.c.id).where(task_items.c.id.in_(ids), _free(task_id, annotator, now))
+    return sorted(connection.execute(free).scalars(), key=ids.index)
 
 
 def hold_items(connection: Connection, task_id: int, annotator: str, item_ids: Sequence[int], *, until: int) -> None:
@@ -680,20 +681,23 @@ def annotator_progress(
     mine = sa.and_(annotations.c.task_id == task_id, annotations.c.annotator == annotator, _IN_FORCE)
     said = sa.select(sa.func.count().label("all"), sa.func.count(annotations.c.grade).label("graded"))
     counts = connection.execute(said.where(mine)).one()
-    is_held = sa.case((~_unheld(annotator, now), 1))
-    reach = sa.select(sa.func.count(task_items.c.id).label("all"), sa.func.count(is_held).label("held"))
-    left = connection.execute(reach.where(_open(task_id, annotator))).one()
+    over = sa.or_(annotations.c.annotator == annotator, sa.and_(task_items.c.overlap == 0, _BY_PERSON))
+    closed = sa.select(sa.func.count(annotations.c.item_id.distinct())).join(task_items).where(_IN_FORCE, over)
+    held = sa.select(sa.func.count()).where(_open(task_id, annotator), ~_unheld(annotator, now))
+    whole = sa.select(sa.func.count()).where(task_items.c.task_id == task_id)
+    numbers = (whole, closed.where(annotations.c.task_id == task_id), held)
+    items, less, others = (connection.execute(one).scalar_one() for one in numbers)
     timed = sa.select(annotations.c.seconds).where(mine, annotations.c.seconds.is_not(None))
     seconds = connection.execute(timed.order_by(annotations.c.id.desc()).limit(newest)).scalars()
     done = {"graded": counts.graded, "skipped": counts.all - counts.graded}
-    return AnnotatorProgress(**done, left=left.all, with_others=left.held, seconds=tuple(seconds))
+    return AnnotatorProgress(**done, left=items - less, with_others=others, seconds=tuple(seconds))
 
 
 def _open(task_id: int, annotator: str) -> sa.ColumnElement[bool]:
     """Items an annotator could grade: not annotated by it, and for every annotator or graded by nobody yet."""
     of_item = sa.and_(annotations.c.item_id == task_items.c.id, _IN_FORCE)
     by_me = sa.exists().where(of_item, annotations.c.annotator == annotator)
-    graded = sa.exists().where(of_item, annotations.c.grade.is_not(None), annotations.c.by_judge == 0)
+    graded = sa.exists().where(of_item, _BY_PERSON)
     return sa.and_(task_items.c.task_id == task_id, ~by_me, sa.or_(task_items.c.overlap == 1, ~graded))
 
 
@@ -703,9 +707,8 @@ def _free(task_id: int, annotator: str, now: int) -> sa.ColumnElement[bool]:
 
 
 def _unheld(annotator: str, now: int) -> sa.ColumnElement[bool]:
-    held = held_items.alias()
-    by_other = sa.exists().where(held.c.item_id == task_items.c.id, held.c.annotator != annotator, held.c.until > now)
-    return sa.or_(task_items.c.overlap == 1, ~by_other)
+    others = sa.select(held_items.c.item_id).where(held_items.c.annotator != annotator, held_items.c.until > now)
+    return sa.or_(task_items.c.overlap == 1, task_items.c.id.not_in(others))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
