@@ -9,7 +9,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
-from app.base.api.requests import StoreDep, takes_form, wake
+from app.base.api.requests import StoreDep, expensive, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
@@ -27,6 +27,7 @@ _SUGGESTIONS = 50
 
 
 @router.get("/traffic")
+@expensive
 def show_all(request: Request, store: StoreDep) -> HTMLResponse:
     """Show the traffic of every suite, of the only one with its groups and questions."""
     slugs = [one.slug for one in references.load_definitions(store, "suite")]

@@ -1,8 +1,9 @@
 """The menu, and the search: by numbers and names of what there is, and by what people call a page or a task."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import chain, islice
 from typing import Annotated, Final
 from urllib.parse import quote
@@ -176,14 +177,14 @@ TASKS: Final[Sequence[Place]] = (
 @router.get("/search")
 def show_search(request: Request, store: StoreDep, q: Annotated[str, Query(max_length=200)] = "") -> Response:
     """Show what was found, or go where only one thing is meant; without a word, every page and task."""
-    found = overview.search(store, q)
+    found, slugs = overview.search(store, q), cache(partial(_slugs, store))
     exact = [one for one in found if one.name.casefold() == q.strip().casefold()]
-    found = list(dict.fromkeys([*exact, *_find_places(store, q), *found]))
+    found = list(dict.fromkeys([*exact, *_find_places(slugs, q), *found]))
     if len(found) == 1:
         return RedirectResponse(found[0].address, status_code=303)
     every = {} if q.strip() else {**MENU, "Tasks": TASKS}
     listed = {
-        group: [(name, at, place.also) for place in places for name, at, _ in islice(_fill(store, place), _MOST_OF_ONE)]
+        group: [(name, at, place.also) for place in places for name, at, _ in islice(_fill(slugs, place), _MOST_OF_ONE)]
         for group, places in every.items()
     }
     return render(request, "reports/search.html", q=q.strip(), found=found, listed=listed)
@@ -198,7 +199,7 @@ _MOST_OF_ONE: Final = 5
 """Pages of one kind that are found: of a hundred checks the form of each would hide the rest."""
 
 
-def _find_places(store: Store, text: str) -> Iterator[Found]:
+def _find_places(slugs: Callable[[str], Sequence[str]], text: str) -> Iterator[Found]:
     """Yield the pages that are called what was typed: those whose own name says it first, then by the other names.
 
     A word may also be of the suite or the check that a page is of: not every word, as that is a search for it alone.
@@ -213,7 +214,7 @@ def _find_places(store: Store, text: str) -> Iterator[Found]:
         if len(rest) == len(words):
             continue
         rank = 0 if own == words else 1 if all(_says(own, word) for word in words) else 2
-        filled = (one for one in _fill(store, place) if all(_says(one[2], word) for word in rest))
+        filled = (one for one in _fill(slugs, place) if all(_says(one[2], word) for word in rest))
         about = f"under {group}" if group else ""
         ranked += [(rank, Found("page", name, at, about)) for name, at, _ in islice(filled, _MOST_OF_ONE)]
     yield from (found for _, found in sorted(ranked, key=lambda one: one[0]))
@@ -224,18 +225,18 @@ def _says(names: Sequence[str], word: str) -> bool:
     return any(name == word or (len(word) > 1 and name.startswith(word)) for name in names)
 
 
-def _fill(store: Store, place: Place) -> Iterator[tuple[str, str, Sequence[str]]]:
+def _fill(slugs: Callable[[str], Sequence[str]], place: Place) -> Iterator[tuple[str, str, Sequence[str]]]:
     """Yield name and address of a page, once for each suite or check that it is of, with the words of that name."""
     kind = _OF_ONE.search(place.address)
     if kind is None:
         yield place.name, place.address, ()
         return
-    for one in references.load_definitions(store, kind[1]):
-        yield (
-            place.name.format(**{kind[1]: one.slug}),
-            place.address.format(**{kind[1]: quote(one.slug)}),
-            _stems(one.slug),
-        )
+    for slug in slugs(kind[1]):
+        yield place.name.format(**{kind[1]: slug}), place.address.format(**{kind[1]: quote(slug)}), _stems(slug)
+
+
+def _slugs(store: Store, kind: str) -> Sequence[str]:
+    return [one.slug for one in references.load_definitions(store, kind)]
 
 
 def _stems(text: str) -> list[str]:
