@@ -287,12 +287,8 @@ def finish_pool(connection: Connection, task_id: int, at: int) -> bool:
 def count_pool(connection: Connection, task_id: int) -> PoolCounts:
     """Count canaries and items of a task."""
     failed = sa.case((task_canaries.c.sizes.is_(None) & task_canaries.c.failure.is_not(None), 1))
-    numbers = {
-        "canaries": sa.func.count(),
-        "pooled": sa.func.count(task_canaries.c.sizes),
-        "failed": sa.func.count(failed),
-    }
-    labelled = (one.label(name) for name, one in numbers.items())
+    numbers: dict[str, Any] = {"canaries": 1, "pooled": task_canaries.c.sizes, "failed": failed}
+    labelled = (sa.func.count(one).label(name) for name, one in numbers.items())
     counts = connection.execute(sa.select(*labelled).where(task_canaries.c.task_id == task_id)).one()
     of_all = sa.select(sa.func.count().label("all"), sa.func.count(task_items.c.known_grade).label("planted"))
     items = connection.execute(of_all.where(task_items.c.task_id == task_id)).one()
