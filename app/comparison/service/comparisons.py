@@ -40,7 +40,8 @@ from app.comparison.domain.outcomes import (
     primary_measures,
 )
 from app.comparison.domain.sentences import A_AND_B, BEFORE_AND_NOW, SideNames
-from app.comparison.service.decisions import compare_answers, decision_shape
+from app.comparison.service.answers import compare_answers
+from app.comparison.service.decisions import decision_shape
 from app.comparison.views import (
     CanaryDifference,
     CategoryDifference,
