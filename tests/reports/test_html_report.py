@@ -55,7 +55,7 @@ def test_it_has_the_numbers_of_the_json(pages: Site) -> None:
         "Canaries": "4",
         **{name.capitalize(): str(run["canaries"][name]) for name in ("measured", "failed", "undefined", "degraded")},
     }
-    tables = {one.get("aria-label"): one.text for one in shown.all("div", role="region")}
+    tables = {one.get("aria-label"): one.text for one in shown.all("div", role="group")}
     for name, value in run["measures"].items():
         base, _, _ = name.partition("@")
         if value is not None:
