@@ -5,7 +5,7 @@ waiver.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -16,10 +16,9 @@ from app.alerts import store as alerts
 from app.alerts.domain.state import OPEN
 from app.alerts.domain.views import AlertState
 from app.answers.domain.generated import RunAnswers, corrected_rate
-from app.answers.domain.judges import Question
+from app.answers.domain.judges import Question, RatingBody
 from app.answers.domain.trust import CORRECTING_LABELS
-from app.answers.service.answering import answers_of_run
-from app.answers.views import RunAnswersPage
+from app.answers.service.answering import answers_of_run, ratings_of_run
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem, require_found
 from app.base.statistics import interval_of_difference
@@ -243,7 +242,8 @@ _JUDGED: Final = {
     "answer_relevance": (Question.ANSWER_RELEVANCE,),
 }
 """What the gate of the judge is about, by the questions that ask for it: claim by claim, or in one word."""
-_MOST_ANSWERS: Final = 100_000
+_Ratings = Mapping[str, Mapping[str, RatingBody]]
+"""Of the answers of a run, by the keys of its canaries."""
 
 
 def compare_offline(store: Store, current: str, candidate: str) -> OfflineEvidence | str:
@@ -271,7 +271,7 @@ def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence 
         runs = [comparisons.resolve(store, f"check:{slug}", "check") for slug in slugs]
     except (ConflictError, NotFoundError) as error:
         return str(error)
-    pages = {slug: answers_of_run(store, run, limit=_MOST_ANSWERS) for slug, run in zip(slugs, runs, strict=True)}
+    pages = {slug: answers_of_run(store, run, limit=0) for slug, run in zip(slugs, runs, strict=True)}
     with store.read() as connection:
         without = [slug for slug in slugs if find_check(connection, slug).body.get("judge") is None]
     if waiting := [slug for slug, page in pages.items() if page["status"] == "pending" and slug not in without]:
@@ -280,7 +280,9 @@ def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence 
     if unjudged := [slug for slug in slugs if slug not in sides or sides[slug]["judge"] is None]:
         why = _why_unjudged(unjudged, [slug for slug in unjudged if slug in without], sides)
         return JudgeEvidence(measures={name: {name: why} for name in _JUDGED})
-    return JudgeEvidence(measures={name: _compare_asked(pages, sides, name) for name in _JUDGED})
+    rated = [ratings_of_run(store, run) for run in runs]
+    confirmed = set.intersection(*(set(page["confirmed"]) for page in pages.values()))
+    return JudgeEvidence(measures={name: _compare_asked(rated, sides, confirmed, name) for name in _JUDGED})
 
 
 def _why_unjudged(slugs: Sequence[str], without: Sequence[str], sides: Mapping[str, RunAnswers]) -> str:
@@ -302,12 +304,14 @@ def _runs(slugs: Sequence[str]) -> str:
     return f"newest {'run' if len(slugs) == 1 else 'runs'} of {_checks(slugs)}"
 
 
-def _compare_asked(pages: Mapping[str, RunAnswersPage], sides: Mapping[str, RunAnswers], name: str) -> Judged:
+def _compare_asked(
+    rated: Sequence[_Ratings], sides: Mapping[str, RunAnswers], confirmed: Collection[str], name: str
+) -> Judged:
     """Compare what judges say to the questions that ask for one thing, each by itself, canary by canary."""
     asking = [str(question) for question in _JUDGED[name]]
     asked = [question for question in asking if all(question in one["ratings"] for one in sides.values())]
     if asked:
-        return {question: _compare_question(pages, sides, question) for question in asked}
+        return {question: _compare_question(rated, sides, confirmed, question) for question in asked}
     either = f"neither {' nor '.join(asking)}" if len(asking) > 1 else name
     add = "add one" if len(asking) > 1 else "add it"
     lacking = [slug for slug, one in sides.items() if not set(asking) & set(one["ratings"])]
@@ -320,13 +324,10 @@ def _compare_asked(pages: Mapping[str, RunAnswersPage], sides: Mapping[str, RunA
 
 
 def _compare_question(
-    pages: Mapping[str, RunAnswersPage], sides: Mapping[str, RunAnswers], question: str
+    ratings: Sequence[_Ratings], sides: Mapping[str, RunAnswers], confirmed: Collection[str], question: str
 ) -> JudgedQuestion | str:
     """Compare what judges say to a question, canary by canary; numbers of two judges only once people correct both."""
-    rated = [
-        {one["key"]: one["ratings"][question] for one in page["items"] if question in one["ratings"]}
-        for page in pages.values()
-    ]
+    rated = [{key: one[question] for key, one in of_run.items() if question in one} for of_run in ratings]
     keys = [key for key in rated[0] if key in rated[1]]
     scores = [np.array([of[key]["value"] for key in keys], dtype=np.float64) for of in rated]
     found = estimate(question, *scores)
@@ -349,7 +350,7 @@ def _compare_question(
         )
     return JudgedQuestion(
         answers=found.pairs,
-        calibrated=all(question in page["confirmed"] for page in pages.values()),
+        calibrated=question in confirmed,
         margin=margin,
         corrected=corrected,
     )
