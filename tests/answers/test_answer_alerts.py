@@ -321,6 +321,22 @@ def test_an_alert_by_peoples_labels_that_ends_says_by_which_rate(sqlite_store: S
     assert (last["data"]["advice"], last["data"]["answers"]) == (None, None)
 
 
+def test_an_alert_that_labels_changed_says_that_they_count_now(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store)
+    two.run("blind")
+    two.run("seen")
+    two.it.ask_answers.texts = {key: f"A lie about {key}." for key in KEYS[:46]}
+    two.it.rate(two.it.world.run("blind").id)
+    opened = notices(two.it)[-1]
+    assert (opened["type"], opened["data"]["corrected"]) == ("alert.opened", None)
+    assert "labels of people count now" not in opened["data"]["summary"]
+    two.label()
+    two.it.rate(two.it.world.run("blind").id)
+    changed = notices(two.it)[-1]
+    assert changed["data"]["corrected"] is not None
+    assert "; labels of people count now, and did not when this was told last" in changed["data"]["summary"]
+
+
 @pytest.mark.parametrize("measure", ["faithful", "answer_relevance", "utilisation"])
 def test_answers_that_change_over_the_same_chunks_point_at_the_generator(sqlite_store: Store, measure: str) -> None:
     it = few(sqlite_store, measure=measure)

@@ -390,10 +390,9 @@ def is_interrupted(first_run: int | None, evidence: StoredEvidence) -> bool:
     return between or bool(evidence.get("interrupted"))
 
 
-def is_newly_corrected(evidence: StoredEvidence) -> bool:
-    """Whether labels of people count in the newest run that evidence tells of, and did not in one before."""
-    rates = [one.get("corrected") for one in evidence.get("window") or ()]
-    return bool(rates and rates[-1]) and not all(rates)
+def is_corrected(evidence: StoredEvidence) -> bool:
+    """Whether labels of people count in the newest run that evidence tells of."""
+    return bool((window := evidence.get("window")) and window[-1].get("corrected"))
 
 
 def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> StoredEvidence:

@@ -109,7 +109,7 @@ class AlertFacts:
     corrected: CorrectedRateView | None = None
     """The value, where that is a rate by people's labels."""
     newly_corrected: bool = False
-    """Whether it is one by people's labels now, and was the judge's own in runs before."""
+    """Whether it is one by people's labels now, and was the judge's own when the alert was told last."""
     beside: CorrectedRateView | None = None
     """What people would say, where the value is a judge's own mean of shares."""
     answers: WorseAnswers | None = None
@@ -150,7 +150,7 @@ class AlertFacts:
     total: int | None = None
     """Canaries of the run: with a measurement, and all."""
     taken_out: int = 0
-    """Of a resolved alert: canaries that got worse, and are not in the suite any more."""
+    """Of a resolved alert: canaries that got worse, and are not in the suite any more, or expect nothing."""
     coverage: float | None = None
     found: str | None = None
     """Coverage as a count of questions that find their document: `65 of 87`."""
@@ -215,7 +215,7 @@ def _threshold(facts: AlertFacts) -> str:
 
 
 def _labels(facts: AlertFacts) -> str:
-    return "; labels of people count now, and did not when it began" if facts.newly_corrected else ""
+    return "; labels of people count now, and did not when this was told last" if facts.newly_corrected else ""
 
 
 def _drop(facts: AlertFacts) -> str:
@@ -336,7 +336,8 @@ def _recovered_canaries(facts: AlertFacts) -> str:
         return f"{level}{unmeasured:,} of {counted(facts.total or 0, 'canary')} not measured"
     left = facts.changed.count if facts.changed is not None and facts.changed.compared else 0
     worse = f"{counted(left, 'canary')} {'is' if left == 1 else 'are'}" if left else "no canary is"
-    gone = f"; {facts.taken_out:,} that got worse {'was' if facts.taken_out == 1 else 'were'} taken out of the suite"
+    be, expect = ("was", "expects") if facts.taken_out == 1 else ("were", "expect")
+    gone = f"; {facts.taken_out:,} that got worse {be} taken out of the suite, or {expect} nothing any more"
     return f"{level}{worse} worse than before the alert{gone if facts.taken_out else ''}"
 
 

@@ -88,6 +88,7 @@ class ChangedRun(_MeasuredRun):
 
     They lost nothing that is known.
     """
+    recounted_ids: AbstractSet[int]  # they only count otherwise, by another k
     edit: str
     """What was changed of the check and explains what changed: its k, of redefined canaries, or whom it asks."""
 
@@ -178,10 +179,10 @@ def _build_fleet(
     changed: ChangedRun, diagnoses: Mapping[int, DiagnosisRow], cause: RunCause | None
 ) -> tuple[FleetEvidence, int]:
     """Return the evidence of a run and its size in bytes."""
-    if changed.edit:
-        diagnoses, cause = {}, None  # that explains what changed, and nothing else has to be looked for
+    by_edit = changed.changed_ids if changed.edit else changed.recounted_ids  # nothing else is looked for
+    diagnoses = {canary: row for canary, row in diagnoses.items() if canary not in by_edit}
     told = [(Cause(row.cause), row.evidence.get("rank_now")) for row in diagnoses.values()]
-    cause = None if cause is not None and cause.is_refuted(told) else cause
+    cause = None if changed.edit or (cause is not None and cause.is_refuted(told)) else cause
     if cause is not None:
         diagnoses = {canary: _overruled_by(row, cause) for canary, row in diagnoses.items()}
     everyone = [_member(changed, place, diagnoses) for place in changed.counted]
@@ -354,6 +355,7 @@ def _changed_run(
         lost_before={canary for canary in one.degraded.keys() & before.keys() if before[canary].reasons & MISSING},
         is_first=suite_before is None,
         redefined_ids=redefined,
+        recounted_ids=by_k,
         edit=edited,
     )
 

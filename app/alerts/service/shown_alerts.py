@@ -23,8 +23,8 @@ from app.alerts.domain.state import (
     TRIGGERS,
     Retirement,
     is_about_canaries,
+    is_corrected,
     is_interrupted,
-    is_newly_corrected,
     lead_order,
 )
 from app.alerts.domain.summaries import (
@@ -498,19 +498,23 @@ def _facts_at(
     explanation = load_fleet(connection, transition.run_id, first_run=alert.first_run) if about_canaries else None
     facts = facts_of(alert, runs, explanation, since(connection, alert.first_run), transition)
     run, is_end = runs.get(transition.run_id or 0), transition.type == TransitionType.RESOLVED
-    taken_out = _taken_out(connection, alert, run) if is_end and about_canaries else 0
-    facts = replace(facts, escalated=transition.type == TransitionType.ESCALATED, taken_out=taken_out)
+    changes = alerts.list_transitions(connection, [alert.id])[alert.id]
+    told = _newest_trigger([one for one in changes if one.id < transition.id])
+    taken_out = _taken_out(connection, alert, told, run) if is_end and about_canaries else 0
+    newly = facts.corrected is not None and told is not None and not is_corrected(told.evidence)
+    is_up = transition.type == TransitionType.ESCALATED
+    facts = replace(facts, escalated=is_up, taken_out=taken_out, newly_corrected=newly)
     return facts, run, explanation
 
 
-def _taken_out(connection: Connection, alert: AlertRow, run: RunRow | None) -> int:
-    """Return how many canaries of the last notification before a run are not in the suite of this run any more."""
-    trigger = _newest_trigger(alerts.list_transitions(connection, [alert.id])[alert.id])
+def _taken_out(connection: Connection, alert: AlertRow, trigger: TransitionRow | None, run: RunRow | None) -> int:
+    """Return how many canaries of the last notification are not in the suite of a run any more, or expect nothing."""
     if run is None or run.suite_version_id is None or trigger is None or trigger.run_id is None:
         return 0
-    (change,) = load_changes(connection, [(trigger.run_id, alert.first_run)])
-    there = {member.canary_id for member in load_suite(connection, run.suite_version_id).members}
-    return 0 if change is None else len(change.changed_ids - there)
+    change = load_changes(connection, [(trigger.run_id, alert.first_run)])[0]
+    suite = load_suite(connection, run.suite_version_id).members
+    there = {one.canary_id for one in suite if one.canary.expects or one.canary.negative}
+    return len(change.changed_ids - there) if change is not None else 0
 
 
 AlertRows = Sequence[tuple[AlertRow, Sequence[TransitionRow]]]
@@ -580,10 +584,7 @@ def _answers_at(connection: Connection, row: AlertRow, run_id: int, measure: str
     check = catalog.definition_by_id(connection, row.check_id)
     read = partial(worse_answers, connection, check, run_id, row.first_run, measure)
     key = "answers", row.check_id, run_id, row.first_run, measure
-    return cached_of_run(connection, key, lambda: (read(), _BYTES_OF_ANSWERS))
-
-
-_BYTES_OF_ANSWERS = 10_000
+    return cached_of_run(connection, key, lambda: (read(), 10_000))
 
 
 def _with_value_at(connection: Connection, facts: AlertFacts, row: AlertRow, run: RunRow | None) -> AlertFacts:
@@ -731,7 +732,6 @@ def facts_of(
         uncalibrated=bool(evidence.get("uncalibrated")),
         corrected=newest_run and newest_run.get("corrected"),
         beside=newest_run and newest_run.get("beside"),
-        newly_corrected=is_newly_corrected(evidence),
         answers=evidence.get("answers"),
         interrupted=is_interrupted(alert.first_run, evidence if news else alert.evidence),
         category=evidence.get("category"),

@@ -203,8 +203,8 @@ _ADVICE: Final[Mapping[RunCauseKind, str]] = {
     "index was copied or built. Bring them back, or archive the canaries if that was on purpose.",
     RunCauseKind.REPLICAS_DIFFER: "Compare the replicas or versions behind the address, their numbers of documents and "
     "their models, and take the one that differs out of service.",
-    RunCauseKind.SEARCH_MISSES: "Raise the search effort of the vector index (ef_search, nprobe, num_candidates), or "
-    "rebuild the index; where searches are exact, look for a filter.",
+    RunCauseKind.SEARCH_MISSES: "Diagnose the canaries to see which it is: passed over (raise ef_search, nprobe or "
+    "num_candidates, or rebuild the index), filtered, or fallen below the last hit (compare the rankings).",
     RunCauseKind.NEW_CHUNKS: "Look at what was added: it may answer as well, and then the canary may expect it; if "
     "not, take it out.",
     RunCauseKind.OTHER_VECTORS: "Make queries and index use the same embedding model: bring the former one back, or "

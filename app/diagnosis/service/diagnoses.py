@@ -494,7 +494,7 @@ def diagnose_run(
         logger.info("diagnosis_ended", extra={**about, "causes": causes})
 
 
-AGAIN_AFTER = timedelta(hours=1)
+AGAIN_AFTER = timedelta(minutes=10)
 """Least time before the same answer is diagnosed again as a canary falls anew.
 
 Its cause is not told until then, or until it has been degraded for two runs.
