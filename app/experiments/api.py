@@ -294,9 +294,10 @@ def put_promotion(store: StoreDep, request: Request, response: Response, slug: s
 
 
 @router.delete("/promotions/{slug}", status_code=204)
-def delete_promotion(store: StoreDep, slug: str) -> None:
-    """Delete a promotion with its waivers."""
-    promotions.delete_promotion(store, slug)
+def delete_promotion(store: StoreDep, request: Request, slug: str) -> None:
+    """Delete a promotion with its waivers; where exposure has shown a loss, with a key of scope admin alone."""
+    harm = request.state.identity.scope.includes(Scope.ADMIN)
+    promotions.delete_promotion(store, slug, may_waive_harm=harm, now=datetime.now(UTC))
 
 
 @router.put("/promotions/{slug}/waivers/{gate}", openapi_extra=body_schema(WaiverRequest), responses=refusals(409))

@@ -148,9 +148,9 @@ def archive_experiment(store: StoreDep, slug: str) -> Response:
 
 
 @router.post("/promotions/{slug}/delete")
-def delete_promotion(store: StoreDep, slug: str) -> Response:
+def delete_promotion(request: Request, store: StoreDep, slug: str) -> Response:
     """Delete a promotion with its waivers."""
-    promotions.delete_promotion(store, slug)
+    promotions.delete_promotion(store, slug, may_waive_harm=has_scope(request, Scope.ADMIN), now=datetime.now(UTC))
     return RedirectResponse("/experiments", status_code=303)
 
 

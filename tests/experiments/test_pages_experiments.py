@@ -187,6 +187,12 @@ def test_harm_is_not_forgotten_by_a_new_epoch_nor_by_archiving_the_experiment(se
     assert service.client.put("/v1/promotions/hybrid/waivers/exposure", json=body, headers=writer).status_code == 403
     unasked = {"current": "docs", "candidate": "docs-hybrid"}
     assert service.client.put("/v1/promotions/hybrid", json=unasked, headers=writer).status_code == 403
+    gone = service.client.delete("/v1/promotions/hybrid", headers=writer)
+    assert (gone.status_code, "only a key of scope admin may delete the promotion" in gone.json()["detail"]) == (
+        403,
+        True,
+    )
+    assert service.client.delete("/v1/promotions/hybrid", headers=bearer(service.key(Scope.ADMIN))).is_success
 
 
 def test_a_promotion_is_stopped_by_the_open_critical_alerts_of_its_checks_which_it_names(service: Api) -> None:

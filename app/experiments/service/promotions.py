@@ -91,11 +91,16 @@ def _refuse_hiding_harm(store: Store, document: PromotionDocument, *, now: datet
         return  # another candidate begins anew
     if (old.experiment, old.guards) == (document.experiment, document.guards):
         return
-    decision = _decide(store, before, now=now)[0]
-    exposure = next(gate for gate in decision.gates if gate.gate is GateName.EXPOSURE)
-    if exposure.evidence is GateResult.FAIL or decision.harm_before:
-        shown = f"exposure has shown a loss ({exposure.reason})"
+    if shown := _harm_shown(store, before, now=now):
         raise ForbiddenError(f"{shown}: only a key of scope admin may set another experiment or other guard rails")
+
+
+def _harm_shown(store: Store, promotion: PromotionRow, *, now: datetime) -> str:
+    """Say that exposure has shown a loss, now or in an earlier epoch; empty where it has not."""
+    decision = _decide(store, promotion, now=now)[0]
+    exposure = next(gate for gate in decision.gates if gate.gate is GateName.EXPOSURE)
+    is_shown = exposure.evidence is GateResult.FAIL or decision.harm_before
+    return f"exposure has shown a loss ({exposure.reason})" if is_shown else ""
 
 
 def load_promotion(store: Store, slug: str, *, now: datetime) -> PromotionView:
@@ -112,8 +117,15 @@ def list_promotions(store: Store, *, after: str = "", limit: int, now: datetime)
     return [_view_promotion(store, promotion, now=now) for promotion in found]
 
 
-def delete_promotion(store: Store, slug: str) -> None:
-    """Delete a promotion. Raises NotFoundError."""
+def delete_promotion(store: Store, slug: str, *, may_waive_harm: bool, now: datetime) -> None:
+    """Delete a promotion.
+
+    Raises NotFoundError, and ForbiddenError where exposure has shown a loss and the caller may not waive that.
+    """
+    with store.read() as connection:
+        promotion = _find_promotion(connection, slug)
+    if not may_waive_harm and (shown := _harm_shown(store, promotion, now=now)):
+        raise ForbiddenError(f"{shown}: only a key of scope admin may delete the promotion")
     with store.write() as connection:
         rows.delete_promotion(connection, _find_promotion(connection, slug).id)
 
