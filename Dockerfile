@@ -36,8 +36,9 @@ RUN IFS=,; for extra in $EXTRAS; do \
 COPY pyproject.toml README.md LICENSE ./
 COPY migrations ./migrations
 COPY canaries ./canaries
+COPY docs ./docs
 COPY app ./app
-# Editable: the code stays beside its migrations. Compiled here, because the user of the image cannot write.
+# Editable: the code stays beside its migrations and its documentation. Compiled here, because the user of the image cannot write.
 RUN pip install --no-deps --no-build-isolation --editable . \
     && python -m compileall -q app migrations
 

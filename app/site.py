@@ -26,7 +26,7 @@ from app.operation import api as operation_api
 from app.operation import pages as operation
 from app.records.views import first_expected, not_returned, starter, why_degraded
 from app.reports import api as reports_api
-from app.reports.pages import checks, navigation, overviews, public
+from app.reports.pages import checks, documentation, navigation, overviews, public
 from app.reports.pages.overviews import grave_issues, nearest, open_alerts
 from app.reports.rendering.report_measures import ERR_SCALE
 from app.retrievers import api as retrievers_api
@@ -65,6 +65,7 @@ PAGES = tuple(
     for pages in (
         overviews,
         navigation,
+        documentation,
         public,
         check_editor,
         checks,
@@ -104,6 +105,6 @@ add_words(
         ),
     },
     constants={"err_scale": ERR_SCALE, "pooled_frame": POOLED_FRAME, "menu": navigation.MENU},
-    values={"issues": grave_issues, "open_alerts": open_alerts},
+    values={"issues": grave_issues, "open_alerts": open_alerts, "help": navigation.help_address},
     nearest=nearest,
 )

@@ -91,6 +91,8 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/alerts"): (READ, "/alerts", None),
     ("GET", "/alerts/{alert_id}"): (READ, "/alerts/1", None),
     ("GET", "/search"): (READ, "/search?q=x", None),
+    ("GET", "/help"): (READ, "/help", None),
+    ("GET", "/help/{name:path}"): (READ, "/help/rules", None),
     ("GET", "/answers"): (READ, "/answers", None),
     ("GET", "/reports"): (READ, "/reports", None),
     ("GET", "/traffic"): (READ, "/traffic", None),
@@ -439,8 +441,8 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ),
     ("DELETE", "/v1/promotions/{slug}/waivers/{gate}"): (WRITE, "/v1/promotions/spare/waivers/offline", None),
 }
-SIGNING_OUT = ("POST", "/logout")
-"""Takes a key of any scope."""
+OF_ANY_SCOPE = {("POST", "/logout"), ("GET", "/help"), ("GET", "/help/{name:path}")}
+"""Take a key of any scope."""
 GUARDED = [route for route, (scope, _, _) in ROUTES.items() if scope is not None]
 MOUNTS = {"/static"}
 
@@ -757,7 +759,7 @@ def _refused_wrongly(service: Api, route: tuple[str, str]) -> Generator[str, Non
     if not _is_unauthorized(_request(service, route, {})):
         yield "opens without a key"
     for scope in Scope:
-        if not scope.includes(needed) and route != SIGNING_OUT:
+        if not scope.includes(needed) and route not in OF_ANY_SCOPE:
             answer = _request(service, route, bearer(KEYS[scope]))
             refused = (answer.status_code, answer.headers["content-type"], answer.json().get("detail"))
             detail = f"this needs a key with scope {needed}; this one has {scope}"

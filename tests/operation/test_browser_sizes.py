@@ -32,6 +32,7 @@ PAGES = (
     ),
     *("/alerts", "/incidents/1", "/alerts/1", "/runs/30", "/compare?a=run:22&b=run:30", "/silences", "/hooks/ops"),
     *("/suites", "/suites/dataforge", "/suites/dataforge?page=2", "/suites/dataforge?show=composition"),
+    *("/help", "/help/operations", "/help/metrics", "/help/experiments"),
     *("/suites/dataforge?show=traffic", "/suites/dataforge?show=export", "/suites/dataforge/canaries/soc2-report"),
 )
 

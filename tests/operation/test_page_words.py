@@ -56,7 +56,8 @@ def test_a_long_heading_and_a_long_sentence_are_found_and_what_users_wrote_is_no
     assert list(_too_long(f'<main><a title="{words} {words}">x</a>')) == [(f"{words} {words}", 26)]
 
 
-_NO_PAGES = ("/v1/", "/static", "/docs", "/openapi", "/badge", "/heatmap")
+_NO_PAGES = ("/v1/", "/static", "/docs", "/help", "/openapi", "/badge", "/heatmap")
+"""No pages, and those of the documentation: prose, to be read in peace."""
 
 
 def _walk(client: TestClient, waiting: list[str]) -> Iterator[tuple[str, str]]:

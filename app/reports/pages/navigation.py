@@ -1,8 +1,13 @@
-"""The menu, and the search: by numbers and names of what there is, and by what people call a page or a task."""
+"""The menu, the chapter of the documentation about each page, and the search.
+
+The search finds by numbers and names of what there is, by what people call a page or a task, and by words of the
+documentation's headings.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache, partial
 from itertools import chain, islice
 from typing import Annotated, Final
@@ -11,10 +16,11 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.requests import StoreDep
+from app.base.api.requests import StoreDep, route_path
 from app.base.db.engine import Store
 from app.base.web.pages import render
 from app.catalog.service import references
+from app.reports.pages import documentation
 from app.reports.service import overview
 from app.reports.service.overview import Found
 
@@ -135,7 +141,7 @@ MENU: Final[Mapping[str, tuple[Place, ...]]] = {
             within=("/keys/",),
             also="API keys, tokens, people, users, access, rotate, revoke, scopes, settings",
         ),
-        Place(address="/docs", name="API", also="REST, OpenAPI, Swagger, documentation, help, reference"),
+        Place(address="/docs", name="API", also="REST, OpenAPI, Swagger, reference"),
     ),
 }
 """The menu: what people come for, and the pages of each."""
@@ -156,6 +162,7 @@ TASKS: Final[Sequence[Place]] = (
     Place(address="/experiments#promotions", name="Promotions", also="promote a candidate, gates, waive, roll out"),
     Place(address="/compare?what=retriever", name="Compare two retrievers", also="which is better"),
     Place(address="/metrics", name="Metrics", also="Prometheus, Grafana, scrape"),
+    Place(address="/help", name="Help", also="documentation, docs, manual, guide, runbooks, how to"),
     Place(address="/suites/{suite}/add", name="Add a canary to {suite}", also="new question, query, create"),
     Place(
         address="/suites/{suite}?show=export",
@@ -172,11 +179,72 @@ TASKS: Final[Sequence[Place]] = (
     Place(address="/checks/{check}#public", name="Share {check}", also="public status page, badge, link"),
 )
 """Pages and parts of pages that the menu does not name."""
+CHAPTERS: Final[Mapping[str, str]] = {
+    "/": "pages#looking",
+    "/search": "pages",
+    "/docs": "api",
+    "/keys": "operations#security",
+    "/login": "operations#security",
+    "/new-check": "canary-files#checks",
+    "/checks/*/edit": "canary-files#checks",
+    "/checks/*/quality": "diagnosis#where-to-look",
+    "/checks/*/reanchors": "diagnosis#renamed-chunks",
+    "/checks/*/canaries/*": "diagnosis#causes",
+    "/checks/*": "detection",
+    "/runs/*/answers": "answers#measures",
+    "/runs/compare": "diagnosis#comparing-runs",
+    "/runs/*/diff/*": "diagnosis#comparing-runs",
+    "/runs/*": "measures#which-measure-for-what",
+    "/rescorings/*": "canary-files#correcting-a-judgment",
+    "/compare": "diagnosis#comparing-runs",
+    "/compare/canary": "diagnosis#comparing-runs",
+    "/alerts": "rules#when-an-alert-opens-and-closes",
+    "/alerts/*": "rules#why-did-this-not-alert",
+    "/incidents/*": "rules#notifications",
+    "/silences*": "rules#silences-and-maintenance-windows",
+    "/new-silence": "rules#silences-and-maintenance-windows",
+    "/hooks*": "hooks",
+    "/new-hook": "hooks#kinds",
+    "/deliveries": "hooks#when-the-receiver-is-unwell",
+    "/reports": "hooks#reports-on-a-schedule",
+    "/retrievers/*/try": "presets#trying-one",
+    "/retrievers/*/map": "pages#your-own-retriever-in-the-browser",
+    "/new-retriever": "pages#your-own-retriever-in-the-browser",
+    "/retrievers*": "presets",
+    "/suites/*/traffic": "traffic#reach",
+    "/traffic": "traffic",
+    "/suites*": "canary-files#canaries",
+    "/import": "canary-files#from-and-to-other-tools",
+    "/annotate": "annotation#annotating",
+    "/tasks/*/annotate": "annotation#annotating",
+    "/tasks*": "annotation#a-task",
+    "/answers": "answers",
+    "/judges": "answers#a-judge",
+    "/judges/*": "answers#how-far-to-believe-a-judge",
+    "/experiments": "experiments",
+    "/experiments/*": "experiments#an-experiment",
+    "/promotions/*": "experiments#promotion",
+    "/shadows/*": "experiments#a-shadow",
+    "/interleavings/*": "experiments#interleaving",
+}
+"""The chapter of the documentation about each page: by the first of these that its address is like."""
+
+
+def help_address(request: Request) -> str:
+    """Return the address of the chapter about the page of a request, else of the first; "" where there is none."""
+    if not documentation.files():
+        return ""
+    path = route_path(request.scope)
+    chapter = next((one for pattern, one in CHAPTERS.items() if fnmatchcase(path, pattern)), "")
+    return f"{documentation.HELP}/{chapter}" if chapter else documentation.HELP
 
 
 @router.get("/search")
 def show_search(request: Request, store: StoreDep, q: Annotated[str, Query(max_length=200)] = "") -> Response:
-    """Show what was found, or go where only one thing is meant; without a word, every page and task."""
+    """Show what was found, or go where only one thing is meant; without a word, every page and task.
+
+    Headings of the documentation stand below all else, and are not what a search goes to.
+    """
     found, slugs = overview.search(store, q), cache(partial(_slugs, store))
     exact = [one for one in found if one.name.casefold() == q.strip().casefold()]
     found = list(dict.fromkeys([*exact, *_find_places(slugs, q), *found]))
@@ -187,7 +255,8 @@ def show_search(request: Request, store: StoreDep, q: Annotated[str, Query(max_l
         group: [(name, at, place.also) for place in places for name, at, _ in islice(_fill(slugs, place), _MOST_OF_ONE)]
         for group, places in every.items()
     }
-    return render(request, "reports/search.html", q=q.strip(), found=found, listed=listed)
+    chapters = [*islice(_find_chapters(q), _MOST_OF_ONE)]
+    return render(request, "reports/search.html", q=q.strip(), found=found, chapters=chapters, listed=listed)
 
 
 _WORD: Final = re.compile(r"\w+")
@@ -217,6 +286,26 @@ def _find_places(slugs: Callable[[str], Sequence[str]], text: str) -> Iterator[F
         filled = (one for one in _fill(slugs, place) if all(_says(one[2], word) for word in rest))
         about = f"under {group}" if group else ""
         ranked += [(rank, Found("page", name, at, about)) for name, at, _ in islice(filled, _MOST_OF_ONE)]
+    yield from (found for _, found in sorted(ranked, key=lambda one: one[0]))
+
+
+def _find_chapters(text: str) -> Iterator[Found]:
+    """Yield the headings of the documentation that say every word, if need be with the title of their page.
+
+    Titles of pages come first, then those of the fewest words: they are about nothing else.
+    """
+    words = _stems(text)
+    ranked = []
+    for page in documentation.pages() if words else ():
+        title = _stems(page.title)
+        for heading in page.headings:
+            own = _stems(heading.text)
+            is_said = all(_says([*own, *title], word) for word in words)
+            if is_said and any(_says(own, word) for word in words):
+                missing = sum(not _says(own, word) for word in words)
+                about = f"in {page.title}" if heading.level > 1 else ""
+                rank = (missing, heading.level > 1, len(own))
+                ranked.append((rank, Found("help", heading.text, heading.address, about)))
     yield from (found for _, found in sorted(ranked, key=lambda one: one[0]))
 
 
