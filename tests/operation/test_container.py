@@ -245,7 +245,7 @@ def test_the_builder_sees_exactly_what_is_copied() -> None:
     assert rules[0] == "*"
     assert {rule[1:] for rule in rules if rule.startswith("!")} == copied
     locks = {"requirements.lock", *(f"requirements-{extra}.lock" for extra in EXTRAS)}
-    assert copied == locks | {"pyproject.toml", "README.md", "LICENSE", "app", "migrations", "canaries"}
+    assert copied == locks | {"pyproject.toml", "README.md", "LICENSE", "app", "migrations", "canaries", "docs"}
 
 
 def test_no_password_is_baked_in_and_nothing_listens_beyond_this_machine() -> None:
