@@ -62,7 +62,7 @@ EXPENSIVE = {
     "GET /v1/tasks/{slug}/disagreements", "POST /v1/tasks/{slug}/regrade", "POST /v1/tasks/{slug}/adopt",
     "GET /v1/tasks/{slug}/annotations",
     "POST /v1/tasks/{slug}/annotations", "GET /compare", "GET /compare/canary", "GET /checks/{slug}/quality",
-    "GET /suites/{suite}/export", "POST /import", "POST /checks/{slug}/canaries/{key}/try",
+    "GET /traffic", "GET /suites/{suite}/export", "POST /import", "POST /checks/{slug}/canaries/{key}/try",
     "POST /checks/{slug}/canaries/{key}/diagnosis", "POST /alerts/{alert_id}/diagnosis",
     "POST /retrievers/{slug}/try", "POST /new-retriever",
     "POST /retrievers/{slug}/map", "POST /tasks/{slug}/adopt", "GET /tasks/{slug}/annotations.csv",
