@@ -287,6 +287,26 @@ def test_a_check_that_asks_another_retriever_says_so_as_the_cause(sqlite_store: 
     assert data["advice"].startswith("The index may be as it was: the check was changed.")
 
 
+def test_another_retriever_explains_neither_what_fell_before_nor_what_fell_later(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    described = page([canary(key) for key in ("ant", "bee", "cat", "dog", "eel")], rules=[QUALITY])
+    world.apply(described)
+    world.run()
+    _carry_out(world, ["ant", "bee", "cat"])
+    (check,), (retriever,) = described["checks"], described["retrievers"]
+    retrievers = [retriever, {**retriever, "slug": "another"}]
+    world.apply({**described, "retrievers": retrievers, "checks": [{**check, "retriever": "another"}]})
+    _carry_out(world, ["ant", "bee", "cat"])
+    site = Site(world=world)
+    assert "retriever another" not in site.page("/alerts/1").one("section", **{"aria-labelledby": "title"}).text
+    _carry_out(world, [], count=3)
+    world.apply({**described, "retrievers": retrievers})
+    _carry_out(world, ["ant", "bee", "cat"])
+    assert "the check was changed" in site.page("/incidents/2").one("h1").text
+    _carry_out(world, ["ant", "bee", "cat", "dog"])
+    assert site.page("/incidents/2").one("h1").text == "watch: 4 of 5 questions got worse"
+
+
 def test_an_alarm_names_its_seven_canaries_and_counts_the_thirty_that_were_failing_before(sqlite_store: Store) -> None:
     """Coverage does not move: as many chronic canaries are found as others are lost."""
     world = _defined(sqlite_store, {"kind": "regression"})

@@ -4,7 +4,7 @@ Also here: the range in which a measure usually lies, the bounds that charts dra
 alert. It only reads.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -553,7 +553,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict
             "versions": {str(run.id): run.index_version for run in shown.values()},
             "degraded": degraded,
             "answers": facts.answers,
-            "last_good_run": _last_good(connection, row),
+            "last_good_run": _last_good(connection, row.check_id, [one.first_run for one in together]),
             "newest_bad_run": bad_runs[-1] if bad_runs else alert["since_run"],
             "related": [
                 one
@@ -659,8 +659,10 @@ def _degraded(
     }
 
 
-def _last_good(connection: Connection, row: AlertRow) -> str | None:
-    if row.first_run is None:
+def _last_good(connection: Connection, check_id: int, first_runs: Iterable[int | None]) -> str | None:
+    """Return the last healthy run before the first bad one of all alerts of an incident."""
+    first_run = min((one for one in first_runs if one is not None), default=None)
+    if first_run is None:
         return None
-    before = run_rows.ended_runs(connection, row.check_id, before=row.first_run, limit=_MAX_RUNS_BACK)
+    before = run_rows.ended_runs(connection, check_id, before=first_run, limit=_MAX_RUNS_BACK)
     return next((str(run.id) for run in reversed(before) if run.verdict == Verdict.HEALTHY), None)

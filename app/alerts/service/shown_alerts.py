@@ -51,10 +51,10 @@ from app.alerts.domain.views import (
     TransitionView,
     WorseAnswers,
 )
+from app.alerts.service.changes import load_changes
 from app.alerts.service.evidence import (
     FleetEvidence,
     TransitionEvidence,
-    load_changes,
     load_fleet,
     load_fleets,
     worse_answers,
@@ -519,8 +519,7 @@ def _taken_out(connection: Connection, alert: AlertRow, trigger: TransitionRow |
 
 AlertRows = Sequence[tuple[AlertRow, Sequence[TransitionRow]]]
 """Alerts, each with its transitions, oldest first."""
-Explained = Mapping[tuple[int, int | None], FleetEvidence | None]
-"""By run id and first bad run, as in `load_fleets`."""
+Explained = Mapping[tuple[int, int | None], FleetEvidence | None]  # by run id and first bad run, as in `load_fleets`
 
 
 def standing_lines(connection: Connection, rows: AlertRows, explained: Explained | None = None) -> list[AlertLine]:
@@ -603,6 +602,7 @@ def _with_value_at(connection: Connection, facts: AlertFacts, row: AlertRow, run
         facts,
         self_judged=bool(labels.get("self_judged")),
         pooled_recall=labels.get("pooled_recall", ()),
+        uncalibrated=bool(row.evidence.get("uncalibrated")),
         value=one["value"],
         threshold=one["threshold"],
         baseline=one.get("baseline"),

@@ -12,7 +12,6 @@ import numpy as np
 
 from app.base.db.engine import Connection
 from app.base.values import EmbedderChange, Ranking, RunCauseKind
-from app.catalog.service.versions import load_check
 from app.detection import store as detector_rows
 from app.detection.domain import Change
 from app.detection.service.detector_step import DetectorStep
@@ -29,6 +28,7 @@ from app.diagnosis.domain.run_causes import (
     prevailing_cause,
     read_run_cause,
 )
+from app.records.service.past_runs import asked_retriever
 from app.records.service.plans import Plan
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.retrievers.domain.retrievers import ScorerKind
@@ -179,7 +179,7 @@ def _compared(
 
     None where the check asked another retriever then: that explains all.
     """
-    if _asked(connection, before_run) != plan.inputs.retriever.slug:
+    if asked_retriever(connection, before_run) != plan.inputs.retriever.slug:
         return None
     places = [
         place
@@ -211,14 +211,6 @@ def _compared(
     scorer = plan.inputs.retriever.scorer
     scale = scorer.scale if scorer.kind is ScorerKind.SCORE else None
     return find_run_cause(pairs, k=plan.inputs.yardstick.k, scale=scale, since_run=since_run, before_run=before_run)
-
-
-def _asked(connection: Connection, run_id: int) -> str | None:
-    """Slug of the retriever that a run asked."""
-    run = run_rows.find_run(connection, run_id)
-    if run is None or run.check_version_id is None:
-        return None
-    return load_check(connection, run.check_version_id)[0].retriever
 
 
 def _rankings(connection: Connection, plan: Plan, ranking_ids: Iterable[int]) -> Mapping[int, Ranking]:

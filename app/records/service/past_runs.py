@@ -27,7 +27,7 @@ from app.base.values import (
     Verdict,
 )
 from app.base.views import id_or_none
-from app.catalog.service.versions import load_corrected, load_inputs
+from app.catalog.service.versions import load_check, load_corrected, load_inputs
 from app.detection import store as detector_rows
 from app.diagnosis.store import DiagnosisRow, diagnoses_at
 from app.records.domain import probe_summary
@@ -321,3 +321,11 @@ def _is_same_case(then: DegradedRow | None, now: StateRow | DegradedRow) -> bool
     if then is None or then.reasons & now.reasons & MISSING:
         return True
     return not (then.reasons ^ now.reasons) & ~(TIMED | REGRESSED)
+
+
+def asked_retriever(connection: Connection, run_id: int) -> str | None:
+    """Slug of the retriever that a run asked; None = it is not known any more."""
+    run = run_rows.find_run(connection, run_id)
+    if run is None or run.check_version_id is None:
+        return None
+    return load_check(connection, run.check_version_id)[0].retriever

@@ -1,0 +1,334 @@
+"""Which canaries changed since before an alert began: those that got worse, and those that were edited.
+
+A degraded canary changed where the detector names it. Else it changed where it was healthy in the run before the first
+bad one, or found the expected chunk then that it has lost; unless it fails in most of the baseline's runs. The other
+degraded canaries were failing before. One that asks or expects something else since, or counts otherwise by another k,
+lost nothing that is known; another retriever explains what fell as the check first asked it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import partial
+
+from app.alerts.domain.summaries import reasked_text, recounted_text
+from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
+from app.base.values import Canary
+from app.catalog.service.versions import load_check, load_suites
+from app.detection import store as detector_rows
+from app.detection.domain import SIGNALS, Signal
+from app.detection.domain.tracker import unpack_baseline
+from app.detection.store import DetectionRow
+from app.records.service.past_runs import asked_retriever
+from app.records.store import run_rows, state_rows
+from app.records.store.run_rows import PreviousRun, RunRow, Unmeasured
+from app.records.store.state_rows import DegradedRow
+from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE
+from app.scoring.rankings import Match
+from app.scoring.run_inputs import SuiteMember, SuiteSnapshot
+
+_BYTES_PER_CHANGE, _BYTES_PER_CHANCE = 300, 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MeasuredRun:
+    """A run that measured something and degraded some of it."""
+
+    run: RunRow
+    suite: SuiteSnapshot
+    missing: Unmeasured
+    degraded: Mapping[int, DegradedRow]
+    """The measured ones, by canary id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedRun(_MeasuredRun):
+    """The degraded canaries of a measured run, compared with the run before the first bad one of an alert."""
+
+    changed_ids: AbstractSet[int]
+    """The ids of the changed canaries."""
+    lost_before: AbstractSet[int]
+    """The ids of the changed canaries that had lost their expected chunk before: they only rank it lower now."""
+    named: Sequence[str]
+    """The keys of the canaries that an open alarm of the detector names, the strongest evidence first."""
+    chances: Mapping[int, float]
+    """By version id, the chance that a canary that passed fails in the next run, by the baseline."""
+    is_first: bool
+    """Whether no run ended before the first bad one."""
+    redefined_ids: AbstractSet[int]
+    """The ids of the changed canaries that asked or expected something else before, or were not there.
+
+    They lost nothing that is known.
+    """
+    recounted_ids: AbstractSet[int]  # they only count otherwise, by another k
+    edit: str
+    """What was changed of the check and explains what changed: its k, of redefined canaries, or whom it asks."""
+
+    @property
+    def is_redefined(self) -> bool:
+        """Whether all of the changed canaries are redefined."""
+        return bool(self.changed_ids) and self.changed_ids == self.redefined_ids
+
+    @property
+    def told_ids(self) -> AbstractSet[int]:
+        """The ids of the changed canaries that are told as such: those that got worse, where any did."""
+        return self.changed_ids if self.is_redefined else self.changed_ids - self.redefined_ids
+
+    @property
+    def members(self) -> Sequence[SuiteMember]:
+        """All canaries of the run, by position."""
+        return self.suite.members
+
+    @property
+    def counted(self) -> Sequence[int]:
+        """Positions of those that counts are of: the measured ones that expect something, unless others changed too."""
+        measured = [place for place in range(len(self.members)) if place not in self.missing.failures]
+        expecting = {place for place in measured if self.members[place].canary.expects}
+        changed = {self.suite.positions[canary] for canary in self.changed_ids}
+        return measured if changed - expecting else sorted(expecting)
+
+
+_AFTER_PASSING = 0
+"""On the second axis of a baseline's rates; after a failure is 1."""
+_CHRONIC = 0.5
+"""A canary that fails in a larger share of the baseline's runs was failing before."""
+
+
+def load_changes(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> list[ChangedRun | None]:
+    """Return the changed canaries of runs, each given with the first bad run of an alert (None = the run itself).
+
+    None for a run that does not exist, measured nothing, or degraded no canary. The number of queries does not depend
+    on the number of runs; the result of a run never changes, and is cached.
+    """
+    runs = run_rows.find_runs(connection, {run_id for run_id, _ in requests})
+    keys = {one: ("changed", one, runs[one[0]].finished_at) for one in requests if one[0] in runs}
+    changes: dict[tuple[int, int | None], ChangedRun | None] = {}
+    for one, key in keys.items():
+        changes[one] = find_cached_of_run(connection, key)
+    missing = [one for one in dict.fromkeys(requests) if changes.get(one) is None and one in keys]
+    for one, change in zip(missing, _read_changes(connection, missing, runs) if missing else (), strict=True):
+        changes[one] = change if change is None else cached_of_run(connection, keys[one], partial(_with_size, change))
+    return [changes.get(one) for one in requests]
+
+
+def _with_size(change: ChangedRun) -> tuple[ChangedRun, int]:
+    return change, len(change.degraded) * _BYTES_PER_CHANGE + len(change.chances) * _BYTES_PER_CHANCE
+
+
+def _read_changes(
+    connection: Connection, requests: Sequence[tuple[int, int | None]], runs: Mapping[int, RunRow]
+) -> list[ChangedRun | None]:
+    measured = _measured_runs(connection, runs)
+    first_runs = {one: one[1] or one[0] for one in requests if one[0] in measured}
+    earlier = run_rows.previous_known_runs(connection, set(first_runs.values()))
+    canaries_before: dict[int, set[int]] = {one.id: set() for one in earlier.values()}
+    edited: dict[int, Collection[int]] = {}
+    for (run_id, _), first in first_runs.items():
+        if first in earlier:
+            canaries_before[earlier[first].id] |= measured[run_id].degraded.keys()
+            if measured[run_id].run.suite_version_id != earlier[first].suite_version_id:
+                edited[run_id] = measured[run_id].degraded.keys()
+    before = state_rows.degraded_at(connection, canaries_before)
+    found_well = state_rows.versions_found_well(connection, edited) if edited else {}
+    suites = load_suites(connection, {one.suite_version_id or 0 for one in earlier.values()} - {0})
+    detections = detector_rows.detections_of(connection, list(measured))
+    rates = _failure_rates(connection, detections)
+    return [
+        None
+        if (first_run := first_runs.get(one)) is None
+        else _changed_run(
+            measured[one[0]],
+            before.get(earlier[first_run].id, {}) if first_run in earlier else {},
+            detections.get(one[0]),
+            rates.get(one[0], _NO_RATES),
+            suite_before=suites.get(earlier[first_run].suite_version_id or 0) if first_run in earlier else None,
+            found_well=found_well.get(one[0], {}),
+            edit=_edit(connection, earlier.get(first_run), measured[one[0]], first_run),
+        )
+        for one in requests
+    ]
+
+
+def _measured_runs(connection: Connection, runs: Mapping[int, RunRow]) -> dict[int, _MeasuredRun]:
+    measured = {run.id: run for run in runs.values() if run.suite_version_id is not None and run.aggregates}
+    suites = load_suites(connection, [run.suite_version_id or 0 for run in measured.values()])
+    of_run = {run.id: suites[run.suite_version_id or 0] for run in measured.values()}
+    missing = run_rows.unmeasured(connection, measured)
+    canaries = {
+        run.id: [of_run[run.id].members[place].canary_id for place in run.degraded_places] for run in measured.values()
+    }
+    states = state_rows.degraded_at(connection, canaries)
+    found = {}
+    for run_id, run in measured.items():
+        if degraded := _without_unmeasured(states[run_id], of_run[run_id].members, missing[run_id]):
+            found[run_id] = _MeasuredRun(run=run, suite=of_run[run_id], missing=missing[run_id], degraded=degraded)
+    return found
+
+
+def _changed_run(
+    one: _MeasuredRun,
+    before: Mapping[int, DegradedRow],
+    detection: DetectionRow | None,
+    rates: "_FailureRates",
+    *,
+    suite_before: SuiteSnapshot | None,
+    found_well: Mapping[int, int],
+    edit: "_Edit",
+) -> ChangedRun:
+    """Return the changed canaries of a run; `before`: those that the run before the first bad one degraded.
+
+    `found_well`: the version in which each canary was last healthy, where the suite changed since that run.
+    """
+    changed = _changed_ids(one.suite.members, one.degraded, before, rates.chronic)
+    alarm = detection.body.get("culprits", {}) if detection is not None and detection.open else {}
+    redefined = set[int]() if suite_before is None else _redefined(changed, one, suite_before, found_well)
+    by_k = edit.found & changed
+    redefined |= by_k
+    edited = edit.retriever if changed <= edit.since_then else ""
+    edited = recounted_text(*edit.k) if by_k and edit.k is not None and redefined == changed else edited
+    return ChangedRun(
+        run=one.run,
+        suite=one.suite,
+        missing=one.missing,
+        degraded=one.degraded,
+        changed_ids=changed,
+        named=[str(named["key"]) for named in alarm.get("named", ())],
+        chances=rates.chances,
+        lost_before={canary for canary in one.degraded.keys() & before.keys() if before[canary].reasons & MISSING},
+        is_first=suite_before is None,
+        redefined_ids=redefined,
+        recounted_ids=by_k,
+        edit=edited,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Edit:
+    """What was changed of a check since a run."""
+
+    k: tuple[int, int] | None = None
+    """Before and now, where fewer first hits count."""
+    found: AbstractSet[int] = frozenset()
+    """Canaries whose expected chunk is among the hits that counted before, and no more."""
+    retriever: str = ""
+    """In words, where it asks another one since the first bad run."""
+    since_then: AbstractSet[int] = frozenset()
+    """Canaries that the first bad run degraded, where it asks another retriever."""
+
+
+def _edit(connection: Connection, before: PreviousRun | None, now: _MeasuredRun, first_run: int) -> _Edit:
+    versions = {None if before is None else before.check_version_id, now.run.check_version_id}
+    if before is None or None in versions or len(versions) == 1:
+        return _Edit()
+    then, this = (load_check(connection, one or 0)[0] for one in (before.check_version_id, now.run.check_version_id))
+    retriever, since_then = "", frozenset[int]()
+    if then.retriever != this.retriever and asked_retriever(connection, first_run) == this.retriever:
+        retriever = reasked_text(then.retriever, this.retriever)
+        since_then = frozenset(state_rows.degraded_at(connection, {first_run: list(now.degraded)})[first_run])
+    if then.k <= this.k:
+        return _Edit(retriever=retriever, since_then=since_then)
+    states = state_rows.states_of(connection, now.run.check_id, now.run.id, list(now.degraded))
+    ranks = {canary: Match.from_bytes(state.matched).first_relevant for canary, state in states.items()}
+    found = frozenset(canary for canary, rank in ranks.items() if rank is not None and this.k < rank <= then.k)
+    return _Edit(k=(then.k, this.k), found=found, retriever=retriever, since_then=since_then)
+
+
+def _redefined(
+    canaries: Collection[int], now: _MeasuredRun, before: SuiteSnapshot, found_well: Mapping[int, int]
+) -> set[int]:
+    """Return those of these canaries that asked or expected something else before, or were not there.
+
+    Without those that any run found well as they are now; and those that only expect more than before, and find nothing
+    of it: what they found then is lost.
+    """
+    members = {one: now.suite.members[now.suite.positions[one]] for one in canaries}
+    then = {member.canary_id: member for member in before.members if member.canary_id in members}
+    return {
+        one
+        for one, member in members.items()
+        if member.version_id not in {found_well.get(one), then[one].version_id if one in then else None}
+        and not (one in then and now.degraded[one].reasons & MISSING and _expects_more(then[one].canary, member.canary))
+    }
+
+
+def _expects_more(then: Canary, now: Canary) -> bool:
+    """Whether a canary asks the same, and expects what it did and more."""
+    expected = {one for one in then.judgments if one.grade >= 1}
+    return then.query == now.query and bool(expected) and expected <= set(now.judgments)
+
+
+def changed_keys(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> frozenset[str]:
+    """Keys of all canaries that changed in these runs, each given with the first bad run of an alert."""
+    return frozenset(
+        member.key
+        for change in load_changes(connection, requests)
+        if change is not None
+        for member in change.members
+        if member.canary_id in change.changed_ids
+    )
+
+
+def _changed_ids(
+    members: Sequence[SuiteMember],
+    degraded: Mapping[int, DegradedRow],
+    before: Mapping[int, DegradedRow],
+    chronic: AbstractSet[int],
+) -> set[int]:
+    versions = {member.canary_id: member.version_id for member in members}
+    return {
+        canary
+        for canary, row in degraded.items()
+        # It was healthy before or, however low its relevance was, found the chunk that it lost.
+        if row.reasons & REGRESSED
+        or (
+            versions[canary] not in chronic
+            and ((was := before.get(canary)) is None or row.reasons & ~was.reasons & MISSING)
+        )
+    }
+
+
+def _without_unmeasured(
+    states: Mapping[int, DegradedRow], members: Sequence[SuiteMember], missing: Unmeasured
+) -> dict[int, DegradedRow]:
+    """Degraded states of a run without those it did not measure, as in `degraded_states` of `past_runs`."""
+    measured = {}
+    for position, member in enumerate(members):
+        row = states.get(member.canary_id)
+        if row is None or position in missing.failures:
+            continue
+        if row.reasons & ~RELEVANCE or position not in missing.unscored:
+            measured[row.canary_id] = row
+    return measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FailureRates:
+    """How often canaries fail by a baseline."""
+
+    chances: Mapping[int, float]
+    """By version id, the chance to fail after a pass."""
+    chronic: frozenset[int]
+    """The ids of versions that mostly fail."""
+
+
+_NO_RATES = _FailureRates(chances={}, chronic=frozenset())
+
+
+def _failure_rates(connection: Connection, detections: Mapping[int, DetectionRow]) -> dict[int, _FailureRates]:
+    """Failure rates by run id, of the baseline the run was compared with; without those that had no baseline yet."""
+    baseline_ids = {run_id: one.baseline_id for run_id, one in detections.items() if one.baseline_id is not None}
+    bodies = detector_rows.bodies_of_baselines(connection, set(baseline_ids.values()))
+    found: dict[int, _FailureRates] = {}
+    for number, body in bodies.items():
+        baseline = unpack_baseline(body, None)
+        rates = baseline.rates[SIGNALS.index(Signal.LOST)]
+        versions = [int(key) for key in baseline.keys]
+        passing = zip(versions, rates[_AFTER_PASSING].tolist(), baseline.known, strict=True)
+        # Lost in most runs, by the stationary share of a Markov chain with these two rates.
+        newly, again = rates.astype(float)
+        mostly = (newly / (newly + 1 - again) > _CHRONIC) & baseline.known
+        found[number] = _FailureRates(
+            chances={version: rate for version, rate, is_known in passing if is_known},
+            chronic=frozenset(version for version, is_lost in zip(versions, mostly, strict=True) if is_lost),
+        )
+    return {run_id: found[number] for run_id, number in baseline_ids.items() if number in found}
