@@ -20,9 +20,11 @@ from app.answers.client import AnswerCalls, JudgeCalls
 from app.answers.domain.generated import AnswerRequest
 from app.answers.domain.judges import AnswerToJudge, Judge, Question, build_prompt
 from app.base.addresses import Endpoint, OAuth2, retriever_policy
+from app.base.errors import BusyError, UnauthorizedError
 from app.base.values import Outcome
 from app.hooks.client.webhook import Pinger, send_webhook
 from app.hooks.domain import Hook, Message
+from app.operation.client import OpenIdProvider
 from app.retrievers.client.credentials import CredentialError, Keyring
 from app.retrievers.client.embeddings import Embeddings
 from app.retrievers.client.endpoint_client import EndpointClient
@@ -131,6 +133,13 @@ def ping(url: str) -> str | None:
     return Pinger(url=url, policy=ANYWHERE, user_agent=AGENT)()
 
 
+def sign_in(url: str) -> str | None:
+    provider = OpenIdProvider(issuer=url, client_id="a", redirect_uri="http://127.0.0.1/sign-in", policy=ANYWHERE)
+    with pytest.raises((UnauthorizedError, BusyError)) as caught:
+        provider.begin("/")
+    return str(caught.value)
+
+
 ASKS: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "a retriever": ("retrievers.client.probe", ask),
     "a retriever with a lookup": ("retrievers.client.probe", ask_with_a_lookup),
@@ -141,6 +150,7 @@ ASKS: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "a reranker": ("retrievers.client.relevance", ask_a_reranker),
     "a judge": ("answers.client", ask_a_judge),
     "an answer endpoint": ("answers.client", ask_for_an_answer),
+    "a provider of sign-ins": ("operation.client", sign_in),
 }
 """By who answers: the module that asks, and how; what comes back is why there is no answer."""
 NOT_PARSED: dict[str, tuple[str, Callable[[str], str | None]]] = {

@@ -189,7 +189,7 @@ def test_results_are_filtered_by_keyboard_in_place_and_the_address_keeps_it(
 
 def test_two_runs_are_picked_compared_and_narrowed_to_what_got_worse(chromium: Browser, setting: Diagnosed) -> None:
     site = Site(world=setting.world, probe=setting.library)
-    with served(site.app()) as address, opened(chromium, address) as tab:
+    with served(site.app()) as address, opened(chromium, address, expected=("422",)) as tab:
         page = tab.open("/runs/2")
         page.get_by_role("link", name="with the previous run, 1").click()
         expect(page.locator("h1")).to_have_text("Run 2 against run 1")
@@ -199,5 +199,8 @@ def test_two_runs_are_picked_compared_and_narrowed_to_what_got_worse(chromium: B
         page.get_by_text("Compare something else").click()
         page.get_by_label("Before", exact=True).fill("2")
         page.get_by_role("button", name="Compare").click()
-        page.wait_for_url(f"{address}/compare?a=run%3A2&b=run%3A2")
+        expect(page.get_by_role("alert")).to_contain_text("Both sides are run 2; choose another one")
+        page.get_by_label("Before", exact=True).fill("1")
+        page.get_by_role("button", name="Compare").click()
+        page.wait_for_url(f"{address}/compare?**a=run%3A1&b=run%3A2")
         expect(page.locator("section[aria-labelledby=result]")).to_contain_text("Too few canaries to tell: 6")
