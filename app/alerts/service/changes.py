@@ -13,18 +13,17 @@ from functools import partial
 
 from app.alerts.domain.summaries import reasked_text, recounted_text
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
-from app.base.values import Canary
 from app.catalog.service.versions import load_check, load_suites
 from app.detection import store as detector_rows
 from app.detection.domain import SIGNALS, Signal
 from app.detection.domain.tracker import unpack_baseline
 from app.detection.store import DetectionRow
 from app.records.service.past_runs import asked_retriever
-from app.records.store import run_rows, state_rows
+from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store.run_rows import PreviousRun, RunRow, Unmeasured
 from app.records.store.state_rows import DegradedRow
 from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE
-from app.scoring.rankings import Match
+from app.scoring.rankings import Match, match, prepare
 from app.scoring.run_inputs import SuiteMember, SuiteSnapshot
 
 _BYTES_PER_CHANGE, _BYTES_PER_CHANCE = 300, 120
@@ -123,11 +122,13 @@ def _read_changes(
     earlier = run_rows.previous_known_runs(connection, set(first_runs.values()))
     canaries_before: dict[int, set[int]] = {one.id: set() for one in earlier.values()}
     edited: dict[int, Collection[int]] = {}
+    found_then: dict[int, AbstractSet[int]] = {}
     for (run_id, _), first in first_runs.items():
         if first in earlier:
             canaries_before[earlier[first].id] |= measured[run_id].degraded.keys()
             if measured[run_id].run.suite_version_id != earlier[first].suite_version_id:
                 edited[run_id] = measured[run_id].degraded.keys()
+                found_then[run_id] = _found_then(connection, measured[run_id], earlier[first].id)
     before = state_rows.degraded_at(connection, canaries_before)
     found_well = state_rows.versions_found_well(connection, edited) if edited else {}
     suites = load_suites(connection, {one.suite_version_id or 0 for one in earlier.values()} - {0})
@@ -143,6 +144,7 @@ def _read_changes(
             rates.get(one[0], _NO_RATES),
             suite_before=suites.get(earlier[first_run].suite_version_id or 0) if first_run in earlier else None,
             found_well=found_well.get(one[0], {}),
+            found_then=found_then.get(one[0], frozenset()),
             edit=_edit(connection, earlier.get(first_run), measured[one[0]], first_run),
         )
         for one in requests
@@ -173,15 +175,17 @@ def _changed_run(
     *,
     suite_before: SuiteSnapshot | None,
     found_well: Mapping[int, int],
+    found_then: AbstractSet[int],
     edit: "_Edit",
 ) -> ChangedRun:
     """Return the changed canaries of a run; `before`: those that the run before the first bad one degraded.
 
-    `found_well`: the version in which each canary was last healthy, where the suite changed since that run.
+    `found_well`: the version in which each canary was last healthy, where the suite changed since that run, and
+    `found_then`: those whose chunks of now it found.
     """
     changed = _changed_ids(one.suite.members, one.degraded, before, rates.chronic)
     alarm = detection.body.get("culprits", {}) if detection is not None and detection.open else {}
-    redefined = set[int]() if suite_before is None else _redefined(changed, one, suite_before, found_well)
+    redefined = set[int]() if suite_before is None else _redefined(changed, one, suite_before, found_well, found_then)
     by_k = edit.found & changed
     redefined |= by_k
     edited = edit.retriever if changed <= edit.since_then else ""
@@ -234,27 +238,40 @@ def _edit(connection: Connection, before: PreviousRun | None, now: _MeasuredRun,
 
 
 def _redefined(
-    canaries: Collection[int], now: _MeasuredRun, before: SuiteSnapshot, found_well: Mapping[int, int]
+    canaries: Collection[int],
+    now: _MeasuredRun,
+    before: SuiteSnapshot,
+    found_well: Mapping[int, int],
+    found_then: AbstractSet[int],
 ) -> set[int]:
     """Return those of these canaries that asked or expected something else before, or were not there.
 
-    Without those that any run found well as they are now; and those that only expect more than before, and find nothing
-    of it: what they found then is lost.
+    Without those that any run found well as they are now; and those that find nothing of what they expect, though the
+    run before the fault found some of it: that is lost.
     """
     members = {one: now.suite.members[now.suite.positions[one]] for one in canaries}
     then = {member.canary_id: member for member in before.members if member.canary_id in members}
+    asked = {one for one in then if then[one].canary.query == members[one].canary.query}
     return {
         one
         for one, member in members.items()
         if member.version_id not in {found_well.get(one), then[one].version_id if one in then else None}
-        and not (one in then and now.degraded[one].reasons & MISSING and _expects_more(then[one].canary, member.canary))
+        and not (one in asked & found_then and now.degraded[one].reasons & MISSING)
     }
 
 
-def _expects_more(then: Canary, now: Canary) -> bool:
-    """Whether a canary asks the same, and expects what it did and more."""
-    expected = {one for one in then.judgments if one.grade >= 1}
-    return then.query == now.query and bool(expected) and expected <= set(now.judgments)
+def _found_then(connection: Connection, now: _MeasuredRun, run_id: int) -> frozenset[int]:
+    """Return the degraded canaries of a run whose expected chunks of now an earlier run had among its first k hits."""
+    k = 0 if now.run.check_version_id is None else load_check(connection, now.run.check_version_id)[0].k
+    had = state_rows.rankings_at(connection, now.run.check_id, run_id, list(now.degraded))
+    rankings = ranking_rows.load_rankings(connection, sorted({ranking_id for ranking_id, _ in had.values()}))
+    found = set()
+    for canary_id, (ranking_id, _) in had.items():
+        canary = now.suite.members[now.suite.positions[canary_id]].canary
+        rank = match(prepare(canary.judgments), rankings[ranking_id]).first_relevant
+        if rank is not None and rank <= k:
+            found.add(canary_id)
+    return frozenset(found)
 
 
 def changed_keys(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> frozenset[str]:

@@ -30,7 +30,7 @@ from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import PooledNote, pooled_at, recall_label
 from app.catalog.service.suites import is_self_judged, pooled_notes
-from app.catalog.service.versions import load_suite
+from app.catalog.service.versions import load_check, load_suite
 from app.catalog.store import Definition
 from app.detection import store as detector_rows
 from app.detection.service.baselines import CULPRITS
@@ -339,13 +339,18 @@ def worse_answers(
     ids = {row.ranking_id for canary in moved for row in (then[canary], now[canary])}
     rankings = ranking_rows.load_rankings(connection, sorted(ids)).items()
     texts = {number: ranking.texts[: check.body["k"]] for number, ranking in rankings}
+    run = run_rows.find_run(connection, run_id)
+    versions = [one.check_version_id for one in (earlier, run) if one is not None and one.check_version_id is not None]
+    same_k = len({load_check(connection, one)[0].k for one in versions}) <= 1
     changes = {
         one: answer_change(
             before.body["ratings"].get(question),
             after.body["ratings"].get(question),
             retrieval=one in degraded,
-            same_chunks=before.ranking_id == after.ranking_id
-            or texts.get(before.ranking_id, ()) == texts.get(after.ranking_id),
+            same_chunks=same_k
+            and (
+                before.ranking_id == after.ranking_id or texts.get(before.ranking_id, ()) == texts.get(after.ranking_id)
+            ),
             same_text=before.text == after.text,
         )
         for one in worse

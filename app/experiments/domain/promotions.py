@@ -147,6 +147,8 @@ class GuardEvidence:
     """Candidate less current; a text says why nothing is known."""
     ended: bool = False
     """Whether further units change nothing."""
+    harm_before: str = ""
+    """What an earlier epoch had shown, in words, where it was worse then; empty where none had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +282,9 @@ def decide_promotion(
     bare = tuple(replace(gate, result=gate.evidence, waiver=None) for gate in gates)
     by_waiver = state is PromotionState.PROMOTE and _together(bare, users, stopping, final)[0] is not state
     harmed = users is not None and bool(users.harm_before) and not users.is_better
+    harmed |= any(
+        one.harm_before and rail.result is not GateResult.PASS for one, rail in zip(guards, rails, strict=True)
+    )
     return PromotionDecision(gates=gates, state=state, reason=reason, by_waiver=by_waiver, harm_before=harmed)
 
 
@@ -657,6 +662,8 @@ def _decide_guard(one: GuardEvidence) -> GuardFinding:
             reason = f"{'not enough' if known else 'nothing'} is known of {one.name}: {reason}"
     if one.ended and result is GateResult.INCONCLUSIVE:
         reason = f"{reason}, and more units change nothing"
+    if one.harm_before and result is GateResult.INCONCLUSIVE:
+        reason = f"{reason}; {one.harm_before}"
     return GuardFinding(name=one.name, allowed_loss=one.allowed_loss, result=result, reason=reason)
 
 

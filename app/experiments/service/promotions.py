@@ -212,21 +212,22 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> tuple[Pr
 def _read_guard(store: Store, guard: GuardDocument, judged: JudgeEvidence | str, *, now: datetime) -> GuardEvidence:
     """Return what is known of a guard rail."""
     found: Margin | Judged | str
-    ended = False
+    ended, harm_before = False, ""
     if guard.experiment is None:
         name = str(guard.measure)
         found = judged if isinstance(judged, str) else judged.measures[name]
     else:
         name = f"experiment {guard.experiment}"
         users = read_exposure(store, guard.experiment, now=now)
-        ended = isinstance(users, ExposureEvidence) and users.ended
+        if isinstance(users, ExposureEvidence):
+            ended, harm_before = users.ended, users.harm_before
         if isinstance(users, str):
             found = users
         elif users.mismatch or users.difference is None:
             found = users.reason
         else:
             found = Margin(low=users.difference.low, high=users.difference.high)
-    return GuardEvidence(name=name, allowed_loss=guard.allowed_loss, found=found, ended=ended)
+    return GuardEvidence(name=name, allowed_loss=guard.allowed_loss, found=found, ended=ended, harm_before=harm_before)
 
 
 def _require_references(connection: Connection, document: PromotionDocument) -> None:
