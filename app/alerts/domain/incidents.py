@@ -33,7 +33,18 @@ from app.base.texts import (
     seconds_text,
     short_name,
 )
-from app.base.values import FAITHFUL, GROUNDING, Cause, Percentile, Rule, RuleKind, Verdict, corrected_name, judged_name
+from app.base.values import (
+    FAITHFUL,
+    GROUNDING,
+    Cause,
+    Percentile,
+    Reason,
+    Rule,
+    RuleKind,
+    Verdict,
+    corrected_name,
+    judged_name,
+)
 
 LONGEST_TITLE: Final = 69
 """Characters of a title, as many as a list of mails shows."""
@@ -76,6 +87,8 @@ def _worse(facts: AlertFacts) -> tuple[str, ...]:
     changed = facts.changed
     if changed is not None and changed.count:
         verb = "got worse" if changed.compared else "is degraded" if changed.count == 1 else "are degraded"
+        if changed.reasons and all(list(one) == [Reason.LOW_RELEVANCE] for one in changed.reasons):
+            verb = "scores too low" if changed.count == 1 else "score too low"
         count = f"{changed.count:,} of {counted(changed.of, 'question')} {verb}"
         return (*(f"{count}: {cause}" for cause in _causes(changed)), count)
     if facts.kind is RuleKind.REGRESSION or facts.value is None:

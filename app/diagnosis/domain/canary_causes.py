@@ -11,7 +11,14 @@ from app.alerts.domain.summaries import chunk_name
 from app.base.texts import counted, percent_text
 from app.base.values import Answer, Cause, Ranking
 from app.diagnosis.domain.cases import Case, Diagnosis, Kind, Question, Reanchor
-from app.diagnosis.domain.evidence import Evidence, ScoreChange, collect_evidence, score_change, tell_ranks_alone
+from app.diagnosis.domain.evidence import (
+    MOVED_BY_CONTENT,
+    Evidence,
+    ScoreChange,
+    collect_evidence,
+    score_change,
+    tell_ranks_alone,
+)
 from app.diagnosis.domain.quality_texts import LITTLE, word_overlap
 from app.diagnosis.domain.reanchors import reanchor
 from app.diagnosis.views import DiagnosisEvidence, TextMatch
@@ -406,11 +413,7 @@ def _is_content_change(evidence: Evidence, change: ScoreChange) -> bool:
     if any(is_missing(evidence, place) for place in evidence.targets):
         return True
     flooded = evidence.shown is not None and new_near_copies(evidence.shown, evidence.case.healthy)
-    return bool(flooded) or change.median <= _MOVED_BY_CONTENT
-
-
-_MOVED_BY_CONTENT = 0.3
-"""What weights of words move by when documents come and go: measured up to this in 19 of 20 cases, the order kept."""
+    return bool(flooded) or change.median <= MOVED_BY_CONTENT
 
 
 def near_duplicates(evidence: Evidence) -> Finding | None:

@@ -161,6 +161,8 @@ BRIEFS: Final[Mapping[RunCauseKind, str]] = {
     RunCauseKind.REPLICAS_DIFFER: "replicas differ",
     RunCauseKind.SEARCH_MISSES: "hits gone here and there",
     RunCauseKind.OTHER_VECTORS: "hardly a hit as before",
+    RunCauseKind.SCORES_CHANGED: "scores changed",
+    RunCauseKind.RECHUNKED: "chunks re-cut",
 }
 """The same in few words, where there are any, for titles."""
 SAME_IDS: Final = "chunks re-cut under their old ids"

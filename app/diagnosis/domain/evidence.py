@@ -357,6 +357,10 @@ class ScoreChange:
         return scale not in _OF_THE_PAIR_ALONE and self.in_order >= _ORDER_KEPT
 
 
+MOVED_BY_CONTENT = 0.3
+"""What weights of words move by when documents come and go: measured up to this in 19 of 20 cases, the order kept."""
+
+
 def score_change(before: Ranking, today: Sequence[Ranking]) -> ScoreChange | None:
     """Compare the scores of the chunks found then and now; None = there is none with both."""
     texts = dict(zip(before.ids, before.texts, strict=True))

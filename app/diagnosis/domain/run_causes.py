@@ -28,7 +28,14 @@ from app.diagnosis.domain.cases import (
     Case,
     advice_on,
 )
-from app.diagnosis.domain.evidence import Search, SearchedChunk, score_change, search_for, tell_ranks_alone
+from app.diagnosis.domain.evidence import (
+    MOVED_BY_CONTENT,
+    Search,
+    SearchedChunk,
+    score_change,
+    search_for,
+    tell_ranks_alone,
+)
 from app.diagnosis.domain.reanchors import reanchor
 from app.diagnosis.domain.run_groups import common_group
 from app.retrievers.domain.retrievers import Scale
@@ -421,8 +428,16 @@ def _other_scores(figures: RunCause, pairs: Sequence[RankingPair], scale: Scale 
         if (pair.before.ids, pair.before.scores) != (pair.now.ids, pair.now.scores)
         and not tell_ranks_alone(pair.before, pair.now)
     ]
-    changes = [change for pair in moved if (change := score_change(pair.before, [pair.now])) is not None]
-    far = [one.median for one in changes if one.is_large(scale) and not one.may_be_content(scale)]
+    changes = [
+        (change, pair.before.ids == pair.now.ids)
+        for pair in moved
+        if (change := score_change(pair.before, [pair.now])) is not None
+    ]
+    far = [
+        one.median
+        for one, has_same_ids in changes
+        if one.is_large(scale) and (not one.may_be_content(scale) or (has_same_ids and one.median > MOVED_BY_CONTENT))
+    ]
     if len(far) >= max(FEWEST, MAJORITY * len(pairs)):
         return replace(figures, affected=len(far), score_change=round(median(far), 4))
     return None
