@@ -27,7 +27,7 @@ from app.operation import pages as operation
 from app.records.views import first_expected, not_returned, starter, why_degraded
 from app.reports import api as reports_api
 from app.reports.pages import checks, documentation, navigation, overviews, public
-from app.reports.pages.overviews import grave_issues, nearest, open_alerts
+from app.reports.pages.overviews import grave_issues, nearest, open_incidents
 from app.reports.rendering.report_measures import ERR_SCALE
 from app.retrievers import api as retrievers_api
 from app.retrievers.pages import retrievers, wizard
@@ -105,6 +105,6 @@ add_words(
         ),
     },
     constants={"err_scale": ERR_SCALE, "pooled_frame": POOLED_FRAME, "menu": navigation.MENU},
-    values={"issues": grave_issues, "open_alerts": open_alerts, "help": navigation.help_address},
+    values={"issues": grave_issues, "open_incidents": open_incidents, "help": navigation.help_address},
     nearest=nearest,
 )

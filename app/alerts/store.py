@@ -318,6 +318,12 @@ def count_incidents(connection: Connection, *, since: int) -> int:
     return int(connection.execute(begun).scalar_one())
 
 
+def count_open_incidents(connection: Connection) -> int:
+    """Count the incidents that are not resolved."""
+    statement = sa.select(sa.func.count()).select_from(incidents).where(incidents.c.resolved_at.is_(None))
+    return int(connection.execute(statement).scalar_one())
+
+
 def open_incident(connection: Connection, **values: Any) -> int | None:
     """Open an incident; None where the check has one of the class and key open already."""
     return insert_one(connection, incidents, **values)

@@ -135,10 +135,10 @@ def grave_issues(request: Request) -> list[Banner]:
     return [banner for banner in _issues(request) if banner.severity == "critical"]
 
 
-def open_alerts(request: Request) -> int:
-    """Return how many alerts are open, by the newest snapshot; 0 while there is none."""
+def open_incidents(request: Request) -> int:
+    """Return how many incidents are open, by the newest snapshot; 0 while there is none."""
     state = request.app.state.exposition.snapshot.state
-    return 0 if state is None else sum(state.alerts.values())
+    return 0 if state is None else state.open_incidents
 
 
 def nearest(request: Request) -> tuple[str, str] | None:

@@ -79,6 +79,7 @@ class State:
     checks: tuple[CheckState, ...] = ()
     alerts: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     """Number of unresolved alerts by (check, state, severity); zero is left out."""
+    open_incidents: int = 0
     outbox_pending: int
     outbox_oldest_seconds: float
     runs_waiting: int
@@ -199,6 +200,7 @@ def _read_shared(connection: Connection, now: datetime) -> State:
     waiting, since = open_runs.waiting_runs(connection, to_us(now))
     retrying, dead = outbox.retrying_deliveries(connection), outbox.dead_deliveries(connection)
     return State(
+        open_incidents=alerts.count_open_incidents(connection),
         outbox_pending=pending,
         outbox_oldest_seconds=_age(now, oldest),
         runs_waiting=waiting,
