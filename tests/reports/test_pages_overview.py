@@ -536,6 +536,12 @@ def test_a_search_that_can_mean_one_thing_only_goes_there(seen: Site, words: str
         ("are answers true?", "/answers"),
         ("interval of leave", "/checks/leave/edit"),
         ("A/B test", "/experiments"),
+        ("ab test", "/experiments"),
+        ("why did the alert fire", "/alerts"),
+        ("last night", "/alerts"),
+        ("which canaries fail", "/"),
+        ("failing queries", "/"),
+        ("how often does leave run", "/checks/leave/edit"),
     ],
 )
 def test_a_page_or_a_task_is_found_by_what_people_call_it(seen: Site, words: str, first: str) -> None:

@@ -48,13 +48,13 @@ MENU: Final[Mapping[str, tuple[Place, ...]]] = {
             address="/",
             name="Checks",
             within=("/checks/", "/runs/", "/rescorings/", "/new-check"),
-            also="overview, dashboard, home, health, monitors, runs",
+            also="overview, dashboard, home, health, monitors, runs, failing canaries, queries, questions",
         ),
         Place(
             address="/alerts",
             name="Incidents",
             within=("/alerts/", "/incidents/"),
-            also="alerts, alarms, outages, acknowledge, on call",
+            also="alerts, alarms, outages, acknowledge, on call, fire, fired, last night, what broke",
         ),
         Place(
             address="/answers",
@@ -94,7 +94,7 @@ MENU: Final[Mapping[str, tuple[Place, ...]]] = {
             address="/experiments",
             name="Experiments",
             within=("/experiments/", "/promotions/", "/shadows/", "/interleavings/"),
-            also="A/B test, split test, promote, promotions, shadows, interleavings, candidate, roll out",
+            also="A/B test, AB test, split test, promote, promotions, shadows, interleavings, candidate, roll out",
         ),
     ),
     "Notify": (
@@ -173,7 +173,7 @@ TASKS: Final[Sequence[Place]] = (
     Place(
         address="/checks/{check}/edit",
         name="Edit {check}",
-        also="change interval, schedule, thresholds, alert rules, settings",
+        also="change interval, how often it runs, schedule, thresholds, alert rules, settings",
     ),
     Place(address="/checks/{check}/quality", name="Retrieval quality report of {check}", also="why, causes"),
     Place(address="/checks/{check}#public", name="Share {check}", also="public status page, badge, link"),
@@ -262,7 +262,32 @@ def show_search(request: Request, store: StoreDep, q: Annotated[str, Query(max_l
 _WORD: Final = re.compile(r"\w+")
 _OF_ONE: Final = re.compile(r"\{(suite|check)\}")
 _FILLERS: Final = frozenset(
-    ("a", "an", "and", "are", "by", "do", "for", "how", "i", "in", "is", "my", "of", "on", "our", "the", "to", "what")
+    [
+        "a",
+        "an",
+        "and",
+        "are",
+        "by",
+        "did",
+        "do",
+        "does",
+        "for",
+        "how",
+        "i",
+        "in",
+        "is",
+        "it",
+        "last",
+        "my",
+        "of",
+        "on",
+        "our",
+        "the",
+        "to",
+        "what",
+        "which",
+        "why",
+    ]
 )
 _MOST_OF_ONE: Final = 5
 """Pages of one kind that are found: of a hundred checks the form of each would hide the rest."""
