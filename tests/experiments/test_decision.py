@@ -14,6 +14,7 @@ from app.experiments.domain.experiments import (
     Look,
     decide_experiment,
     say_power,
+    units_each_way,
     units_for_enough,
     units_from,
     units_needed,
@@ -191,6 +192,19 @@ def test_units_from_a_rate_show_a_difference_whichever_way_it_goes(rate: float, 
         assert units >= units_needed(0.05, rate=rate, share=share, second=second)
         assert units >= units_for_enough(rate=second, share=share), "before 30 of each kind nothing is shown"
     assert units_from(0.3, rate=0.9, share=0.5) >= units_needed(0.3, rate=0.9, share=0.5, second=0.6)
+
+
+def test_a_rate_near_its_end_is_told_with_both_ways() -> None:
+    found = decide(look((1_000, 946), (1_000, 944)))
+    ways = units_each_way(0.05, rate=0.946, share=0.5)
+    lower, higher = (ways[one] for one in sorted(ways))
+    assert say_power(PLAN, found) == (
+        f"with 50 % of the units in hybrid it shows a loss of 0.05 by about {lower:,.0f} units and a gain by about "
+        f"{higher:,.0f}, with probability 0.8 (rate of vector is 0.946)"
+    )
+    short = ExperimentPlan(names=PLAN.names, share=0.5, delta=0.02, max_units=10_000)
+    assert say_power(short, decide(look((1_000, 946), (1_000, 944)), plan=short)).endswith("; at most 10,000 come")
+    assert (lower < 3_000, higher > 10_000) == (True, True)
 
 
 def test_an_arm_that_gets_too_few_units_for_the_rule_is_not_promised_a_difference() -> None:

@@ -377,21 +377,25 @@ def _seconds(rate: float, difference: float) -> tuple[float, ...]:
     return tuple(one for one in (rate - difference, rate + difference) if 0 < one < 1)
 
 
-def units_from(difference: float, *, rate: float, share: float) -> float:
-    """Return the same as `units_needed` for a first arm of a rate, whichever way the second one differs.
+def units_each_way(difference: float, *, rate: float, share: float) -> dict[float, float]:
+    """Return the same as `units_needed` for a first arm of a rate, by the rates that the second one may have.
 
-    Both arms have enough of each kind by then.
+    Both arms have enough of each kind by then. It is empty where the second one can have no such rate.
     """
-    if not (seconds := _seconds(rate, difference)):
-        return units_needed(difference, rate=rate, share=share)
-    return max(
-        max(
+    return {
+        second: max(
             units_needed(difference, rate=rate, share=share, second=second),
             units_for_enough(rate=second, share=share),
             units_for_enough(rate=rate, share=1 - share),
         )
-        for second in seconds
-    )
+        for second in _seconds(rate, difference)
+    }
+
+
+def units_from(difference: float, *, rate: float, share: float) -> float:
+    """Return the most of them: enough whichever way the second arm differs."""
+    ways = units_each_way(difference, rate=rate, share=share)
+    return max(ways.values(), default=units_needed(difference, rate=rate, share=share))
 
 
 def units_needed(difference: float, *, rate: float, share: float, second: float | None = None) -> int:
@@ -465,9 +469,31 @@ def say_power(plan: ExperimentPlan, decision: ExperimentDecision) -> str:
         more = f"; {most}" if decision.state is ExperimentState.RUNNING else ""
         shown = f"{units:,} are counted: one as large would probably have shown by now"
         return f"{begin} shows {seen} by about {enough}, and {shown}{more}"
-    if needed <= plan.max_units:
-        return f"{begin} shows {seen} by about {enough}"
-    return f"{begin} cannot be expected to show {seen}: that takes about {enough}, and {most}"
+    known = f"with probability {USUAL_POWER} (rate of {name} {word} {ratio_text(rate)})"
+    if first is not None and (both := _say_both_ways(plan, difference, rate=rate, of_first=name == plan.names[0])):
+        told = f"{begin} shows {both}, {known}"
+        return f"{told}; at most {plan.max_units:,} come" if needed > plan.max_units else told
+    reach = f"{begin} shows {seen} by about {enough}"
+    beyond = f"{begin} cannot be expected to show {seen}: that takes about {enough}, and {most}"
+    return reach if needed <= plan.max_units else beyond
+
+
+def _say_both_ways(plan: ExperimentPlan, difference: float, *, rate: float, of_first: bool) -> str:
+    """Say how many units a loss and a gain take, where one takes many more than the other; empty where not.
+
+    `of_first`: the rate is that of the first arm, and the second one is what may lose.
+    """
+    ways = units_each_way(difference, rate=rate, share=1 - plan.share if of_first else plan.share)
+    sooner, *later = sorted(ways, key=ways.__getitem__) or [0.0]
+    if not later or ways[sooner] > plan.max_units or ways[later[0]] <= _UNLIKE * ways[sooner]:
+        return ""
+    words = ["loss", "gain"] if (sooner < rate) is of_first else ["gain", "loss"]
+    first = f"a {words[0]} of {bound_text(difference)} by about {ways[sooner]:,.0f} units"
+    return f"{first} and a {words[1]} by about {ways[later[0]]:,.0f}"
+
+
+_UNLIKE: Final = 1.5
+"""Where one way takes so many times more units than the other, both are told."""
 
 
 def _is_seen(arm: ArmCounts) -> bool:
