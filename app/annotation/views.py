@@ -29,7 +29,8 @@ class PooledRecallView(TypedDict):
     rest_share: float | None
     """Share of `relevant` that texts which no retriever ranked stand for."""
     uncorrected: float | None
-    """With every grade taken as right; null where `value` is that."""
+    """With every grade taken as right, over the queries without a dispute; null where `value` is that, or most of the
+    queries have one."""
     assumes: str
     """What it takes for granted of the grades, or how it corrects them; empty where `value` is null."""
     task: str

@@ -309,7 +309,7 @@ def _is_decided(query: _GradedQuery, found: TaskGrades) -> bool:
 def _estimate(found: TaskGrades, graded: list[_GradedQuery]) -> list[RecallEstimate]:
     """Estimate recall by what was said of these queries; where annotators disagree, by what each of them said.
 
-    With every grade taken as right it is by the queries of which nothing is disputed.
+    With every grade taken as right it is by the queries of which nothing is disputed, where these are half or more.
     """
     document, plan = found.task.document, found.task.document.plan
     corpus = document.corpus if plan.rest else None
@@ -333,7 +333,7 @@ def _estimate(found: TaskGrades, graded: list[_GradedQuery]) -> list[RecallEstim
                     retriever=retriever,
                     k=k,
                     frame=frame,
-                    uncorrected=None if model is None else plain.value,
+                    uncorrected=None if model is None or 2 * len(decided) < len(graded) else plain.value,
                     assumes="" if one.value is None else _assumption(said, planted, model),
                     **asdict(one),
                 )
