@@ -8,8 +8,16 @@ from urllib.parse import quote
 from app.alerts.domain.state import is_about_canaries
 from app.alerts.domain.summaries import answer_change_text, lost_text
 from app.alerts.domain.views import ChangedCanary, WorseAnswer
-from app.base.texts import MEASURE_LABELS, bound_text, corrected_label, corrected_text, own_text, ratio_text
-from app.base.values import Reason
+from app.base.texts import (
+    MEASURE_LABELS,
+    bound_text,
+    corrected_label,
+    corrected_text,
+    own_text,
+    ratio_text,
+    seconds_text,
+)
+from app.base.values import Reason, RuleKind
 from app.catalog.domain import labelled
 from app.hooks.domain import Notice, NoticeData
 
@@ -220,7 +228,9 @@ class NoticeText:
         measure, value = data.get("measure"), data.get("value")
         threshold: object = data.get("threshold")
         if measure is not None and value is not None:
-            bound_shown = bound_text(threshold) if isinstance(threshold, float) else clean(threshold, 40)
+            is_time = data.get("kind") in {RuleKind.LATENCY, RuleKind.SLOWER}
+            write = seconds_text if is_time else bound_text
+            bound_shown = write(threshold) if isinstance(threshold, float) else clean(threshold, 40)
             bound = "" if threshold is None else f" (bound {bound_shown})"
             own, pooled = data.get("self_judged"), data.get("pooled_recall", [])
             label, rate = clean(MEASURE_LABELS.get(measure, measure), _LONGEST_FACT), data.get("corrected")
@@ -230,6 +240,7 @@ class NoticeText:
             else:
                 label = corrected_label(label, uncalibrated=hint)
             shown = _number(value) if rate is None else corrected_text(value, rate)
+            shown = seconds_text(value) if is_time and isinstance(value, float) else shown
             if (people := data.get("beside")) is not None:
                 shown = own_text(value, people)
             yield label[:1].upper() + label[1:], f"{self._counted(measure, value, shown)}{bound}"
