@@ -317,6 +317,7 @@ def _show_keys(
         scopes={Scope.ADMIN: _MEANINGS[Scope.ADMIN]} if is_first else _MEANINGS,
         is_first=is_first,
         sign_in=f"/login?{query}" if form.get("next") else "/login",
+        following=safe_path(form.get("next") or "/keys"),
         typed=form,
         wrong=problems_by_field(problems, ("name", "scope")),
         made=made,

@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -51,9 +51,11 @@ def test_on_a_fresh_service_the_way_to_an_invitation_leads_over_the_own_key(page
     assert [one.get("value") for one in first.all("option")] == ["admin"]
     wanted = first.one("input", name="next").get("value")
     made = page(send(pages.client(), "/keys", name="Eve", scope="admin", next=wanted), 200)
-    link = made.one("a", class_="button").get("href")
-    assert parse_qs(urlsplit(link).query)["next"] == [wanted]
-    signed_in = pages.signed_in(made.one("pre", id="new-key").text)
+    made.one("form", action="/login")
+    sent = {name: str(made.one("input", name=name, type="hidden").get("value")) for name in ("next", "key")}
+    assert sent == {"next": wanted, "key": made.one("pre", id="new-key").text}
+    signed_in = pages.client()
+    assert signed_in.post("/login", data=sent, follow_redirects=True).status_code == 200
     second = page(signed_in.get(wanted))
     (chosen,) = [one.get("value") for one in second.all("option") if "selected" in one.attributes]
     assert (chosen, second.one("input", name="next").get("value")) == ("annotate", "/tasks/truth/annotate")

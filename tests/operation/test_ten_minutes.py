@@ -196,7 +196,7 @@ def point_at_an_answer(page: Page, reader: Reader) -> None:
 def make_a_hook(page: Page, reader: Reader) -> None:
     link(page, "Notify")
     link(page, "New hook")
-    page.get_by_role("link", name="webhook").click()
+    page.get_by_role("link", name=re.compile("^webhook ")).click()
     page.get_by_label("Name", exact=True).fill("ops")
     page.get_by_label("Address", exact=True).fill(f"http://127.0.0.1:{reader.hook}/")
     button(page, "Generate a secret")

@@ -214,6 +214,8 @@ _MOSTLY_UNSEEN = 0.9
 _FEWEST_FOUND = 0.25
 """Share of the lost judgments that must be found by their texts then, instead of half: small pieces of long chunks do
 not all come back."""
+_ALL = 0.9
+"""Share of the canaries from which on scores moved everywhere."""
 _DOUBTFUL = 0.25
 """Of a sample of the hits that are gone; where more than this share of it is found again, and more than this share is
 not, all are looked for."""
@@ -433,11 +435,10 @@ def _other_scores(figures: RunCause, pairs: Sequence[RankingPair], scale: Scale 
         for pair in moved
         if (change := score_change(pair.before, [pair.now])) is not None
     ]
-    far = [
-        one.median
-        for one, has_same_ids in changes
-        if one.is_large(scale) and (not one.may_be_content(scale) or (has_same_ids and one.median > MOVED_BY_CONTENT))
-    ]
+    far = [one.median for one, _ in changes if one.is_large(scale) and not one.may_be_content(scale)]
+    rescaled = [one.median for one, has_same_ids in changes if has_same_ids and one.median > MOVED_BY_CONTENT]
+    if len(rescaled) >= _ALL * len(pairs):  # what comes and goes moves some of them, and other hits
+        far = rescaled
     if len(far) >= max(FEWEST, MAJORITY * len(pairs)):
         return replace(figures, affected=len(far), score_change=round(median(far), 4))
     return None
