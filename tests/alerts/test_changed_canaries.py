@@ -239,6 +239,8 @@ def test_a_check_that_counts_fewer_hits_has_lost_nothing(sqlite_store: Store) ->
     data = opened["data"]
     assert data["title"] == "watch: 4 of 4 questions are degraded: the check's k is 1, it was 5"
     assert data["causes"] == "the check's k is 1, it was 5"
+    told = "4 of 4 canaries degraded since the check was changed: the check's k is 1, it was 5"
+    assert data["fleet"]["headline"] == told
     assert data["advice"].startswith("The index may be as it was: the check was changed.")
     assert data["lost"] is None
     assert "lost" not in data["summary"]

@@ -97,7 +97,8 @@ def load_changes(connection: Connection, requests: Sequence[tuple[int, int | Non
     """Return the changed canaries of runs, each given with the first bad run of an alert (None = the run itself).
 
     None for a run that does not exist, measured nothing, or degraded no canary. The number of queries does not depend
-    on the number of runs; the result of a run never changes, and is cached.
+    on the number of runs, but for those since whose beginning the suite or the check was edited; the result of a run
+    never changes, and is cached.
     """
     runs = run_rows.find_runs(connection, {run_id for run_id, _ in requests})
     keys = {one: ("changed", one, runs[one[0]].finished_at) for one in requests if one[0] in runs}
@@ -188,7 +189,7 @@ def _changed_run(
     redefined = set[int]() if suite_before is None else _redefined(changed, one, suite_before, found_well, found_then)
     by_k = edit.found & changed
     redefined |= by_k
-    edited = edit.retriever if changed <= edit.since_then else ""
+    edited = edit.retriever if changed and changed <= edit.since_then else ""
     edited = recounted_text(*edit.k) if by_k and edit.k is not None and redefined == changed else edited
     return ChangedRun(
         run=one.run,

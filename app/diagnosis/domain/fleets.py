@@ -94,7 +94,7 @@ def fleet(
         return _unmeasured_before(everyone, "in the first run", f"No run before measured anything, {_UNKNOWN}")
     if edit:
         sentence = f"{edit[0].upper()}{edit[1:]}: what was measured before is something else"
-        return _unmeasured_before(everyone, "since the check was changed", sentence)
+        return _unmeasured_before(everyone, "since the check was changed", sentence, edit)
     if is_redefined:
         sentence = f"No run before expected this of them, {_UNKNOWN}"
         return _unmeasured_before(everyone, "since they were changed", sentence)
@@ -126,12 +126,13 @@ def fleet(
 _UNKNOWN = "so it is unknown whether they ever found what they expect"
 
 
-def _unmeasured_before(everyone: Sequence[FleetMember], when: str, sentence: str) -> Fleet:
+def _unmeasured_before(everyone: Sequence[FleetMember], when: str, sentence: str, why: str = "") -> Fleet:
+    """Summarize canaries of which none can be said to have fallen; `why` they are degraded, else by their causes."""
     degraded = [member for member in everyone if member.fallen]
     headline = f"{len(degraded):,} of {counted(len(everyone), 'canary')} degraded {when}"
     return Fleet(
         shape=Shape.NONE,
-        headline=f"{headline}: {_causes(degraded)}" if degraded else headline,
+        headline=f"{headline}: {why or _causes(degraded)}" if degraded else headline,
         sentence=sentence,
         group=None,
         fallen=0,
