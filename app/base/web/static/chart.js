@@ -291,13 +291,7 @@
     back();
     host.focus();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => shown && draw());
-  let width = host.clientWidth;
-  new ResizeObserver(() => {
-    if (host.clientWidth === width || !shown) return;
-    width = host.clientWidth;
-    draw();
-  }).observe(host);
+  plots.whenItLooksOtherwise(host, () => shown && draw());
   recall();
   load();
 })();

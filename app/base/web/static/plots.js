@@ -109,6 +109,17 @@ window.plots = (() => {
     points: { show: few, size, fill: stroke, filter: (drawn, row, all) => (all ? null : lonely(drawn, row)) },
   });
 
+  // Call back when the colours change, or the width of a chart.
+  const whenItLooksOtherwise = (host, again) => {
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+    let width = host.clientWidth;
+    new ResizeObserver(() => {
+      if (host.clientWidth === width) return;
+      width = host.clientWidth;
+      again();
+    }).observe(host);
+  };
+
   // A smaller chart of a check, over the period that its main chart shows: asked for and drawn when that changes.
   // `path`: of its series; `show` returns `{data, told, ...options}` of what was found, `described` and `runOf` tell of
   // a point, `isOpen` whether it can be seen.
@@ -163,15 +174,9 @@ window.plots = (() => {
       period = detail;
       load();
     });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => shown && draw());
-    let width = host.clientWidth;
-    new ResizeObserver(() => {
-      if (host.clientWidth === width || !shown) return;
-      width = host.clientWidth;
-      draw();
-    }).observe(host);
+    whenItLooksOtherwise(host, () => shown && draw());
     return load;
   };
 
-  return { FONT, ask, axis, curve, drawing, follow, ink, lettered, make, root, score, seconds, short, steps, timeAxis, timeText, tip };
+  return { FONT, ask, axis, curve, drawing, follow, ink, lettered, make, root, score, seconds, short, steps, timeAxis, timeText, tip, whenItLooksOtherwise };
 })();
