@@ -5,7 +5,8 @@
 FOLDER (default ../shared/data/xquad_en): its questions are what users ask, with counts after Zipf in random order.
 Canaries are 60 questions on all articles but 10, which are withheld; the group of a query is the article of its first
 hit by BM25 over chunks of 400 characters, and a canary passes that finds its chunk in the first 10. Of TASKS (default
-100) such tasks the first is printed whole, and of all how far estimates are off and how often intervals cover.
+100) such tasks the first is printed whole, and of all how far estimates are off and how often intervals cover; also
+where a tenth and three tenths of the queries, or of the articles with all of theirs, get no answer.
 """
 
 import sys
@@ -22,6 +23,8 @@ CANARIES = 60
 WITHHELD = 10
 TRAFFIC = 100_000
 MOST_ERROR = 0.03
+UNANSWERED = (0.1, 0.3)
+FEWEST_COVERED = 0.93
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +54,22 @@ def main(tasks: int = 100, *, folder: str) -> None:
     whole = [one.found_after[-1] for one in outcomes if len(one.found_after) == one.withheld]
     within = f"{np.median(whole):.0f} suggestions, {max(whole)} at most"
     print(f"all withheld articles found in {len(whole)} of {tasks}, within {within}")
+    for by in ("queries", "articles"):
+        for share in UNANSWERED:
+            lossy = [play(collection, ranked, seed, unanswered=share, by=by) for seed in range(tasks)]
+            covers = np.mean([one.low <= one.truth <= one.high for one in lossy])
+            width = np.mean([one.high - one.low for one in lossy])
+            off = np.abs([one.value - one.truth for one in lossy]).max()
+            print(f"{share:.0%} of {by} unanswered: covers {covers:.3f}, width {width:.3f}, largest error {off:.3f}")
+            assert covers >= FEWEST_COVERED
     assert abs(first.value - first.truth) <= MOST_ERROR
     assert len(first.found_after) == first.withheld
 
 
-def play(collection: Collection, ranked: list[list[int]], seed: int) -> Outcome:
-    """Make traffic and canaries, estimate reach and suggest queries."""
+def play(
+    collection: Collection, ranked: list[list[int]], seed: int, *, unanswered: float = 0, by: str = "queries"
+) -> Outcome:
+    """Make traffic and canaries, estimate reach and suggest queries; `unanswered` of `by` get no answer."""
     random = np.random.default_rng([15, seed])
     queries = collection.queries
     topics = sorted({query.topic for query in queries})
@@ -75,7 +88,15 @@ def play(collection: Collection, ranked: list[list[int]], seed: int) -> Outcome:
     groups = {place: topic_of[collection.documents[ranked[row][0]]] for place, row in enumerate(order)}
     truth = sum(count for place, count in enumerate(counts) if groups[place] in covered) / sum(counts)
     sample = draw_sample(counts, random)
-    asked = {place: groups[place] in covered for place in sample.places}
+    lossy = np.random.default_rng([16, seed])
+    without = {
+        one for one in sorted(groups if by == "queries" else set(groups.values())) if lossy.random() < unanswered
+    }
+    asked = {
+        place: groups[place] in covered
+        for place in sample.places
+        if (place if by == "queries" else groups[place]) not in without
+    }
     texts = [queries[row].text for row in order]
     suggestions = suggest_queries(texts, counts, sample, groups, covered)
     found = estimate_reach(counts, sample, asked, seed=seed)

@@ -21,7 +21,7 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from app.base.statistics import CONFIDENCE
-from app.base.texts import counted
+from app.base.texts import counted, percent_text
 from app.base.values import Segment, TimeText
 
 HEAD_SHARE: Final = 0.8
@@ -118,38 +118,55 @@ def estimate_reach(
 ) -> Reach:
     """Estimate reach from the queries that were answered: their places, and whether their group is covered.
 
-    Queries without an answer are left out: of the head, and of the draws, the answered ones stand for them. The
+    Queries without an answer are no random choice, so only the value takes the answered ones of head and draws for
+    them: at the low end of the interval none of them is covered, at the high end all are (Manski's bounds). Else the
     interval is the bootstrap over draws; where all of them agree, which a bootstrap takes for certainty, its far end is
-    the exact bound of a share of which none was seen. Where all queries were asked and some not answered, there is
-    none: those are no random choice. The same for the same answers and seed.
+    the exact bound of a share of which none was seen. The same for the same answers and seed.
     """
     total = sample.head_traffic + sample.rest_traffic
-    head = [(counts[place], covered[place]) for place in sample.head if place in covered]
-    rest = [(times, covered[place]) for place, times in sample.rest if place in covered]
-    head_weight = sample.head_traffic if head else 0
-    rest_weight = sample.rest_traffic if rest else 0
+    head = [(counts[place], covered.get(place)) for place in sample.head]
+    rest = [(times, covered.get(place)) for place, times in sample.rest]
+    head_weight = sample.head_traffic if any(is_covered is not None for _, is_covered in head) else 0
+    rest_weight = sample.rest_traffic if any(is_covered is not None for _, is_covered in rest) else 0
     if not head_weight + rest_weight:
         return Reach(traffic=total, value=None)
-    head_share = head_weight / (head_weight + rest_weight) * _mean(head)
-    weight, mean, draws = rest_weight / (head_weight + rest_weight), _mean(rest), sum(times for times, _ in rest)
-    if sample.whole and len(head) + len(rest) < len(sample.head) + len(sample.rest):
-        return Reach(traffic=total, value=head_share + weight * mean)
-    low = high = mean
+    head_low, head_mean, head_high = _bounded_share(head)
+    low, mean, high = _bounded_share(rest)
     if rest and not sample.whole:
-        tail = (1 - CONFIDENCE) / 2
-        resampled = np.random.default_rng(seed).binomial(draws, mean, size=DRAWS) / draws
-        low, high = np.quantile(resampled, [tail, 1 - tail]).tolist()
-        unseen = 1 - tail ** (1 / draws)
-        low, high = (low - unseen if mean == 1 else low), (high + unseen if mean == 0 else high)
+        draws = sum(times for times, _ in rest)
+        low, high = _sampled_interval(low, draws, seed)[0], _sampled_interval(high, draws, seed)[1]
     return Reach(
-        traffic=total, value=head_share + weight * mean, low=head_share + weight * low, high=head_share + weight * high
+        traffic=total,
+        value=(head_weight * head_mean + rest_weight * mean) / (head_weight + rest_weight),
+        low=(sample.head_traffic * head_low + sample.rest_traffic * low) / total,
+        high=(sample.head_traffic * head_high + sample.rest_traffic * high) / total,
     )
 
 
-def reach_reason(failures: Sequence[str], *, answered: int, empty: int = 0) -> str | None:
+def _bounded_share(weighted: Sequence[tuple[int, bool | None]]) -> tuple[float, float, float]:
+    """Return the covered share with none of the unanswered (None) covered, of the answered alone, and with all."""
+    weight = sum(count for count, _ in weighted)
+    covered = sum(count for count, is_covered in weighted if is_covered)
+    unanswered = sum(count for count, is_covered in weighted if is_covered is None)
+    answered = weight - unanswered
+    if not weight:
+        return 0.0, 0.0, 0.0
+    return covered / weight, covered / answered if answered else 0.0, (covered + unanswered) / weight
+
+
+def _sampled_interval(share: float, draws: int, seed: int) -> tuple[float, float]:
+    tail = (1 - CONFIDENCE) / 2
+    resampled = np.random.default_rng(seed).binomial(draws, share, size=DRAWS) / draws
+    low, high = np.quantile(resampled, [tail, 1 - tail]).tolist()
+    unseen = 1 - tail ** (1 / draws)
+    return (low - unseen if share == 1 else low), (high + unseen if share == 0 else high)
+
+
+def reach_reason(failures: Sequence[str], *, answered: int, empty: int = 0, unanswered: float = 0.0) -> str | None:
     """Say why there is no reach, or which queries of the sample it does not rest on; None = all were answered.
 
-    `failures` are why queries got no answer, one each; `empty` of those answered got one without a hit.
+    `failures` are why queries got no answer, one each, with `unanswered` of the traffic; `empty` of those answered got
+    one without a hit.
     """
     if answered and empty == answered:
         return (
@@ -162,13 +179,21 @@ def reach_reason(failures: Sequence[str], *, answered: int, empty: int = 0) -> s
     number = counted(len(failures), "query")
     if not answered:
         return f"unknown: none of {number} of the sample was answered ({commonest})"
-    has, them = ("has", "it") if len(failures) == 1 else ("have", "them")
-    return f"{number} of the sample {has} no answer ({commonest}); the others stand for {them}"
+    if len(failures) == 1:
+        has, assumes, allows = "has", "it is", "it being covered or not"
+    else:
+        has, assumes, allows = "have", "they are", "all or none of them being covered"
+    return (
+        f"{number} of the sample, with {percent_text(unanswered)} of the traffic, {has} no answer ({commonest}); "
+        f"reach assumes that {assumes} like the others, its interval allows for {allows}"
+    )
 
 
-def _mean(weighted: Sequence[tuple[int, bool]]) -> float:
-    weight = sum(count for count, _ in weighted)
-    return sum(count for count, is_covered in weighted if is_covered) / weight if weight else 0.0
+def unanswered_share(counts: Sequence[int], sample: TrafficSample, answered: Collection[int]) -> float:
+    """Estimated share of the traffic whose queries of the sample have no answer."""
+    marked = {place: "." if place in answered else "" for place in sample.places}
+    traffic = group_traffic(counts, sample, marked)
+    return traffic.get("", 0.0) / total if (total := sum(traffic.values())) else 0.0
 
 
 def group_traffic(counts: Sequence[int], sample: TrafficSample, groups: Mapping[int, str | None]) -> dict[str, float]:
@@ -355,7 +380,9 @@ class TrafficReachView(TypedDict):
     all_groups: int
     groups: list[GroupView]
     empty: float
-    """Share of the traffic for which the retriever found nothing: in no group, and not covered."""
+    """Share of the answered traffic for which the retriever found nothing: in no group, and not covered."""
+    unanswered: float
+    """Share of the traffic whose queries have no answer: the interval allows for all or none of it being covered."""
     too_fine: bool
     """Whether documents are as fine as chunks, so that a grouping should be given."""
 

@@ -144,7 +144,7 @@ def draw_map(reach: TrafficReachView) -> list[Tile]:
     groups: list[tuple[str, float, bool | None, int]] = [
         (one["group"], one["traffic"], one["covered"], place) for place, one in enumerate(reach["groups"], 1)
     ]
-    rest = whole * (1 - reach["empty"]) - sum(traffic for _, traffic, _, _ in groups)
+    rest = whole * (1 - reach["unanswered"]) * (1 - reach["empty"]) - sum(traffic for _, traffic, _, _ in groups)
     if reach["all_groups"] > len(groups) and rest > 0:
         groups.append((f"{reach['all_groups'] - len(groups)} more groups", rest, None, 0))
     shown = [one for one in groups if one[1] > 0]

@@ -68,6 +68,7 @@ from app.traffic.domain import (
 from app.traffic.store import FirstHit, ReachRow, TrafficQuery
 from app.traffic.tables import traffic_parts
 
+_DELETED: Final = "deleted since the sample was drawn"
 _SHOWN_GROUPS: Final = 50
 _SHOWN_QUESTIONS: Final = 5
 """Of each group."""
@@ -126,6 +127,7 @@ def _view(store: Store, sample: "_Sample", covered: AbstractSet[str]) -> Traffic
         sample.counts, sample.drawn, {place: group in covered for place, group in sample.groups.items()}
     )
     traffic = estimates.group_traffic(sample.counts, sample.drawn, sample.groups)
+    unanswered = estimates.unanswered_share(sample.counts, sample.drawn, sample.groups)
     groups: list[GroupView] = [
         {"group": group, "traffic": rounded(queries), "covered": group in covered} for group, queries in traffic.items()
     ]
@@ -148,7 +150,9 @@ def _view(store: Store, sample: "_Sample", covered: AbstractSet[str]) -> Traffic
             sample.failures,
             answered=len(sample.groups),
             empty=sum(group is None for group in sample.groups.values()),
+            unanswered=unanswered,
         ),
+        unanswered=rounded(unanswered),
         too_fine=sample.grouping is None
         and estimates.are_groups_fine([*sample.first_hits, *seen], list(sample.groups.values())),
     )
@@ -254,15 +258,14 @@ class _Sample:
 
     @property
     def failures(self) -> list[str]:
-        """Why queries got no answer since the sample was drawn."""
-        return [
-            one.failure
-            for one in self.queries
-            if one is not None
-            and one.failure is not None
-            and one.asked_at is not None
-            and one.asked_at >= self.reach.requested_at
-        ]
+        """Why queries have no answer: they got none since the sample was drawn, or were deleted."""
+        found = []
+        for one in self.queries:
+            if one is None:
+                found.append(_DELETED)
+            elif one.failure is not None and (one.asked_at or 0) >= self.reach.requested_at:
+                found.append(one.failure)
+        return found
 
     @property
     def first_hits(self) -> list[tuple[str, str | None]]:

@@ -15,6 +15,7 @@ from app.traffic.domain import (
     head_size,
     reach_reason,
     suggest_queries,
+    unanswered_share,
 )
 
 
@@ -94,6 +95,37 @@ def test_intervals_cover_the_true_reach() -> None:
         assert found.high is not None
         covered += found.low <= truth <= found.high
     assert covered >= 275  # 95 % of 300 less two and a half standard errors
+
+
+def test_the_interval_allows_for_any_cover_of_queries_without_an_answer() -> None:
+    whole = sample_of([60, 20, 10, 10])
+    found = estimate_reach([60, 20, 10, 10], whole, {0: True, 2: False, 3: True})
+    assert (found.low, found.high) == pytest.approx((0.7, 0.9)), "the second query, a fifth of the traffic, is unknown"
+    headless = estimate_reach([60, 20, 10, 10], whole, {2: False, 3: True})
+    assert (headless.low, headless.high) == pytest.approx((0.1, 0.9))
+
+
+@pytest.mark.parametrize("failing", [0.1, 0.3])
+def test_intervals_cover_the_true_reach_where_queries_have_no_answer(failing: float) -> None:
+    counts, random, covered = zipf(3_000), np.random.default_rng(4), 0
+    known = {place: bool(random.random() < 0.3) for place in range(3_000)}
+    truth = sum(count for place, count in enumerate(counts) if known[place]) / sum(counts)
+    for seed in range(100):
+        sample, lost = sample_of(counts, seed), np.random.default_rng([5, seed]).random(3_000) < failing
+        answered = {place: known[place] for place in sample.places if not lost[place]}
+        found = estimate_reach(counts, sample, answered, seed=seed)
+        assert found.value is not None
+        assert found.low is not None
+        assert found.high is not None
+        assert found.low <= found.value <= found.high
+        covered += found.low <= truth <= found.high
+    assert covered >= 93
+
+
+def test_the_share_of_unanswered_traffic_counts_head_and_draws() -> None:
+    sample = TrafficSample(head=(0, 1), rest=((2, 50), (3, 50)), head_traffic=80, rest_traffic=20, whole=False)
+    assert unanswered_share([60, 20, 1, 1], sample, {0, 3}) == pytest.approx(0.3)
+    assert unanswered_share([60, 20, 1, 1], sample, sample.places) == 0
 
 
 def test_one_suggestion_per_uncovered_group_the_most_traffic_first() -> None:

@@ -15,7 +15,7 @@ from app.base.db.engine import RECEIVED_BEFORE, Store, to_us
 from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
-from app.base.texts import Source
+from app.base.texts import Source, percent_text
 from app.base.values import Answer, Outcome, Ranking
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
@@ -398,7 +398,24 @@ def test_what_no_answer_came_for_is_stood_for_by_the_others(world: World) -> Non
     found = traffic.load_reach(world.store, "suite", "search")
     assert (found["asked"], found["answered"]) == (5, 4)
     assert found["value"] == 0
-    assert found["reason"] == "1 query of the sample has no answer (is ill); the others stand for it"
+    assert (found["low"], found["high"]) == (0, found["unanswered"])
+    assert found["reason"] == (
+        f"1 query of the sample, with {percent_text(found['unanswered'])} of the traffic, has no answer (is ill); "
+        "reach assumes that it is like the others, its interval allows for it being covered or not"
+    )
+
+
+def test_a_query_of_the_sample_that_was_deleted_is_unknown(world: World) -> None:
+    send(world, QUERIES)
+    ask(world)
+    before = traffic.load_reach(world.store, "suite", "search")
+    traffic.forget_traffic(world.store, "suite", query="fees monthly")
+    found = traffic.load_reach(world.store, "suite", "search")
+    assert (before["unanswered"], before["reason"]) == (0, None)
+    assert found["unanswered"] > 0
+    assert present(found["high"]) - present(found["low"]) == pytest.approx(found["unanswered"])
+    assert "1 query of the sample" in (found["reason"] or "")
+    assert "(deleted since the sample was drawn)" in (found["reason"] or "")
 
 
 def test_a_sample_goes_on_where_it_stood_and_asks_nobody_twice(
