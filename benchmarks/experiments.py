@@ -35,13 +35,15 @@ from app.experiments.domain.experiments import (
     is_mismatch,
     say_power,
 )
-from app.experiments.domain.promotions import (
+from app.experiments.domain.promotion_evidence import (
     ExposureEvidence,
     GuardEvidence,
     JudgedQuestion,
     JudgeEvidence,
     Margin,
     OfflineEvidence,
+)
+from app.experiments.domain.promotions import (
     PromotionState,
     decide_promotion,
 )

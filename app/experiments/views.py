@@ -133,6 +133,8 @@ class PromotionView(TypedDict):
     current: str
     candidate: str
     experiment: str | None
+    candidate_arm: str | None
+    """Arm of the experiment that is taken for the candidate; null without an experiment."""
     guards: list[GuardView]
     stop_on_critical: bool
     created_at: TimeText

@@ -27,7 +27,8 @@ from app.base.texts import change_text, corrected_text
 from app.base.values import Aggregates, Bound, CorrectedRate, CorrectedRateView, Rule, RuleKind
 from app.comparison.rendering import ComparisonReport, comparison_markdown, comparison_tables
 from app.comparison.service import comparisons
-from app.experiments.domain.promotions import GateName, JudgedQuestion, Margin, decide_promotion
+from app.experiments.domain.promotion_evidence import JudgedQuestion, Margin
+from app.experiments.domain.promotions import GateName, decide_promotion
 from app.experiments.service import promotions
 from app.reports.metrics import Snapshot, state_families
 from app.reports.pages.overviews import make_badge

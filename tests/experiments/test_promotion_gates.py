@@ -11,17 +11,19 @@ import pytest
 from app.base.db.engine import Store
 from app.comparison.domain.outcomes import ComparisonVerdict, JudgmentsCaution, Side
 from app.experiments.domain.experiments import RateDifference
-from app.experiments.domain.promotions import (
+from app.experiments.domain.promotion_evidence import (
     ExposureEvidence,
-    Gate,
-    GateName,
-    GateResult,
     GuardEvidence,
     JudgedQuestion,
     JudgeEvidence,
     Margin,
-    NextStep,
     OfflineEvidence,
+)
+from app.experiments.domain.promotions import (
+    Gate,
+    GateName,
+    GateResult,
+    NextStep,
     PromotionDecision,
     PromotionState,
     Waiver,

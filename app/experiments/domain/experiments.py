@@ -57,6 +57,11 @@ class RateDifference:
     low: float
     high: float
 
+    @property
+    def turned(self) -> "RateDifference":
+        """Rate of the first arm less that of the second."""
+        return RateDifference(value=-self.value, low=-self.high, high=-self.low)
+
 
 def radius(variance: float, n: int) -> float:
     """Half the width of the interval of a mean over n units, given the variance of one of them.

@@ -11,9 +11,17 @@ from typing import Final
 
 from app.base.texts import bound_text, change_text, counted
 from app.base.values import TimeText
-from app.comparison.domain.outcomes import ComparisonVerdict, JudgmentsCaution, Side
+from app.comparison.domain.outcomes import ComparisonVerdict, Side
 from app.comparison.domain.sentences import A_AND_B, judgments_sentence
-from app.experiments.domain.experiments import RateDifference
+from app.experiments.domain.promotion_evidence import (
+    ExposureEvidence,
+    GuardEvidence,
+    Judged,
+    JudgedQuestion,
+    JudgeEvidence,
+    Margin,
+    OfflineEvidence,
+)
 
 FEWEST_CANARIES: Final = 500
 FEWEST_ANSWERS: Final = 100
@@ -48,107 +56,6 @@ class PromotionState(StrEnum):
     """Some gate is inconclusive yet."""
     NEEDS_DECISION = "needs_decision"
     """Users are served better and something else is worse: a person decides, by a waiver."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Margin:
-    """The interval of a difference, candidate less current; None where there are too few pairs for one."""
-
-    low: float | None
-    high: float | None
-    basis: str = ""
-    """What it rests on, in words, where that is not plain."""
-    lacks: str = ""
-    """What it would take to rest on more, in words; a sentence of several says it once."""
-    uncorrected: "Margin | None" = None
-    """What the judge says itself, where labels of people correct it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineEvidence:
-    """A comparison of the candidate with what is current, over canaries."""
-
-    canaries: int
-    verdict: ComparisonVerdict
-    measures: Mapping[str, Margin]
-    """MRR and NDCG@10, by their names there."""
-    judgments: tuple[JudgmentsCaution, ...] = ()
-    """Retrievers that alone brought up much of what is expected; A is what is current."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedQuestion:
-    """The difference of what a judge says to one question; it passes only where people have confirmed that."""
-
-    answers: int
-    """To the same canary, of which it is known in both checks."""
-    calibrated: bool
-    margin: Margin
-    corrected: bool = False
-    """Whether labels of people correct the difference: a loss that it shows then counts, calibrated or not."""
-
-
-Judged = Mapping[str, JudgedQuestion | str]
-"""What a judge says of one thing, by the questions that ask for it, the one that decides where enough is known of it
-first; a text says why one can tell nothing as it is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeEvidence:
-    """What judges say of the answers of both checks."""
-
-    measures: Mapping[str, Judged]
-    """Faithfulness and answer relevance."""
-
-    @property
-    def is_blind(self) -> bool:
-        """Whether one of them cannot be told as answers are judged now, however many more there are."""
-        return any(all(isinstance(one, str) for one in judged.values()) for judged in self.measures.values())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExposureEvidence:
-    """An experiment with users."""
-
-    difference: RateDifference | None
-    """Candidate less current; None = too few outcomes for an interval."""
-    mismatch: bool
-    """Whether the arms get other shares of units than they should."""
-    reason: str
-    """The experiment's own."""
-    power: str
-    """What it can show, in words."""
-    ended: bool = False
-    """Whether further units change nothing."""
-    within: float | None = None
-    """Bound that the difference is shown to stay below; None = none is."""
-    harm_before: str = ""
-    """What an earlier epoch had shown, in words, where users were served worse then; empty where none had."""
-
-    @property
-    def is_better(self) -> bool:
-        """Whether users are shown to be served better."""
-        return not self.mismatch and self.difference is not None and self.difference.low > 0
-
-    @property
-    def is_worse(self) -> bool:
-        """Whether users are shown to be served worse."""
-        return not self.mismatch and self.difference is not None and self.difference.high < 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuardEvidence:
-    """What else must not get worse while users are served better."""
-
-    name: str
-    allowed_loss: float
-    """A loss of so much, or more, is not accepted."""
-    found: Margin | Judged | str
-    """Candidate less current; a text says why nothing is known."""
-    ended: bool = False
-    """Whether further units change nothing."""
-    harm_before: str = ""
-    """What an earlier epoch had shown, in words, where it was worse then; empty where none had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

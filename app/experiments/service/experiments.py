@@ -267,7 +267,7 @@ def load_experiment(store: Store, slug: str, *, now: datetime) -> ExperimentDeta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _CountedEpoch:
+class CountedEpoch:
     """An epoch with all that was counted in it by now."""
 
     row: EpochRow
@@ -316,12 +316,12 @@ class _CountedEpoch:
         )
 
 
-def read_epochs(connection: Connection, experiment_id: int, now: datetime) -> Iterator[_CountedEpoch]:
+def read_epochs(connection: Connection, experiment_id: int, now: datetime) -> Iterator[CountedEpoch]:
     """Yield the epochs of an experiment, the current one first."""
     for row in rows.list_epochs(connection, experiment_id):
         totals, at = rows.read_counts(connection, row.id), to_us(now)
         looks = make_looks(totals, window=row.document.window_us, now=at)
-        yield _CountedEpoch(row=row, totals=totals, looks=looks, now=at)
+        yield CountedEpoch(row=row, totals=totals, looks=looks, now=at)
 
 
 _CREDIT: Final = {Side.A: -1, Side.B: 1}

@@ -6,6 +6,7 @@ waiver.
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -30,22 +31,25 @@ from app.comparison.domain.estimates import estimate
 from app.comparison.service import comparisons
 from app.experiments import store as rows
 from app.experiments.documents import GuardDocument, PromotionDocument
-from app.experiments.domain.experiments import ExperimentDecision, ExperimentState
-from app.experiments.domain.promotions import (
+from app.experiments.domain.experiments import ExperimentDecision, ExperimentState, RateDifference
+from app.experiments.domain.promotion_evidence import (
+    ExperimentArms,
     ExposureEvidence,
-    GateName,
-    GateResult,
     GuardEvidence,
     Judged,
     JudgedQuestion,
     JudgeEvidence,
     Margin,
     OfflineEvidence,
+)
+from app.experiments.domain.promotions import (
+    GateName,
+    GateResult,
     PromotionDecision,
     Waiver,
     decide_promotion,
 )
-from app.experiments.service.experiments import find_experiment, read_epochs
+from app.experiments.service.experiments import CountedEpoch, find_experiment, read_epochs
 from app.experiments.store import PromotionRow
 from app.experiments.views import CriticalAlert, GuardView, PromotionView
 
@@ -97,7 +101,7 @@ def _refuse_hiding_harm(store: Store, document: PromotionDocument, *, now: datet
 
 def _harm_shown(store: Store, promotion: PromotionRow, *, now: datetime) -> str:
     """Say that exposure has shown a loss, now or in an earlier epoch; empty where it has not."""
-    decision = _decide(store, promotion, now=now)[0]
+    decision = _decide(store, promotion, now=now).decision
     exposure = next(gate for gate in decision.gates if gate.gate is GateName.EXPOSURE)
     is_shown = exposure.evidence is GateResult.FAIL or decision.harm_before
     return f"exposure has shown a loss ({exposure.reason})" if is_shown else ""
@@ -140,7 +144,7 @@ def waive_gate(
     """
     with store.read() as connection:
         promotion = _find_promotion(connection, slug)
-    decision, _ = _decide(store, promotion, now=now)
+    decision = _decide(store, promotion, now=now).decision
     gate = next(one for one in decision.gates if one.gate is name)
     if gate.evidence is GateResult.PASS:
         raise ConflictError(f"gate '{name}' passes, so there is nothing to waive: {gate.reason}")
@@ -179,14 +183,33 @@ def _find_promotion(connection: Connection, slug: str) -> PromotionRow:
 
 
 def _view_promotion(store: Store, promotion: PromotionRow, *, now: datetime) -> PromotionView:
-    decision, critical = _decide(store, promotion, now=now)
+    found = _decide(store, promotion, now=now)
     document = promotion.document
     guards = [view_of(GuardView, one) for one in document.guards]
-    return view_of(PromotionView, promotion, document, decision, critical_alerts=critical, guards=guards)
+    return view_of(
+        PromotionView,
+        promotion,
+        document,
+        found.decision,
+        critical_alerts=found.critical,
+        guards=guards,
+        candidate_arm=None if found.arms is None else found.arms.candidate,
+    )
 
 
-def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> tuple[PromotionDecision, list[CriticalAlert]]:
-    """Return what the gates find now, and the open critical alerts of both checks."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FoundGates:
+    """What the gates of a promotion find now, and what stands beside it."""
+
+    decision: PromotionDecision
+    critical: list[CriticalAlert]
+    """Open alerts of both checks."""
+    arms: ExperimentArms | None
+    """By which the experiment is read; None = there is none."""
+
+
+def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> _FoundGates:
+    """Return what the gates find now."""
     document = promotion.document
     with store.read() as connection:
         waivers = rows.list_waivers(connection, promotion.id)
@@ -198,19 +221,23 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> tuple[Pr
         ]
     numbers = Counter(one["check"] for one in critical) if document.stop_on_critical else Counter()
     judged = compare_judged(store, document.current, document.candidate)
+    exposure = read_exposure(store, document.experiment, now=now)
+    arms = None if isinstance(exposure, str) else exposure.arms
     decision = decide_promotion(
         compare_offline(store, document.current, document.candidate),
         judged,
-        read_exposure(store, document.experiment, now=now),
+        exposure,
         waivers,
-        guards=[_read_guard(store, one, judged, now=now) for one in document.guards],
+        guards=[_read_guard(store, one, judged, arms, now=now) for one in document.guards],
         stopping=[f"check {check} has {counted(number, 'open critical alert')}" for check, number in numbers.items()],
     )
-    return decision, critical
+    return _FoundGates(decision=decision, critical=critical, arms=arms)
 
 
-def _read_guard(store: Store, guard: GuardDocument, judged: JudgeEvidence | str, *, now: datetime) -> GuardEvidence:
-    """Return what is known of a guard rail."""
+def _read_guard(
+    store: Store, guard: GuardDocument, judged: JudgeEvidence | str, arms: ExperimentArms | None, *, now: datetime
+) -> GuardEvidence:
+    """Return what is known of a guard rail; `arms` are those of the promotion's experiment."""
     found: Margin | Judged | str
     ended, harm_before = False, ""
     if guard.experiment is None:
@@ -218,15 +245,16 @@ def _read_guard(store: Store, guard: GuardDocument, judged: JudgeEvidence | str,
         found = judged if isinstance(judged, str) else judged.measures[name]
     else:
         name = f"experiment {guard.experiment}"
-        users = read_exposure(store, guard.experiment, now=now)
+        users = read_exposure(store, guard.experiment, now=now, like=arms)
         if isinstance(users, ExposureEvidence):
             ended, harm_before = users.ended, users.harm_before
         if isinstance(users, str):
             found = users
-        elif users.mismatch or users.difference is None:
+        elif users.mismatch or users.difference is None or users.arms is None:
             found = users.reason
         else:
-            found = Margin(low=users.difference.low, high=users.difference.high)
+            basis = f"{users.arms.candidate} less {users.arms.current}"
+            found = Margin(low=users.difference.low, high=users.difference.high, basis=basis)
     return GuardEvidence(name=name, allowed_loss=guard.allowed_loss, found=found, ended=ended, harm_before=harm_before)
 
 
@@ -395,29 +423,55 @@ def _corrected_margin(
     return Margin(low=low, high=high, basis=f"corrected by {labels} labels of people{judge}", uncorrected=own)
 
 
-def read_exposure(store: Store, slug: str | None, *, now: datetime) -> ExposureEvidence | str:
-    """Return what an experiment decides in its current epoch; a text says why it decides nothing."""
+def read_exposure(
+    store: Store, slug: str | None, *, now: datetime, like: ExperimentArms | None = None
+) -> ExposureEvidence | str:
+    """Return what an experiment decides in its current epoch; a text says why it decides nothing.
+
+    Its second arm is the candidate, unless an arm is called as one of `like`, those of the promotion's own experiment.
+    """
     if slug is None:
         return "no experiment is set: name one as `experiment`"
     try:
         with store.read() as connection:
             current, *earlier = read_epochs(connection, find_experiment(connection, slug).id, now)
-            harm = next((one for one in earlier if _shows_harm(one.decision)), None)
     except NotFoundError as error:
         return str(error)
-    decision = current.decision
+    decision, names = current.decision, current.row.document.plan.names
+    arms = ExperimentArms.in_order(names) if like is None else like.place_in(names)
     is_stopped = current.row.ended_at is not None and not decision.ended
+    reason = f"experiment '{slug}' was stopped undecided: {decision.reason}" if is_stopped else decision.reason
+    counted_ones = (one for one in earlier if like is None and any(one.exposed))
+    turned = next((one for one in counted_ones if one.row.document.plan.names[1] == arms.current), None)
+    if turned is not None:
+        reason += (
+            f"; the arms changed places: in epoch {turned.row.epoch} the second one, the candidate's, was "
+            f"{arms.current}, by now it is {arms.candidate}"
+        )
+    harm = next((one for one in earlier if _shows_harm(one, arms, whichever=like is None)), None)
     return ExposureEvidence(
-        difference=decision.difference,
+        difference=_read_by(arms, names, decision),
         mismatch=decision.state is ExperimentState.MISMATCH,
-        reason=f"experiment '{slug}' was stopped undecided: {decision.reason}" if is_stopped else decision.reason,
+        reason=reason,
         power=current.power,
         ended=decision.ended or is_stopped,
         within=current.row.document.delta if decision.state is ExperimentState.EQUIVALENT else None,
         harm_before="" if harm is None else f"epoch {harm.row.epoch} had shown: {harm.decision.reason}",
+        arms=arms,
     )
 
 
-def _shows_harm(decision: ExperimentDecision) -> bool:
-    is_sound = decision.state is not ExperimentState.MISMATCH
-    return is_sound and decision.difference is not None and decision.difference.high < 0
+def _read_by(arms: ExperimentArms, names: tuple[str, str], decision: ExperimentDecision) -> RateDifference | None:
+    """Return the difference of a decision, candidate less current."""
+    found = decision.difference
+    return found.turned if found is not None and names[0] == arms.candidate else found
+
+
+def _shows_harm(epoch: CountedEpoch, arms: ExperimentArms, *, whichever: bool) -> bool:
+    """Whether the candidate lost in an epoch; `whichever`: also where its second arm was another one, and lost."""
+    decision, names = epoch.decision, epoch.row.document.plan.names
+    if decision.state is ExperimentState.MISMATCH:
+        return False
+    readings = [arms.place_in(names), *([ExperimentArms.in_order(names)] if whichever else [])]
+    found = [_read_by(one, names, decision) for one in readings]
+    return any(one is not None and one.high < 0 for one in found)

@@ -1,0 +1,132 @@
+"""What the gates of a promotion rest on: a comparison over canaries, judged answers, users, and guard rails."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.comparison.domain.outcomes import ComparisonVerdict, JudgmentsCaution
+from app.experiments.domain.experiments import RateDifference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margin:
+    """The interval of a difference, candidate less current; None where there are too few pairs for one."""
+
+    low: float | None
+    high: float | None
+    basis: str = ""
+    """What it rests on, in words, where that is not plain."""
+    lacks: str = ""
+    """What it would take to rest on more, in words; a sentence of several says it once."""
+    uncorrected: "Margin | None" = None
+    """What the judge says itself, where labels of people correct it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineEvidence:
+    """A comparison of the candidate with what is current, over canaries."""
+
+    canaries: int
+    verdict: ComparisonVerdict
+    measures: Mapping[str, Margin]
+    """MRR and NDCG@10, by their names there."""
+    judgments: tuple[JudgmentsCaution, ...] = ()
+    """Retrievers that alone brought up much of what is expected; A is what is current."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedQuestion:
+    """The difference of what a judge says to one question; it passes only where people have confirmed that."""
+
+    answers: int
+    """To the same canary, of which it is known in both checks."""
+    calibrated: bool
+    margin: Margin
+    corrected: bool = False
+    """Whether labels of people correct the difference: a loss that it shows then counts, calibrated or not."""
+
+
+Judged = Mapping[str, JudgedQuestion | str]
+"""What a judge says of one thing, by the questions that ask for it, the one that decides where enough is known of it
+first; a text says why one can tell nothing as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeEvidence:
+    """What judges say of the answers of both checks."""
+
+    measures: Mapping[str, Judged]
+    """Faithfulness and answer relevance."""
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether one of them cannot be told as answers are judged now, however many more there are."""
+        return any(all(isinstance(one, str) for one in judged.values()) for judged in self.measures.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentArms:
+    """The arms of an experiment by what they stand for in a promotion."""
+
+    current: str
+    candidate: str
+
+    def place_in(self, names: tuple[str, str]) -> "ExperimentArms":
+        """Return the arms of another experiment: one of the same name is the same, else the second is the candidate.
+
+        So a guard rail whose arms stand in the other order is not read with the wrong sign.
+        """
+        first, second = names
+        is_turned = first == self.candidate or second == self.current
+        return ExperimentArms(current=second, candidate=first) if is_turned else ExperimentArms.in_order(names)
+
+    @classmethod
+    def in_order(cls, names: tuple[str, str]) -> "ExperimentArms":
+        """Return the arms as an experiment has them: what is current first."""
+        return cls(current=names[0], candidate=names[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExposureEvidence:
+    """An experiment with users."""
+
+    difference: RateDifference | None
+    """Candidate less current; None = too few outcomes for an interval."""
+    mismatch: bool
+    """Whether the arms get other shares of units than they should."""
+    reason: str
+    """The experiment's own."""
+    power: str
+    """What it can show, in words."""
+    ended: bool = False
+    """Whether further units change nothing."""
+    within: float | None = None
+    """Bound that the difference is shown to stay below; None = none is."""
+    harm_before: str = ""
+    """What an earlier epoch had shown, in words, where users were served worse then; empty where none had."""
+    arms: ExperimentArms | None = None
+    """By which its arms are read."""
+
+    @property
+    def is_better(self) -> bool:
+        """Whether users are shown to be served better."""
+        return not self.mismatch and self.difference is not None and self.difference.low > 0
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether users are shown to be served worse."""
+        return not self.mismatch and self.difference is not None and self.difference.high < 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardEvidence:
+    """What else must not get worse while users are served better."""
+
+    name: str
+    allowed_loss: float
+    """A loss of so much, or more, is not accepted."""
+    found: Margin | Judged | str
+    """Candidate less current; a text says why nothing is known."""
+    ended: bool = False
+    """Whether further units change nothing."""
+    harm_before: str = ""
+    """What an earlier epoch had shown, in words, where it was worse then; empty where none had."""

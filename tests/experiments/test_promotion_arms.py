@@ -1,0 +1,99 @@
+"""Which arm of an experiment a promotion takes for the candidate, in its own experiment and in those of guard rails."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.base.db.engine import Store
+from app.experiments.domain.promotion_evidence import ExperimentArms
+from app.experiments.views import PromotionView
+from tests.support.api_service import CHECK, api
+from tests.support.html_pages import Page
+from tests.support.present import present
+from tests.support.user_traffic import Users
+from tests.support.world import CHECK as DOCS
+from tests.support.world import World, canary, page
+
+
+@pytest.fixture
+def users(sqlite_store: Store) -> Users:
+    """Give users of a service that has two checks."""
+    made = page([canary("c1")], rules=[], hooks=[])
+    made["checks"].append({**made["checks"][0], "slug": "candidate"})
+    World(store=sqlite_store).apply(made)
+    return Users(sqlite_store)
+
+
+def promote(users: Users, **more: Any) -> PromotionView:
+    return users.promote(**{"current": DOCS, "candidate": "candidate", "experiment": "search", **more})
+
+
+@pytest.mark.parametrize(
+    ("names", "candidate"),
+    [
+        (("old", "new"), "new"),
+        (("new", "old"), "new"),
+        (("new", "vector"), "new"),
+        (("hybrid", "old"), "hybrid"),
+        (("vector", "hybrid"), "hybrid"),
+    ],
+)
+def test_an_arm_of_the_same_name_is_the_same_arm(names: tuple[str, str], candidate: str) -> None:
+    found = ExperimentArms(current="old", candidate="new").place_in(names)
+    assert found.candidate == candidate
+    assert {found.current, found.candidate} == set(names)
+
+
+def test_a_guard_rail_whose_arms_stand_in_the_other_order_is_read_by_their_names(users: Users) -> None:
+    users.split("search", "old", "new")
+    users.serve("search", {"old": 50, "new": 60})
+    users.split("calm", "new", "old")
+    users.serve("calm", {"old": 95, "new": 85})
+    found = promote(users, guards=[{"experiment": "calm", "allowed_loss": 0.02}])
+    exposure = found["gates"][2]
+    rail = present(users.load("calm")["difference"])
+    assert (found["state"], exposure.result, exposure.guards[0].result) == ("needs_decision", "fail", "fail")
+    interval = f"experiment calm {-rail.high:.3f} to {-rail.low:.3f} (new less old)"
+    assert exposure.guards[0].reason == f"a loss of more than 0.02 is shown: {interval}"
+    assert exposure.losses == {"experiment calm": (-rail.high, -rail.low)}
+
+
+def test_a_guard_rail_with_other_arms_names_those_that_are_read(users: Users) -> None:
+    users.split("search", "old", "new")
+    users.split("calm", "vector", "hybrid")
+    users.serve("calm", {"vector": 90, "hybrid": 90})
+    (rail,) = promote(users, guards=[{"experiment": "calm", "allowed_loss": 0.2}])["gates"][2].guards
+    assert (rail.result, rail.reason.endswith(" (hybrid less vector)")) == ("pass", True), rail.reason
+
+
+def test_a_promotion_names_the_arm_that_it_takes_for_the_candidate(tmp_path: Path) -> None:
+    with api(tmp_path) as service:
+        service.docs()
+        service.put("/v1/checks/docs-hybrid", {**CHECK, "hooks": []})
+        arms = [{"name": name, "share": 0.5} for name in ("old", "new")]
+        service.put("/v1/experiments/search", {"arms": arms})
+        compared = {"current": "docs", "candidate": "docs-hybrid"}
+        made = service.put("/v1/promotions/hybrid", {**compared, "experiment": "search"})
+        text = Page(service.client.get("/promotions/hybrid").text).text
+        unasked = service.put("/v1/promotions/hybrid", compared)
+        assert service.put("/v1/promotions/hybrid", made) == made, "an answer is sent back as it came"
+    assert (made["candidate_arm"], unasked["candidate_arm"]) == ("new", None)
+    assert "experiment search. In the experiment the candidate is arm new." in text
+
+
+def test_arms_that_changed_places_are_told_and_harm_to_either_of_them_stays(users: Users) -> None:
+    users.split("search", "old", "new")
+    users.split("search", "new", "old")
+    assert "changed places" not in promote(users)["gates"][2].reason, "nobody was exposed yet"
+    users.split("search", "old", "new")
+    users.serve("search", {"old": 50, "new": 60})
+    assert promote(users)["gates"][2].result == "pass"
+    users.split("search", "new", "old")
+    found = promote(users)
+    assert (found["candidate_arm"], found["gates"][2].result) == ("old", "inconclusive")
+    assert (
+        "; the arms changed places: in epoch 3 the second one, the candidate's, was new, by now it is old"
+        in found["gates"][2].reason
+    )
+    assert "; epoch 3 had shown: after 6,000 units new beats old by 0.100" in found["gates"][2].reason
