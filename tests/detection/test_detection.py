@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.base.values import Severity
-from app.detection.domain import Change, Members, Observation, Reading, Settings, Signal
+from app.detection.domain import UNMEASURED, Change, Members, Observation, Reading, Settings, Signal
 from app.detection.domain.decision import begin, step
 from app.detection.domain.evidence import HIGHEST, bet, paid
 from app.detection.domain.learning import LEAST_RATE, learn, usual, worse_than
@@ -99,6 +99,23 @@ def test_a_reason_counts_no_canary_twice(lost: int, lower: int, told: str) -> No
     (found,) = readings(calm(40, 20), runs_of(matrix, quality))
     assert found.reason.startswith(told)
     assert (found.lost, found.worse, found.worse_alone) == (lost, lost + lower, lower)
+
+
+@pytest.mark.parametrize(
+    ("lost", "measured", "told"),
+    [
+        (3, 31, "3 of 31 measured questions do not find their document (usually 0); "),
+        (0, 31, "all 31 measured questions find their document; "),
+        (1, 1, "1 of 1 measured question does not find its document (usually 0); "),
+        (0, 1, "the measured question finds its document; "),
+    ],
+)
+def test_a_reason_counts_only_canaries_that_were_measured(lost: int, measured: int, told: str) -> None:
+    matrix = np.zeros((1, 40), np.int8)
+    matrix[:, :lost], matrix[:, measured:] = 1, UNMEASURED
+    (found,) = readings(calm(40, 20), runs_of(matrix))
+    assert found.reason.startswith(told)
+    assert (found.lost, found.measured) == (lost, measured)
 
 
 def test_a_group_of_all_canaries_is_not_told_as_a_finding() -> None:

@@ -76,6 +76,14 @@ def cut(ranking: Ranking, hits: Sequence[int]) -> Ranking:
     return replace(ranking, **columns, returned=len(hits))
 
 
+def joined(one: Ranking, other: Ranking) -> Ranking:
+    """Put the hits of one answer before those of another."""
+    columns: dict[str, Any] = {
+        name: getattr(one, name) + getattr(other, name) for name in ("ids", "documents", "texts", "scores")
+    }
+    return replace(one, **columns, returned=one.returned + other.returned)
+
+
 def told(
     before: Sequence[Ranking], now: Sequence[Ranking], earlier: Sequence[Ranking | None] | None = None
 ) -> list[AnswerCause]:
@@ -152,6 +160,38 @@ def test_missing_chunks_whether_or_not_scores_moved_with_them(seed: int, moved: 
     (found,) = told(index.answers(), index.without(lambda number: number % 10 == 0).moved(moved, seed).answers())
     assert found.kind is RunCauseKind.MISSING
     assert ("moved, as it does" in found.evidence) is bool(moved)
+
+
+@pytest.mark.parametrize(
+    ("seed", "gone"), [(3, {3, 8, 20}), (17, {3, 8, 20}), (10, {7, 50, 60, 61}), (18, {7, 50, 60, 61})]
+)
+def test_all_missing_chunks_are_counted_where_few_answers_had_some_of_them(seed: int, gone: set[int]) -> None:
+    """Of a chunk that one answer had at a low rank the fit alone is not sure."""
+    index = Index.of(seed)
+    before = index.answers(5)
+    held = {index.ids[number] for number in gone} & {one for answer in before for one in answer.ids}
+    had = sum(not held.isdisjoint(answer.ids) for answer in before)
+    (found,) = told(before, index.without(gone.__contains__).answers(5))
+    assert found.evidence.startswith(f"{len(held)} chunks that {had} answers had are in no answer any more, about ")
+    assert (int(found.affected.sum()), found.against) == (had, "")
+
+
+def test_a_count_of_missing_chunks_is_a_bound_where_statistics_were_learned_anew() -> None:
+    index = Index.of(1)
+    (found,) = told(index.answers(), index.without({3, 8, 20}.__contains__).moved(0.01, 1).answers())
+    assert found.evidence.startswith("at least 2 chunks that 7 answers had are in no answer any more, about 2 % of all")
+
+
+def test_a_single_missing_chunk_is_told_in_the_singular_and_a_share_below_one_percent_without_about() -> None:
+    def hits(*ids: str) -> Ranking:
+        return Ranking(ids=ids, documents=ids, texts=ids, scores=(0.9,) * len(ids), returned=len(ids))
+
+    before = [hits(*(f"of-{place}-{rank}" for rank in range(5))) for place in range(CANARIES)]
+    shared = hits("handbook")
+    with_it = [joined(shared, one) if place < 12 else one for place, one in enumerate(before)]
+    (found,) = told(with_it, before)
+    assert found.evidence.startswith("1 chunk that 12 answers had is in no answer any more, under 1 % of all; ")
+    assert found.against == ""
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -265,6 +265,28 @@ def test_other_scores_for_the_same_chunks_are_recognised_where_half_of_the_canar
 # --- in runs, alerts and pages -------------------------------------------------------------------------------
 
 
+def test_another_order_counts_canaries_of_which_a_second_expected_chunk_ranks_lower() -> None:
+    def of(number: int, *places: int) -> Ranking:
+        return ranking(*((f"c{number}-{place}", words(10 * number + place, 20)) for place in places))
+
+    def canary(number: int) -> Canary:
+        wrong = Judgment(id=f"c{number}-3", grade=0)
+        return Canary(
+            key=f"q{number}", query="?", judgments=(Judgment(id=f"c{number}-0"), Judgment(id=f"c{number}-1"), wrong)
+        )
+
+    orders = {0: (1, 0, 3, 2, 4), 1: (0, 2, 4, 3, 1), 2: (2, 0, 1, 4, 3), 3: (0, 3, 4, 2)}
+    some = [
+        RankingPair(canary=canary(number), before=of(number, 0, 1, 2, 3, 4), now=of(number, *orders[number % 4]))
+        for number in range(40)
+    ]
+    cause = found(some)
+    assert cause is not None
+    assert cause.kind is RunCauseKind.RANKING_CHANGED
+    told = "the first expected chunk ranks better for 0 canaries, lower for 10, and 0 lost it"
+    assert f"{told}; another one ranks lower, or is gone, for 30" in cause.reason
+
+
 def recut(chunks: Mapping[str, str]) -> dict[str, str]:
     """Cut every chunk in two, under ids never seen before."""
     cut: dict[str, str] = {}

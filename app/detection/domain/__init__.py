@@ -320,6 +320,8 @@ class Reading:
     """Watched canaries that failed in this run, one that is both in both; `worse` is unknown and 0 while warming up."""
     worse_alone: int
     """Those of `worse` that are not lost."""
+    measured: int
+    """Watched canaries that were measured in this run."""
     usual: tuple[int, int] | None
     """The 99 % quantiles of both in the baseline. None while warming up."""
     good: int

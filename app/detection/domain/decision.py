@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from app.base.texts import counted, percent_text
+from app.base.texts import counted, percent_text, plural
 from app.base.values import Severity
 from app.detection.domain import (
     NO_HITS,
@@ -299,6 +299,7 @@ def _reading(
         lost=lost,
         worse=worse,
         worse_alone=int(((evidence.now[1] == 1) & (evidence.now[0] != 1)).sum()),
+        measured=int((evidence.now[0] != UNMEASURED).sum()),
         usual=usual_counts,
         good=state.good,
         warming=warming_note(state.identical, state.eligible + 1) if baseline is None else None,
@@ -397,12 +398,14 @@ def _word(number: int) -> str:
 
 def _failing(reading: Reading, watched: int) -> str:
     # Not "lost": most alerts say so of those alone that found their document before.
-    verb = "does not find its" if watched == 1 else "do not find their"
-    failing = f"{reading.lost} of {counted(watched, 'question')} {verb} document"
-    if not reading.lost:
-        failing = (
-            "the question finds its document" if watched == 1 else f"all {watched:,} questions find their document"
-        )
+    one = reading.measured == 1
+    questions = plural(reading.measured, "question" if reading.measured == watched else "measured question")
+    if reading.lost:
+        verb = "does not find its" if one else "do not find their"
+        failing = f"{reading.lost} of {reading.measured:,} {questions} {verb} document"
+    else:
+        all_of = f"the {questions} finds its" if one else f"all {reading.measured:,} {questions} find their"
+        failing = f"{all_of} document"
     if reading.usual is None:
         return failing
     # No canary is counted twice here, so the bound of all that are worse is left out: it includes those lost.

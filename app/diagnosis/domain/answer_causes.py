@@ -481,9 +481,12 @@ def _gone_from_others(counts: Counts, same: Bools, changed: Bools) -> str | None
     ):
         return None
     where = _where(counts.before, counts.answers.before, gone, part.is_found)
+    doubtful = _chunks(counts.before.code[same[counts.before.canary]], counts) & ~part.is_found & ~gone
+    doubtful &= _chunks(counts.before.code[changed[counts.before.canary]], counts)
+    chunks = _chunks_are(gone, at_least=bool(doubtful.any()))
     return (
-        f"{counted(int(gone.sum()), 'chunk')} are gone from the {int(changed.sum()):,} answers that changed, and stand "
-        f"{int(held.sum()):,} times in the {int(same.sum()):,} that are as before, to the last hit{where}"
+        f"{chunks} gone from the {int(changed.sum()):,} answers that changed, "
+        f"and stand {int(held.sum()):,} times in the {int(same.sum()):,} that are as before, to the last hit{where}"
     )
 
 
@@ -511,22 +514,34 @@ _FEWEST_HELD: Final = 0.25
 
 
 def _missing(counts: Counts) -> AnswerCause | None:
-    gone = counts.lost.is_sure
+    gone = counts.lost.is_sure & counts.absent
     if not _is_turnover(counts.lost, counts, lambda: counts.came) or not gone.any():
         return None
-    hits = counts.before.alone & gone[counts.before.code]
-    affected = _canaries(counts.before.canary[hits], counts)
+    moved = bool(counts.in_order[~counts.same].mean() < _MOST)
+    if not moved:
+        gone = gone | _left_without_cause(counts)
+    affected = _canaries(counts.before.canary[counts.before.alone & gone[counts.before.code]], counts)
     where = _where(counts.before, counts.answers.before, gone, counts.lost.is_found)
-    moved = counts.in_order[~counts.same].mean() < _MOST
+    at_least = bool((counts.absent & ~gone).any())
     return AnswerCause(
         kind=RunCauseKind.MISSING,
         affected=affected,
         phrase=f"{PHRASES[RunCauseKind.MISSING]}{where}",
-        evidence=f"{counted(int(gone.sum()), 'chunk')} that {counted(int(affected.sum()), 'answer')} had are in no "
-        f"answer any more, about {percent_text(counts.lost.share)} of all; what is left "
+        evidence=f"{_chunks_are(gone, at_least=at_least, of=affected)} in no answer any more, "
+        f"{_about(counts.lost.share)} of all; what is left "
         f"{'moved, as it does where statistics are learned anew' if moved else 'kept its order'}",
         against=_unexplained(counts, affected),
     )
+
+
+def _left_without_cause(counts: Counts) -> Bools:
+    """(codes,): chunks in no answer any more, of which one had it that kept what was below, or got nothing above it.
+
+    Too few answers had them for the fit to be sure; yet where what is left kept its order, nothing else explains it.
+    """
+    pushed = _canaries(counts.now.canary[counts.pushing], counts)
+    unpushed = counts.before.alone & (counts.dropped | ~pushed[counts.before.canary])
+    return counts.absent & _chunks(counts.before.code[unpushed], counts)
 
 
 def _misses(counts: Counts) -> AnswerCause | None:
@@ -590,8 +605,8 @@ def _new_chunks(counts: Counts) -> AnswerCause | None:
         kind=RunCauseKind.NEW_CHUNKS,
         affected=affected,
         phrase=f"{PHRASES[RunCauseKind.NEW_CHUNKS]}{where}",
-        evidence=f"{int(new.sum()):,} hits that no answer had before rank above known ones in "
-        f"{counted(int(affected.sum()), 'answer')}, about {percent_text(came.share)} of all",
+        evidence=f"{counted(int(new.sum()), 'hit')} that no answer had before {'ranks' if new.sum() == 1 else 'rank'} "
+        f"above known ones in {counted(int(affected.sum()), 'answer')}, {_about(came.share)} of all",
         against=_unexplained(counts, affected),
     )
 
@@ -604,6 +619,10 @@ def _new_above(counts: Counts) -> Bools | None:
 
 def _canaries(of: Ints, counts: Counts) -> Bools:
     return np.bincount(of, minlength=len(counts.kept)) > 0
+
+
+def _chunks(of: Ints, counts: Counts) -> Bools:
+    return np.bincount(of, minlength=len(counts.absent)) > 0
 
 
 _MOSTLY_UNSEEN: Final = 0.7
@@ -673,9 +692,21 @@ _OF_WHOLE_ANSWERS: Final[Sequence[Callable[[Counts], AnswerCause | None]]] = (
 )
 
 
+def _chunks_are(some: Bools, *, at_least: bool, of: Bools | None = None) -> str:
+    """Return the number of chunks as a subject with its verb: `at least 3 chunks that 6 answers had are`."""
+    number = int(some.sum())
+    had = f" that {counted(int(of.sum()), 'answer')} had" if of is not None else ""
+    return f"{'at least ' if at_least else ''}{counted(number, 'chunk')}{had} {'is' if number == 1 else 'are'}"
+
+
+def _about(share: float) -> str:
+    text = percent_text(share)
+    return text if text.startswith("under") else f"about {text}"
+
+
 def _unexplained(counts: Counts, affected: Bools) -> str:
-    others = ~counts.same & ~affected
-    return f"{int(others.sum()):,} other answers changed without one of these chunks" if others.any() else ""
+    others = int((~counts.same & ~affected).sum())
+    return f"{counted(others, 'other answer')} changed without one of these chunks" if others else ""
 
 
 def _where(hits: Hits, answers: Sequence[Ranking], chosen: Bools, others: Bools) -> str:

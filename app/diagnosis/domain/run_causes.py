@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cache, partial
+from operator import gt
 from statistics import median
 from typing import Any, cast
 
@@ -372,23 +373,32 @@ def _of_changes(
 
 
 def _moves(pairs: Sequence[RankingPair], k: int) -> str:
-    """How many canaries rank their first expected chunk better, lower, and outside the top k where it was inside."""
-    better = lower = lost = 0
+    """How many canaries rank their first expected chunk better, lower, and outside the top k where it was inside.
+
+    Of a canary whose first one is not lower another may be, which lowers its measures too.
+    """
+    better = lower = lost = others = 0
     for pair in pairs:
         if pair.before.ids != pair.now.ids and pair.canary.expects:
-            was, stands = _first_rank(pair.canary, pair.before), _first_rank(pair.canary, pair.now)
+            ranks_before, ranks_now = _expected_ranks(pair.canary, pair.before), _expected_ranks(pair.canary, pair.now)
+            was, stands = min(ranks_before, default=_NOWHERE), min(ranks_now, default=_NOWHERE)
             better += stands < was
             lost += was <= k < stands
             lower += was < stands and not was <= k < stands
-    return f"what is expected ranks better for {counted(better, 'canary')}, lower for {lower:,}, and {lost:,} lost it"
+            others += stands <= was and any(map(gt, ranks_now, ranks_before))
+    first = f"better for {counted(better, 'canary')}, lower for {lower:,}, and {lost:,} lost it"
+    another = f"; another one ranks lower, or is gone, for {others:,}" if others else ""
+    return f"the first expected chunk ranks {first}{another}"
 
 
-def _first_rank(canary: Canary, ranking: Ranking) -> int:
-    """Rank of the first expected chunk, by id alone where all have one, which is enough and cheaper."""
-    wanted = {one.id for one in canary.judgments if one.grade >= 1}
-    if None not in wanted:
-        return next((rank for rank, chunk in enumerate(ranking.ids, 1) if chunk in wanted), _NOWHERE)
-    return min((rank for rank in match(prepare(canary.judgments), ranking).first if rank is not None), default=_NOWHERE)
+def _expected_ranks(canary: Canary, ranking: Ranking) -> list[int]:
+    """Rank of each expected chunk, by id alone where all have one, which is enough and cheaper."""
+    wanted = [one for one in canary.judgments if one.grade >= 1]
+    if all(one.id is not None for one in wanted):
+        places = {chunk: rank for rank, chunk in reversed(list(enumerate(ranking.ids, 1)))}
+        return [places.get(one.id or "", _NOWHERE) for one in wanted]
+    ranks = zip(match(prepare(canary.judgments), ranking).first, canary.judgments, strict=True)
+    return [rank or _NOWHERE for rank, one in ranks if one.grade >= 1]
 
 
 _NOWHERE = 1_000_000
