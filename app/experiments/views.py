@@ -49,6 +49,8 @@ class EpochView(TypedDict):
     difference: RateDifference | None
     """At the look that decided, else at the newest; null until each arm has 30 successes and 30 failures, and where
     the state is `mismatch`."""
+    later: RateDifference | None
+    """At the newest look, where that contradicts the one that decided; null where it does not."""
     power: str
     """What it can show, in words: the units that a difference of .05 needs, and what `max_units` show; nothing where
     the state is `mismatch`."""
@@ -274,3 +276,5 @@ class InterleavingView(TypedDict):
     """Of the first look at which it ended, by which the difference stays; null = it runs."""
     difference: RateDifference | None
     """Share of units for B less that for A; null below 30 units for each."""
+    later: RateDifference | None
+    """The same by now, where that contradicts what decided; null where it does not."""

@@ -131,6 +131,8 @@ class ExperimentDecision:
     """Rate of the second arm less that of the first at that look; None = too few outcomes for an interval, or the
     shares mismatch."""
     winner: Side | None = None
+    later: RateDifference | None = None
+    """The same at the newest look, where that contradicts the look that decided."""
 
     @property
     def ended(self) -> bool:
@@ -189,10 +191,11 @@ def _undecided(found: RateDifference | None, plan: ExperimentPlan) -> str:
 
 
 def _arms(found: RateDifference, plan: ExperimentPlan) -> str:
-    return f"{plan.names[1]} less {plan.names[0]} is {_interval(found)}"
+    return f"{plan.names[1]} less {plan.names[0]} is {difference_text(found)}"
 
 
-def _interval(one: RateDifference) -> str:
+def difference_text(one: RateDifference) -> str:
+    """Format a difference with its interval: `+0.081 (95 % interval +0.042 to +0.120)`."""
     return f"{change_text(one.value)} (95 % interval {change_text(one.low)} to {change_text(one.high)})"
 
 
@@ -547,6 +550,8 @@ class PreferenceDecision:
     difference: RateDifference | None
     """Share of the units for B less that of those for A; None below 30 units for each."""
     winner: str | None = None
+    later: RateDifference | None = None
+    """The same by now, where that contradicts what it was decided by."""
 
     @property
     def ended(self) -> bool:
@@ -606,7 +611,7 @@ def decide_preference(found: Preferences, names: tuple[str, str], *, units: int,
     if one is None:
         reason = f"each ranking needs {FEWEST_OF_A_KIND} units that prefer it; {found.a} and {found.b} do"
     else:
-        reason = f"no preference is shown: {_interval(one)} over {counted(found.a + found.b, 'unit')}"
+        reason = f"no preference is shown: {difference_text(one)} over {counted(found.a + found.b, 'unit')}"
         if one.low > 0 or one.high < 0:
             winner, other = names if one.high < 0 else names[::-1]
             state, reason = ExperimentState.WINNER, f"{winner} is preferred to {other}{reason[reason.index(':') :]}"

@@ -105,16 +105,38 @@ class ExposureEvidence:
     """What an earlier epoch had shown, in words, where users were served worse then; empty where none had."""
     arms: ExperimentArms | None = None
     """By which its arms are read."""
+    later: RateDifference | None = None
+    """Candidate less current at the newest look, where that contradicts the look that decided."""
 
     @property
     def is_better(self) -> bool:
-        """Whether users are shown to be served better."""
-        return not self.mismatch and self.difference is not None and self.difference.low > 0
+        """Whether users are shown to be served better, and no later look says otherwise."""
+        shown = not self.mismatch and self.difference is not None and self.difference.low > 0
+        return shown and not self.is_contradicted
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether users were shown to be served better, and the newest look shows less than that, or harm."""
+        first, newest = self.difference, self.later
+        if first is None or newest is None or first.low <= 0:
+            return False
+        return newest.low <= 0 and newest.high < first.low
+
+    @property
+    def known(self) -> list[RateDifference]:
+        """The interval that was decided by, and the newest one where that contradicts it."""
+        return [one for one in (self.difference, self.later) if one is not None]
+
+    @property
+    def harm(self) -> RateDifference | None:
+        """The worst interval by which users are served worse, decided by or of the newest look; None = none is."""
+        shown = [one for one in self.known if one.high < 0]
+        return None if self.mismatch else min(shown, key=lambda one: one.high, default=None)
 
     @property
     def is_worse(self) -> bool:
         """Whether users are shown to be served worse."""
-        return not self.mismatch and self.difference is not None and self.difference.high < 0
+        return self.harm is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -242,8 +242,8 @@ def _judged_losses(found: JudgeEvidence | str) -> Losses:
 
 def _exposure_losses(found: ExposureEvidence | str, guards: Sequence[GuardEvidence]) -> Losses:
     losses: dict[str, tuple[float, float]] = {}
-    if isinstance(found, ExposureEvidence) and found.is_worse and found.difference is not None:
-        losses["users"] = (found.difference.low, found.difference.high)
+    if isinstance(found, ExposureEvidence) and found.harm is not None:
+        losses["users"] = (found.harm.low, found.harm.high)
     for one in guards:
         if isinstance(one.found, Margin):
             losses |= _lost({one.name: one.found}, one.allowed_loss)
@@ -327,6 +327,8 @@ def _never_exposed(users: ExposureEvidence | None, *, unknown: bool) -> str:
         return "decided nothing, as the shares mismatch"
     if not _is_over(users):
         return "cannot pass any more" if unknown and users.is_better else ""
+    if users.is_contradicted:
+        return "is contradicted by later looks"
     if users.within is None:
         return "ended without a decision"
     return f"ended: no difference larger than {bound_text(users.within)}"
@@ -401,6 +403,12 @@ def _conclude_without_users(
     if waiting is not None:
         found = never.get(waiting.gate, "has decided nothing yet")
         return PromotionState.OPEN, f"{waiting.gate} {found}: {waiting.reason}", {waiting.gate}
+    decided = _how_waived(exposure, users)
+    return PromotionState.PROMOTE, f"it may go to all users: a person decided so, {decided}", set()
+
+
+def _how_waived(exposure: Gate, users: ExposureEvidence | None) -> str:
+    """Say what was known of users when nothing but waivers is in the way."""
     decided = "before users showed a difference"
     if users is None:
         decided = "without asking users"
@@ -408,6 +416,8 @@ def _conclude_without_users(
         decided = "although an earlier epoch had shown that users are served worse"
     elif users.mismatch:
         decided = "although what users showed cannot be believed"
+    elif users.is_contradicted and not users.is_worse:
+        decided = "although later looks contradict what exposure decided"
     elif _is_over(users):
         decided = "although exposure ended without a decision"
         if users.within is not None:
@@ -417,7 +427,7 @@ def _conclude_without_users(
         decided = f"with users who are served better, although a guard rail is {'broken' if broken else 'not known'}"
     elif exposure.evidence is GateResult.FAIL:
         decided = "against what exposure showed"
-    return PromotionState.PROMOTE, f"it may go to all users: a person decided so, {decided}", set()
+    return decided
 
 
 def _found_beside(gate: Gate, never: Mapping[GateName, str]) -> str:

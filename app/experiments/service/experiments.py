@@ -44,6 +44,7 @@ from app.experiments.domain.experiments import (
     say_power,
     thin_looks,
 )
+from app.experiments.domain.later_looks import hold_against_clicks, hold_against_looks
 from app.experiments.store import ClickRow, CountRow, EpochRow, ExperimentRow, InterleavingRow, UnitRow
 from app.experiments.views import (
     ArmView,
@@ -282,8 +283,9 @@ class CountedEpoch:
 
     @property
     def decision(self) -> ExperimentDecision:
-        """Where it stands."""
-        return decide_experiment(self.looks, self.exposed, self.row.document.plan)
+        """Where it stands: the first look at which it ends decides, and later ones that contradict it are told."""
+        plan = self.row.document.plan
+        return hold_against_looks(decide_experiment(self.looks, self.exposed, plan), self.looks, plan)
 
     @property
     def power(self) -> str:
@@ -413,5 +415,5 @@ def _decide(row: InterleavingRow, found: Preferences, ties: int) -> PreferenceDe
 
 def _view(row: InterleavingRow) -> InterleavingView:
     document = row.document
-    decision = _decide(row, row.decided or row.preferences, row.ties)
+    decision = hold_against_clicks(_decide(row, row.decided or row.preferences, row.ties), row.preferences, row.decided)
     return view_of(InterleavingView, row, document, decision, prefer_a=row.preferences.a, prefer_b=row.preferences.b)

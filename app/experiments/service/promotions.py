@@ -31,7 +31,7 @@ from app.comparison.domain.estimates import estimate
 from app.comparison.service import comparisons
 from app.experiments import store as rows
 from app.experiments.documents import GuardDocument, PromotionDocument
-from app.experiments.domain.experiments import ExperimentDecision, ExperimentState, RateDifference
+from app.experiments.domain.experiments import ExperimentState, RateDifference
 from app.experiments.domain.promotion_evidence import (
     ExperimentArms,
     ExposureEvidence,
@@ -250,11 +250,11 @@ def _read_guard(
             ended, harm_before = users.ended, users.harm_before
         if isinstance(users, str):
             found = users
-        elif users.mismatch or users.difference is None or users.arms is None:
+        elif users.mismatch or users.arms is None or not (known := users.known):
             found = users.reason
         else:
-            basis = f"{users.arms.candidate} less {users.arms.current}"
-            found = Margin(low=users.difference.low, high=users.difference.high, basis=basis)
+            shown = min(known, key=lambda one: one.low)  # a later loss counts, whatever was decided before
+            found = Margin(low=shown.low, high=shown.high, basis=f"{users.arms.candidate} less {users.arms.current}")
     return GuardEvidence(name=name, allowed_loss=guard.allowed_loss, found=found, ended=ended, harm_before=harm_before)
 
 
@@ -450,7 +450,8 @@ def read_exposure(
         )
     harm = next((one for one in earlier if _shows_harm(one, arms, whichever=like is None)), None)
     return ExposureEvidence(
-        difference=_read_by(arms, names, decision),
+        difference=_read_by(arms, names, decision.difference),
+        later=_read_by(arms, names, decision.later),
         mismatch=decision.state is ExperimentState.MISMATCH,
         reason=reason,
         power=current.power,
@@ -461,9 +462,8 @@ def read_exposure(
     )
 
 
-def _read_by(arms: ExperimentArms, names: tuple[str, str], decision: ExperimentDecision) -> RateDifference | None:
-    """Return the difference of a decision, candidate less current."""
-    found = decision.difference
+def _read_by(arms: ExperimentArms, names: tuple[str, str], found: RateDifference | None) -> RateDifference | None:
+    """Return the difference of an experiment, candidate less current."""
     return found.turned if found is not None and names[0] == arms.candidate else found
 
 
@@ -473,5 +473,5 @@ def _shows_harm(epoch: CountedEpoch, arms: ExperimentArms, *, whichever: bool) -
     if decision.state is ExperimentState.MISMATCH:
         return False
     readings = [arms.place_in(names), *([ExperimentArms.in_order(names)] if whichever else [])]
-    found = [_read_by(one, names, decision) for one in readings]
+    found = [_read_by(one, names, of) for one in readings for of in (decision.difference, decision.later)]
     return any(one is not None and one.high < 0 for one in found)
