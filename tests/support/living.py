@@ -1,7 +1,9 @@
 """Real servers for tests, each in a thread: the service, the demo retriever, a receiver of webhooks."""
 
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +19,8 @@ from app.main import Service, create_app, open_service
 from tests.support.migrated_files import prepare_database
 
 LOOPBACK = "127.0.0.0/8"
+_LINES = 8
+"""Lines of a thread's stack that are told where a wait fails."""
 
 
 @contextmanager
@@ -46,14 +50,25 @@ def coalmine(data_dir: Path, **settings: Any) -> Iterator[tuple[str, Service]]:
 
 
 def until(condition: Any, *, seconds: float = 20.0) -> Any:
-    """Wait for a condition and give its first true value; fail when it never comes true."""
+    """Wait for a condition and give its first true value; fail when it never comes true, with each thread's stack."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
         if value:
             return value
-        assert time.monotonic() < deadline, "it never came true"
+        assert time.monotonic() < deadline, f"it never came true; meanwhile\n{_stacks()}"
         time.sleep(0.01)
+
+
+def _stacks() -> str:
+    """Tell where each thread is: the innermost lines of its stack."""
+    frames = sys._current_frames()
+    stacks = {
+        one.name: traceback.extract_stack(frames[one.ident])[-_LINES:]
+        for one in threading.enumerate()
+        if one.ident in frames
+    }
+    return "\n".join(f"{name}\n{''.join(traceback.format_list(lines))}" for name, lines in stacks.items())
 
 
 @dataclass
