@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.annotation.pages import open_task
@@ -79,9 +79,9 @@ _KINDS: Final[Mapping[str, tuple[type[Any], Callable[..., object], str]]] = {
 
 
 @router.get("/experiments")
-def show_experiments(request: Request, store: StoreDep) -> HTMLResponse:
-    """Show promotions, experiments, shadows and interleavings, with the forms of new ones."""
-    return _experiments(request, store)
+def show_experiments(request: Request, store: StoreDep, new: Annotated[str, Query(max_length=16)] = "") -> HTMLResponse:
+    """Show promotions, experiments, shadows and interleavings, with the forms of new ones; that of kind `new` open."""
+    return _experiments(request, store, Form(texts={"kind": new}))
 
 
 @router.post("/experiments")
@@ -342,7 +342,7 @@ def _guards(form: Form) -> list[dict[str, Any]]:
 
 
 def _experiments(
-    request: Request, store: Store, form: Form = _NEW, *, problems: Sequence[Problem] = (), status: int = 200
+    request: Request, store: Store, form: Form, *, problems: Sequence[Problem] = (), status: int = 200
 ) -> HTMLResponse:
     now = datetime.now(UTC)
     found = experiments.list_experiments(store, limit=_MOST, now=now)
@@ -357,7 +357,7 @@ def _experiments(
         interleavings=experiments.list_interleavings(store, limit=_MOST),
         kind=form.get("kind"),
         kinds=_QUESTIONS,
-        typed=form if form is _NEW else Form(texts={**_NEW.texts, **form.texts}),
+        typed=Form(texts={**_NEW.texts, **form.texts}),
         wrong=wrong,
         problems=others,
         checks=choices(store, "check"),

@@ -460,7 +460,7 @@ def test_a_new_check_begins_with_what_suits_most(pages: Site) -> None:
     ticked = {one.get("name") for one in shown.all("input", type="checkbox") if "checked" in one.attributes}
     assert {"rule.regression", "enabled", "now", "hooks"} == ticked  # the only hook there is
     answer = pages.client().post("/new-check", data=form)
-    assert answer.headers["location"] == "/checks/mine-search"
+    assert answer.headers["location"] == "/checks/mine-search?saved=yes"
     body = references.load_definition(pages.world.store, "check", "mine-search").body
     assert body["rules"] == []  # the same check as one that names no rules in a file or by REST
     assert body["schedule"]["every"] == "5m"
@@ -523,7 +523,7 @@ def test_saving_a_check_as_it_stands_changes_nothing(pages: Site) -> None:
     assert pages.client().put("/v1/checks/odd", json=body).status_code == 201
     before = references.load_definition(pages.world.store, "check", "odd")
     shown = pages.page("/checks/odd/edit")
-    assert pages.client().post("/checks/odd/edit", data=fields_of(shown)).headers["location"] == "/checks/odd"
+    assert pages.client().post("/checks/odd/edit", data=fields_of(shown)).headers["location"] == "/checks/odd?saved=yes"
     after = references.load_definition(pages.world.store, "check", "odd")
     assert sorted(after.body["rules"], key=str) == sorted(before.body["rules"], key=str)
     assert {**after.body, "rules": ()} == {**before.body, "rules": ()}

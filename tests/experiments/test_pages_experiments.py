@@ -478,7 +478,10 @@ def test_the_list_helps_to_choose_and_leads_to_every_kind(service: Api) -> None:
     service.put("/v1/interleavings/lists", {"a": "old", "b": HOSTILE})
     page = Page(service.client.get("/experiments").text)
     assert "Which do I need?" in page.text
-    assert [page.one("a", href=f"#{kind}") for kind in ("shadows", "experiments", "interleavings", "promotions")]
+    for kind in ("shadow", "experiment", "interleaving", "promotion"):
+        chosen = Page(service.client.get(page.one("a", href=f"/experiments?new={kind}#{kind}s").get("href")).text)
+        [opened] = [one for one in chosen.all("details") if "open" in one.attributes]
+        assert f"New {kind}" in opened.text
     shown = Page(service.client.get(page.one("a", href="/interleavings/lists").get("href")).text)
     assert "/v1/interleavings/lists/clicks" in shown.one("pre", id="with-curl").text
     assert f"Prefer {HOSTILE}" in shown.text

@@ -159,7 +159,7 @@ def _handle(request: Request, store: Store, vault: Vault, slug: str | None, type
             store, document.slug, trigger=Trigger.PAGE, now=now, index_version=None, idempotency_key=None
         )
     wake(request)
-    return RedirectResponse(f"/checks/{quote(document.slug)}", status_code=303)
+    return RedirectResponse(f"/checks/{quote(document.slug)}?saved=yes", status_code=303)
 
 
 def _document(definition: Definition | None, typed: Form) -> CheckDocument:

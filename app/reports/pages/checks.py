@@ -69,7 +69,13 @@ RANGES = (("1h", "1 h", 3_600), ("24h", "24 h", 86_400), ("7d", "7 d", 604_800),
 
 
 @router.get("/checks/{slug}")
-def show_check(request: Request, store: StoreDep, slug: str, version: Version = "") -> HTMLResponse:
+def show_check(
+    request: Request,
+    store: StoreDep,
+    slug: str,
+    version: Version = "",
+    saved: Annotated[str, Query(max_length=3)] = "",
+) -> HTMLResponse:
     """Show a check: verdict with reasons, measures over time, degraded canaries by cause."""
     now = datetime.now(UTC)
     detail = check_details.load_check(store, slug, now, version=version or None)
@@ -87,6 +93,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         detail=detail,
         line=detail.line,
         chosen=version,
+        saved=bool(saved),
         run=run,
         k=k,
         baseline=baseline,
