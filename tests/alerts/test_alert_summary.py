@@ -79,6 +79,27 @@ OUTAGE = replace(FACTS, kind=RuleKind.PROBE_ERRORS, failure=HTTP_500, unknown=Tr
             "handbook: not measurable since 14:05 UTC, embedder at 127.0.0.1:8220 answers HTTP 500 (143 of 143 probes)",
         ),
         (
+            replace(OUTAGE, unknown_since_first=False),  # some probes were answered then
+            (
+                "handbook: not measurable; probes fail since 14:05 UTC, embedder at 127.0.0.1:8220 answers HTTP 500 "
+                "(143 of 143 probes)"
+            ),
+        ),
+        (
+            replace(REGRESSION, changed=replace(LOST, since_first=False)),  # others were worse then
+            (
+                "handbook: 7 of 113 canaries lost their expected chunk: chunks missing from the index; "
+                "bad since 14:05 UTC (run 61, index v42)"
+            ),
+        ),
+        (
+            replace(REGRESSION, changed=replace(LOST, since_run=64)),  # another fault joined the alarm
+            (
+                "handbook: 7 of 113 canaries lost their expected chunk since run 64: chunks missing from the index; "
+                "bad since 14:05 UTC (run 61, index v42)"
+            ),
+        ),
+        (
             replace(OUTAGE, retriever="docs-search"),
             (
                 "handbook: not measurable since 14:05 UTC, embedder of docs-search at 127.0.0.1:8220 answers HTTP 500 "

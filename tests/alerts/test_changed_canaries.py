@@ -58,7 +58,7 @@ def test_canaries_that_expect_something_else_since_have_lost_nothing(sqlite_stor
     world.deliver_all()
     (opened,) = _sent(world)
     data = opened["data"]
-    assert data["title"] == "watch: 3 of 4 questions are degraded"
+    assert data["title"] == "watch: 3 of 4 questions are degraded: changed or added since run 1"
     assert data["fleet"]["headline"].startswith("3 of 4 canaries degraded since they were changed")
     assert data["summary"].startswith("watch: coverage 0.250, below 0.5 since")
     shown = Site(world=world).page("/alerts/1")
@@ -164,7 +164,8 @@ def test_what_is_lost_after_canaries_were_changed_is_told_beside_what_was_never_
     world.apply(page([*others, *kept], rules=[rule]))
     world.run()
     site = Site(world=world)
-    assert site.page("/incidents/1").one("h1").text == "watch: 2 of 8 questions are degraded"
+    title = "watch: 2 of 8 questions are degraded: changed or added since run 1"
+    assert site.page("/incidents/1").one("h1").text == title
     _carry_out(world, keys[2:6])
     shown = site.page("/incidents/1")
     assert shown.one("h1").text.startswith("watch: 4 of 8 questions got worse")
@@ -176,7 +177,24 @@ def test_what_is_lost_after_canaries_were_changed_is_told_beside_what_was_never_
     assert "No run before expected this of them" not in alert.text
     assert "another" not in shown.one("p", id="lost").text, "which nobody ever found"
     opened = json.loads(world.send.sent[0][1].body)
-    assert opened["data"]["title"] == "watch: 2 of 8 questions are degraded"
+    assert opened["data"]["title"] == title
+
+
+def test_adopted_judgments_that_move_a_number_are_told_beside_it(sqlite_store: Store) -> None:
+    keys = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")
+    rule = {"kind": "threshold", "measure": "R@5", "critical": {"below": 0.95}, "open": {"bad": 1, "of": 1}}
+    world = World(store=sqlite_store)
+    world.apply(page([canary(key) for key in keys], rules=[rule]))
+    world.run()
+    _carry_out(world, keys[:1])
+    assert "something else since" not in _sent(world)[0]["data"]["summary"]
+    more = [{"id": "another"}]
+    world.apply(page([canary(key, expected_chunks=[{"id": f"doc-{key}"}, *more]) for key in keys], rules=[rule]))
+    _carry_out(world, keys[:1])
+    shown = Site(world=world).page("/incidents/1")
+    assert "R@5 0.438, below 0.95 since" in shown.text
+    assert "; 8 of 8 canaries ask or expect something else since" in shown.text
+    assert shown.one("p", id="lost").text == "Lost chunks: doc-ant.", "the other one was never found"
 
 
 def test_few_that_are_lost_are_told_though_more_were_changed_in_the_same_run(sqlite_store: Store) -> None:

@@ -18,6 +18,7 @@ from tests.retrievers.test_embedding_canaries import Watch, adapter
 from tests.support.embedders import FakeModel
 from tests.support.fakes import answered, hits
 from tests.support.http_servers import peer
+from tests.support.pages_service import Site
 from tests.support.watched import KEYS, LEARNED, carry_out, learned_world, until_open
 from tests.support.world import HOOK, RETRIEVER, World, canary, page
 
@@ -154,6 +155,30 @@ def test_of_many_further_canaries_the_first_five_are_named_and_the_others_counte
     further = [key for key in KEYS[:15] if key not in KEYS[:5]]
     told, _, _ = updated["reason"].partition("; ")
     assert told == f"{len(further)} further canaries named: {', '.join(further[:5])} and {len(further) - 5} more"
+
+
+def test_a_canary_edited_during_an_alarm_is_told_as_such_and_not_by_what_was_lost(learned: World) -> None:
+    def define_with(*first: dict[str, Any]) -> None:
+        others = [canary(key, tags=["billing" if place < 10 else "legal"]) for place, key in enumerate(KEYS)][3:]
+        learned.apply(page([*first, *others], rules=[{"kind": "regression"}]))
+
+    until_open(learned, KEYS[:3])
+    define_with(canary(KEYS[1], expected_chunks=[{"id": "another"}]))
+    carry_out(learned, 1, KEYS[:3])
+    carry_out(learned, 2)  # what was lost is back, and nobody ever found the other chunk
+    site = Site(world=learned)
+    incident = site.page("/incidents/1")
+    assert incident.one("h1").text == "watch: 1 of 18 questions is degraded: changed or added since run 20"
+    summary = f"1 of 18 canaries ({KEYS[1]}) does not find its expected chunk: changed or added since run 20; bad since"
+    assert summary in incident.text
+    assert "It is unknown whether anything is lost" in incident.text
+    alert = site.page("/alerts/1")
+    assert "no canary of before the alarm is worse; those that were changed or added since never passed" in alert.text
+    assert "most in" not in learned.alerts()[0]["reason"]
+    assert "changed or added since run 20" in site.page("/checks/watch").text
+    define_with(canary(KEYS[1]))
+    carry_out(learned, 2)
+    assert [alert["state"] for alert in learned.alerts()] == ["resolved"]
 
 
 def until_named(world: World, count: int) -> None:

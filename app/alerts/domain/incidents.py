@@ -12,7 +12,6 @@ from typing import Final
 
 from app.alerts.domain.state import OPEN, Member, Observation, good_runs
 from app.alerts.domain.summaries import (
-    CAUSE_WORDS,
     MOST_NAMED,
     AlertFacts,
     ChangedCanaries,
@@ -21,6 +20,7 @@ from app.alerts.domain.summaries import (
 )
 from app.alerts.domain.views import AlertState, TransitionType
 from app.base.texts import (
+    CAUSE_WORDS,
     LATENCY_NAMES,
     bound_text,
     counted,

@@ -1,7 +1,7 @@
 """The words of an alert: its summary in one sentence, the name of what a rule watches, and what to do next.
 
-Below: how many canaries changed and how, the chunks that they lost, and the words of causes. Titles of incidents, and
-what will open or close an alert next, are in `incidents`.
+Below: how many canaries changed and how, and the chunks that they lost. Titles of incidents, and what will open or
+close an alert next, are in `incidents`.
 """
 
 import re
@@ -21,6 +21,7 @@ from app.alerts.domain.views import (
     WorseAnswers,
 )
 from app.base.texts import (
+    CAUSE_WORDS,
     LATENCY_NAMES,
     MEASURE_LABELS,
     bound_text,
@@ -77,7 +78,13 @@ class ChangedCanaries:
     Else none of them can be said to have lost anything; without such a run all degraded canaries count as changed.
     """
     edited: bool = False
-    """Whether the check itself was changed, which explains it: `shared_cause` says how."""
+    """Whether the check, or what these canaries ask or expect, was changed: `shared_cause` says how."""
+    since_run: int | None = None
+    """The run with which the shared cause came, which may have joined an older alarm; None = unknown."""
+    since_first: bool = True
+    """Whether half of them or more were degraded in the first bad run already."""
+    rejudged: int = 0
+    """Canaries of the whole suite that ask or expect something else than before the first bad run."""
     recovered_on_retry: int = 0
     """Canaries that changed but were healthy on every retry; not part of the count."""
     redefined: int = 0
@@ -145,6 +152,8 @@ class AlertFacts:
     """Without data: when the second scheduled run was due."""
     unknown: bool = False
     """Whether the run measured too little for a verdict."""
+    unknown_since_first: bool = True
+    """Whether the first bad run did so too."""
     failure: FailureSummary | None = None
     measured: int | None = None
     total: int | None = None
@@ -206,7 +215,7 @@ def measure_text(
 def _threshold(facts: AlertFacts) -> str:
     if facts.value is None:
         return _reason_text(facts)
-    beside = _with_answers(facts) if _is_about_answers(facts) else _with_canaries(facts)
+    beside = _with_answers(facts) if _is_about_answers(facts) else f"{_with_canaries(facts)}{_rejudged(facts)}"
     began = _since(facts)
     since = began
     if began and (facts.escalated or facts.interrupted):
@@ -222,14 +231,23 @@ def _drop(facts: AlertFacts) -> str:
     if facts.value is None or facts.baseline is None:
         return _reason_text(facts)
     fell = f"{_measure_of(facts)} fell from {ratio_text(facts.baseline)} to {ratio_text(facts.value, facts.baseline)}"
-    return f"{fell}{_since(facts)}{_with_canaries(facts)}"
+    return f"{fell}{_since(facts)}{_with_canaries(facts)}{_rejudged(facts)}"
 
 
 def _regression(facts: AlertFacts) -> str:
     changed = facts.changed
     if changed is None or not changed.count:
         return _reason_text(facts)
-    return f"{changed_text(changed)}{_since(facts)}{cause_suffix(changed)}"
+    return f"{changed_text(changed)}{_since_and_why(facts, changed)}"
+
+
+def _since_and_why(facts: AlertFacts, changed: ChangedCanaries) -> str:
+    """Since when canaries changed, and why; an alarm may be older than what is told of them."""
+    since, why = _since(facts), cause_suffix(changed)
+    if changed.since_run is not None and facts.since is not None and changed.since_run > int(facts.since["run_id"]):
+        return f" since run {changed.since_run}{why}; bad{since}"
+    is_older = not changed.since_first or (changed.edited and not changed.compared)
+    return f"{why}; bad{since}" if is_older and since else f"{since}{why}"
 
 
 def _canary(facts: AlertFacts) -> str:
@@ -238,8 +256,7 @@ def _canary(facts: AlertFacts) -> str:
     if changed is None or not changed.reasons:
         return f"{name} is degraded{_since(facts)}"
     one = ChangedCanaries(count=1, of=1, reasons=changed.reasons[:1], compared=changed.compared)
-    cause = cause_suffix(changed) if changed.count == 1 else ""
-    return f"{name} {predicate_text(one)}{_since(facts)}{cause}"
+    return f"{name} {predicate_text(one)}{_since_and_why(facts, changed) if changed.count == 1 else _since(facts)}"
 
 
 def _latency(facts: AlertFacts) -> str:
@@ -270,6 +287,7 @@ def _probe_errors(facts: AlertFacts) -> str:
         return f"not measurable{since}{f', {why}' if why else ''}"
     what = f"{facts.failure.who(facts.retriever)} {facts.failure.error}"
     if facts.unknown or facts.failure.failed >= facts.failure.total:
+        since = since if facts.unknown_since_first or not since else f"; probes fail{since}"
         return f"not measurable{since}, {what} ({facts.failure.counts})"
     failed, total = facts.failure.failed, facts.failure.total
     others = "" if facts.failure.count == failed else f" ({facts.failure.count:,} of them)"
@@ -365,6 +383,20 @@ def _with_canaries(facts: AlertFacts) -> str:
     return f", {changed_text(changed)}{cause_suffix(changed)}{others if changed.redefined else ''}"
 
 
+def _rejudged(facts: AlertFacts) -> str:
+    """Say how many canaries are judged otherwise than before the fault, where that moves the number."""
+    changed = facts.changed
+    if changed is None or changed.rejudged < _MANY_REJUDGED * changed.of:
+        return ""
+    if changed.rejudged <= changed.redefined + (changed.count if changed.edited else 0):
+        return ""  # these are told of
+    verb = "asks or expects" if changed.rejudged == 1 else "ask or expect"
+    return f"; {changed.rejudged:,} of {counted(changed.of, 'canary')} {verb} something else since"
+
+
+_MANY_REJUDGED: Final = 0.1
+
+
 def _is_about_answers(facts: AlertFacts) -> bool:
     return watches_answers(facts.kind, facts.measure)
 
@@ -458,6 +490,12 @@ EDITED_ADVICE: Final = (
     "The index may be as it was: the check was changed. Set it back, or accept the present as normal if it is meant."
 )
 """Where the check counts fewer first hits, or asks another retriever."""
+REDEFINED_BRIEF: Final = "changed since"
+REDEFINED_ADVICE: Final = (
+    "It is unknown whether anything is lost: what these canaries ask or expect is new. Correct them, or accept the "
+    "present as normal if it is meant."
+)
+"""Where no canary is worse that asks and expects what it did before."""
 _UNKNOWN_CAUSE: Final = "Compare the run with the last healthy one, and diagnose the canaries that changed."
 
 
@@ -549,6 +587,11 @@ def rest_text(ordered: Sequence[tuple[Cause, int]], count: int) -> list[str]:
 def recounted_text(before: int, now: int) -> str:
     """Say that the check counts another number of first hits, as the cause of what changed by that."""
     return f"the check's k is {now:,}, it was {before:,}"
+
+
+def redefined_text(run_id: int) -> str:
+    """Say that canaries ask or expect something else, or are new, as the reason why nothing is known to be lost."""
+    return f"changed or added since run {run_id}"
 
 
 def reasked_text(before: str, now: str) -> str:
@@ -735,39 +778,3 @@ def _titled_names(canary: Degradation) -> list[str]:
 def _with_more(names: Sequence[str], total: int) -> str:
     more = total - len(names)
     return ", ".join(names) + (f" and {more:,} more" if names and more > 0 else "")
-
-
-@dataclass(frozen=True, slots=True)
-class CauseWords:
-    """The words for a cause."""
-
-    counted: str
-    """After a count of canaries: `5 missing from the index`."""
-    shared: str
-    """Where all of them share it: `chunks missing from the index`."""
-    brief: str = ""
-    """After a count in a headline, where that is shorter: `5 missing`."""
-
-    @property
-    def headline(self) -> str:
-        """After a count in a headline."""
-        return self.brief or self.counted
-
-
-CAUSE_WORDS: Final[Mapping[Cause, CauseWords]] = {
-    Cause.RETRIEVER_ERROR: CauseWords("not answered when repeated", "probes fail when repeated", "not answered"),
-    Cause.WRONG_FIELD: CauseWords(
-        "expecting ids as documents or the reverse", "the suite expects ids as documents, or documents as ids"
-    ),
-    Cause.TRUNCATED: CauseWords("cut off", "fewer results than asked for, or none"),
-    Cause.TEXTS_CHANGED: CauseWords("without their texts", "texts of the same chunks changed"),
-    Cause.SCORE_DRIFT: CauseWords("with other scores", "the same chunks have other scores"),
-    Cause.RECHUNKED: CauseWords("re-cut under other ids", "chunks re-cut under other ids"),
-    Cause.MISSING: CauseWords("missing from the index", "chunks missing from the index", "missing"),
-    Cause.VOCABULARY_MISMATCH: CauseWords("never among the first hits", "never among the first hits"),
-    Cause.DUPLICATES: CauseWords("crowded out by near copies", "crowded out by near copies"),
-    Cause.UNSTABLE: CauseWords("unstable", "passed over by the search"),
-    Cause.LEFT_OUT: CauseWords("left out of their answers", "left out of their answers", "left out"),
-    Cause.LOW_RELEVANCE: CauseWords("found but scored too low", "found but scored too low"),
-    Cause.OUTRANKED: CauseWords("outranked", "outranked by other chunks"),
-}

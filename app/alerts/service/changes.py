@@ -8,7 +8,7 @@ lost nothing that is known; another retriever explains what fell as the check fi
 
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from app.alerts.domain.summaries import reasked_text, recounted_text
@@ -52,8 +52,8 @@ class ChangedRun(_MeasuredRun):
     """The keys of the canaries that an open alarm of the detector names, the strongest evidence first."""
     chances: Mapping[int, float]
     """By version id, the chance that a canary that passed fails in the next run, by the baseline."""
-    is_first: bool
-    """Whether no run ended before the first bad one."""
+    before_run: int
+    """The run before the first bad one; 0 = there was none."""
     redefined_ids: AbstractSet[int]
     """The ids of the changed canaries that asked or expected something else before, or were not there.
 
@@ -62,6 +62,15 @@ class ChangedRun(_MeasuredRun):
     recounted_ids: AbstractSet[int]  # they only count otherwise, by another k
     edit: str
     """What was changed of the check and explains what changed: its k, of redefined canaries, or whom it asks."""
+    rejudged: int
+    """Canaries of the suite that asked or expected something else in the run before, or were judged otherwise."""
+    since_first: AbstractSet[int]
+    """The ids of the changed canaries that the first bad run degraded as well."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no run ended before the first bad one."""
+        return not self.before_run
 
     @property
     def is_redefined(self) -> bool:
@@ -121,16 +130,19 @@ def _read_changes(
     measured = _measured_runs(connection, runs)
     first_runs = {one: one[1] or one[0] for one in requests if one[0] in measured}
     earlier = run_rows.previous_known_runs(connection, set(first_runs.values()))
-    canaries_before: dict[int, set[int]] = {one.id: set() for one in earlier.values()}
+    canaries_then: dict[int, set[int]] = {
+        one: set() for one in (*(e.id for e in earlier.values()), *first_runs.values())
+    }
     edited: dict[int, Collection[int]] = {}
     found_then: dict[int, AbstractSet[int]] = {}
     for (run_id, _), first in first_runs.items():
+        canaries_then[first] |= measured[run_id].degraded.keys()
         if first in earlier:
-            canaries_before[earlier[first].id] |= measured[run_id].degraded.keys()
+            canaries_then[earlier[first].id] |= measured[run_id].degraded.keys()
             if measured[run_id].run.suite_version_id != earlier[first].suite_version_id:
                 edited[run_id] = measured[run_id].degraded.keys()
                 found_then[run_id] = _found_then(connection, measured[run_id], earlier[first].id)
-    before = state_rows.degraded_at(connection, canaries_before)
+    then = state_rows.degraded_at(connection, canaries_then)
     found_well = state_rows.versions_found_well(connection, edited) if edited else {}
     suites = load_suites(connection, {one.suite_version_id or 0 for one in earlier.values()} - {0})
     detections = detector_rows.detections_of(connection, list(measured))
@@ -140,13 +152,13 @@ def _read_changes(
         if (first_run := first_runs.get(one)) is None
         else _changed_run(
             measured[one[0]],
-            before.get(earlier[first_run].id, {}) if first_run in earlier else {},
+            then[earlier[first_run].id] if first_run in earlier else {},
             detections.get(one[0]),
             rates.get(one[0], _NO_RATES),
             suite_before=suites.get(earlier[first_run].suite_version_id or 0) if first_run in earlier else None,
             found_well=found_well.get(one[0], {}),
             found_then=found_then.get(one[0], frozenset()),
-            edit=_edit(connection, earlier.get(first_run), measured[one[0]], first_run),
+            edit=_edit(connection, earlier.get(first_run), measured[one[0]], first_run, frozenset(then[first_run])),
         )
         for one in requests
     ]
@@ -200,42 +212,60 @@ def _changed_run(
         named=[str(named["key"]) for named in alarm.get("named", ())],
         chances=rates.chances,
         lost_before={canary for canary in one.degraded.keys() & before.keys() if before[canary].reasons & MISSING},
-        is_first=suite_before is None,
+        before_run=edit.before_run,
         redefined_ids=redefined,
         recounted_ids=by_k,
         edit=edited,
+        rejudged=0 if suite_before is None else _rejudged(suite_before, one.suite),
+        since_first=changed & edit.since_then,
     )
+
+
+def _rejudged(before: SuiteSnapshot, now: SuiteSnapshot) -> int:
+    """Count the canaries of a suite that were others before."""
+    if before is now:
+        return 0
+    then = {member.canary_id: member for member in before.members}
+    pairs = [(then[one.canary_id], one) for one in now.members if one.canary_id in then]
+    return sum(was.version_id != one.version_id and not was.canary.is_judged_as(one.canary) for was, one in pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Edit:
     """What was changed of a check since a run."""
 
+    before_run: int
+    """That run; 0 = there was none before the first bad one."""
+    since_then: AbstractSet[int]
+    """Canaries that the first bad run degraded."""
     k: tuple[int, int] | None = None
     """Before and now, where fewer first hits count."""
     found: AbstractSet[int] = frozenset()
     """Canaries whose expected chunk is among the hits that counted before, and no more."""
     retriever: str = ""
     """In words, where it asks another one since the first bad run."""
-    since_then: AbstractSet[int] = frozenset()
-    """Canaries that the first bad run degraded, where it asks another retriever."""
 
 
-def _edit(connection: Connection, before: PreviousRun | None, now: _MeasuredRun, first_run: int) -> _Edit:
+def _edit(
+    connection: Connection,
+    before: PreviousRun | None,
+    now: _MeasuredRun,
+    first_run: int,
+    since_then: AbstractSet[int],
+) -> _Edit:
+    edit = _Edit(before_run=0 if before is None else before.id, since_then=since_then)
     versions = {None if before is None else before.check_version_id, now.run.check_version_id}
     if before is None or None in versions or len(versions) == 1:
-        return _Edit()
+        return edit
     then, this = (load_check(connection, one or 0)[0] for one in (before.check_version_id, now.run.check_version_id))
-    retriever, since_then = "", frozenset[int]()
     if then.retriever != this.retriever and asked_retriever(connection, first_run) == this.retriever:
-        retriever = reasked_text(then.retriever, this.retriever)
-        since_then = frozenset(state_rows.degraded_at(connection, {first_run: list(now.degraded)})[first_run])
+        edit = replace(edit, retriever=reasked_text(then.retriever, this.retriever))
     if then.k <= this.k:
-        return _Edit(retriever=retriever, since_then=since_then)
+        return edit
     states = state_rows.states_of(connection, now.run.check_id, now.run.id, list(now.degraded))
     ranks = {canary: Match.from_bytes(state.matched).first_relevant for canary, state in states.items()}
     found = frozenset(canary for canary, rank in ranks.items() if rank is not None and this.k < rank <= then.k)
-    return _Edit(k=(then.k, this.k), found=found, retriever=retriever, since_then=since_then)
+    return replace(edit, k=(then.k, this.k), found=found)
 
 
 def _redefined(
@@ -256,7 +286,8 @@ def _redefined(
     return {
         one
         for one, member in members.items()
-        if member.version_id not in {found_well.get(one), then[one].version_id if one in then else None}
+        if member.version_id != found_well.get(one)
+        and not (one in then and then[one].canary.is_judged_as(member.canary))
         and not (one in asked & found_then and now.degraded[one].reasons & MISSING)
     }
 

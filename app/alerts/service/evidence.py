@@ -9,7 +9,14 @@ from heapq import nsmallest
 from app.alerts import store as alerts
 from app.alerts.domain.rules import watches_answers
 from app.alerts.domain.state import NON_REPEATING, NOT_ABOUT_CANARIES, OPEN, is_about_canaries
-from app.alerts.domain.summaries import EDITED_ADVICE, ChangedCanaries, lost_chunks
+from app.alerts.domain.summaries import (
+    EDITED_ADVICE,
+    REDEFINED_ADVICE,
+    REDEFINED_BRIEF,
+    ChangedCanaries,
+    lost_chunks,
+    redefined_text,
+)
 from app.alerts.domain.views import (
     ChangedCanary,
     Degradation,
@@ -44,7 +51,7 @@ from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import StateRow
 from app.retrievers.domain.probes import url_address
 from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, unpack_reasons
-from app.scoring.rankings import Match
+from app.scoring.rankings import Match, match, prepare
 from app.scoring.run_inputs import SuiteMember
 
 
@@ -114,7 +121,9 @@ def _build_fleet(
     by_edit = changed.changed_ids if changed.edit else changed.recounted_ids  # nothing else is looked for
     diagnoses = {canary: row for canary, row in diagnoses.items() if canary not in by_edit}
     told = [(Cause(row.cause), row.evidence.get("rank_now")) for row in diagnoses.values()]
-    cause = None if changed.edit or (cause is not None and cause.is_refuted(told)) else cause
+    # What stands is no loss that a cause could explain.
+    is_new = changed.is_redefined and not changed.is_first
+    cause = None if changed.edit or is_new or (cause is not None and cause.is_refuted(told)) else cause
     if cause is not None:
         diagnoses = {canary: _overruled_by(row, cause) for canary, row in diagnoses.items()}
     everyone = [_member(changed, place, diagnoses) for place in changed.counted]
@@ -157,7 +166,10 @@ def _changed_canaries(
     changed_ids = [canary for canary in changed.told_ids if keys[canary] not in retried]
     causes = Counter(Cause(diagnoses[keys[canary]].cause) for canary in changed_ids if keys[canary] in diagnoses)
     group = "" if common.group is None else common.group.name
+    is_new = changed.is_redefined and not changed.is_first and not changed.edit
     told = (changed.edit, EDITED_ADVICE) if changed.edit else ("", "")
+    if is_new:
+        told = redefined_text(changed.before_run), REDEFINED_ADVICE
     shared_cause, shared_advice = told if cause is None else (cause.phrase, cause.advice)
     return ChangedCanaries(
         count=len(changed_ids),
@@ -170,10 +182,13 @@ def _changed_canaries(
         name=keys[changed_ids[0]] if len(changed_ids) == 1 else group,
         causes=causes,
         shared_cause=shared_cause,
-        shared_brief="the check was changed" if cause is None else cause.brief,
+        shared_brief=cause.brief if cause is not None else REDEFINED_BRIEF if is_new else "the check was changed",
         shared_advice=shared_advice,
         compared=not changed.is_first and not changed.is_redefined,
-        edited=bool(changed.edit),
+        edited=bool(changed.edit) or is_new,
+        since_run=None if cause is None else cause.since_run,
+        since_first=2 * len(changed.since_first & set(changed_ids)) >= len(changed_ids),
+        rejudged=changed.rejudged,
         recovered_on_retry=len(changed.told_ids) - len(changed_ids),
         redefined=len(changed.changed_ids) - len(changed.told_ids),
     )
@@ -281,6 +296,8 @@ def _lost(member: SuiteMember, before: StateRow | None, now: StateRow, ranking: 
     then = None
     if before is not None and before.canary_version_id == now.canary_version_id:
         then = Match.from_bytes(before.matched).first
+    elif ranking is not None:  # it was judged otherwise, over the same answer
+        then = match(prepare(chunks), ranking).first
     if len(today) != len(chunks) or (then is not None and len(then) != len(chunks)):
         then, today = None, (None,) * len(chunks)
     documents = () if ranking is None else ranking.documents

@@ -554,9 +554,8 @@ def standing_facts(
     answers_at = {row.id: _run_of_answers(row, newest[row.id]) for row, _ in rows}
     began = since_all(connection, {row.first_run for row, _ in rows if row.first_run is not None})
     numbers = {number for row, _ in rows for number in run_ids_of(row, newest[row.id])}
-    numbers |= {number for number, _ in runs_by_alert.values()} | {
-        one for one in answers_at.values() if one is not None
-    }
+    numbers |= {number for number, _ in runs_by_alert.values()}
+    numbers |= {one for one in answers_at.values() if one is not None}
     runs = run_rows.find_runs(connection, numbers)
     found = {}
     for row, changes in rows:
@@ -755,6 +754,7 @@ def facts_of(
         at=None if transition is None else from_us(transition.at),
         due_at=datetime.fromisoformat(evidence["deadline"]) if evidence.get("deadline") is not None else None,
         unknown=run is not None and run.verdict == Verdict.UNKNOWN,
+        unknown_since_first=first is not None and first.verdict == Verdict.UNKNOWN,
         failure=None if failure is None else FailureSummary.from_json(failure),
         measured=None if run is None else run.measured,
         total=None if run is None else run.total,

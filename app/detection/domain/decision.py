@@ -55,6 +55,7 @@ class Why(Enum):
     STRIKES = auto()
     TAIL = auto()
     STANDS = auto()
+    NEWCOMERS = auto()
     RECOVERING = auto()
     CLOSED = auto()
 
@@ -173,7 +174,7 @@ def _while_open(evidence: RunEvidence, baseline: Baseline | None, settings: Sett
     severity = Severity.CRITICAL if risen else state.severity
     return _Decided(
         state=replace(state, good=good, identical=0, severity=severity),
-        why=Why.RECOVERING if good else Why.STANDS,
+        why=Why.RECOVERING if good else Why.NEWCOMERS if _fails_by_newcomers(state, baseline) else Why.STANDS,
         change=Change.ESCALATED if risen else None,
         since=state.since,
         severity=severity,
@@ -236,6 +237,16 @@ def _is_good(state: State, baseline: Baseline | None) -> bool:
     return not _most_fail(np.concatenate([group, failing[0][state.struck & ~known]]))
 
 
+def _fails_by_newcomers(state: State, baseline: Baseline | None) -> bool:
+    """Whether nothing is unusual but canaries that came during the alarm, or became others, and never passed since."""
+    if baseline is None:
+        return False
+    failing = state.last == 1
+    old = baseline.known | (state.passes > 0)
+    usual_failures = ((failing & old).sum(axis=1) <= baseline.usual).all()
+    return bool(usual_failures and not (failing & old & (state.culprits > 0)).any())
+
+
 def _most_fail(group: NDArray[np.bool_]) -> bool:
     return len(group) > 0 and 2 * int(group.sum()) >= len(group)
 
@@ -285,6 +296,8 @@ def _reading(
     lost, worse = (int(count) for count in (evidence.now == 1).sum(axis=1))
     culprits = _culprits(state, evidence, baseline) if state.open else ()
     groups = standing_out(evidence.state, baseline, members) if state.open and baseline is not None else ()
+    fails = (evidence.now == 1).any(axis=0)
+    groups = tuple([name for name in groups if fails[members.groups[name]].any()])
     unknown = len(state.keys) if baseline is None else int((~baseline.known).sum())
     usual_counts = None if baseline is None else baseline.usual
     reading = Reading(
@@ -350,6 +363,9 @@ def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings) -
         Why.STRIKES: lambda: _struck(reading),
         Why.TAIL: lambda: _newly(reading),
         Why.STANDS: lambda: f"worse than before the alarm, {since}{most}",
+        Why.NEWCOMERS: lambda: (
+            "no canary of before the alarm is worse; those that were changed or added since never passed"
+        ),
         Why.RECOVERING: lambda: f"{good} in a row, {settings.close} close the alarm",
         Why.CLOSED: lambda: f"{good} in a row end the alarm of {counted(reading.since, 'run')}",
     }

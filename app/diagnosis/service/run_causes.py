@@ -97,6 +97,8 @@ def _compared_cause(
     compare = partial(_compared, connection, plan, ranking_ids, newest)
     if basis is Basis.STANDING and standing is not None:
         compared = compare(standing.before_run, since_run=standing.since_run) if changed else standing
+        if compared is not None and compared.kind is not standing.kind and (fell or _mostly_changed(plan, changed)):
+            return replace(compared, since_run=plan.run.id)  # another fault joins it, or follows
         return compared and replace(compared, quiet_runs=standing.quiet_runs)
     if basis is Basis.ALARM:
         since_run = detection.row.since_run or plan.run.id  # answers may have changed some runs ago
