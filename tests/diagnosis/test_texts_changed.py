@@ -8,12 +8,15 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.values import Verdict
+from app.diagnosis import store as diagnoses
 from app.records.store import run_rows
 from app.runs.service.finalising import EndedRun
 from app.scoring.text_changes import TextChange, change_of
+from tests.support.fakes import answered, hits
 from tests.support.library import TEXTS, Diagnosed, shelf
 from tests.support.present import present
 from tests.support.watched import LEARNED, REGRESSION, expect_retraced, seen
+from tests.support.world import World, canary, page
 
 
 def _reasons(setting: Diagnosed, run: EndedRun) -> str:
@@ -148,3 +151,30 @@ def test_the_detector_led_over_stored_runs_sees_the_same_losses(sqlite_store: St
     assert all(run.verdict is Verdict.DEGRADED for run in lost)
     assert seen(setting.world)[lost[-1].id].lost is not None
     expect_retraced(setting.world)
+
+
+SHELF = 12
+
+
+def _chapter(number: int) -> str:
+    return f"Chapter {number}: how to grease gear {number * 7919} of pump {number * 104729} in {number + 3} steps"
+
+
+def test_another_fault_that_follows_one_that_stands_begins_with_its_own_run(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    expected = [{"id": f"doc-{one}", "text": _chapter(one)} for one in range(SHELF)]
+    world.apply(page([canary(f"q{place}", expected_chunks=[one]) for place, one in enumerate(expected)]))
+
+    def carry_out(count: int, *, first: int = 0, prefix: str = "doc") -> list[tuple[str, int]]:
+        for place in range(SHELF):
+            chunks = [(place + first + one) % SHELF for one in range(4)]
+            texts = {f"{prefix}-{one}": _chapter(one) for one in chunks}
+            world.probe.answers[f"q{place}"] = answered(hits(*texts, texts=texts))
+        ended = [world.run().id for _ in range(count)]
+        with sqlite_store.read() as connection:
+            causes = diagnoses.run_causes_of(connection, ended)
+        return [(causes[one]["kind"], causes[one]["since_run"]) for one in ended if one in causes]
+
+    assert carry_out(6) == []
+    assert carry_out(3, first=5) == [("other_vectors", 7)] * 3  # nothing that was found is found
+    assert carry_out(3, prefix="new") == [("reindexed", 10)] * 3  # it is found again, under other ids
