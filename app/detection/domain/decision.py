@@ -3,7 +3,7 @@
 Sentences name no keys of canaries. The drift of scores, which raises no alarm, stands at the end.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
@@ -346,6 +346,7 @@ def _expect_fitting(state: State, baseline: Baseline | None, members: Members, o
         raise ValueError("State, baseline, members and observation are not about the same canaries.")
 
 
+_NEWCOMERS: Final = "no canary of before the alarm is worse; those that were changed or added since never passed"
 _MOST_GROUPS = 3
 _DOCUMENT = "document:"
 """Groups by expected document are not named: another document may be gone."""
@@ -357,15 +358,13 @@ def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings) -
     good = counted(reading.good, "good run")
     since = f"for {counted(reading.since, 'run')}" if reading.since > 1 else "since this run"
     most = _most(reading)
-    sentences = {
+    sentences: dict[Why, Callable[[], str]] = {
         Why.QUIET: lambda: _evidence(reading, settings),
         Why.EVIDENCE: lambda: f"{_evidence(reading, settings)}, {since}{most}",
         Why.STRIKES: lambda: _struck(reading),
         Why.TAIL: lambda: _newly(reading),
         Why.STANDS: lambda: f"worse than before the alarm, {since}{most}",
-        Why.NEWCOMERS: lambda: (
-            "no canary of before the alarm is worse; those that were changed or added since never passed"
-        ),
+        Why.NEWCOMERS: lambda: _NEWCOMERS,
         Why.RECOVERING: lambda: f"{good} in a row, {settings.close} close the alarm",
         Why.CLOSED: lambda: f"{good} in a row end the alarm of {counted(reading.since, 'run')}",
     }
