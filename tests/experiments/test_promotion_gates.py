@@ -129,6 +129,45 @@ def test_offline_decides_nothing_that_may_come_of_the_judgments_of_one_side(
     assert f"much of what is expected was brought up by r-{evidence.judgments[0].favours} " in found.reason
 
 
+def test_a_trade_names_what_is_gained_and_what_it_is_paid_with_and_a_waiver_covers_nothing_worse() -> None:
+    def traded(low: float, high: float) -> OfflineEvidence:
+        gained, paid = {"NDCG@10": Margin(low=0.01, high=0.05)}, {"R@5": Margin(low=low, high=high)}
+        return replace(offline(verdict=ComparisonVerdict.TRADE), gained=gained, paid=paid)
+
+    known = gate(decide(traded(-0.063, -0.008)), GateName.OFFLINE)
+    assert known.reason == (
+        "one measure is gained and another one paid with (trade) over 500 canaries: NDCG@10 +0.010 to +0.050, paid for "
+        "by R@5 -0.063 to -0.008"
+    )
+    assert known.losses == {"R@5": (-0.063, -0.008)}
+    waivers = {GateName.OFFLINE: replace(waiver(GateResult.FAIL), losses=known.losses)}
+    assert gate(decide(traded(-0.07, -0.01), judge(), ABSENT, waivers), GateName.OFFLINE).result == "waived"
+    worse = decide(traded(-0.169, -0.099), judge(), ABSENT, waivers)
+    assert (gate(worse, GateName.OFFLINE).result, worse.state) == (GateResult.FAIL, PromotionState.STOPPED)
+    untold = {GateName.OFFLINE: replace(waiver(GateResult.FAIL), losses={})}
+    assert gate(decide(traded(-0.07, -0.01), judge(), ABSENT, untold), GateName.OFFLINE).result is GateResult.FAIL
+    self_judged = replace(traded(-0.063, -0.008), verdict=ComparisonVerdict.WORSE, judgments=(own(Side.B, "NDCG@10"),))
+    assert "NDCG@10 +0.010 to +0.050, paid for by R@5" in gate(decide(self_judged), GateName.OFFLINE).reason
+    assert gate(decide(replace(self_judged, judgments=())), GateName.OFFLINE).losses == {}
+
+
+def test_a_promotion_reads_what_a_comparison_claims_to_be_gained_and_paid_with(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    made = page([canary(f"c{number:02}", expected_chunks=["a", "b"]) for number in range(40)], rules=[], hooks=[])
+    made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]
+    made["checks"].append({**made["checks"][0], "slug": "candidate", "retriever": "other"})
+    world.apply(made)
+    world.probe.otherwise = lambda _: answered(hits("noise", "a", "b"))
+    world.run()
+    world.probe.otherwise = lambda _: answered(hits("a", "noise", "more"))
+    world.run("candidate")
+    evidence = compare_offline(sqlite_store, CHECK, "candidate")
+    assert isinstance(evidence, OfflineEvidence)
+    assert evidence.is_trade
+    assert "MRR@10" in evidence.gained
+    assert evidence.paid["R@5"] == Margin(low=-0.5, high=-0.5)
+
+
 def test_a_gate_says_in_a_sentence_why_judgments_leave_it_undecided() -> None:
     evidence = replace(offline(verdict=UNDECIDED), judgments=(own(Side.B, "NDCG@10"),))
     assert gate(decide(evidence), GateName.OFFLINE).reason == (

@@ -1,9 +1,9 @@
 """What the gates of a promotion rest on: a comparison over canaries, judged answers, users, and guard rails."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from app.comparison.domain.outcomes import ComparisonVerdict, JudgmentsCaution
+from app.comparison.domain.outcomes import ComparisonVerdict, JudgmentsCaution, Side
 from app.experiments.domain.experiments import RateDifference
 
 
@@ -31,6 +31,16 @@ class OfflineEvidence:
     """MRR and NDCG@10, by their names there."""
     judgments: tuple[JudgmentsCaution, ...] = ()
     """Retrievers that alone brought up much of what is expected; A is what is current."""
+    gained: Mapping[str, Margin] = field(default_factory=dict)
+    """Primary measures that are shown to be higher in the candidate, whether that is claimed or may be self-judged."""
+    paid: Mapping[str, Margin] = field(default_factory=dict)
+    """Primary measures that are claimed to be lower in it: what a trade is paid with."""
+
+    @property
+    def is_trade(self) -> bool:
+        """Whether one measure is gained and another one paid with; what a self-judged side gains may be real."""
+        own = any(one.favours is Side.B and one.not_claimed for one in self.judgments)
+        return self.verdict is ComparisonVerdict.TRADE or (self.verdict is ComparisonVerdict.WORSE and own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -233,7 +233,11 @@ def _is_waived(evidence: GateResult, waiver: Waiver | None, losses: Losses) -> b
 
 
 def _offline_losses(found: OfflineEvidence | str) -> Losses:
-    return {} if isinstance(found, str) else _lost(found.measures, OFFLINE_MARGIN)
+    if isinstance(found, str):
+        return {}
+    paid = found.paid if found.is_trade else {}
+    traded = {name: (one.low, one.high) for name, one in paid.items() if one.low is not None and one.high is not None}
+    return {**traded, **_lost(found.measures, OFFLINE_MARGIN)}
 
 
 def _judged_losses(found: JudgeEvidence | str) -> Losses:
@@ -460,13 +464,19 @@ def _read_offline(found: OfflineEvidence) -> tuple[GateResult, str, bool]:
     """Return what the numbers say by themselves, and whether that may come of whose judgments they rest on."""
     result, reason = _within_margin(found.measures, OFFLINE_MARGIN, f"over {counted(found.canaries, 'canary')}")
     own = {one.favours: one.not_claimed for one in found.judgments}
-    # What a self-judged side gains is not claimed, but may be real.
-    traded = found.verdict is ComparisonVerdict.WORSE and own.get(Side.B)
     may_be_traded = found.verdict is ComparisonVerdict.BETTER and own.get(Side.A)
-    if found.verdict is ComparisonVerdict.TRADE or traded:
-        result, reason = GateResult.FAIL, "one measure is gained and another one paid with (trade)"
+    if found.is_trade:
+        result, reason = GateResult.FAIL, _say_trade(found)
     doubtful = Side.A in own if result is GateResult.FAIL else Side.B in own or bool(may_be_traded)
     return result, reason, doubtful
+
+
+def _say_trade(found: OfflineEvidence) -> str:
+    """Say which measures are gained and which ones are paid with, and how much of each."""
+    trade = f"one measure is gained and another one paid with (trade) over {counted(found.canaries, 'canary')}"
+    if not (found.gained and found.paid):
+        return trade
+    return f"{trade}: {_intervals(found.gained)}, paid for by {_intervals(found.paid)}"
 
 
 _JUDGE_BOTH: Final = "to judge both alike, let people grade a task over the retrievers of both checks, and adopt it"

@@ -28,6 +28,7 @@ from app.base.values import Severity
 from app.base.views import time_text, view_of
 from app.catalog.service.references import find_check
 from app.comparison.domain.estimates import estimate
+from app.comparison.domain.outcomes import Side
 from app.comparison.service import comparisons
 from app.experiments import store as rows
 from app.experiments.documents import GuardDocument, PromotionDocument
@@ -294,14 +295,18 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
     except (ConflictError, NotFoundError) as error:
         return str(error)
     names = (f"MRR@{found.depth.m}", f"NDCG@{found.depth.ndcg}")
-    estimates = {one.estimate.measure: one.estimate for one in found.outcome.decisions}
+    decisions = found.outcome.decisions
+    margins = {one.estimate.measure: Margin(low=one.estimate.lower, high=one.estimate.upper) for one in decisions}
+    own = {name for one in found.outcome.judgments if one.favours is Side.B for name in one.not_claimed}
+    gained = {one.estimate.measure for one in decisions if one.winner is Side.B} | own
+    paid = {one.estimate.measure for one in decisions if one.winner is Side.A}
     return OfflineEvidence(
         canaries=found.outcome.pairs,
         verdict=found.outcome.verdict,
-        measures={
-            name: Margin(low=one.lower, high=one.upper) for name in names if (one := estimates.get(name)) is not None
-        },
+        measures={name: margins[name] for name in names if name in margins},
         judgments=found.outcome.judgments,
+        gained={name: one for name, one in margins.items() if name in gained},
+        paid={name: one for name, one in margins.items() if name in paid},
     )
 
 
