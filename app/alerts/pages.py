@@ -22,14 +22,13 @@ from app.alerts.service import explanations, notifications, shown_alerts
 from app.alerts.service.explanations import LatencyCurve, RunLatency
 from app.alerts.service.shown_alerts import AlertDetail, AlertLine
 from app.alerts.store import AlertFilter, IncidentRow
-from app.answers.service import answering
 from app.base.api.bodies import AcknowledgeRequest
 from app.base.api.requests import StoreDep, takes_form, wake
 from app.base.db.engine import Store, from_us, to_us
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.texts import CAUSE_WORDS, LATENCY_NAMES, beside_text, counted, outcome_word, rate_text, seconds_text
-from app.base.values import Cause, RuleKind, Severity
+from app.base.values import JUDGED, Cause, RuleKind, Severity
 from app.base.views import id_number
 from app.base.web.forms import Form, choice_problem, problems_by_field, read_form, safe_path
 from app.base.web.pages import ABSENT, capitalize_first, evidence, render, score, seconds, spoken
@@ -172,7 +171,7 @@ def show_incident(request: Request, store: StoreDep, incident_id: str) -> HTMLRe
         request,
         "alerts/incident.html",
         **found,
-        **_words(store, found["details"]),
+        **_words(found["details"]),
         rules=rules,
         silence_slug=_slug_of("incident", incident["id"], incident["check"]),
     )
@@ -219,27 +218,32 @@ def alert_page(
         "alerts/alert.html",
         status=status,
         details=details,
-        **_words(store, details),
+        **_words(details),
         refused=refused,
         note=note,
         problems=problems or {},
     )
 
 
-def _words(store: Store, details: Mapping[str, Any]) -> dict[str, Any]:
+def _words(details: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the pages of an alert and of an incident show alike."""
     alert, latency = details["alert"], details["latency"]
     return {
         "alert": alert,
         "latency": None if latency is None else draw_latency(latency),
         "latency_size": (WIDTH, HEIGHT),
-        "confirmed": answering.confirmed_of_check(store, alert["check"]),
+        "confirmed": _confirmed(alert["evidence"]),
         "is_open": alert["state"] in OPEN,
         "left_open": _left_open(details),
         "silence": _silence_form(alert),
         "meanings": ALERT_STATES,
         "delivery_meanings": DELIVERY_STATES,
     }
+
+
+def _confirmed(rule: RuleEvidence) -> Collection[str]:
+    """Measures of judges that a page of an alert does not mark: that of its rule if people confirmed who said it."""
+    return () if rule.get("uncalibrated") else JUDGED
 
 
 def _left_open(details: Mapping[str, Any]) -> int:

@@ -17,8 +17,8 @@ from sqlalchemy import Connection
 
 from app.annotation.tables import annotations, tasks
 from app.answers.documents import FeedbackEvent
-from app.answers.domain.generated import AnswerBody, RunAnswers
-from app.answers.domain.judges import VERSIONS, Question, RatingBody
+from app.answers.domain.generated import AnswerBody, Rater, RunAnswers, rater_of
+from app.answers.domain.judges import Question, RatingBody
 from app.answers.domain.trust import CalibrationBody, CheckRateView
 from app.answers.tables import (
     answer_draws,
@@ -385,19 +385,25 @@ def save_calibration(connection: Connection, draw: DrawRow, body: CalibrationBod
     upsert(connection, calibrations, ["task_id"], **values, measure=draw.question, **counts, body=text, at=at)
 
 
-def calibrations_in_force(connection: Connection, judge: Definition) -> dict[str, CalibrationRow]:
-    """Return by measure what counts of a judge: labels of its present model and wording.
+def calibrations_in_force(
+    connection: Connection, judge: Definition, rater: Rater | None = None
+) -> dict[str, CalibrationRow]:
+    """Return by measure what counts of a judge: labels of a model and wording, else of what it is now.
 
     Of several tasks it is the one with the most labels, of those with as many the newest; archived ones do not count.
     """
     found: dict[str, CalibrationRow] = {}
-    for one in list_calibrations(connection, judge):
+    for one in list_calibrations(connection, judge, rater):
         found.setdefault(one.measure, one)
     return found
 
 
-def list_calibrations(connection: Connection, judge: Definition) -> list[CalibrationRow]:
-    """Return all labels of a judge's present model and wording, by task, those with the most labels first."""
+def list_calibrations(connection: Connection, judge: Definition, rater: Rater | None = None) -> list[CalibrationRow]:
+    """Return all labels of a judge by task, those with the most labels first: of a model and wording.
+
+    Without a `rater` of those that the judge has now.
+    """
+    counting = rater_of(judge.body["model"], Question) if rater is None else rater
     statement = (
         sa.select(
             calibrations,
@@ -414,7 +420,7 @@ def list_calibrations(connection: Connection, judge: Definition) -> list[Calibra
     return [
         row_value(CalibrationRow, row, calibrated=bool(row.calibrated), body={"checks": [], **json.loads(row.body)})
         for row in connection.execute(statement)
-        if (row.model, row.wording) == (judge.body["model"], VERSIONS[Question(row.measure)])
+        if (row.model, row.wording) == (counting["model"], counting["wordings"].get(row.measure))
     ]
 
 
@@ -447,12 +453,80 @@ def count_labels(connection: Connection, judge_id: int, question: str, *, since:
     return connection.execute(statement).scalar_one()
 
 
-def confirmed_measures(connection: Connection, judge: str | None) -> frozenset[str]:
-    """Return the measures of a judge that people confirmed; none without one."""
-    row = None if judge is None else find_definition(connection, "judge", judge)
+def confirmed_of_runs(connection: Connection, run_ids: Collection[int]) -> dict[int, frozenset[str]]:
+    """Return by run the measures that people confirmed of the model and wording of the judge that rated its answers.
+
+    Whatever the judge is now: a number keeps who said it. Of a run whose answers wait, the judge that its check names
+    is meant as it is now.
+    """
+    answers_of = read_run_answers(connection, sorted(run_ids))
+    judges = {run_id: None if found is None else found["judge"] for run_id, found in answers_of.items()}
+    raters = {run_id: _rater(connection, run_id, found) for run_id, found in answers_of.items()}
+    for run_id, check_id in _checks_of(connection, [one for one in run_ids if answers_of.get(one) is None]).items():
+        judges[run_id] = definition_by_id(connection, check_id).body.get("judge")
+    known: dict[tuple[str, str], frozenset[str]] = {}  # most runs of a check were rated by one
+    confirmed: dict[int, frozenset[str]] = {}
+    for run_id in run_ids:
+        judge, rater = judges.get(run_id), raters.get(run_id)
+        if judge is None or (rater is None and answers_of.get(run_id) is not None):
+            confirmed[run_id] = frozenset()
+            continue
+        place = (judge, json.dumps(rater, sort_keys=True))
+        if place not in known:
+            known[place] = _confirmed(connection, judge, rater)
+        confirmed[run_id] = known[place]
+    return confirmed
+
+
+def confirmed_of_run(connection: Connection, run_id: int) -> frozenset[str]:
+    """Return the same of one run."""
+    return confirmed_of_runs(connection, [run_id])[run_id]
+
+
+def rater_of_run(connection: Connection, run_id: int) -> Rater | None:
+    """Return model and wording of the judge that rated the answers of a run; None = no judge did, or not yet."""
+    return _rater(connection, run_id, read_run_answers(connection, [run_id]).get(run_id))
+
+
+def _rater(connection: Connection, run_id: int, found: RunAnswers | None) -> Rater | None:
+    """Return by what the answers of a run were rated; of a run of an earlier release, what its ratings name."""
+    if found is None or found["judge"] is None:
+        return None
+    if "rated_by" in found:
+        return found["rated_by"]
+    held = sa.and_(answers.c.first_run <= run_id, sa.or_(answers.c.last_run.is_(None), answers.c.last_run >= run_id))
+    rated = (
+        sa.select(answers.c.body)
+        .join(runs, runs.c.check_id == answers.c.check_id)
+        .where(runs.c.id == run_id, held, answers.c.judge_id.is_not(None), answers.c.text_id.is_not(None))
+        .limit(_READ_FOR_A_RATER)
+    )
+    ratings_of: dict[str, RatingBody] = {}
+    for body in connection.execute(rated).scalars():
+        ratings_of |= json.loads(body)["ratings"]
+    if not ratings_of:
+        return None
+    models = [one.get("model", "") for one in ratings_of.values()]
+    return {"model": models[0], "wordings": {name: one.get("wording", "") for name, one in ratings_of.items()}}
+
+
+_READ_FOR_A_RATER: Final = 16
+"""Answers read for it: about correctness some are not asked about."""
+
+
+def _checks_of(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for block in blocks(run_ids):
+        rows = connection.execute(sa.select(runs.c.id, runs.c.check_id).where(runs.c.id.in_(block)))
+        found.update((row.id, row.check_id) for row in rows)
+    return found
+
+
+def _confirmed(connection: Connection, judge: str, rater: Rater | None) -> frozenset[str]:
+    row = find_definition(connection, "judge", judge)
     if row is None:
         return frozenset()
-    counting = calibrations_in_force(connection, row)
+    counting = calibrations_in_force(connection, row, rater)
     return frozenset(measure for measure, one in counting.items() if one.calibrated)
 
 
@@ -464,11 +538,6 @@ def calibrated_judges(connection: Connection) -> dict[tuple[str, str], bool]:
         for measure in judge.body["questions"]:
             found[judge.slug, measure] = measure in counting and counting[measure].calibrated
     return found
-
-
-def confirmed_for_check(connection: Connection, check_id: int) -> frozenset[str]:
-    """Return the measures that people confirmed of the judge of a check."""
-    return confirmed_measures(connection, definition_by_id(connection, check_id).body.get("judge"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ class RunAnswersPage(TypedDict):
 
     status: Literal["off", "pending", "rated"]
     confirmed: list[str]
-    """Measures of the judge that people confirmed; its other numbers are a hint only."""
+    """Measures that people confirmed of the judge as it rated this run; its other numbers are a hint only."""
     summary: RunAnswers | None
     """Null unless `rated`."""
     items: list[AnswerView]

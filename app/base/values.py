@@ -360,8 +360,6 @@ class Rule:
     """For `drop`: confidence of the interval that must exclude zero."""
     detector_close: int = DETECTOR_CLOSE
     """For `regression`: after how many good runs in a row the detector ends its alarm; the alert then ends at once."""
-    confirmed: bool = False
-    """Whether people confirmed the judge whose measure it watches: otherwise it is a warning at most."""
 
 
 class Cause(StrEnum):

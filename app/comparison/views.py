@@ -207,8 +207,10 @@ class JudgedSide(TypedDict):
     """The judge's own mean: of shares, of all measures but `faithful`."""
     judge_rate: float | None
     """Share of answers that the judge itself says yes of, a share of it when it is 1; beside `corrected` alone."""
+    model: str | None
+    """Of the judge as it rated the run; null where an earlier release did not keep it."""
     confirmed: bool
-    """Whether people confirmed this measure of the judge; else what it says is marked as uncalibrated."""
+    """Whether people confirmed this measure of the judge with that model; else it is marked as uncalibrated."""
     corrected: float | None
     """The share of answers that people would say yes of; null without enough labels of the check."""
     low: float | None
@@ -225,7 +227,7 @@ class ComparedAnswers(TypedDict):
     difference: float | None
     """B less A, of the corrected rates where both have one, else of what the judge says, without an interval.
 
-    Null where two judges say it.
+    Null where two judges or two models of a judge say it.
     """
     low: float | None
     """Of the 95 % interval."""

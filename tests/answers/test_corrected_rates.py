@@ -255,7 +255,6 @@ def test_rules_on_a_rate_and_on_its_correction_judge_alike_and_not_by_what_may_b
         measure=measure,
         warning=Bound(below=0.65),
         critical=Bound(below=0.4),
-        confirmed=True,
         margin=0,
     )
     rate = by_labels(*corrected, judge=own)
@@ -263,7 +262,7 @@ def test_rules_on_a_rate_and_on_its_correction_judge_alike_and_not_by_what_may_b
         rule,
         run_with(faithful=own, faithful_corrected=rate["value"]),
         unknown=False,
-        facts=RunFacts(corrected={"faithful": rate}),
+        facts=RunFacts(corrected={"faithful": rate}, confirmed={"faithful"}),
     )
     low, high = corrected[1:]
     shown = (
@@ -277,7 +276,7 @@ def test_rules_on_a_rate_and_on_its_correction_judge_alike_and_not_by_what_may_b
         rate,
     )
     hint = condition(
-        replace(rule, confirmed=False),
+        rule,
         run_with(faithful=own),
         unknown=False,
         facts=RunFacts(corrected={"faithful": rate}),
@@ -293,10 +292,11 @@ def run_with(**measures: float) -> Aggregates:
 
 
 def test_a_rule_without_labels_judges_what_was_measured_and_shares_are_another_number() -> None:
-    rule = Rule(key="f", kind=RuleKind.THRESHOLD, measure="faithful", critical=Bound(below=0.65), confirmed=True)
-    said = condition(rule, run_with(faithful=0.5), unknown=False).reason
+    rule = Rule(key="f", kind=RuleKind.THRESHOLD, measure="faithful", critical=Bound(below=0.65))
+    by_people = RunFacts(confirmed={"faithful", "faithfulness"})
+    said = condition(rule, run_with(faithful=0.5), unknown=False, facts=by_people).reason
     assert said == "faithful (the judge alone) 0.500 is below 0.65 (critical)"
-    facts = RunFacts(corrected={"faithfulness": by_labels(0.5, 0.4, 0.6, judge=0.55)})
+    facts = replace(by_people, corrected={"faithfulness": by_labels(0.5, 0.4, 0.6, judge=0.55)})
     shares = replace(rule, measure="faithfulness")
     assert condition(shares, run_with(faithfulness=0.9), unknown=False, facts=facts).severity is None
     full = replace(rule, measure="faithfulness_corrected")

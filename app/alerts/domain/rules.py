@@ -81,6 +81,8 @@ class Condition:
     """The value, where that is a rate by people's labels."""
     beside: CorrectedRateView | None = None
     """What people would say, where the value is a judge's own mean of shares."""
+    uncalibrated: bool = False
+    """Whether a judge says the value, corrected or not, whom people had not confirmed as it rated the run."""
     since_run: int | None = None
     """The first bad run, where the rule covers more than this run."""
     at_once: bool = False
@@ -279,18 +281,6 @@ def judge_slower(rule: Rule, median: float | None, baseline: float | str) -> Con
     return replace(good_condition(median, threshold, reason, beyond_margin=is_clear), baseline=baseline)
 
 
-def as_hint(rule: Rule) -> Rule:
-    """Return a rule on what a judge says as a warning at most, unless people confirmed it."""
-    if not is_uncalibrated(rule) or rule.critical is None:
-        return rule
-    return replace(rule, warning=rule.warning or rule.critical, critical=None)
-
-
-def is_uncalibrated(rule: Rule) -> bool:
-    """Whether a rule watches what a judge says, corrected or not, and people have not confirmed that judge."""
-    return judged_name(rule.measure) is not None and not rule.confirmed
-
-
 def watches_answers(kind: str, measure: str | None) -> bool:
     """Whether a rule of a kind and a measure is about generated answers, not about what was retrieved."""
     return kind == RuleKind.THRESHOLD and measure in ANSWER_MEASURES
@@ -365,6 +355,8 @@ class RunFacts:
     """Canaries that this run and the ones before it did not measure."""
     corrected: Mapping[str, CorrectedRateView] = field(default_factory=lambda: EMPTY)
     """By what a judge says: what people would say, where enough of them labelled answers of the check."""
+    confirmed: Collection[str] = ()
+    """What people confirmed of the judge as it rated this run, whatever it is now: else it is a warning at most."""
     warm_up: WarmUp | None = None
     """State of the detector's warm-up; None = unknown."""
     baseline_latency: float | str | None = None
@@ -556,7 +548,7 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
     """
     match rule.kind:
         case RuleKind.THRESHOLD:
-            return _threshold(as_hint(rule), aggregates, facts, unknown=unknown)
+            return _threshold(rule, aggregates, facts, unknown=unknown)
         case RuleKind.PROBE_ERRORS:
             return replace(_probe_errors(rule, aggregates, facts, unknown=unknown), failure=facts.failure)
         case RuleKind.EMBEDDING:
@@ -687,10 +679,18 @@ def _bounds_coverage(rule: Rule) -> bool:
 
 def _threshold(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: bool) -> Condition:
     """Condition by the bounds of a rule; of `faithful` and corrected rates by people's labels, where these tell."""
+    said = judged_name(rule.measure)
+    if said is None or said in facts.confirmed:
+        return _bounded(rule, aggregates, facts, unknown=unknown, hint=False)
+    hint = replace(rule, warning=rule.warning or rule.critical, critical=None)
+    return replace(_bounded(hint, aggregates, facts, unknown=unknown, hint=True), uncalibrated=True)
+
+
+def _bounded(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: bool, hint: bool) -> Condition:
     rate = facts.corrected.get(judged_name(rule.measure) or "")
     if rate is not None and not unknown and rule.measure in BY_LABELS:
-        return _by_labels(rule, rate)
-    mark = judge_mark(rule.measure, uncalibrated=is_uncalibrated(rule), corrected=rate is not None)
+        return _by_labels(rule, rate, hint=hint)
+    mark = judge_mark(rule.measure, uncalibrated=hint, corrected=rate is not None)
     name = f"{_measure_name(rule, facts)}{mark}"
     value = None if unknown or rule.measure is None else measure_value(aggregates, rule.measure, rule.category)
     if value is None:
@@ -702,13 +702,13 @@ def _threshold(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: 
     return replace(judge_bounds(rule, name, value, write), beside=rate)
 
 
-def _by_labels(rule: Rule, rate: CorrectedRateView) -> Condition:
+def _by_labels(rule: Rule, rate: CorrectedRateView, *, hint: bool) -> Condition:
     """Condition of a corrected rate: bad beyond a bound, if its whole interval is or the judge's own rate is as well.
 
     Where neither is, the rate may be there by chance: the run is neither bad nor good.
     """
     write = NumberWriter(value=lambda value, bound: corrected_text(value, rate, bound), bound=bound_text)
-    label, value = corrected_label(rule.measure or "", uncalibrated=is_uncalibrated(rule)), rate["value"]
+    label, value = corrected_label(rule.measure or "", uncalibrated=hint), rate["value"]
     shown = replace(rule, warning=_shown(rule.warning, rate), critical=_shown(rule.critical, rate))
     found, alone = (judge_bounds(one, f"{label},", value, write) for one in (shown, rule))
     if found.severity is None and alone.severity is not None:

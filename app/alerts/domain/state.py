@@ -23,7 +23,7 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Final, cast
 
-from app.alerts.domain.rules import Condition, SlowerLimits, is_uncalibrated, watches_answers
+from app.alerts.domain.rules import Condition, SlowerLimits, watches_answers
 from app.alerts.domain.views import (
     AlertState,
     AnswerChange,
@@ -421,7 +421,7 @@ def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> StoredEvi
     if rule.kind is RuleKind.SLOWER:
         limits = SlowerLimits.of(rule.factor, rule.rise)
         found |= {"percentile": Percentile.P50, "factor": limits.factor, "rise": limits.rise}
-    if is_uncalibrated(rule):
+    if any(one.condition.uncalibrated for one in (judged or window)[-1:]):
         found["uncalibrated"] = True
     failure = window[-1].condition.failure if window else None
     if failure is not None:
@@ -442,6 +442,8 @@ def _evaluation(one: Observation) -> StoredEvaluation:
     }
     if one.condition.beside is not None:
         found["beside"] = one.condition.beside
+    if one.condition.uncalibrated:
+        found["uncalibrated"] = True
     return found
 
 

@@ -150,7 +150,7 @@ class EvidenceFields(ListedCanaries, total=False):
     pooled_recall: list[PooledNote]
     """Pooled recall at the k of the measure; absent where no task estimates it."""
     uncalibrated: bool
-    """Whether a judge says it, corrected or not, whom people have not confirmed; absent where not."""
+    """Whether a judge says the newest value, corrected or not, whom people have not confirmed; absent where not."""
     answers: WorseAnswers
     """Of a rule about generated answers, in place of canaries."""
     category: str | None
@@ -204,6 +204,8 @@ class EvaluatedValues(TypedDict):
     severity: Severity | None
     good: bool
     """Whether it counts towards resolving."""
+    uncalibrated: NotRequired[bool]
+    """Whether a judge says the value whom people had not confirmed as it rated this run; absent where not."""
 
 
 class StoredEvaluation(EvaluatedValues):

@@ -55,7 +55,7 @@ from app.alerts.service.shown_alerts import (
     recovery_summary,
     standing_facts,
 )
-from app.alerts.service.transitions import scope_of, with_confirmed
+from app.alerts.service.transitions import scope_of
 from app.alerts.silences.documents import SilenceDocument
 from app.alerts.silences.service import silences_of
 from app.alerts.store import AlertRow, TransitionRow
@@ -146,7 +146,7 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
     with store.read() as connection:
         check = require(catalog.find_definition(connection, "check", slug), f"check '{slug}'")
         document = check.read(CheckDocument)
-        rules = with_confirmed(connection, document.judge, document.rules_in_force)
+        rules = document.rules_in_force
         rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id, hold=False)}
         facts = alert_transitions.load_facts(connection, check.id, rules, unresolved=rows.keys())
         opened_by = alerts.opening_runs(connection, [row.id for row in rows.values()])

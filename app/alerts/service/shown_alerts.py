@@ -601,7 +601,7 @@ def _with_value_at(connection: Connection, facts: AlertFacts, row: AlertRow, run
         facts,
         self_judged=bool(labels.get("self_judged")),
         pooled_recall=labels.get("pooled_recall", ()),
-        uncalibrated=bool(row.evidence.get("uncalibrated")),
+        uncalibrated=one.get("uncalibrated", False),
         value=one["value"],
         threshold=one["threshold"],
         baseline=one.get("baseline"),

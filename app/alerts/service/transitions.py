@@ -53,7 +53,7 @@ from app.alerts.service import notifications
 from app.alerts.service.evidence import TransitionEvidence
 from app.alerts.service.notifications import load_context, member_of
 from app.alerts.store import AlertRow
-from app.answers.store import confirmed_measures, read_run_answers
+from app.answers.store import confirmed_of_runs, read_run_answers
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.texts import counted, named_text
 from app.base.values import (
@@ -147,7 +147,7 @@ def after_run(
     ):  # archived or disabled while the run was under way: its verdict stays, without notifications
         evaluation.retire_others([], retirement)
         return evaluation.notify()
-    rules = with_confirmed(connection, check.body["judge"], _rules(check))
+    rules = _rules(check)
     facts = load_facts(connection, check_id, rules, unresolved=evaluation.rows.keys())
     completed = facts.newest is not None and is_completed(RunStatus(facts.newest.status))
     swapped = evaluation.of_other_suites(facts.newest)
@@ -172,10 +172,9 @@ def after_run(
 def after_answers(connection: Connection, check_id: int, run_id: int, *, now: datetime) -> bool:
     """Evaluate the rules on generated answers, which come after their run; True where there may be deliveries."""
     check = catalog.definition_by_id(connection, check_id)
-    watching = [one for one in _rules(check) if watches_answers(one.kind, one.measure)]
-    if not watching or _retirement_of(check) is not None:
+    rules = [one for one in _rules(check) if watches_answers(one.kind, one.measure)]
+    if not rules or _retirement_of(check) is not None:
         return False
-    rules = with_confirmed(connection, check.body["judge"], watching)
     evaluation = _Evaluation(connection, check, run_id, now)
     facts = load_facts(connection, check_id, rules, unresolved=evaluation.rows.keys())
     for rule in rules:
@@ -190,8 +189,7 @@ def bad_answers(connection: Connection, check: Definition, run: RunRow) -> list[
     """
     if not any(rule.get("measure") in ANSWER_MEASURES for rule in check.body.get("rules") or ()):
         return []  # told without reading the document, for lists of checks
-    watching = [one for one in _rules(check) if watches_answers(one.kind, one.measure)]
-    rules = with_confirmed(connection, check.body["judge"], watching)
+    rules = [one for one in _rules(check) if watches_answers(one.kind, one.measure)]
     facts = CheckFacts(runs=[run], run_facts=_read_facts(connection, rules, [run], 0))
     return [one.condition.reason for rule in rules for one in facts.of(rule) if one.condition.severity is not None]
 
@@ -694,13 +692,16 @@ def _read_facts(
         detections = detector_rows.detections_of(connection, [run.id for run in runs])
     canaries = _canaries(connection, named_canaries(rules), runs)
     latencies = run_latencies(connection, runs) if watches_latency(rules) else {}
-    corrected = _corrected(connection, runs) if any(judged_name(rule.measure) for rule in rules) else {}
+    is_judged = any(judged_name(rule.measure) for rule in rules)
+    corrected = _corrected(connection, runs) if is_judged else {}
+    confirmed = confirmed_of_runs(connection, [run.id for run in runs]) if is_judged else {}
     return {
         run.id: replace(
             detector_facts(row, before=run.id <= compared_since) if (row := detections.get(run.id)) else NO_FACTS,
             latencies=latencies.get(run.id, {}),
             canaries=canaries.get(run.id, {}),
             corrected=corrected.get(run.id, {}),
+            confirmed=confirmed.get(run.id, ()),
         )
         for run in runs
     }
@@ -761,11 +762,3 @@ def _canaries(
         for run, version in of_suites
         for failed, unscored in [unmeasured.get(run.id, ((), ()))]
     }
-
-
-def with_confirmed(connection: Connection, judge: str | None, rules: Sequence[Rule]) -> tuple[Rule, ...]:
-    """Return the rules of a check, those on a measure marked that people confirmed of its judge."""
-    if not any(judged_name(rule.measure) for rule in rules):
-        return tuple(rules)
-    confirmed = confirmed_measures(connection, judge)
-    return tuple(replace(rule, confirmed=judged_name(rule.measure) in confirmed) for rule in rules)

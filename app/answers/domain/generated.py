@@ -14,7 +14,7 @@ from typing import Final, NotRequired, Protocol
 from typing_extensions import TypedDict
 
 from app.alerts.domain.views import AnswerChange
-from app.answers.domain.judges import Judge, Question, Rating, RatingBody
+from app.answers.domain.judges import VERSIONS, Judge, Question, Rating, RatingBody
 from app.base.values import (
     ANSWER_MEASURES,
     EMPTY,
@@ -172,10 +172,20 @@ def corrected_rate(found: "RunAnswers | None", measure: str) -> CorrectedRate | 
     return None if one is None else (one["value"], one["low"], one["high"])
 
 
+class Rater(TypedDict):
+    """The model of a judge and the wording of its questions, by which answers were rated."""
+
+    model: str
+    wordings: dict[str, str]
+    """By question: the version of its prompt."""
+
+
 class RunAnswers(TypedDict):
     """What the answers of a run come to."""
 
     judge: str | None
+    rated_by: NotRequired[Rater | None]
+    """What the judge was when it rated them; null without a judge, absent of an earlier release."""
     sampled: int
     """Measured canaries whose answers are watched."""
     answered: int
@@ -207,6 +217,7 @@ def summarise(
             measures[corrected_name(question)] = corrected[question]["value"]
     return {
         "judge": None if judge is None else judge.slug,
+        "rated_by": None if judge is None else rater_of(judge.model, judge.questions),
         "sampled": len(rated),
         "answered": sum(one.answer.outcome is Outcome.OK for one in rated),
         "outcomes": dict(Counter(str(one.answer.outcome) for one in rated)),
@@ -216,6 +227,11 @@ def summarise(
         "measures": measures,
         "corrected": dict(corrected),
     }
+
+
+def rater_of(model: str, questions: Iterable[str]) -> Rater:
+    """Return what a judge of a model asks these questions by in this release."""
+    return {"model": model, "wordings": {str(one): VERSIONS[Question(one)] for one in questions}}
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -28,6 +28,7 @@ from app.answers.domain.generated import (
     RunAnswers,
     ground_answer,
     is_sampled,
+    rater_of,
     summarise,
 )
 from app.answers.domain.judges import (
@@ -48,7 +49,7 @@ from app.answers.domain.judges import (
     read_rating,
 )
 from app.answers.domain.trust import correct_rate
-from app.answers.store import JudgeDay, NewAnswer, StagedAnswer, confirmed_for_check, confirmed_measures, digest
+from app.answers.store import JudgeDay, NewAnswer, StagedAnswer, confirmed_of_run, confirmed_of_runs, digest
 from app.answers.views import AnswerView, FeedbackView, ForgottenFeedback, ReceivedFeedback, RunAnswersPage
 from app.base.db.engine import Connection, Store, cached_of_run, from_us, to_us
 from app.base.db.keys import Vault
@@ -273,7 +274,8 @@ def _correct(connection: Connection, found: AnswerRound, rated: Sequence[RatedAn
         return {}
     judge = catalog.definition_by_id(connection, found.judge_id)
     check = catalog.definition_by_id(connection, found.run.check_id).slug
-    labels = rows.labels_of_checks(rows.list_calibrations(connection, judge))
+    rater = rater_of(found.judge.model, found.judge.questions)  # it may have been edited while it rated
+    labels = rows.labels_of_checks(rows.list_calibrations(connection, judge, rater))
     corrected: dict[str, CorrectedRateView] = {}
     for question in found.judge.questions:
         task, known = labels.get((str(question), check), ("", None))
@@ -322,7 +324,7 @@ def answers_of_run(
                 "next": None,
             }
         inputs = load_inputs(connection, run.versions)
-        confirmed = sorted(confirmed_measures(connection, summary["judge"]))
+        confirmed = sorted(confirmed_of_run(connection, run.id))
         canaries = dict(zip(inputs.canary_ids, inputs.canaries, strict=True))
 
         def worst_first() -> tuple[tuple[list[int], int], int]:
@@ -408,7 +410,7 @@ class NewestAnswers:
     ended: datetime | None
     summary: RunAnswers | None
     confirmed: frozenset[str]
-    """Measures that people confirmed of its judge."""
+    """Measures that people confirmed of the judge as it rated them."""
 
 
 def newest_of_checks(store: Store) -> list[NewestAnswers]:
@@ -416,23 +418,24 @@ def newest_of_checks(store: Store) -> list[NewestAnswers]:
     with store.read() as connection:
         newest = {run.check_id: run for run in run_rows.newest_ended_of_all(connection)}
         known = rows.read_run_answers(connection, [run.id for run in newest.values()])
+        confirmed = confirmed_of_runs(connection, known.keys())
         return [
             NewestAnswers(
                 check=check.slug,
                 run_id=run.id,
                 ended=None if run.finished_at is None else from_us(run.finished_at),
                 summary=known[run.id],
-                confirmed=confirmed_measures(connection, check.body.get("judge")),
+                confirmed=confirmed[run.id],
             )
             for check in catalog.list_definitions(connection, "check")
             if (run := newest.get(check.id)) is not None and run.id in known
         ]
 
 
-def confirmed_of_check(store: Store, slug: str) -> frozenset[str]:
-    """Return the measures that people confirmed of the judge of a check. Raises NotFoundError."""
+def confirmed_by_people(store: Store, run_id: str) -> frozenset[str]:
+    """Return the measures of a run that people confirmed of the judge as it rated them. Raises NotFoundError."""
     with store.read() as connection:
-        return confirmed_for_check(connection, find_check(connection, slug).id)
+        return confirmed_of_run(connection, find_run(connection, run_id).id)
 
 
 def receive_feedback(store: Store, slug: str, sent: FeedbackRequest, *, now: datetime) -> ReceivedFeedback:

@@ -1,9 +1,10 @@
 """What judges said of the answers of two runs, side by side; the gate, which has no database, compares none."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
-from app.answers.domain.generated import RunAnswers, corrected_rate
-from app.answers.store import confirmed_measures, read_run_answers
+from app.answers.domain.generated import Rater, RunAnswers, corrected_rate
+from app.answers.store import confirmed_of_runs, rater_of_run, read_run_answers
 from app.base.db.engine import Connection
 from app.base.statistics import interval_of_difference
 from app.base.values import JUDGED
@@ -11,32 +12,68 @@ from app.comparison.views import ComparedAnswers, JudgedSide
 
 
 def compare_answers(connection: Connection, a: int, b: int) -> tuple[list[ComparedAnswers], list[str]]:
-    """Return the measures of judges in two runs, and what to know of them: numbers of two judges differ by these."""
+    """Return the measures of judges in two runs, and what to know of them: numbers of two judges differ by these.
+
+    So do those of one judge with two models, or two wordings of its questions.
+    """
     found = read_run_answers(connection, [a, b])
     first, second = found.get(a), found.get(b)
     if first is None or second is None:
         return [], []
-    confirmed = (confirmed_measures(connection, first["judge"]), confirmed_measures(connection, second["judge"]))
-    compared = [
-        _compared_answers(name, first, second, confirmed)
-        for name in JUDGED
-        if name in first["ratings"] and name in second["ratings"]
+    confirmed = confirmed_of_runs(connection, [a, b])
+    raters = (rater_of_run(connection, a), rater_of_run(connection, b))
+    sides = [
+        _Side(found=one, confirmed=confirmed[run_id], rater=rater)
+        for run_id, one, rater in zip((a, b), (first, second), raters, strict=True)
     ]
-    if not compared or first["judge"] == second["judge"]:
-        return compared, []
-    note = (
-        f"judge '{first['judge']}' rated the answers of one run and '{second['judge']}' those of the other: their own "
-        "numbers cannot be compared; let one judge rate both, or people label answers of both checks"
-    )
-    return compared, [note]
+    asked = [name for name in JUDGED if name in first["ratings"] and name in second["ratings"]]
+    compared = [_compared_answers(name, *sides) for name in asked]
+    notes = dict.fromkeys(note for name in asked if (note := _unlike_raters(name, *sides)) is not None)
+    return compared, list(notes)
 
 
-def _judged_side(measure: str, found: RunAnswers, confirmed: Collection[str]) -> JudgedSide:
-    rate = found.get("corrected", {}).get(measure)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """The answers of one run, and who rated them."""
+
+    found: RunAnswers
+    confirmed: Collection[str]
+    rater: Rater | None
+    """None = unknown, of an earlier release."""
+
+
+def _unlike_raters(measure: str, a: _Side, b: _Side) -> str | None:
+    """Say why what the judges of two runs say of a measure cannot be compared; None = it can."""
+    first, second = a.found["judge"], b.found["judge"]
+    otherwise = "or people label answers of both checks"
+    if first != second:
+        return (
+            f"judge '{first}' rated the answers of one run and '{second}' those of the other: their own numbers "
+            f"cannot be compared; let one judge rate both, {otherwise}"
+        )
+    if a.rater is None or b.rater is None:
+        return None
+    models = (a.rater["model"], b.rater["model"])
+    if models[0] != models[1]:
+        return (
+            f"judge '{first}' rated the answers of one run with model '{models[0]}' and those of the other with "
+            f"'{models[1]}': its own numbers cannot be compared; let one model rate both, {otherwise}"
+        )
+    if a.rater["wordings"].get(measure) != b.rater["wordings"].get(measure):
+        return (
+            f"judge '{first}' was asked about {measure} in other words in each run: its own numbers cannot be "
+            f"compared; run both again, {otherwise}"
+        )
+    return None
+
+
+def _judged_side(measure: str, side: _Side) -> JudgedSide:
+    found, rate = side.found, side.found.get("corrected", {}).get(measure)
     return {
+        "model": None if side.rater is None else side.rater["model"],
         "judge": found["measures"].get(measure),
         "judge_rate": rate and rate["judge_rate"],
-        "confirmed": measure in confirmed,
+        "confirmed": measure in side.confirmed,
         "corrected": rate and rate["value"],
         "low": rate and rate["low"],
         "high": rate and rate["high"],
@@ -44,16 +81,14 @@ def _judged_side(measure: str, found: RunAnswers, confirmed: Collection[str]) ->
     }
 
 
-def _compared_answers(
-    measure: str, first: RunAnswers, second: RunAnswers, confirmed: tuple[Collection[str], Collection[str]]
-) -> ComparedAnswers:
-    a, b = _judged_side(measure, first, confirmed[0]), _judged_side(measure, second, confirmed[1])
-    rates = (corrected_rate(first, measure), corrected_rate(second, measure))
+def _compared_answers(measure: str, first: _Side, second: _Side) -> ComparedAnswers:
+    a, b = _judged_side(measure, first), _judged_side(measure, second)
+    rates = (corrected_rate(first.found, measure), corrected_rate(second.found, measure))
     difference: float | None = None
     low: float | None = None
     high: float | None = None
     if rates[0] is not None and rates[1] is not None:
         difference, low, high = interval_of_difference(rates[0], rates[1])
-    elif a["judge"] is not None and b["judge"] is not None and first["judge"] == second["judge"]:
+    elif a["judge"] is not None and b["judge"] is not None and _unlike_raters(measure, first, second) is None:
         difference = b["judge"] - a["judge"]
     return {"measure": measure, "a": a, "b": b, "difference": difference, "low": low, "high": high}

@@ -82,7 +82,7 @@ def show_check(
     run, k = detail.run, detail.k
     rules = detail.definition.rules_in_force
     baseline = baselines.show(store, slug)
-    confirmed = answering.confirmed_of_check(store, slug)
+    confirmed = answering.confirmed_by_people(store, run["id"]) if run else frozenset()
     warm_up = baseline.warm_up if run is not None and detail.line.enabled and not detail.line.archived else None
     why = None if detail.line.archived else explanations.explain_rules(store, slug, now=now)
     answers = answering.summary_of_run(store, run["id"]) if run else None
@@ -248,7 +248,7 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
         answers=answering.summary_of_run(store, run_id),
         answers_text=check_details.answers_of_run(store, run_id),
         incident=check_details.incident_of_run(store, run_id),
-        confirmed=answering.confirmed_of_check(store, run["check"]),
+        confirmed=answering.confirmed_by_people(store, run_id),
         versions=check_details.list_versions(store, run_id),
         counterparts=find_candidates(store, run_id) if run["finished_at"] else None,
         chosen=version,

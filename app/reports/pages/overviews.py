@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
 from app.alerts.domain.views import AlertState
-from app.answers.service.answering import confirmed_of_check, summary_of_run
+from app.answers.service.answering import confirmed_by_people, summary_of_run
 from app.base.api.requests import StoreDep, route_path
 from app.base.db.engine import Store
 from app.base.documents.fields import one_line
@@ -261,7 +261,8 @@ def make_badge(store: Store, line: CheckLine, *, label: str | None = None, measu
         if kind in {"healthy", "degraded", "recovering"}:
             shown = _judged_text(store, measure, number, run) or score(number)
             value = " ".join(filter(None, (shown, _label(measure, run))))
-    confirmed = confirmed_of_check(store, line.slug) if judged_name(measure) is not None else ()
+    is_judged = judged_name(measure) is not None
+    confirmed = confirmed_by_people(store, line.newest.id) if is_judged and line.newest is not None else ()
     named = f"{line.slug} {spoken(measure, confirmed)}" if measure is not None else line.slug
     return Badge(label=_plain(named if label is None else label), value=_plain(value), kind=kind)
 

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 
 from app.alerts.service.transitions import bad_answers
 from app.annotation.service.results import load_recalls
-from app.answers.store import confirmed_for_check, read_run_answers
+from app.answers.store import confirmed_of_run, read_run_answers
 from app.base.db.engine import Connection, Store, blocks, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import EPOCH, Schedule, credible_until, last_due, next_due, parse_schedule
@@ -84,7 +84,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
     with store.read() as connection:
         row = find_run(connection, run_id)
         check_version = row.check_version_id
-        confirmed = confirmed_for_check(connection, row.check_id)
+        confirmed = confirmed_of_run(connection, row.id)
         bad = bad_answers(connection, catalog.definition_by_id(connection, row.check_id), row)
         answers = read_run_answers(connection, [row.id]).get(row.id) if version is None else None
         guide = None if check_version is None else load_check(connection, check_version)[0].guide.body()
