@@ -198,6 +198,22 @@ def test_what_people_call_not_normal_alarms_again_also_in_the_midst_of_an_episod
     assert opened(watched.episode())
 
 
+def test_an_alarm_that_ended_as_its_canaries_were_taken_out_was_no_episode_of_a_habit() -> None:
+    watched = Watched()
+    watched.episode()
+    watched.runs(5, SWITCHING)
+    baseline = watched.follower.baseline
+    others = members_of(COUNT - len(SWITCHING))
+    others = replace(others, keys=tuple([key for key in members_of(COUNT).keys if key not in SWITCHING]))
+    well = Observation(lost=np.zeros(len(others.keys), np.int8), ndcg=np.ones(len(others.keys)))
+    for _ in range(3):
+        watched.follower, reading = observe(watched.follower, others, well, watched.settings)
+    assert not reading.open
+    assert [one.times for one in watched.follower.habits.known] == [1]
+    watched.follower = replace(watched.follower, baseline=baseline)  # a check reads it again
+    assert opened(watched.runs(6, SWITCHING)), "they were lost all the time"
+
+
 def test_an_alarm_once_raised_is_not_taken_back_while_it_lasts() -> None:
     watched = Watched().learns()
     watched.runs(2, SWITCHING)

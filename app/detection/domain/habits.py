@@ -76,14 +76,14 @@ def raise_or_quiet_alarm(
     before = habits.episode
     if reading.good and before is not None and not before.raised:  # its end is no news, whatever came with it
         if reading.change is Change.CLOSED:
-            return _closed(habits, before), _quiet(habits, before, reading, watched=len(state.keys))
+            return _closed(habits, before, state.keys), _quiet(habits, before, reading, watched=len(state.keys))
         return habits, _quiet(habits, before, reading, watched=len(state.keys))
     version = observation.index_version
     moved = version is not None and habits.version not in {None, version}
     if version is not None and version != habits.version:
         habits = replace(habits, known=() if moved else habits.known, version=version)
     if reading.change is Change.CLOSED:
-        return habits if before is None else _closed(habits, before), reading
+        return habits if before is None else _closed(habits, before, state.keys), reading
     if not state.open:
         return habits, reading
     run = _Run(state, baseline, observation, reading)
@@ -235,9 +235,10 @@ def _difference(habit: Habit, run: _Run) -> str | None:
     return f"{counted(len(new), 'answer')} of this run {'is' if len(new) == 1 else 'are'} new" if new else None
 
 
-def _closed(habits: Habits, episode: Episode) -> Habits:
-    """Habits after the run that ends an episode."""
-    known = _remembered(habits.known, episode) if _teaches(habits.known, episode) else habits.known
+def _closed(habits: Habits, episode: Episode, watched: Collection[Key]) -> Habits:
+    """Habits after the run that ends an episode; it teaches nothing where canaries of it were taken out meanwhile."""
+    is_whole = episode.answers.keys() <= {*watched}
+    known = _remembered(habits.known, episode) if is_whole and _teaches(habits.known, episode) else habits.known
     return replace(habits, known=known, episode=None)
 
 
