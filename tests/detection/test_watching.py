@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from app.alerts.service import transitions
+from app.alerts.service import explanations, transitions
 from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment, Outcome
 from app.detection import store as detection
@@ -16,6 +16,7 @@ from app.runs.service.finalising import EndedRun
 from app.scoring.run_inputs import Panel, watched_members
 from tests.conftest import DIALECTS, Databases
 from tests.support.fakes import answered, failed, hits
+from tests.support.pages_service import Site
 from tests.support.present import present
 from tests.support.watched import (
     KEYS,
@@ -263,6 +264,11 @@ def test_with_another_k_an_alert_that_stands_is_neither_resolved_nor_learned(on_
     why = f"measured otherwise since run {runs[0].id} (k 5 -> 4)"
     note = present(present(baselines.show(on_sqlite.store, CHECK).warm_up).note)
     assert note.startswith(f"the baseline is frozen while alert regression is open; {why}; no baseline yet")
+    carry_out(on_sqlite, 3)  # what was lost is back
+    (rule,) = explanations.explain_rules(on_sqlite.store, CHECK, now=on_sqlite.clock())["rules"][:1]
+    assert present(rule["to_close"]).startswith(f"It does not resolve by itself: {why}, so a regression cannot be")
+    page = Site(world=on_sqlite).page(f"/checks/{CHECK}").text
+    assert "1 alert is still open. It does not resolve by itself: accept the present as normal once it is." in page
     expect_retraced(on_sqlite)
     transitions.accept_baseline(on_sqlite.store, CHECK, by="ops", note=None, now=on_sqlite.clock.advance(1))
     carry_out(on_sqlite, LEARNED, KEYS[:3])

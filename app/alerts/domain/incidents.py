@@ -226,10 +226,18 @@ def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:
     )
 
 
+UNDECIDED: Final = "so a regression cannot be judged as over; accept the present as normal once it is"
+"""What is said of a run where the detector began anew while its alert was open."""
+STUCK: Final = "It does not resolve by itself"
+
+
 def _closing(rule: Rule, window: Sequence[Observation], alert: Member) -> Outlook:
     if rule.kind is RuleKind.NO_DATA:
         return Outlook(to_close="It resolves when a run completes, whatever its verdict.", good_runs_to_close=1)
     if rule.kind is RuleKind.REGRESSION:
+        newest = window[-1].condition.reason if window else ""
+        if newest.endswith(UNDECIDED):
+            return Outlook(to_close=f"{STUCK}: {newest}.")
         times = counted(rule.detector_close, "good run")
         return Outlook(to_close=f"It resolves when the detector ends its alarm, after {times} in a row.")
     good = good_runs(alert, window)
@@ -254,11 +262,16 @@ def recovery_state(verdict: str | None, alerts: Mapping[tuple[str, str], int]) -
 
 
 def recovery_text(
-    open_alerts: Sequence[tuple[AlertState, int | None]], unmeasured: Sequence[str] = (), bad_answers: str = ""
+    open_alerts: Sequence[tuple[AlertState, int | None]],
+    unmeasured: Sequence[str] = (),
+    bad_answers: str = "",
+    *,
+    stuck: int = 0,
 ) -> str:
     """Sentence on the open alerts of a check whose newest run is healthy, with the good runs each still needs.
 
-    None: the detector ends it. `unmeasured`: to be measured before; with `bad_answers`, a clause, the run is not good.
+    None: the detector ends it, but for `stuck` of them. `unmeasured`: to be measured before; with `bad_answers`, a
+    clause, the run is not good.
     """
     be, resolve = ("is", "resolves") if len(open_alerts) == 1 else ("are", "resolve")
     recovering = {state for state, _ in open_alerts} == {AlertState.RECOVERING}
@@ -266,8 +279,14 @@ def recovery_text(
     begin = f"{bad_answers[:1].upper()}{bad_answers[1:]}. " if bad_answers else begin
     needed = [runs for _, runs in open_alerts if runs is not None]
     after = f"after {counted(max(needed), 'good run' if bad_answers else 'more good run')}" if needed else ""
-    detector = "when the detector ends its alarm" if len(needed) < len(open_alerts) else ""
+    detector = "when the detector ends its alarm" if len(needed) + stuck < len(open_alerts) else ""
     ends = " and ".join(filter(None, (after, detector)))
     awaited = f", but not before {named_text(unmeasured)} {'is' if len(unmeasured) == 1 else 'are'} measured"
     still = f"{counted(len(open_alerts), 'alert')} {be} still open"
+    if stuck:
+        once = (
+            f"{STUCK if stuck == 1 else 'They do not resolve by themselves'}: accept the present as normal once it is."
+        )
+        others = f" The others resolve {ends}." if ends else ""
+        return f"{begin}{still}. {once}{others}"
     return f"{begin}{still}, and {resolve} {ends}{awaited if unmeasured else ''}."

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from app.alerts import store as alerts
+from app.alerts.domain.incidents import UNDECIDED
 from app.alerts.domain.rules import (
     NO_FACTS,
     REPEATED,
@@ -735,7 +736,7 @@ def _undecided_reason(detection: DetectionRow) -> str:
     anew = detection.body.get("anew")
     if not anew or detection.open or detection.body.get("change") == Change.CLOSED:
         return ""
-    return f"{anew}, so a regression cannot be judged as over; accept the present as normal once it is"
+    return f"{anew}, {UNDECIDED}"
 
 
 def _canaries(

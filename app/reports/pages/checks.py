@@ -25,7 +25,7 @@ from markupsafe import Markup
 from starlette.types import Receive, Scope, Send
 
 from app.alerts.documents import protection_text, rule_in_words
-from app.alerts.domain.incidents import recovery_text
+from app.alerts.domain.incidents import STUCK, recovery_text
 from app.alerts.domain.state import OPEN
 from app.alerts.domain.summaries import CAUSE_ADVICE
 from app.alerts.domain.views import AlertState
@@ -163,7 +163,8 @@ def _recovery_text(why: CheckAlerting, bad_answers: str) -> str:
         (AlertState(rule["state"]), rule["good_runs_to_close"]) for rule in why["rules"] if rule["state"] in OPEN
     ]
     unmeasured = dict.fromkeys(key for rule in why["rules"] if rule["state"] in OPEN for key in rule["unmeasured"])
-    return recovery_text(still_open, list(unmeasured), bad_answers) if still_open else ""
+    stuck = sum((rule["to_close"] or "").startswith(STUCK) for rule in why["rules"])
+    return recovery_text(still_open, list(unmeasured), bad_answers, stuck=stuck) if still_open else ""
 
 
 def _by_cause(degraded: Sequence[DegradedResult]) -> list[CauseGroup]:
