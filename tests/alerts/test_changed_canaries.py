@@ -319,6 +319,8 @@ def test_another_retriever_explains_neither_what_fell_before_nor_what_fell_later
     _carry_out(world, ["ant", "bee", "cat"])
     site = Site(world=world)
     assert "retriever another" not in site.page("/alerts/1").one("section", **{"aria-labelledby": "title"}).text
+    _carry_out(world, ["cat", "dog", "eel"])
+    assert "; the check asks retriever another, it asked search" in site.page("/incidents/1").text
     _carry_out(world, [], count=3)
     world.apply({**described, "retrievers": retrievers})
     _carry_out(world, ["ant", "bee", "cat"])

@@ -85,6 +85,8 @@ class ChangedCanaries:
     """Whether half of them or more were degraded in the first bad run already."""
     rejudged: int = 0
     """Canaries of the whole suite that ask or expect something else than before the first bad run."""
+    beside: str = ""
+    """What was changed of the check since, which may explain some of it; not told of as the cause."""
     recovered_on_retry: int = 0
     """Canaries that changed but were healthy on every retry; not part of the count."""
     redefined: int = 0
@@ -215,7 +217,7 @@ def measure_text(
 def _threshold(facts: AlertFacts) -> str:
     if facts.value is None:
         return _reason_text(facts)
-    beside = _with_answers(facts) if _is_about_answers(facts) else f"{_with_canaries(facts)}{_rejudged(facts)}"
+    beside = _with_answers(facts) if _is_about_answers(facts) else f"{_with_canaries(facts)}{_edits(facts)}"
     began = _since(facts)
     since = began
     if began and (facts.escalated or facts.interrupted):
@@ -231,7 +233,7 @@ def _drop(facts: AlertFacts) -> str:
     if facts.value is None or facts.baseline is None:
         return _reason_text(facts)
     fell = f"{_measure_of(facts)} fell from {ratio_text(facts.baseline)} to {ratio_text(facts.value, facts.baseline)}"
-    return f"{fell}{_since(facts)}{_with_canaries(facts)}{_rejudged(facts)}"
+    return f"{fell}{_since(facts)}{_with_canaries(facts)}{_edits(facts)}"
 
 
 def _regression(facts: AlertFacts) -> str:
@@ -243,7 +245,7 @@ def _regression(facts: AlertFacts) -> str:
 
 def _since_and_why(facts: AlertFacts, changed: ChangedCanaries) -> str:
     """Since when canaries changed, and why; an alarm may be older than what is told of them."""
-    since, why = _since(facts), cause_suffix(changed)
+    since, why = _since(facts), f"{cause_suffix(changed)}{f'; {changed.beside}' if changed.beside else ''}"
     if changed.since_run is not None and facts.since is not None and changed.since_run > int(facts.since["run_id"]):
         return f" since run {changed.since_run}{why}; bad{since}"
     is_older = not changed.since_first or (changed.edited and not changed.compared)
@@ -383,15 +385,17 @@ def _with_canaries(facts: AlertFacts) -> str:
     return f", {changed_text(changed)}{cause_suffix(changed)}{others if changed.redefined else ''}"
 
 
-def _rejudged(facts: AlertFacts) -> str:
-    """Say how many canaries are judged otherwise than before the fault, where that moves the number."""
+def _edits(facts: AlertFacts) -> str:
+    """Say how many canaries are judged otherwise than before the fault, and whom the check asks since."""
     changed = facts.changed
-    if changed is None or changed.rejudged < _MANY_REJUDGED * changed.of:
+    if changed is None:
         return ""
-    if changed.rejudged <= changed.redefined + (changed.count if changed.edited else 0):
-        return ""  # these are told of
+    beside = f"; {changed.beside}" if changed.beside else ""
+    told = changed.redefined + (changed.count if changed.edited else 0)
+    if changed.rejudged < _MANY_REJUDGED * changed.of or changed.rejudged <= told:
+        return beside
     verb = "asks or expects" if changed.rejudged == 1 else "ask or expect"
-    return f"; {changed.rejudged:,} of {counted(changed.of, 'canary')} {verb} something else since"
+    return f"; {changed.rejudged:,} of {counted(changed.of, 'canary')} {verb} something else since{beside}"
 
 
 _MANY_REJUDGED: Final = 0.1

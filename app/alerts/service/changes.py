@@ -62,6 +62,8 @@ class ChangedRun(_MeasuredRun):
     recounted_ids: AbstractSet[int]  # they only count otherwise, by another k
     edit: str
     """What was changed of the check and explains what changed: its k, of redefined canaries, or whom it asks."""
+    beside: str
+    """What was changed of the check beside, which may explain some of it: whom it asks."""
     rejudged: int
     """Canaries of the suite that asked or expected something else in the run before, or were judged otherwise."""
     since_first: AbstractSet[int]
@@ -201,7 +203,9 @@ def _changed_run(
     redefined = set[int]() if suite_before is None else _redefined(changed, one, suite_before, found_well, found_then)
     by_k = edit.found & changed
     redefined |= by_k
-    edited = edit.retriever if changed and changed <= edit.since_then else ""
+    # Those that only rank lower are degraded once the detector names them.
+    later = {canary for canary in changed - edit.since_then if one.degraded[canary].reasons & ~REGRESSED}
+    edited = edit.retriever if changed and edit.is_of_first and not later else ""
     edited = recounted_text(*edit.k) if by_k and edit.k is not None and redefined == changed else edited
     return ChangedRun(
         run=one.run,
@@ -216,6 +220,7 @@ def _changed_run(
         redefined_ids=redefined,
         recounted_ids=by_k,
         edit=edited,
+        beside="" if edited else edit.retriever,
         rejudged=0 if suite_before is None else _rejudged(suite_before, one.suite),
         since_first=changed & edit.since_then,
     )
@@ -243,7 +248,9 @@ class _Edit:
     found: AbstractSet[int] = frozenset()
     """Canaries whose expected chunk is among the hits that counted before, and no more."""
     retriever: str = ""
-    """In words, where it asks another one since the first bad run."""
+    """In words, where it asks another one."""
+    is_of_first: bool = False
+    """Whether it does so since the first bad run."""
 
 
 def _edit(
@@ -258,8 +265,9 @@ def _edit(
     if before is None or None in versions or len(versions) == 1:
         return edit
     then, this = (load_check(connection, one or 0)[0] for one in (before.check_version_id, now.run.check_version_id))
-    if then.retriever != this.retriever and asked_retriever(connection, first_run) == this.retriever:
-        edit = replace(edit, retriever=reasked_text(then.retriever, this.retriever))
+    if then.retriever != this.retriever:
+        is_of_first = asked_retriever(connection, first_run) == this.retriever
+        edit = replace(edit, retriever=reasked_text(then.retriever, this.retriever), is_of_first=is_of_first)
     if then.k <= this.k:
         return edit
     states = state_rows.states_of(connection, now.run.check_id, now.run.id, list(now.degraded))

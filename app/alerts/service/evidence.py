@@ -187,8 +187,9 @@ def _changed_canaries(
         compared=not changed.is_first and not changed.is_redefined,
         edited=bool(changed.edit) or is_new,
         since_run=None if cause is None else cause.since_run,
-        since_first=2 * len(changed.since_first & set(changed_ids)) >= len(changed_ids),
+        since_first=(is_old := 2 * len(changed.since_first & set(changed_ids)) >= len(changed_ids)),
         rejudged=changed.rejudged,
+        beside="" if is_old else changed.beside,
         recovered_on_retry=len(changed.told_ids) - len(changed_ids),
         redefined=len(changed.changed_ids) - len(changed.told_ids),
     )
