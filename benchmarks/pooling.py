@@ -29,6 +29,7 @@ Printed is what pooled recall says with every grade taken as right, and correcte
 import re
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise, product
@@ -74,6 +75,8 @@ LEAST_TAU: Final = 0.7
 MOST_SWAPPED: Final = 0.02
 """Two retrievers whose order is another differ by at most so much; these are held of all measures."""
 K = 10
+DEPTHS = (1, 3, 5, K)
+"""Depths at which a task estimates recall, all at once."""
 LEAST_COVERAGE = 0.93
 DIFFICULT = 0.2
 """Share of items that are difficult."""
@@ -315,11 +318,11 @@ class Task:
         """Let people grade a task and so many planted items; recall with each grade taken as right, and corrected."""
         random = np.random.default_rng([13, seed])
         graded = [self.say(row, *one, self.retrievers[0], people, random) for row, one in enumerate(drawn)]
-        said, found, grades = (list(one) for one in zip(*graded, strict=True))
+        said, bands, grades = (list(one) for one in zip(*graded, strict=True))
         known = people.grade(random, [place < checks // 2 for place in range(checks)])
         planted = SaidOfPlanted(relevant=tuple(known[: checks // 2]), irrelevant=tuple(known[checks // 2 :]))
         model = GradedTask(said, has_rest=True, seed=seed, planted=planted)
-        return estimate_recall(grades, has_rest=True, seed=seed), model.recall(found)
+        return estimate_recall(grades, has_rest=True, seed=seed), model.recalls(bands, len(DEPTHS))[-1]
 
     def say(
         self,
@@ -329,8 +332,8 @@ class Task:
         retriever: str,
         people: People,
         random: np.random.Generator,
-    ) -> tuple[SaidOfQuery, list[bool], QueryGrades]:
-        """Let people grade the items of one query: what they say, which items the retriever found, what is agreed."""
+    ) -> tuple[SaidOfQuery, list[int], QueryGrades]:
+        """Let people grade the items of one query: what they say, at which depth items are found, what is agreed."""
         relevant = self.relevant[row]
         said = people.grade(random, [item.key in relevant for item in pool.items])
         strata = [
@@ -343,11 +346,11 @@ class Task:
             SampledStratum(size=size, graded=len(one), relevant=sum(map(_is_yes, one)))
             for size, one in zip(sizes[1:], strata[1:], strict=True)
         ]
-        flags = [item.ranks.get(retriever, K + 1) <= K for item in pool.items if item.stratum == 0]
-        found = sum(_is_yes(one) for one, here in zip(strata[0], flags, strict=True) if here)
+        bands = [bisect_left(DEPTHS, item.ranks.get(retriever, K + 1)) for item in pool.items if item.stratum == 0]
+        found = sum(_is_yes(one) for one, band in zip(strata[0], bands, strict=True) if band < len(DEPTHS))
         grades = QueryGrades(pool_relevant=sum(map(_is_yes, strata[0])), found=found, strata=tuple(sampled))
         below = tuple((size, tuple(one)) for size, one in zip(sizes[1:], strata[1:], strict=True))
-        return SaidOfQuery(pool=tuple(strata[0]), strata=below), flags, grades
+        return SaidOfQuery(pool=tuple(strata[0]), strata=below), bands, grades
 
     def grade(self, row: int, pool: CanaryPool, rest: list[int], retriever: str) -> QueryGrades:
         """Grade the items of one query by the collection's own judgments."""

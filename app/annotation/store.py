@@ -471,9 +471,10 @@ def replace_recalls(connection: Connection, task_id: int, estimates: Sequence[Re
 def list_recalls(
     connection: Connection, *, suite: str | None = None, retriever: str | None = None, in_force: bool = False
 ) -> list[RecallRow]:
-    """Return pooled recall of the newest task for each suite and retriever, the deepest k first.
+    """Return pooled recall of each suite and retriever by the newest task that estimates it, the deepest k first.
 
-    Only where it is known; `in_force`: only of retrievers that are not archived.
+    A task whose estimate is self-judged speaks only where no other does. Only where recall is known; `in_force`: only
+    of retrievers that are not archived.
     """
     statement = (
         sa.select(pooled_recalls, tasks.c.slug.label("task"), tasks.c.body, definitions.c.slug.label("suite"))
@@ -493,7 +494,6 @@ def list_recalls(
                 named.c.kind == "retriever", named.c.slug == pooled_recalls.c.retriever, named.c.archived_at.is_(None)
             )
         )
-    newest: dict[tuple[str, str], str] = {}
     rows = [
         row_value(
             RecallRow,
@@ -504,7 +504,10 @@ def list_recalls(
         )
         for row in connection.execute(statement)
     ]
-    return [row for row in rows if newest.setdefault((row.suite, row.retriever), row.task) == row.task]
+    best: dict[tuple[str, str], str] = {}
+    for row in sorted(rows, key=lambda row: row.self_judged):
+        best.setdefault((row.suite, row.retriever), row.task)
+    return [row for row in rows if best[row.suite, row.retriever] == row.task]
 
 
 def _is_self_judged(task: Mapping[str, Any]) -> bool:

@@ -63,7 +63,7 @@ def is_own_pool(task: Mapping[str, Any], retriever: str) -> bool:
 
 
 class PooledNote(TypedDict):
-    """Pooled recall that stands beside R@k: by the task of its suite that asked the retriever last."""
+    """Pooled recall that stands beside R@k: by the newest task of its suite, a self-judged one only without another."""
 
     k: int
     value: float

@@ -309,7 +309,7 @@ def test_planted_items_alone_correct_for_wrong_grades(wrong: float) -> None:
         yes = random.random(20) < np.where(np.arange(20) < 10, 1 - wrong, wrong)
         said: list[Said] = [(1, int(one)) for one in yes]
         planted = SaidOfPlanted(relevant=tuple(said[:10]), irrelevant=tuple(said[10:]))
-        corrected = GradedTask(world.said, has_rest=True, seed=1, planted=planted).recall(world.found)
+        corrected = world.recall(GradedTask(world.said, has_rest=True, seed=1, planted=planted))
         assert covers(corrected, world.truth)
         assert present(corrected.value) > present(world.plain().value)
 
@@ -325,4 +325,4 @@ def test_the_more_planted_items_are_graded_wrongly_the_more_is_corrected() -> No
     careful, careless = with_wrong(0), with_wrong(10)
     assert careful.wrong_shares()[0].value < careless.wrong_shares()[0].value
     assert careless.wrong_shares()[0].value == pytest.approx(0.1, abs=0.03)
-    assert present(careful.recall(world.found).high) < world.truth < present(careless.recall(world.found).high)
+    assert present(world.recall(careful).high) < world.truth < present(world.recall(careless).high)

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -134,6 +135,26 @@ def test_the_newest_task_speaks_for_a_suite_until_it_is_archived(store: Store) -
     assert load_suite_recalls(store, "other") == []
     tasks.archive_task(store, "truth", now=desk.world.clock())
     assert load_suite_recalls(store, "suite") == []
+
+
+@pytest.mark.both
+def test_a_newer_task_that_is_self_judged_does_not_hide_one_that_is_not(store: Store) -> None:
+    desk = pooled(store)
+    desk.grade_all("Ann")
+    compute(desk)
+    desk.put(slug="alone", retrievers=["bm25"])
+    with store.read() as connection:
+        both, alone = (present(rows.find_task(connection, slug)).id for slug in ("truth", "alone"))
+        estimates = [one for one in rows.list_recalls(connection, suite="suite") if one.retriever == "bm25"]
+    with store.write() as connection:
+        rows.replace_recalls(
+            connection, alone, [replace(one, value=1.0) for one in estimates], to_us(desk.world.clock())
+        )
+    assert {(one["task"], one["self_judged"]) for one in load_suite_recalls(store, "suite")} == {("truth", False)}
+    with store.write() as connection:
+        rows.replace_recalls(connection, both, [], to_us(desk.world.clock()))
+    shown = load_suite_recalls(store, "suite")
+    assert [(one["task"], one["k"], one["self_judged"]) for one in shown] == [("alone", 3, True), ("alone", 1, True)]
 
 
 def test_a_line_says_what_it_is_a_share_of(sqlite_store: Store) -> None:

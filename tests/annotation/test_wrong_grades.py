@@ -15,6 +15,7 @@ from app.annotation.domain.recall import (
     SampledStratum,
     estimate_recall,
 )
+from tests.support.present import present
 
 QUERIES, POOL, REST, SAMPLE = 80, 12, 400, 10
 
@@ -60,7 +61,11 @@ class World:
 
     def corrected(self) -> PooledRecall:
         """Correct for wrong grades."""
-        return GradedTask(self.said, has_rest=True, seed=1).recall(self.found)
+        return self.recall(GradedTask(self.said, has_rest=True, seed=1))
+
+    def recall(self, task: GradedTask) -> PooledRecall:
+        """Return what the task says of the retriever, at one depth."""
+        return task.recalls([[int(not one) for one in flags] for flags in self.found], 1)[0]
 
 
 def covers(found: PooledRecall, truth: float) -> bool:
@@ -133,6 +138,20 @@ def test_a_wrong_grade_is_seen_where_people_differ_or_err_on_a_planted_chunk(
 def test_the_same_grades_give_the_same_whatever_was_asked_before() -> None:
     world = World.of(0.05, overlap=0.3, seed=3)
     task = GradedTask(world.said, has_rest=True, seed=1)
-    first = task.recall(world.found)
-    task.recall([[not one for one in flags] for flags in world.found])
-    assert task.recall(world.found) == first == world.corrected()
+    first = world.recall(task)
+    task.recalls([[int(one) for one in flags] for flags in world.found], 1)
+    assert world.recall(task) == first == world.corrected()
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.03])
+def test_what_is_relevant_is_the_same_at_each_depth_and_no_deeper_one_finds_less(wrong: float) -> None:
+    """The third depth brings nothing, so nothing but chance in the draws would tell it from the second."""
+    for seed in range(3):
+        world, random = World.of(wrong, overlap=0.3, seed=seed), np.random.default_rng(seed)
+        bands = [[int(random.integers(0, 2)) if here else 3 for here in flags] for flags in world.found]
+        found = GradedTask(world.said, has_rest=True, seed=1).recalls(bands, 3)
+        assert len({one.relevant for one in found}) == len({one.rest_share for one in found}) == 1
+        assert covers(found[-1], world.truth)
+        for name in ("found", "value", "low", "high"):
+            by_depth = [present(getattr(one, name)) for one in found]
+            assert by_depth[0] < by_depth[1] == by_depth[2]

@@ -341,20 +341,25 @@ class GradedTask:
         self._below = np.sum(beyond, axis=0) if beyond else np.zeros(CHAINS)
         self._rest = beyond[-1] if has_rest and beyond else np.zeros(CHAINS)
 
-    def recall(self, found: Sequence[Sequence[bool]]) -> PooledRecall:
-        """Estimate the recall of a retriever that found these items of the pool of each query."""
+    def recalls(self, bands: Sequence[Sequence[int]], depths: int) -> list[PooledRecall]:
+        """Estimate the recall of a retriever at so many depths, the least first.
+
+        `bands`: of the items of the pool of each query the number of the least depth that has it; `depths` = none has.
+        What is relevant is drawn once for all of them, band by band, so that it is the same at each depth, and no
+        deeper one finds less.
+        """
         random = np.random.default_rng([self._seed, 1])  # the same whatever was asked before
         by_query = [
             self._words.count(
                 [
-                    [one for one, here in zip(query.pool, flags, strict=True) if bool(here) is is_found]
-                    for query, flags in zip(self._queries, found, strict=True)
+                    [one for one, mine in zip(query.pool, places, strict=True) if mine == band]
+                    for query, places in zip(self._queries, bands, strict=True)
                 ]
             )
-            for is_found in (True, False)
+            for band in range(depths + 1)
         ]
-        counts, kinds = np.stack([cell.sum(axis=0) for cell in by_query]), [_RANKED, _RANKED]
-        likelihood, priors = self._likelihood, _limits(len(kinds))
+        counts, kinds = np.stack([cell.sum(axis=0) for cell in by_query]), [_RANKED] * (depths + 1)
+        likelihood, priors = self._likelihood, _limits(len(kinds), flat=depths)
 
         def fit(odds: Floats, chains: slice) -> Floats:
             return _fit(likelihood[chains], kinds, counts, _shares(odds))
@@ -362,10 +367,14 @@ class GradedTask:
         # The errors are known: only the prevalences have to be forgotten.
         shares = _shares(_walk(fit, priors, self._words.begin(random, counts), _ROUNDS, random))
         relevant = _draw_relevant(random, likelihood, kinds, counts, shares)
-        hits, missed = (
-            ((self._weights @ cell) * relevant[:, place]).sum(axis=1) for place, cell in enumerate(by_query)
+        found = np.cumsum(
+            [((self._weights @ cell) * relevant[:, place]).sum(axis=1) for place, cell in enumerate(by_query)], axis=0
         )
-        total = hits + missed + self._below
+        total = found[-1] + self._below
+        return [self._recall(hits, total) for hits in found[:-1]]
+
+    def _recall(self, hits: Floats, total: Floats) -> PooledRecall:
+        """Return recall by the draws of what is found and of all that is relevant."""
         ratios = hits[total > 0] / total[total > 0]
         typical = float(np.median(total))
         if not len(ratios) or not typical:
@@ -530,13 +539,13 @@ def _walk(
     return state
 
 
-def _limits(cells: int) -> Floats:
-    """Return by chain and cell the beta prior of a prevalence: a flat one of the first, a pool or what was found of it.
+def _limits(cells: int, *, flat: int = 1) -> Floats:
+    """Return by chain and cell the beta prior of a prevalence: a flat one of a pool, or of what was found of it.
 
-    Of the others that under which a count ends in the lower, or in the upper, exact limit.
+    These are the first ones. Of the others that under which a count ends in the lower, or in the upper, exact limit.
     """
     limits = np.ones((CHAINS, cells, 2))
-    limits[_LOW[:, 0], 1:, 0] = 0
+    limits[_LOW[:, 0], flat:, 0] = 0
     return limits
 
 

@@ -1,5 +1,6 @@
 """Figures on the grades of a task: agreement of its annotators, budget, and pooled recall."""
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -319,25 +320,33 @@ def _estimate(found: TaskGrades, graded: list[_GradedQuery]) -> list[RecallEstim
     decided = [one for one in graded if _is_decided(one, found)]
     is_sampled = not any(size and not sample for query in said for size, sample in query.strata)
     planted = _said_of_planted(found)
-    has_rest, model, estimates = bool(plan.rest), None, []
+    has_rest, model = bool(plan.rest), None
+    estimates: list[RecallEstimate] = []
     for retriever in document.retrievers:
-        for k in depths:
-            grades = [_query_grades(canary, items, found, retriever, k) for canary, items in decided]
-            plain = one = estimate_recall(grades, has_rest=has_rest, seed=document.seed)
-            is_known = plain.value is not None or len(decided) < len(graded)
-            if is_known and is_sampled and (planted or _are_checked(said)):
-                model = model or _graded_task(said, planted, has_rest=has_rest, seed=document.seed)
-                one = model.recall([_is_found(items, found, retriever, k) for _, items in graded])
-            estimates.append(
-                RecallEstimate(
-                    retriever=retriever,
-                    k=k,
-                    frame=frame,
-                    uncorrected=None if model is None or 2 * len(decided) < len(graded) else plain.value,
-                    assumes="" if one.value is None else _assumption(said, planted, model),
-                    **asdict(one),
-                )
+        by_depth = [
+            estimate_recall(
+                [_query_grades(canary, items, found, retriever, k) for canary, items in decided],
+                has_rest=has_rest,
+                seed=document.seed,
             )
+            for k in depths
+        ]
+        told = by_depth
+        is_known = by_depth[0].value is not None or len(decided) < len(graded)
+        if is_known and is_sampled and (planted or _are_checked(said)):
+            model = model or _graded_task(said, planted, has_rest=has_rest, seed=document.seed)
+            told = model.recalls([_bands(items, found, retriever, depths) for _, items in graded], len(depths))
+        estimates += [
+            RecallEstimate(
+                retriever=retriever,
+                k=k,
+                frame=frame,
+                uncorrected=None if model is None or 2 * len(decided) < len(graded) else plain.value,
+                assumes="" if one.value is None else _assumption(said, planted, model),
+                **asdict(one),
+            )
+            for k, plain, one in zip(depths, by_depth, told, strict=True)
+        ]
     return estimates
 
 
@@ -417,10 +426,12 @@ def _said(item: ItemRow, found: TaskGrades) -> Said | None:
     return (len(grades), sum(grade >= 1 for grade in grades)) if grades else None
 
 
-def _is_found(items: list[ItemRow], found: TaskGrades, retriever: str, k: int) -> list[bool]:
-    """Return of the graded items of the pool, in their order, which are among the first k of a retriever."""
+def _bands(items: list[ItemRow], found: TaskGrades, retriever: str, depths: Sequence[int]) -> list[int]:
+    """Return of the graded items of the pool, in their order, at which of the depths a retriever has found them."""
     return [
-        item.ranks.get(retriever, k + 1) <= k for item in items if item.stratum == 0 and _said(item, found) is not None
+        bisect_left(depths, item.ranks.get(retriever, depths[-1] + 1))
+        for item in items
+        if item.stratum == 0 and _said(item, found) is not None
     ]
 
 
