@@ -6,6 +6,7 @@ from app.annotation.views import TaskState
 from app.answers.domain.trust import ProportionView
 from app.base.values import TimeText
 from app.experiments.domain.experiments import ExperimentState, MergedHit, RateDifference
+from app.experiments.domain.promotion_evidence import PromotionRun
 from app.experiments.domain.promotions import Gate, PromotionState
 
 
@@ -146,6 +147,8 @@ class PromotionView(TypedDict):
     by_waiver: bool
     """Whether it says `promote`, and would not without the waivers."""
     gates: list[Gate]
+    runs: list[PromotionRun]
+    """Which the offline gate compares: that of what is current, and that of the candidate; empty where none can be."""
     critical_alerts: list[CriticalAlert]
     """Open ones of the candidate and of what is current: figures may be those of a fault."""
 

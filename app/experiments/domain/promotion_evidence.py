@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from app.alerts.domain.rules import FAILED_SHARE
+from app.base.values import TimeText
 from app.comparison.domain.outcomes import ComparisonVerdict, JudgmentsCaution, Side
 from app.experiments.domain.experiments import RateDifference
 
@@ -22,6 +24,15 @@ class Margin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromotionRun:
+    """A run that the offline gate compares."""
+
+    check: str
+    run_id: str
+    finished_at: TimeText | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineEvidence:
     """A comparison of the candidate with what is current, over canaries."""
 
@@ -35,6 +46,19 @@ class OfflineEvidence:
     """Primary measures that are shown to be higher in the candidate, whether that is claimed or may be self-judged."""
     paid: Mapping[str, Margin] = field(default_factory=dict)
     """Primary measures that are claimed to be lower in it: what a trade is paid with."""
+    unanswered: int = 0
+    """Canaries that the candidate did not answer, and would be compared by otherwise."""
+    unanswered_now: int = 0
+    """Those that what is current did not answer."""
+    outdated: tuple[str, ...] = ()
+    """Runs that are not of what their checks ask by now, each in words."""
+    runs: tuple["PromotionRun", ...] = ()
+    """That of what is current, and that of the candidate."""
+
+    @property
+    def lacks_answers(self) -> bool:
+        """Whether the candidate left so much unanswered that the rest does not stand for it."""
+        return self.unanswered > FAILED_SHARE * (self.canaries + self.unanswered)
 
     @property
     def is_trade(self) -> bool:
@@ -66,6 +90,8 @@ class JudgeEvidence:
 
     measures: Mapping[str, Judged]
     """Faithfulness and answer relevance."""
+    outdated: tuple[str, ...] = ()
+    """Runs that are not of what their checks ask by now, each in words."""
 
     @property
     def is_blind(self) -> bool:
@@ -158,6 +184,8 @@ class GuardEvidence:
     """A loss of so much, or more, is not accepted."""
     found: Margin | Judged | str
     """Candidate less current; a text says why nothing is known."""
+    outdated: tuple[str, ...] = ()
+    """Of a measure of the judge: as in its evidence."""
     ended: bool = False
     """Whether further units change nothing."""
     harm_before: str = ""

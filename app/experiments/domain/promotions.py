@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from app.base.texts import bound_text, change_text, counted
+from app.alerts.domain.rules import FAILED_SHARE
+from app.base.texts import bound_text, change_text, counted, percent_text
 from app.base.values import TimeText
 from app.comparison.domain.outcomes import ComparisonVerdict, Side
 from app.comparison.domain.sentences import A_AND_B, judgments_sentence
@@ -447,10 +448,37 @@ def _found_beside(gate: Gate, never: Mapping[GateName, str]) -> str:
 def _decide_offline(found: OfflineEvidence | str) -> tuple[GateResult, str]:
     if isinstance(found, str):
         return GateResult.INCONCLUSIVE, found
+    left_out = "".join(f"; {one}" for one in _say_unanswered(found))
     if found.canaries < FEWEST_CANARIES:
         both = f"{counted(found.canaries, 'canary')} that both newest runs measured, of at least {FEWEST_CANARIES}"
         what = "add canaries to the suite" if found.canaries else "see why these runs measured none"
-        return GateResult.INCONCLUSIVE, f"{both}: {what}"
+        return GateResult.INCONCLUSIVE, f"{both}: {what}{left_out}"
+    result, reason = _believe_judgments(found)
+    if result is GateResult.PASS and found.lacks_answers:
+        result = GateResult.INCONCLUSIVE
+    return _believe_runs(result, f"{reason}{left_out}", found.outdated)
+
+
+def _say_unanswered(found: OfflineEvidence) -> Iterator[str]:
+    """Yield how many canaries each side did not answer, which are in no number."""
+    if found.unanswered:
+        of_all = counted(found.canaries + found.unanswered, "canary")
+        much = f", more than {percent_text(FAILED_SHARE)}: see why, and run it again" if found.lacks_answers else ""
+        yield f"the candidate did not answer {found.unanswered:,} of {of_all}, which are not compared{much}"
+    if found.unanswered_now:
+        yield f"what is current did not answer {counted(found.unanswered_now, 'canary')}, also not compared"
+
+
+def _believe_runs(result: GateResult, reason: str, outdated: Sequence[str]) -> tuple[GateResult, str]:
+    """Let nothing pass by runs that are not of what the checks ask by now; what failed stays until they run again."""
+    if not outdated:
+        return result, reason
+    again = f"{'; '.join(outdated)}: run {'it' if len(outdated) == 1 else 'both'} again"
+    return (GateResult.INCONCLUSIVE if result is GateResult.PASS else result), f"{again}; {reason}"
+
+
+def _believe_judgments(found: OfflineEvidence) -> tuple[GateResult, str]:
+    """Return what the numbers say, as far as it does not come of whose judgments they rest on."""
     result, reason, doubtful = _read_offline(found)
     if not found.judgments:
         return result, reason
@@ -492,7 +520,8 @@ _CURRENT_AND_CANDIDATE: Final = replace(
 def _decide_judge(found: JudgeEvidence | str) -> tuple[GateResult, str]:
     if isinstance(found, str):
         return GateResult.INCONCLUSIVE, found
-    return _decide_judged(list(found.measures.values()), JUDGE_MARGIN)
+    result, reason = _decide_judged(list(found.measures.values()), JUDGE_MARGIN)
+    return _believe_runs(result, reason, found.outdated)
 
 
 def _decide_judged(asked: Sequence[Judged], margin: float) -> tuple[GateResult, str]:
@@ -587,6 +616,7 @@ def _decide_guard(one: GuardEvidence) -> GuardFinding:
         if result is GateResult.INCONCLUSIVE and all(map(_lacks, one.found.values())):
             known = any(isinstance(said, JudgedQuestion) and said.answers for said in one.found.values())
             reason = f"{'not enough' if known else 'nothing'} is known of {one.name}: {reason}"
+        result, reason = _believe_runs(result, reason, one.outdated)
     if one.ended and result is GateResult.INCONCLUSIVE:
         reason = f"{reason}, and more units change nothing"
     if one.harm_before and result is GateResult.INCONCLUSIVE:

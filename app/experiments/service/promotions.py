@@ -28,7 +28,7 @@ from app.base.values import Severity
 from app.base.views import time_text, view_of
 from app.catalog.service.references import find_check
 from app.comparison.domain.estimates import estimate
-from app.comparison.domain.outcomes import Side
+from app.comparison.domain.outcomes import Exclusion, Side
 from app.comparison.service import comparisons
 from app.experiments import store as rows
 from app.experiments.documents import GuardDocument, PromotionDocument
@@ -42,6 +42,7 @@ from app.experiments.domain.promotion_evidence import (
     JudgeEvidence,
     Margin,
     OfflineEvidence,
+    PromotionRun,
 )
 from app.experiments.domain.promotions import (
     GateName,
@@ -51,6 +52,7 @@ from app.experiments.domain.promotions import (
     decide_promotion,
 )
 from app.experiments.service.experiments import CountedEpoch, find_experiment, read_epochs
+from app.experiments.service.promotion_runs import describe_outdated
 from app.experiments.store import PromotionRow
 from app.experiments.views import CriticalAlert, GuardView, PromotionView
 
@@ -194,6 +196,7 @@ def _view_promotion(store: Store, promotion: PromotionRow, *, now: datetime) -> 
         found.decision,
         critical_alerts=found.critical,
         guards=guards,
+        runs=found.runs,
         candidate_arm=None if found.arms is None else found.arms.candidate,
     )
 
@@ -207,6 +210,8 @@ class _FoundGates:
     """Open alerts of both checks."""
     arms: ExperimentArms | None
     """By which the experiment is read; None = there is none."""
+    runs: tuple[PromotionRun, ...]
+    """Which the offline gate compares."""
 
 
 def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> _FoundGates:
@@ -224,15 +229,17 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> _FoundGa
     judged = compare_judged(store, document.current, document.candidate)
     exposure = read_exposure(store, document.experiment, now=now)
     arms = None if isinstance(exposure, str) else exposure.arms
+    offline = compare_offline(store, document.current, document.candidate)
     decision = decide_promotion(
-        compare_offline(store, document.current, document.candidate),
+        offline,
         judged,
         exposure,
         waivers,
         guards=[_read_guard(store, one, judged, arms, now=now) for one in document.guards],
         stopping=[f"check {check} has {counted(number, 'open critical alert')}" for check, number in numbers.items()],
     )
-    return _FoundGates(decision=decision, critical=critical, arms=arms)
+    runs = () if isinstance(offline, str) else offline.runs
+    return _FoundGates(decision=decision, critical=critical, arms=arms, runs=runs)
 
 
 def _read_guard(
@@ -241,9 +248,11 @@ def _read_guard(
     """Return what is known of a guard rail; `arms` are those of the promotion's experiment."""
     found: Margin | Judged | str
     ended, harm_before = False, ""
+    outdated: tuple[str, ...] = ()
     if guard.experiment is None:
         name = str(guard.measure)
         found = judged if isinstance(judged, str) else judged.measures[name]
+        outdated = () if isinstance(judged, str) else judged.outdated
     else:
         name = f"experiment {guard.experiment}"
         users = read_exposure(store, guard.experiment, now=now, like=arms)
@@ -256,19 +265,29 @@ def _read_guard(
         else:
             shown = min(known, key=lambda one: one.low)  # a later loss counts, whatever was decided before
             found = Margin(low=shown.low, high=shown.high, basis=f"{users.arms.candidate} less {users.arms.current}")
-    return GuardEvidence(name=name, allowed_loss=guard.allowed_loss, found=found, ended=ended, harm_before=harm_before)
+    return GuardEvidence(
+        name=name,
+        allowed_loss=guard.allowed_loss,
+        found=found,
+        outdated=outdated,
+        ended=ended,
+        harm_before=harm_before,
+    )
 
 
 def _require_references(connection: Connection, document: PromotionDocument) -> None:
     problems = []
+    suites: dict[str, str] = {}
     for field, slug in (("current", document.current), ("candidate", document.candidate)):
         try:
-            find_check(connection, slug)
+            suites[field] = find_check(connection, slug).body["suite"]
         except NotFoundError as error:
             problems.append(Problem(path=field, message=str(error)))
     if document.candidate == document.current:
         same = f"must be another check than the current one, '{document.current}'"
         problems.append(Problem(path="candidate", message=same))
+    if len(set(suites.values())) > 1:
+        problems.append(Problem(path="candidate", message=_other_suite(**suites)))
     if document.experiment is not None and rows.find_experiment(connection, document.experiment) is None:
         problems.append(Problem(path="experiment", message=f"there is no experiment '{document.experiment}'"))
     for place, guard in enumerate(document.guards):
@@ -294,7 +313,13 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
         _, found = comparisons.compare_references(store, f"check:{current}", f"check:{candidate}", limit=0)
     except (ConflictError, NotFoundError) as error:
         return str(error)
+    outdated = describe_outdated(store, [str(one.row.id) for one in (found.a, found.b)])
+    suites = [one.outline["suite"] for one in (found.a, found.b)]
+    if suites[0] != suites[1]:
+        return f"{'; '.join(outdated)}: run it again" if outdated else _other_suite(*suites)
     names = (f"MRR@{found.depth.m}", f"NDCG@{found.depth.ndcg}")
+    excluded = {why: len(keys) for why, keys in found.pairing.excluded.items()}
+    neither = excluded.get(Exclusion.NOT_MEASURED, 0)
     decisions = found.outcome.decisions
     margins = {one.estimate.measure: Margin(low=one.estimate.lower, high=one.estimate.upper) for one in decisions}
     own = {name for one in found.outcome.judgments if one.favours is Side.B for name in one.not_claimed}
@@ -307,7 +332,18 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
         judgments=found.outcome.judgments,
         gained={name: one for name, one in margins.items() if name in gained},
         paid={name: one for name, one in margins.items() if name in paid},
+        unanswered=excluded.get(Exclusion.NOT_MEASURED_IN_B, 0) + neither,
+        unanswered_now=excluded.get(Exclusion.NOT_MEASURED_IN_A, 0) + neither,
+        outdated=outdated,
+        runs=tuple(
+            PromotionRun(check=one.row.check, run_id=one.outline["id"], finished_at=one.outline["finished_at"])
+            for one in (found.a, found.b)
+        ),
     )
+
+
+def _other_suite(current: str, candidate: str) -> str:
+    return f"the checks are over different suites, '{current}' and '{candidate}': choose two checks over one suite"
 
 
 def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence | str:
@@ -328,7 +364,10 @@ def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence 
         return JudgeEvidence(measures={name: {name: why} for name in _JUDGED})
     rated = [ratings_of_run(store, run) for run in runs]
     confirmed = set.intersection(*(set(page["confirmed"]) for page in pages.values()))
-    return JudgeEvidence(measures={name: _compare_asked(rated, sides, confirmed, name) for name in _JUDGED})
+    return JudgeEvidence(
+        measures={name: _compare_asked(rated, sides, confirmed, name) for name in _JUDGED},
+        outdated=describe_outdated(store, runs),
+    )
 
 
 def _why_unjudged(slugs: Sequence[str], without: Sequence[str], sides: Mapping[str, RunAnswers]) -> str:

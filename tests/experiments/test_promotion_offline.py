@@ -1,0 +1,152 @@
+"""What the offline gate rests on: the runs that it compares, and the canaries that a side did not answer."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.base.db.engine import Store
+from app.base.errors import InvalidInputError
+from app.base.values import Answer, Outcome
+from app.comparison.domain.outcomes import ComparisonVerdict
+from app.experiments.domain.promotion_evidence import (
+    GuardEvidence,
+    JudgedQuestion,
+    JudgeEvidence,
+    Margin,
+    OfflineEvidence,
+)
+from app.experiments.domain.promotions import GateResult, decide_promotion
+from app.experiments.service.promotions import compare_offline
+from tests.support.fakes import answered, hits
+from tests.support.user_traffic import Users
+from tests.support.world import CHECK, RETRIEVER, World, canary, page
+
+FOUND = OfflineEvidence(
+    canaries=531,
+    verdict=ComparisonVerdict.BETTER,
+    measures={"MRR@10": Margin(low=0.02, high=0.06), "NDCG@10": Margin(low=0.01, high=0.05)},
+)
+KEPT = "no loss of more than 0.02 over 531 canaries: MRR@10 +0.020 to +0.060, NDCG@10 +0.010 to +0.050"
+OLD = "run 7 of check 'candidate' asked retriever 'r1', and the check asks 'r2' by now"
+
+
+UNANSWERED = "are not compared, more than 10 %: see why, and run it again"
+FEW = "440 canaries that both newest runs measured, of at least 500: add canaries to the suite"
+LOST = "a loss of more than 0.02 is shown over 531 canaries: MRR@10 -0.200 to -0.100"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "result", "says"),
+    [
+        (FOUND, GateResult.PASS, KEPT),
+        (
+            replace(FOUND, unanswered=59),
+            GateResult.PASS,
+            f"{KEPT}; the candidate did not answer 59 of 590 canaries, which are not compared",
+        ),
+        (
+            replace(FOUND, unanswered_now=1),
+            GateResult.PASS,
+            f"{KEPT}; what is current did not answer 1 canary, also not compared",
+        ),
+        (
+            replace(FOUND, unanswered=69),
+            GateResult.INCONCLUSIVE,
+            f"{KEPT}; the candidate did not answer 69 of 600 canaries, which {UNANSWERED}",
+        ),
+        (
+            replace(FOUND, canaries=440, unanswered=160),
+            GateResult.INCONCLUSIVE,
+            f"{FEW}; the candidate did not answer 160 of 600 canaries, which {UNANSWERED}",
+        ),
+        (replace(FOUND, outdated=(OLD,)), GateResult.INCONCLUSIVE, f"{OLD}: run it again; {KEPT}"),
+        (
+            replace(FOUND, outdated=(OLD,), measures={"MRR@10": Margin(low=-0.2, high=-0.1)}),
+            GateResult.FAIL,
+            f"{OLD}: run it again; {LOST}",
+        ),
+    ],
+)
+def test_nothing_passes_by_runs_of_something_else_or_with_a_tenth_unanswered(
+    evidence: OfflineEvidence, result: GateResult, says: str
+) -> None:
+    found = decide_promotion(evidence, "no runs", "no experiment", {}).gates[0]
+    assert (found.result, found.reason) == (result, says)
+
+
+def test_a_judge_passes_nothing_by_runs_of_something_else() -> None:
+    one = {"faithfulness": JudgedQuestion(answers=150, calibrated=True, margin=Margin(low=-0.01, high=0.01))}
+    rail = GuardEvidence(name="faithfulness", allowed_loss=0.05, found=one, outdated=(OLD,))
+    evidence = JudgeEvidence(measures={"faithfulness": one}, outdated=(OLD,))
+    gates = decide_promotion(FOUND, evidence, "no experiment", {}, guards=[rail]).gates
+    for result, reason in ((gates[1].result, gates[1].reason), (gates[2].guards[0].result, gates[2].guards[0].reason)):
+        assert (result, reason.startswith(f"{OLD}: run it again; no loss of")) == (GateResult.INCONCLUSIVE, True)
+
+
+def definitions(**candidate: Any) -> dict[str, Any]:
+    made = page([canary(f"c{number:02}", expected_chunks=["c1"]) for number in range(20)], rules=[], hooks=[])
+    made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]
+    made["checks"].append({**made["checks"][0], "slug": "candidate", **candidate})
+    return made
+
+
+def compare(store: Store) -> OfflineEvidence:
+    found = compare_offline(store, CHECK, "candidate")
+    assert isinstance(found, OfflineEvidence), found
+    return found
+
+
+def test_a_run_of_another_retriever_or_configuration_is_told(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    world.apply(definitions())
+    world.probe.otherwise = lambda _: answered(hits("c1"))
+    first, second = world.run(), world.run("candidate")
+    found = compare(sqlite_store)
+    assert found.outdated == ()
+    assert [(one.check, one.run_id) for one in found.runs] == [(CHECK, str(first.id)), ("candidate", str(second.id))]
+    run, slug = f"run {second.id} of check 'candidate'", RETRIEVER["slug"]
+    world.apply(definitions(retriever="other"))
+    asked = f"{run} asked retriever '{slug}', and the check asks 'other' by now"
+    assert compare(sqlite_store).outdated == (asked,)
+    world.apply(definitions(k=2, fetch_k=10))
+    assert compare(sqlite_store).outdated == (f"{run} was of k 5, which is 2 by now",)
+    changed = definitions()
+    changed["retrievers"][0] = {**RETRIEVER, "url": "http://127.0.0.1:1/other"}
+    world.apply(changed)
+    assert compare(sqlite_store).outdated == (
+        f"run {first.id} of check '{CHECK}' asked retriever '{slug}' before its url changed",
+        f"{run} asked retriever '{slug}' before its url changed",
+    )
+    world.run()
+    world.run("candidate")
+    changed["retrievers"][0]["timeout"] = 3
+    changed["checks"][1]["hooks"] = []
+    world.apply(changed)
+    assert compare(sqlite_store).outdated == (), "how it is asked changes no answer"
+
+
+def test_canaries_that_a_side_did_not_answer_are_counted(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    world.apply(definitions())
+    world.probe.otherwise = lambda _: answered(hits("c1"))
+    world.run()
+    asked = iter(range(20))
+    failed = Answer(outcome=Outcome.REFUSED, latency_seconds=0.1, http_status=500)
+    world.probe.otherwise = lambda _: failed if next(asked) < 3 else answered(hits("c1"))
+    world.run("candidate")
+    found = compare(sqlite_store)
+    assert (found.canaries, found.unanswered, found.unanswered_now) == (17, 3, 0)
+    assert found.lacks_answers
+
+
+def test_checks_over_different_suites_are_no_promotion(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    made = definitions(suite="second")
+    world.apply(made, {"suite": "second", "canaries": made["canaries"]})
+    with pytest.raises(InvalidInputError, match="the checks are over different suites"):
+        Users(sqlite_store).promote(current=CHECK, candidate="candidate")
+    world.probe.otherwise = lambda _: answered(hits("c1"))
+    world.run()
+    world.run("candidate")
+    assert str(compare_offline(sqlite_store, CHECK, "candidate")).startswith("the checks are over different suites, ")
