@@ -307,6 +307,19 @@ def test_a_check_that_asks_another_retriever_says_so_as_the_cause(sqlite_store: 
     assert data["advice"].startswith("The index may be as it was: the check was changed.")
 
 
+def test_a_retriever_that_was_edited_before_the_fault_is_named_beside_it(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    described = page([canary(key) for key in ("ant", "bee", "cat", "dog")], rules=[QUALITY])
+    world.apply(described)
+    world.run()
+    (retriever,) = described["retrievers"]
+    world.apply({**described, "retrievers": [{**retriever, "url": "https://other.test/search"}]})
+    _carry_out(world, ["ant", "bee", "cat"])
+    summary = _sent(world)[0]["data"]["summary"]
+    assert "3 of 4 canaries lost their expected chunk" in summary
+    assert summary.endswith("; retriever search was edited after run 1")
+
+
 def test_another_retriever_explains_neither_what_fell_before_nor_what_fell_later(sqlite_store: Store) -> None:
     world = World(store=sqlite_store)
     described = page([canary(key) for key in ("ant", "bee", "cat", "dog", "eel")], rules=[QUALITY])

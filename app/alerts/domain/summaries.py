@@ -603,6 +603,11 @@ def reasked_text(before: str, now: str) -> str:
     return f"the check asks retriever {short_name(now)}, it asked {short_name(before)}"
 
 
+def edited_text(retriever: str, run_id: int) -> str:
+    """Say that a retriever was edited, beside what changed."""
+    return f"retriever {short_name(retriever)} was edited after run {run_id}"
+
+
 def changed_text(changed: ChangedCanaries) -> str:
     """How many changed and how: `7 of 113 canaries lost their expected chunk`."""
     named = f" ({short_name(changed.name)})" if changed.name and changed.count == 1 else ""

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 
-from app.alerts.domain.summaries import reasked_text, recounted_text
+from app.alerts.domain.summaries import edited_text, reasked_text, recounted_text
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
 from app.catalog.service.versions import load_check, load_suites
 from app.detection import store as detector_rows
@@ -63,7 +63,9 @@ class ChangedRun(_MeasuredRun):
     edit: str
     """What was changed of the check and explains what changed: its k, of redefined canaries, or whom it asks."""
     beside: str
-    """What was changed of the check beside, which may explain some of it: whom it asks."""
+    """What was changed of the check beside, which may explain some of it: whom it asks, or that retriever."""
+    beside_first: bool
+    """Whether that came with the first bad run."""
     rejudged: int
     """Canaries of the suite that asked or expected something else in the run before, or were judged otherwise."""
     since_first: AbstractSet[int]
@@ -220,7 +222,8 @@ def _changed_run(
         redefined_ids=redefined,
         recounted_ids=by_k,
         edit=edited,
-        beside="" if edited else edit.retriever,
+        beside="" if edited else edit.beside,
+        beside_first=edit.is_of_first,
         rejudged=0 if suite_before is None else _rejudged(suite_before, one.suite),
         since_first=changed & edit.since_then,
     )
@@ -249,8 +252,10 @@ class _Edit:
     """Canaries whose expected chunk is among the hits that counted before, and no more."""
     retriever: str = ""
     """In words, where it asks another one."""
+    beside: str = ""
+    """The same, or that the one it asks was edited."""
     is_of_first: bool = False
-    """Whether it does so since the first bad run."""
+    """Whether that is so since the first bad run."""
 
 
 def _edit(
@@ -261,13 +266,18 @@ def _edit(
     since_then: AbstractSet[int],
 ) -> _Edit:
     edit = _Edit(before_run=0 if before is None else before.id, since_then=since_then)
-    versions = {None if before is None else before.check_version_id, now.run.check_version_id}
-    if before is None or None in versions or len(versions) == 1:
+    if before is None or before.check_version_id is None or now.run.check_version_id is None:
         return edit
-    then, this = (load_check(connection, one or 0)[0] for one in (before.check_version_id, now.run.check_version_id))
+    then, this = (load_check(connection, one)[0] for one in (before.check_version_id, now.run.check_version_id))
+    asked = before.retriever_version_id, now.run.retriever_version_id
     if then.retriever != this.retriever:
         is_of_first = asked_retriever(connection, first_run) == this.retriever
-        edit = replace(edit, retriever=reasked_text(then.retriever, this.retriever), is_of_first=is_of_first)
+        told = reasked_text(then.retriever, this.retriever)
+        edit = replace(edit, retriever=told, beside=told, is_of_first=is_of_first)
+    elif None not in asked and asked[0] != asked[1]:
+        first = run_rows.find_run(connection, first_run)
+        is_of_first = first is not None and first.retriever_version_id == asked[1]
+        edit = replace(edit, beside=edited_text(this.retriever, before.id), is_of_first=is_of_first)
     if then.k <= this.k:
         return edit
     states = state_rows.states_of(connection, now.run.check_id, now.run.id, list(now.degraded))

@@ -326,6 +326,7 @@ class PreviousRun(NamedTuple):
     id: int
     suite_version_id: int | None
     check_version_id: int | None
+    retriever_version_id: int | None
 
 
 def previous_known_runs(connection: Connection, run_ids: Collection[int]) -> dict[int, PreviousRun]:
@@ -334,7 +335,7 @@ def previous_known_runs(connection: Connection, run_ids: Collection[int]) -> dic
     mine = sa.and_(earlier.c.check_id == runs.c.check_id, is_known(earlier), earlier.c.id < runs.c.id)
     newest = sa.select(sa.func.max(earlier.c.id)).where(mine).correlate(runs).scalar_subquery()
     before = runs.alias("before")
-    columns = (before.c.id.label("before"), before.c.suite_version_id, before.c.check_version_id)
+    columns = [before.c.id.label("before"), *(before.c[name] for name in PreviousRun._fields[1:])]
     statement = sa.select(runs.c.id, *columns)
     statement = statement.select_from(runs.join(before, before.c.id == newest)).where(runs.c.id.in_(sorted(run_ids)))
     return {number: PreviousRun(*before) for number, *before in connection.execute(statement)}
