@@ -437,11 +437,11 @@ def rule_in_words(rule: Rule) -> str:
     return f"{sentence}; opens {opens}, closes after {counted(rule.close, 'good run')}"
 
 
-def protection_text(rules: Iterable[Rule], warm_up: WarmUpView, *, frozen: bool) -> str | None:
+def protection_text(rules: Iterable[Rule], warm_up: WarmUpView, *, frozen: bool, judged: bool = True) -> str | None:
     """When an alert opens while no baseline stands, and when smaller losses are noticed too; None = no rule does.
 
     Sentences with their full stops, about coverage and generated answers. `frozen`: whether nothing is learned at
-    present, because alerts are open.
+    present, because alerts are open. `judged`: whether a judge read the answers of the newest run.
     """
     known = list(rules)
     coverage = [f"coverage {one}" for rule in known if _bounds_coverage(rule) and (one := _lower_limit(rule))]
@@ -452,7 +452,11 @@ def protection_text(rules: Iterable[Rule], warm_up: WarmUpView, *, frozen: bool)
     ]
     if not coverage and not answers:
         return None
-    sentence = f"Protected now: alerts when {' or '.join([*coverage[:1], *answers])}."
+    watched = [*coverage[:1], *(answers if judged else ())]
+    sentences = [f"Protected now: alerts when {' or '.join(watched)}."] if watched else []
+    if answers and not judged:
+        sentences.append("Not protected now: answers, until a judge reads them again.")
+    sentence = " ".join(sentences)
     if not any(rule.kind is RuleKind.REGRESSION for rule in known):
         return sentence
     if frozen:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from app.annotation.tables import annotations, tasks
 from app.answers.documents import FeedbackEvent
-from app.answers.domain.generated import AnswerBody, Rater, RunAnswers, rater_of
+from app.answers.domain.generated import AnswerBody, Rater, RunAnswers, rater_of, unjudged_text
 from app.answers.domain.judges import Question, RatingBody
 from app.answers.domain.trust import CalibrationBody, CheckRateView
 from app.answers.tables import (
@@ -121,6 +121,11 @@ def read_run_answers(connection: Connection, run_ids: Sequence[int]) -> dict[int
         )
         found.update((row.run_id, None if row.body is None else json.loads(row.body)) for row in rows)
     return found
+
+
+def unjudged_of_run(connection: Connection, run_id: int) -> str:
+    """Return which answers of a run were not judged, as a clause; empty where all were, or wait."""
+    return unjudged_text(read_run_answers(connection, [run_id]).get(run_id))
 
 
 def list_corrected(

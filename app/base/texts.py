@@ -77,10 +77,14 @@ def own_text(value: float, rate: CorrectedRateView, other: float | None = None) 
     return f"{ratio_text(value, other)} ({MEAN_SHARE}; {rate_text(rate)})"
 
 
-def bad_answers_text(reasons: Sequence[str], *, healthy: bool) -> str:
-    """Say what is bad of the answers of a run, `healthy` by what was retrieved or not; empty where nothing is."""
-    begin = "healthy by what was retrieved; its" if healthy else "its"
-    return f"{begin} answers are bad: {'; '.join(reasons)}" if reasons else ""
+def bad_answers_text(reasons: Sequence[str], *, healthy: bool, unjudged: str = "") -> str:
+    """Say what is bad of the answers of a run, `healthy` by what was retrieved or not; empty where nothing is.
+
+    `unjudged`: which of them have no verdict, a clause; what is not judged is not known to be good.
+    """
+    bad = f"its answers are bad: {'; '.join(reasons)}" if reasons else ""
+    told = [one for one in (bad, unjudged) if one]
+    return "; ".join(["healthy by what was retrieved", *told] if healthy and told else told)
 
 
 MEAN_SHARE: Final = "mean share by the judge"

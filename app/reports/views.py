@@ -81,6 +81,8 @@ class ReportView(TypedDict):
     corrected: dict[str, CorrectedRateView]
     """By what its judge says, where people labelled enough answers of the check: what they would say, with interval."""
 
+    unjudged_answers: str | None
+    """Which of its answers have no verdict of the judge, and why, where those are more than a tenth; else null."""
     bad_answers: list[str]
     """What is bad of its answers by the rules of the check, which its verdict, of retrieval alone, does not know."""
 

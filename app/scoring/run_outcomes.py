@@ -19,14 +19,24 @@ from numpy.typing import NDArray
 from app.alerts.domain.rules import (
     NO_FACTS,
     RunFacts,
+    condition,
     measure_value,
     named_canaries,
-    silent_bounds,
     silent_rules,
     watches_latency,
 )
 from app.base.limits import merge_slowings, slowing_text
-from app.base.values import Aggregates, Answer, EmbedderChange, Outcome, Ranking, Slowing, Verdict
+from app.base.values import (
+    Aggregates,
+    Answer,
+    EmbedderChange,
+    Outcome,
+    Ranking,
+    Rule,
+    RuleKind,
+    Slowing,
+    Verdict,
+)
 from app.retrievers.domain.probes import ENDED_FIRST, FailedProbe, failure_kinds, failure_reasons, latency_summary
 from app.scoring.evaluation import (
     NamedBy,
@@ -321,7 +331,7 @@ def evaluate(
         aggregates, rules, ended_early=responses.ended_early, too_few_scored=responses.too_few_scored, facts=rule_facts
     )
     if facts.names_silent_rules and verdict is not Verdict.UNKNOWN:
-        reasons += [*silent_bounds(rules, aggregates), *silent_rules(rules, rule_facts)]
+        reasons += [*_silent_bounds(rules, aggregates), *silent_rules(rules, rule_facts)]
     reasons += failure_reasons(failures, reasons)
     reasons += responses.remarks
     reasons += remarks(aggregates.total, undated=scores.undated)
@@ -342,6 +352,17 @@ def evaluate(
         lasting_reasons=lasting.reasons,
         results=scores.results,
     )
+
+
+def _silent_bounds(rules: Iterable[Rule], aggregates: Aggregates) -> list[str]:
+    """Return sentences, without full stops, on the bounds whose measure a measured run does not have.
+
+    A suite whose canaries expect nothing has no coverage, for example, so that no bound on it is ever broken.
+    """
+    bounds = [rule for rule in rules if rule.kind is RuleKind.THRESHOLD]
+    conditions = [(rule.key, condition(rule, aggregates, unknown=False)) for rule in bounds]
+    why = "" if aggregates.expecting else ", for no canary of the suite expects a chunk"
+    return [f"rule '{key}' says nothing: {one.reason}{why}" for key, one in conditions if not one.measured]
 
 
 def finds_nothing(scores: RunScores, responses: RunResponses, total: int) -> bool:

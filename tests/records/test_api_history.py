@@ -355,6 +355,7 @@ def test_a_report_comes_in_three_formats(service: Api) -> None:
         "confirmed",
         "corrected",
         "bad_answers",
+        "unjudged_answers",
     }
     assert report["bad_answers"] == []
     assert report["run"] == run

@@ -250,6 +250,7 @@ def test_the_api_gives_the_report_with_the_change_in_every_format(worse: Site) -
     assert list(body) == [
         "run", "worst", "guide", "intervals", "since", "pooled_recall", "composition", "confirmed", "corrected",
         "bad_answers",
+        "unjudged_answers",
     ]  # fmt: skip
     assert body["since"]["changes"]["degraded"] == 10
     assert body["intervals"]["run"]["MRR"].keys() == {"canaries", "low", "high"}

@@ -35,6 +35,8 @@ class FakeJudge:
     no_below: int = 0
     """It says NO to answers of fewer characters too."""
     outcome: JudgeOutcome | None = None
+    refused: set[str] = field(default_factory=set)
+    """Texts about which it answers with an error."""
     asked: list[Prompt] = field(default_factory=list)
 
     def __call__(self, judge: Judge, prompts: Sequence[Prompt]) -> Iterator[tuple[int, JudgeReply] | None]:
@@ -45,6 +47,9 @@ class FakeJudge:
             yield None
             if self.outcome is not None:
                 yield place, JudgeReply(text=None, outcome=self.outcome, detail="it does not want to")
+            elif any(text in prompt.user for text in self.refused):
+                refused = "the judge answers HTTP 500"
+                yield place, JudgeReply(text=None, outcome=JudgeOutcome.JUDGE_REFUSED, detail=refused)
             else:
                 answer = prompt.user.rpartition(" answer>>>\n")[0].rpartition(" answer>>>\n")[2]
                 is_no = any(text in prompt.user for text in self.no) or len(answer) < self.no_below

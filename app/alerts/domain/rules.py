@@ -357,6 +357,8 @@ class RunFacts:
     """By what a judge says: what people would say, where enough of them labelled answers of the check."""
     confirmed: Collection[str] = ()
     """What people confirmed of the judge as it rated this run, whatever it is now: else it is a warning at most."""
+    unjudged: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    """By what a judge says: a clause where it said nothing of many answers. Such a run is never good."""
     warm_up: WarmUp | None = None
     """State of the detector's warm-up; None = unknown."""
     baseline_latency: float | str | None = None
@@ -592,17 +594,6 @@ def default_rule_key(
     return "-".join(part for part in (kind, measure, category, canary) if part)
 
 
-def silent_bounds(rules: Iterable[Rule], aggregates: Aggregates) -> list[str]:
-    """Return sentences, without full stops, on the bounds whose measure a measured run does not have.
-
-    A suite whose canaries expect nothing has no coverage, for example, so that no bound on it is ever broken.
-    """
-    bounds = [rule for rule in rules if rule.kind is RuleKind.THRESHOLD]
-    conditions = [(rule.key, condition(rule, aggregates, unknown=False)) for rule in bounds]
-    why = "" if aggregates.expecting else ", for no canary of the suite expects a chunk"
-    return [f"rule '{key}' says nothing: {one.reason}{why}" for key, one in conditions if not one.measured]
-
-
 def is_silent_about_quality(kinds: Iterable[RuleKind]) -> bool:
     """Whether no rule of a check, by kind and disabled ones included, is about quality: it has those of every check."""
     return not {*kinds} - ALWAYS - {RuleKind.GUARD}
@@ -680,10 +671,13 @@ def _bounds_coverage(rule: Rule) -> bool:
 def _threshold(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: bool) -> Condition:
     """Condition by the bounds of a rule; of `faithful` and corrected rates by people's labels, where these tell."""
     said = judged_name(rule.measure)
-    if said is None or said in facts.confirmed:
-        return _bounded(rule, aggregates, facts, unknown=unknown, hint=False)
-    hint = replace(rule, warning=rule.warning or rule.critical, critical=None)
-    return replace(_bounded(hint, aggregates, facts, unknown=unknown, hint=True), uncalibrated=True)
+    hint = said is not None and said not in facts.confirmed
+    judged = replace(rule, warning=rule.warning or rule.critical, critical=None) if hint else rule
+    found = replace(_bounded(judged, aggregates, facts, unknown=unknown, hint=hint), uncalibrated=hint)
+    unjudged = facts.unjudged.get(said or "")
+    if unjudged is None or found.severity is not None:
+        return found
+    return replace(found, good_beyond_margin=False, reason=f"{found.reason}; {unjudged}")
 
 
 def _bounded(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: bool, hint: bool) -> Condition:

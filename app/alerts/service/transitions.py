@@ -54,13 +54,13 @@ from app.alerts.service import notifications
 from app.alerts.service.evidence import TransitionEvidence
 from app.alerts.service.notifications import load_context, member_of
 from app.alerts.store import AlertRow
+from app.answers.domain.generated import RunAnswers, unjudged
 from app.answers.store import confirmed_of_runs, read_run_answers
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.texts import counted, named_text
 from app.base.values import (
     ANSWER_MEASURES,
     Aggregates,
-    CorrectedRateView,
     Reason,
     Rule,
     RuleKind,
@@ -694,24 +694,21 @@ def _read_facts(
     canaries = _canaries(connection, named_canaries(rules), runs)
     latencies = run_latencies(connection, runs) if watches_latency(rules) else {}
     is_judged = any(judged_name(rule.measure) for rule in rules)
-    corrected = _corrected(connection, runs) if is_judged else {}
+    rated: Mapping[int, RunAnswers | None] = {}
+    if is_judged:
+        rated = read_run_answers(connection, [run.id for run in runs])
     confirmed = confirmed_of_runs(connection, [run.id for run in runs]) if is_judged else {}
     return {
         run.id: replace(
             detector_facts(row, before=run.id <= compared_since) if (row := detections.get(run.id)) else NO_FACTS,
             latencies=latencies.get(run.id, {}),
             canaries=canaries.get(run.id, {}),
-            corrected=corrected.get(run.id, {}),
+            corrected={} if (one := rated.get(run.id)) is None else one.get("corrected", {}),
+            unjudged=unjudged(rated.get(run.id)),
             confirmed=confirmed.get(run.id, ()),
         )
         for run in runs
     }
-
-
-def _corrected(connection: Connection, runs: Sequence[RunRow]) -> dict[int, Mapping[str, CorrectedRateView]]:
-    """Return what people would say of the answers of runs by their labels, where these tell."""
-    answers = read_run_answers(connection, [run.id for run in runs]).items()
-    return {run_id: one.get("corrected", {}) for run_id, one in answers if one is not None}
 
 
 def _alarm(detection: DetectionRow) -> Alarm:

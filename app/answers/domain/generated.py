@@ -14,7 +14,8 @@ from typing import Final, NotRequired, Protocol
 from typing_extensions import TypedDict
 
 from app.alerts.domain.views import AnswerChange
-from app.answers.domain.judges import VERSIONS, Judge, Question, Rating, RatingBody
+from app.answers.domain.judges import VERSIONS, Judge, JudgeOutcome, Question, Rating, RatingBody
+from app.base.texts import counted
 from app.base.values import (
     ANSWER_MEASURES,
     EMPTY,
@@ -193,6 +194,8 @@ class RunAnswers(TypedDict):
     """Requests for answers by outcome."""
     ratings: dict[str, dict[str, int]]
     """By question: how many ended with each outcome."""
+    failures: NotRequired[dict[str, str]]
+    """By question, where answers have no verdict: the commonest reason, a sentence without its full stop."""
     measures: dict[str, float | None]
     """Means over the answers in which each is defined, and rates corrected by labels, `..._corrected`, where known."""
     corrected: NotRequired[dict[str, CorrectedRateView]]
@@ -224,9 +227,59 @@ def summarise(
         "ratings": {
             str(question): dict(Counter(str(one.outcome) for one in ratings)) for question, ratings in said.items()
         },
+        "failures": {str(question): why for question, ratings in said.items() if (why := _commonest(ratings))},
         "measures": measures,
         "corrected": dict(corrected),
     }
+
+
+_VERDICTS: Final = frozenset({JudgeOutcome.OK, JudgeOutcome.DECLINED})
+"""Outcomes after which a judge has said what it can."""
+
+
+def _commonest(ratings: Sequence[Rating]) -> str | None:
+    reasons = Counter(one.detail or str(one.outcome) for one in ratings if one.outcome not in _VERDICTS)
+    return reasons.most_common(1)[0][0].rstrip(".") if reasons else None
+
+
+UNJUDGED_SHARE: Final = 0.1
+"""Share of answers without a verdict above which the others do not stand for them, as of failed probes."""
+
+
+def unjudged(found: RunAnswers | None) -> dict[str, str]:
+    """Return by question, where the judge said nothing of more than a tenth of the answers, how many and why.
+
+    Each is a clause, `140 of 140 answers were not judged (the judge answered with HTTP 500)`. Empty while they wait.
+    """
+    if found is None:
+        return {}
+    told: dict[str, str] = {}
+    for question, outcomes in found["ratings"].items():
+        asked = sum(outcomes.values())
+        failed = asked - sum(count for outcome, count in outcomes.items() if outcome in _VERDICTS)
+        if failed > UNJUDGED_SHARE * asked:
+            why = found.get("failures", {}).get(question) or _outcomes_text(outcomes)
+            told[question] = (
+                f"{failed:,} of {counted(asked, 'answer')} {'was' if asked == 1 else 'were'} not judged ({why})"
+            )
+    return told
+
+
+def _outcomes_text(outcomes: Mapping[str, int]) -> str:
+    names = sorted((one for one in outcomes if one not in _VERDICTS), key=lambda one: (-outcomes[one], one))
+    return ", ".join(one.replace("_", " ") for one in names)
+
+
+def unjudged_text(found: RunAnswers | None) -> str:
+    """Say what of the answers of a run is not judged, as a clause; empty where nothing is, and while they wait."""
+    if found is not None and "problem" in found:
+        return f"its answers were not judged ({found['problem']})"
+    by_clause: dict[str, list[str]] = {}
+    for question, clause in unjudged(found).items():
+        by_clause.setdefault(clause, []).append(question.replace("_", " "))
+    if len(by_clause) == 1 and found is not None and len(next(iter(by_clause.values()))) == len(found["ratings"]):
+        return next(iter(by_clause))
+    return "; ".join(f"{', '.join(questions)}: {clause}" for clause, questions in by_clause.items())
 
 
 def rater_of(model: str, questions: Iterable[str]) -> Rater:

@@ -97,7 +97,9 @@ def show_check(
         run=run,
         k=k,
         baseline=baseline,
-        protection=None if warm_up is None else protection_text(rules, warm_up, frozen=baseline.waits is not None),
+        protection=None
+        if warm_up is None
+        else protection_text(rules, warm_up, frozen=baseline.waits is not None, judged=not detail.line.unjudged),
         suggested=None if detail.line.archived else explanations.suggest(store, slug),
         proposed=bool(reanchoring.list_all(store, slug, state=ReanchorState.PROPOSED, limit=1)),
         why=why,

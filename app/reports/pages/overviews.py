@@ -280,8 +280,8 @@ def _state(line: CheckLine) -> tuple[str, str]:
         return "no runs", "none"
     if line.overdue:
         return "overdue", "overdue"
-    if line.newest.verdict == Verdict.HEALTHY and line.bad_answers:
-        return "answers bad", "recovering"
+    if line.newest.verdict == Verdict.HEALTHY and (line.bad_answers or line.unjudged):
+        return "answers bad" if line.bad_answers else "answers not judged", "recovering"
     if line.recovery:
         return "recovering" if line.recovery == AlertState.RECOVERING else "alert open", "recovering"
     verdict = line.newest.verdict or line.newest.status

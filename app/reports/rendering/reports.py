@@ -158,20 +158,22 @@ def _indented(element: ET.Element, level: int) -> str:
 
 
 def answer_lines(report: Mapping[str, Any]) -> list[str]:
-    """Return a sentence, without a full stop, on the answers that are bad by the rules; none where none are."""
+    """Return a sentence, without a full stop, on the answers that are bad or not judged; none where none are."""
     healthy = report["run"].get("verdict") == Verdict.HEALTHY
-    text = bad_answers_text(report.get("bad_answers", ()), healthy=healthy)
+    unjudged = report.get("unjudged_answers") or ""
+    text = bad_answers_text(report.get("bad_answers", ()), healthy=healthy, unjudged=unjudged)
     return [plain(text)] if text else []
 
 
 def _headline(report: Mapping[str, Any]) -> str:
-    return headline(report["run"], bad_answers=bool(report.get("bad_answers")))
+    answers = "are bad" if report.get("bad_answers") else "were not judged" if report.get("unjudged_answers") else ""
+    return headline(report["run"], answers=answers)
 
 
-def headline(run: Mapping[str, Any], *, bad_answers: bool = False) -> str:
+def headline(run: Mapping[str, Any], *, answers: str = "") -> str:
     """Return the verdict in one line: `Degraded: dataforge-docs`; a healthy run with degraded canaries says so.
 
-    So does one with `bad_answers`, of which its verdict does not know.
+    So does one whose `answers` are bad or were not judged, of which its verdict does not know.
     """
     verdict = str(run.get("verdict") or run["status"]).capitalize()
     degraded, measured = run["canaries"]["degraded"], run["canaries"]["measured"]
@@ -179,11 +181,11 @@ def headline(run: Mapping[str, Any], *, bad_answers: bool = False) -> str:
         predicate = (
             "canary is degraded by its own limits" if measured == 1 else "canaries are degraded by their own limits"
         )
-        by = "what was retrieved" if bad_answers else "its rules"
+        by = "what was retrieved" if answers else "its rules"
         verdict = f"{verdict} by {by}, although {degraded} of {measured} {predicate}"
-    elif run.get("verdict") == Verdict.HEALTHY and bad_answers:
+    elif run.get("verdict") == Verdict.HEALTHY and answers:
         verdict = f"{verdict} by what was retrieved"
-    verdict += "; its answers are bad" if bad_answers else ""
+    verdict += f"; its answers {answers}" if answers else ""
     return f"{verdict}: {plain(str(run.get('check') or run['suite']))}"
 
 

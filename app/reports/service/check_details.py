@@ -18,6 +18,7 @@ from app.alerts.service.evidence import FleetEvidence, list_changed
 from app.alerts.service.shown_alerts import AlertLine, explained_by_alert
 from app.alerts.service.transitions import bad_answers
 from app.alerts.store import AlertFilter, IncidentRow
+from app.answers.store import unjudged_of_run
 from app.base.db.engine import Connection, Store, from_us, row_value, to_us
 from app.base.schedules import cron_words, next_due, parse_schedule, spread
 from app.base.texts import bad_answers_text
@@ -90,10 +91,14 @@ class CheckHead:
     bad_answers: Sequence[str] = ()
     """What is bad of the answers of the newest run, which its verdict does not know; see `transitions.bad_answers`."""
 
+    unjudged: str = ""
+    """Which answers of the newest run were not judged, a clause; see `generated.unjudged_text`."""
+
     @property
     def answers_text(self) -> str:
-        """Clause on the bad answers of the newest run; empty where there are none."""
-        return bad_answers_text(self.bad_answers, healthy=bool(self.newest and self.newest.verdict == Verdict.HEALTHY))
+        """Clause on the answers of the newest run that are bad or not judged; empty where there are none."""
+        healthy = bool(self.newest and self.newest.verdict == Verdict.HEALTHY)
+        return bad_answers_text(self.bad_answers, healthy=healthy, unjudged=self.unjudged)
 
     @property
     def recovery(self) -> str | None:
@@ -279,15 +284,17 @@ def _line(
         overdue=live and find_overdue(connection, check, now) is not None,
         alerts=unresolved,
         bad_answers=bad_answers(connection, check, ended[-1]) if ended else (),
+        unjudged=unjudged_of_run(connection, ended[-1].id) if ended else "",
     )
 
 
 def answers_of_run(store: Store, run_id: str) -> str:
-    """Return a clause on the bad answers of a run; empty where there are none. Raises NotFoundError."""
+    """Return a clause on the answers of a run that are bad or not judged; else it is empty. Raises NotFoundError."""
     with store.read() as connection:
         run = references.find_run(connection, run_id)
         bad = bad_answers(connection, catalog.definition_by_id(connection, run.check_id), run)
-    return bad_answers_text(bad, healthy=run.verdict == Verdict.HEALTHY)
+        unjudged = unjudged_of_run(connection, run.id)
+    return bad_answers_text(bad, healthy=run.verdict == Verdict.HEALTHY, unjudged=unjudged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

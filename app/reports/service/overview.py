@@ -18,6 +18,8 @@ from app.alerts.domain.state import no_data_due
 from app.alerts.domain.views import AlertState
 from app.alerts.service.transitions import bad_answers
 from app.annotation import store as task_rows
+from app.answers.domain.generated import unjudged_text
+from app.answers.store import read_run_answers
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.documents.fields import nearest_name
 from app.base.values import Category, RunStatus, Verdict
@@ -165,6 +167,9 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
         ids = list(dict.fromkeys(checks[summary.slug].id for summary in shown))
         recent = run_rows.recent_runs(connection, ids, limit=SPARK_RUNS)
         bad = {summary.slug: _bad_answers(connection, checks[summary.slug], newest) for summary in shown}
+        judged = [one.run.id for summary in shown if (one := newest.get(checks[summary.slug].id)) is not None]
+        rated = read_run_answers(connection, judged)
+        unjudged = {run_id: unjudged_text(one) for run_id, one in rated.items()}
         dead = outbox.dead_letters(connection, to_us(now - _DEAD_FOR))
         lately = alerts.count_incidents(connection, since=to_us(now - timedelta(days=1)))
     parts = [one.slices for check in checks.values() if (one := newest.get(check.id)) is not None]
@@ -175,6 +180,7 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
                 summary,
                 recent=recent[checks[summary.slug].id],
                 bad_answers=bad[summary.slug],
+                unjudged="" if (one := newest.get(checks[summary.slug].id)) is None else unjudged.get(one.run.id, ""),
                 next_run=next_run(checks[summary.slug], now) if summary.enabled else None,
             )
             for summary in shown

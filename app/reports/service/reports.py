@@ -19,7 +19,8 @@ from typing_extensions import TypedDict
 
 from app.alerts.service.transitions import bad_answers
 from app.annotation.service.results import load_recalls
-from app.answers.store import confirmed_of_run, read_run_answers
+from app.answers.domain.generated import unjudged_text
+from app.answers.store import confirmed_of_run, read_run_answers, unjudged_of_run
 from app.base.db.engine import Connection, Store, blocks, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import EPOCH, Schedule, credible_until, last_due, next_due, parse_schedule
@@ -68,7 +69,8 @@ class ReportedResults(TypedDict):
 
     run: RunView
     bad_answers: list[str]
-    """As in a report."""
+    unjudged_answers: str | None
+    """Both as in a report."""
     results: Iterable[ResultView]
 
 
@@ -86,7 +88,8 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
         check_version = row.check_version_id
         confirmed = confirmed_of_run(connection, row.id)
         bad = bad_answers(connection, catalog.definition_by_id(connection, row.check_id), row)
-        answers = read_run_answers(connection, [row.id]).get(row.id) if version is None else None
+        rated = read_run_answers(connection, [row.id]).get(row.id)
+        answers = rated if version is None else None
         guide = None if check_version is None else load_check(connection, check_version)[0].guide.body()
         suite = None if row.suite_version_id is None else load_suite(connection, row.suite_version_id)
         pooled = load_recalls(connection, str(summary["suite"]), str(summary["retriever"]))
@@ -101,6 +104,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
         "confirmed": sorted(confirmed),
         "corrected": {} if answers is None else answers.get("corrected", {}),
         "bad_answers": bad,
+        "unjudged_answers": unjudged_text(rated) or None,
         "results": list(reported.unhealthy),
     }
 
@@ -141,7 +145,9 @@ def load_results(store: Store, run_id: str, *, version: str | None = None, since
     with store.read() as connection:
         row = find_run(connection, run_id)
         bad = bad_answers(connection, catalog.definition_by_id(connection, row.check_id), row)
-    return {"run": summary, "bad_answers": bad, "results": chain.from_iterable(result_blocks)}
+        unjudged = unjudged_of_run(connection, row.id) or None
+    results = chain.from_iterable(result_blocks)
+    return {"run": summary, "bad_answers": bad, "unjudged_answers": unjudged, "results": results}
 
 
 def _outcome(result: Mapping[str, Any]) -> ReportedOutcome:
@@ -276,6 +282,8 @@ def _summary(report: FullReport) -> str:
     verdict = str(run["verdict"] or run["status"])
     if report["bad_answers"]:
         verdict = f"{verdict} by what was retrieved, answers bad" if verdict == Verdict.HEALTHY else verdict
+    elif report["unjudged_answers"]:
+        verdict = f"{verdict} by what was retrieved, answers not judged" if verdict == Verdict.HEALTHY else verdict
     return f"{run['check']}: report, {verdict}{number}"
 
 

@@ -1,0 +1,116 @@
+"""Answers that a judge did not judge are not known to be good, and pages, badges and reports say so."""
+
+import json
+
+import pytest
+
+from app.answers.domain.generated import RunAnswers, unjudged, unjudged_text
+from app.base.db.engine import Store
+from app.reports.pages.overviews import make_badge
+from app.reports.rendering.reports import report_html, report_markdown
+from app.reports.service import check_details
+from app.reports.service.reports import load_report
+from tests.answers.test_answer_alerts import FEW, few, lie
+from tests.support.answered_world import Answered
+from tests.support.pages_service import Site
+
+CLAUSE = "6 of 6 answers were not judged (the judge answers HTTP 500)"
+SAID = f"healthy by what was retrieved; {CLAUSE}"
+
+
+def fail(it: Answered) -> int:
+    """Run a check while its judge answers with an error about every answer, and all answers are lies."""
+    lie(it, len(FEW))
+    it.judge.refused.add("about")
+    return it.run()
+
+
+def summary(ratings: dict[str, dict[str, int]], **more: object) -> RunAnswers:
+    """Return what the answers of a run come to, by the outcomes of its judge."""
+    found: RunAnswers = {
+        "judge": "reader", "sampled": 20, "answered": 20, "outcomes": {"ok": 20}, "ratings": ratings, "measures": {}
+    }  # fmt: skip
+    return {**found, **more}  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize(
+    ("ratings", "text"),
+    [
+        ({"faithful": {"ok": 20}}, ""),
+        ({"faithful": {"ok": 18, "judge_timeout": 2}}, ""),
+        ({"faithful": {"ok": 10, "declined": 10}}, ""),
+        ({"faithful": {"ok": 17, "judge_timeout": 3}}, "3 of 20 answers were not judged (judge timeout)"),
+        ({"faithful": {"over_budget": 20}}, "20 of 20 answers were not judged (over budget)"),
+        (
+            {"faithful": {"ok": 20}, "answer_relevance": {"unparsable": 12, "judge_timeout": 8}},
+            "answer relevance: 20 of 20 answers were not judged (unparsable, judge timeout)",
+        ),
+    ],
+)
+def test_answers_without_a_verdict_are_told_where_the_others_do_not_stand_for_them(
+    ratings: dict[str, dict[str, int]], text: str
+) -> None:
+    assert unjudged_text(summary(ratings)) == text
+
+
+def test_the_reason_is_told_where_it_is_known_and_answers_that_wait_are_no_failure() -> None:
+    failed = summary({"faithful": {"judge_refused": 20}}, failures={"faithful": "the judge answers HTTP 500"})
+    assert unjudged(failed) == {"faithful": "20 of 20 answers were not judged (the judge answers HTTP 500)"}
+    assert unjudged_text(summary({}, problem="there is no key")) == "its answers were not judged (there is no key)"
+    assert (unjudged(None), unjudged_text(None)) == ({}, "")
+
+
+def test_a_check_whose_judge_fails_is_nowhere_healthy_without_a_word(sqlite_store: Store) -> None:
+    it = few(sqlite_store)
+    site = Site(world=it.world)
+    assert "Protected now: alerts when faithful falls below 0.9 in one run." in site.page("/checks/watch").text
+    run_id = fail(it)
+    assert it.summary(run_id)["failures"] == {
+        "answer_relevance": "the judge answers HTTP 500", "faithful": "the judge answers HTTP 500"
+    }  # fmt: skip
+    head = site.page("/checks/watch").one("section", **{"class": "headline recovering"}).text
+    assert "answers not judged" in head
+    assert SAID[1:] in head
+    assert "No rule is violated" not in head
+    assert "faithful falls below" not in head
+    assert "Not protected now: answers, until a judge reads them again." in head
+    assert SAID[1:] in site.page(f"/runs/{run_id}").text
+    overview = site.page("/").text
+    assert "answers not judged" in overview
+    assert SAID in overview
+    line = check_details.load_line(sqlite_store, "watch", it.world.clock())
+    assert make_badge(sqlite_store, line).value == "answers not judged"
+    report = load_report(sqlite_store, str(run_id))
+    assert report["unjudged_answers"] == CLAUSE
+    assert report_markdown(report).startswith("# Healthy by what was retrieved; its answers were not judged: watch")
+    assert f"- {SAID}" in report_markdown(report)
+    assert SAID in report_html(report)
+    assert SAID in site.client().get(f"/v1/runs/{run_id}/report?format=junit").text
+    it.judge.refused.clear()
+    it.run()
+    assert "answers bad" in site.page("/checks/watch").text
+
+
+def test_a_run_of_which_many_answers_are_not_judged_does_not_end_an_alert(sqlite_store: Store) -> None:
+    it = few(sqlite_store)
+    site = Site(world=it.world)
+    lie(it, 2)
+    it.run()
+
+    def alert() -> tuple[str, str]:
+        [found] = site.client().get("/v1/alerts").json()["items"]
+        return found["state"], found["reason"]
+
+    assert alert()[0] == "firing"
+    it.ask_answers.texts = {key: f"Another word about {key}." for key in FEW}
+    it.judge.refused |= {"about ant", "about bee"}  # the very two that were bad
+    it.run()
+    state, reason = alert()
+    assert state == "firing", "of the two that were bad nothing is known"
+    assert "is not below 0.9; 2 of 6 answers were not judged (the judge answers HTTP 500)" in reason
+    page = site.page("/checks/watch").one("section", **{"class": "headline recovering"}).text
+    assert "ealthy by what was retrieved; 2 of 6 answers were not judged" in page
+    assert "1 alert is still open, and resolves after 1 good run" in page
+    it.judge.refused.clear()
+    it.run()
+    assert json.dumps(site.client().get("/v1/alerts").json()).count('"resolved"')
