@@ -305,7 +305,9 @@ def _covered_groups(store: Store, sample: _Sample) -> AbstractSet[str]:
     documents = set(standing.documents)
     documents |= {document or chunk for chunk, document in sample.first_hits if chunk in standing.chunks}
     for run in runs:
-        documents |= run.watched | {run.by_chunk[chunk] for chunk in standing.chunks & run.by_chunk.keys()}
+        # A canary that was archived since, or expects nothing any more, watches nothing: its check may never run again.
+        documents |= {run.watched[canary] for canary in standing.expecting & run.watched.keys()}
+        documents |= {run.by_chunk[chunk] for chunk in standing.chunks & run.by_chunk.keys()}
     return {_group(document, sample.grouping) for document in documents}
 
 
@@ -568,17 +570,19 @@ class StandingCanaries:
     documents: frozenset[str]
     chunks: frozenset[str]
     """Ids of expected chunks; which document they are of only answers tell."""
+    expecting: frozenset[int]
+    """Ids of the canaries that expect a chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundDocuments:
-    """What the canaries of a run found: the documents of relevant hits by chunk id, and those a passing one has first.
+    """What the canaries of a run found: documents of hits by chunk id, and the first relevant one of a passing canary.
 
     A hit without a document is its own.
     """
 
     by_chunk: Mapping[str, str]
-    watched: frozenset[str]
+    watched: Mapping[int, str]
 
 
 def standing_canaries(connection: Connection, suite: Definition) -> StandingCanaries:
@@ -586,7 +590,7 @@ def standing_canaries(connection: Connection, suite: Definition) -> StandingCana
 
     def read() -> tuple[StandingCanaries, int]:
         found = _read_canaries(connection, suite.id)
-        return found, _size((found.queries, found.pending, found.documents, found.chunks))
+        return found, _size((found.queries, found.pending, found.documents, found.chunks, found.expecting))
 
     return cached(connection, ("standing canaries", suite.id, suite.revision), read)
 
@@ -596,7 +600,7 @@ def found_documents(connection: Connection, run: RunRow) -> FoundDocuments:
 
     def read() -> tuple[FoundDocuments, int]:
         found = _read_results(connection, run)
-        return found, _size((found.by_chunk, found.by_chunk.values(), found.watched))
+        return found, _size((found.by_chunk, found.by_chunk.values(), found.watched, found.watched.values()))
 
     return cached(connection, ("found documents", run.id), read)
 
@@ -615,29 +619,36 @@ def queries_in_tasks(connection: Connection, suite_id: int) -> frozenset[str]:
 
 
 def _read_canaries(connection: Connection, suite_id: int) -> StandingCanaries:
-    queries, pending, documents, chunks = set[str](), set[str](), set[str](), set[str]()
+    queries, pending, documents, chunks, expecting = set[str](), set[str](), set[str](), set[str](), set[int]()
     after = ""
     while block := catalog.list_canaries(connection, suite_id, after=after, limit=_CANARIES_BLOCK):
         after = block[-1].key
-        for body in (row.body for row in block):
+        for row in block:
+            body = row.body
             query = normalise_query(body["query"])
             queries.add(query)
             decided = body["expected_chunks"] or body["forbidden_chunks"] or body["expect_empty"]
             if not decided and body["category"] != Category.NEGATIVE:
                 pending.add(query)
             relevant = [chunk for chunk in body["expected_chunks"] if chunk["grade"] >= 1]
+            if relevant:
+                expecting.add(row.id)
             documents.update(str(chunk["document"]) for chunk in relevant if chunk["document"] is not None)
             chunks.update(str(chunk["id"]) for chunk in relevant if chunk["id"] is not None)
     return StandingCanaries(
-        queries=frozenset(queries), pending=frozenset(pending), documents=frozenset(documents), chunks=frozenset(chunks)
+        queries=frozenset(queries),
+        pending=frozenset(pending),
+        documents=frozenset(documents),
+        chunks=frozenset(chunks),
+        expecting=frozenset(expecting),
     )
 
 
 def _read_results(connection: Connection, run: RunRow) -> FoundDocuments:
     by_chunk: dict[str, str] = {}
-    watched: set[str] = set()
+    watched: dict[int, str] = {}
     if run.suite_version_id is None:
-        return FoundDocuments(by_chunk=by_chunk, watched=frozenset())
+        return FoundDocuments(by_chunk=by_chunk, watched=watched)
     canary_ids = load_suite(connection, run.suite_version_id).canary_ids
     _, failures = run_rows.probes_of(connection, run.id)
     unscored = frozenset(run_rows.unscored_at(connection, run.id))
@@ -655,8 +666,8 @@ def _read_results(connection: Connection, run: RunRow) -> FoundDocuments:
             )
             reasons = state.reasons & ~RELEVANCE if place in unscored else state.reasons
             if hits and not reasons:
-                watched.add(hits[0][1] or hits[0][0])
-    return FoundDocuments(by_chunk=by_chunk, watched=frozenset(watched))
+                watched[canary_ids[place]] = hits[0][1] or hits[0][0]
+    return FoundDocuments(by_chunk=by_chunk, watched=watched)
 
 
 def _size(parts: Sequence[Any]) -> int:

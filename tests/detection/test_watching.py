@@ -276,6 +276,15 @@ def test_with_another_k_an_alert_that_stands_is_neither_resolved_nor_learned(on_
     assert present(baselines.show(on_sqlite.store, CHECK).learned).runs == LEARNED
 
 
+def test_with_another_k_and_nothing_open_there_is_nothing_to_be_over(on_sqlite: World) -> None:
+    define(on_sqlite, k=4)
+    (run,) = carry_out(on_sqlite, 1)
+    (rule,) = explanations.explain_rules(on_sqlite.store, CHECK, now=on_sqlite.clock())["rules"][:1]
+    why = f"measured otherwise since run {run.id} (k 5 -> 4)"
+    told = f"{why}, so a regression cannot be judged before a baseline is learned; nothing is open."
+    assert present(rule["reason"]).casefold() == told.casefold()
+
+
 def test_an_alarm_of_the_warm_up_that_ends_resolves_its_alert(on_sqlite: World) -> None:
     define(on_sqlite, k=4)
     carry_out(on_sqlite, 11)

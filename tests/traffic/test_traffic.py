@@ -391,6 +391,33 @@ def test_a_passing_canary_covers_the_document_it_finds_first(world: World) -> No
     assert traffic.load_reach(world.store, "suite", "search")["value"] == 0.85
 
 
+@pytest.mark.parametrize("archived", [True, False])
+def test_a_canary_that_watches_nothing_any_more_covers_nothing_though_no_run_came_since(
+    world: World, *, archived: bool
+) -> None:
+    send(world, QUERIES)
+    world.probe.answers["refunds"] = Answer(
+        outcome=Outcome.OK,
+        latency_seconds=0.1,
+        ranking=Ranking(
+            ids=("doc-refunds",), documents=("shop/refunds/page.md",), texts=("t",), scores=(0.9,), returned=1
+        ),
+    )
+    world.run()
+    ask(world)
+    assert traffic.load_reach(world.store, "suite", "search")["value"] == 0.85
+    with world.store.read() as connection:
+        suite = present(catalog.find_definition(connection, "suite", "suite")).id
+        body = next(row.body for row in catalog.list_canaries(connection, suite) if row.key == "refunds")
+    if archived:
+        suites.archive_canary(world.store, "suite", "refunds", now=world.clock())
+    else:
+        pending = {"key": "refunds", "query": body["query"]}
+        (document,) = parse_document(SuiteDocument, {"slug": "suite", "canaries": [pending]}).canaries or ()
+        suites.put_canaries(world.store, "suite", [document], now=world.clock())
+    assert traffic.load_reach(world.store, "suite", "search")["value"] == 0.6
+
+
 def test_what_no_answer_came_for_is_stood_for_by_the_others(world: World) -> None:
     send(world, QUERIES)
     shop = Shop(failing={"fees monthly"})

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from app.alerts.domain.state import OPEN, Member, Observation, good_runs
+from app.alerts.domain.state import OPEN, UNDECIDED, Member, Observation, good_runs
 from app.alerts.domain.summaries import (
     MOST_NAMED,
     AlertFacts,
@@ -226,8 +226,6 @@ def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:
     )
 
 
-UNDECIDED: Final = "so a regression cannot be judged as over; accept the present as normal once it is"
-"""What is said of a run where the detector began anew while its alert was open."""
 STUCK: Final = "It does not resolve by itself"
 
 

@@ -177,6 +177,8 @@ def decide(rule: Rule, window: Sequence[Observation], alert: Member | None, *, a
         step = _decide_open(rule, alert, current if since else None, worst, good, awaited)
     state, severity, transitions, why = step
     newest_reason = window[-1].condition.reason if window else "no run has ended yet"
+    if alert is None or alert.state not in OPEN:
+        newest_reason = newest_reason.replace(UNDECIDED, _UNDECIDED_UNOPENED)
     return Decision(
         state=state,
         severity=severity,
@@ -184,6 +186,12 @@ def decide(rule: Rule, window: Sequence[Observation], alert: Member | None, *, a
         reason=f"{newest_reason}; {why}.",
         evidence=_evidence(rule, window, good),
     )
+
+
+UNDECIDED: Final = "so a regression cannot be judged as over; accept the present as normal once it is"
+"""What is said of a run where the detector began anew while its alert was open."""
+_UNDECIDED_UNOPENED: Final = "so a regression cannot be judged before a baseline is learned"
+"""The same where none was: there is nothing to be over, or to accept."""
 
 
 def first_of_bad_runs(window: Sequence[Observation], run_id: int) -> tuple[int, bool]:

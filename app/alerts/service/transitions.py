@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from app.alerts import store as alerts
-from app.alerts.domain.incidents import UNDECIDED
 from app.alerts.domain.rules import (
     NO_FACTS,
     REPEATED,
@@ -31,6 +30,7 @@ from app.alerts.domain.state import (
     ABOUT_CANARIES,
     COMPARING,
     OPEN,
+    UNDECIDED,
     Decision,
     Member,
     Observation,
