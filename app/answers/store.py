@@ -444,18 +444,44 @@ def _rank(one: CheckRateView) -> tuple[bool, int]:
     return one["corrects"], one["labels"]
 
 
-def count_labels(connection: Connection, judge_id: int, question: str, *, since: int) -> int:
-    """Count the labels that people gave after a time to answers which a judge rated by a question."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelCounts:
+    """Labels of people that are not among those which count of a judge."""
+
+    waiting: int
+    """For its present model and wording: they came after their task was counted last."""
+    of_others: Mapping[str, int]
+    """By who rated their answers, in words: another model, or this one in other words. They never count for it."""
+
+
+def count_labels(connection: Connection, judge_id: int, question: str, rater: Rater) -> LabelCounts:
+    """Count the labels that people gave to answers which a judge rated by a question, and that do not count yet."""
     mine = (answer_draws.c.judge_id == judge_id, answer_draws.c.question == question, tasks.c.archived_at.is_(None))
     by_people = (annotations.c.by_judge == 0, annotations.c.grade.is_not(None), annotations.c.withdrawn_at.is_(None))
+    is_new = annotations.c.at > sa.func.coalesce(calibrations.c.at, 0)
     statement = (
-        sa.select(sa.func.count())
+        sa.select(
+            answer_draws.c.model,
+            answer_draws.c.wording,
+            sa.func.count().label("labels"),
+            sa.func.sum(sa.case((is_new, 1), else_=0)).label("new"),
+        )
         .select_from(annotations)
         .join(answer_draws, answer_draws.c.task_id == annotations.c.task_id)
         .join(tasks, tasks.c.id == annotations.c.task_id)
-        .where(*mine, *by_people, annotations.c.at > since)
+        .outerjoin(calibrations, calibrations.c.task_id == annotations.c.task_id)
+        .where(*mine, *by_people)
+        .group_by(answer_draws.c.model, answer_draws.c.wording)
+        .order_by(answer_draws.c.model, answer_draws.c.wording)
     )
-    return connection.execute(statement).scalar_one()
+    waiting, of_others = 0, Counter[str]()
+    for row in connection.execute(statement):
+        if (row.model, row.wording) == (rater["model"], rater["wordings"].get(question)):
+            waiting = int(row.new)
+        else:
+            same = row.model == rater["model"]
+            of_others["this model, asked in other words" if same else f"model '{row.model}'"] += row.labels
+    return LabelCounts(waiting=waiting, of_others=of_others)
 
 
 def confirmed_of_runs(connection: Connection, run_ids: Collection[int]) -> dict[int, frozenset[str]]:

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from app.alerts.service import transitions
 from app.answers import store as rows
+from app.answers.service import labels
 from app.answers.tables import run_answers
 from app.base.db.engine import Store
 from app.catalog.service.references import find_check, find_run
@@ -115,6 +116,30 @@ def test_what_a_confirmed_model_said_stays_confirmed_when_another_one_follows(sq
     assert reasons_of(two, "seen", run_id) == before
     assert "faithful (uncalibrated)" not in Site(world=two.it.world).page(f"/runs/{run_id}").text.lower()
     assert load_report(sqlite_store, str(run_id))["confirmed"] == ["faithful"]
+
+
+def test_labels_of_another_model_are_told_as_such_and_not_as_counted_soon(sqlite_store: Store) -> None:
+    two = labelled(sqlite_store)
+
+    def sentences() -> list[str]:
+        [measure] = labels.load_report(sqlite_store, "reader", now=two.it.world.clock())["measures"]
+        return measure["sentences"]
+
+    own = sentences()
+    assert not any("counted within a minute" in one or "do not count" in one for one in own)
+    set_model(two, LARGE)
+    unknown, others = sentences()
+    assert unknown.startswith("Uncalibrated: people have labelled no answers for its present model")
+    assert others == "220 labels of answers rated by model 'small' do not count for the judge as it is now."
+    assert others in Site(world=two.it.world).page("/judges/reader").text
+    run_strict(two)
+    two.label("faithful", slug="anew", calibrate=False)
+    counts = sentences()
+    assert counts[0].endswith("new labels are counted within a minute.")
+    assert counts[1] == others
+    set_model(two, SMALL)
+    assert sentences()[: len(own)] == own
+    assert len(sentences()) == len(own) + 1, "the labels of the other model are told there too"
 
 
 def test_two_models_of_one_judge_are_told_apart_and_their_own_numbers_not_compared(sqlite_store: Store) -> None:

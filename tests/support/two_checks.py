@@ -50,9 +50,17 @@ class TwoChecks:
         self.it.rate(run_id)
         return run_id
 
-    def label(self, question: str = "faithful", *, count: int = 220, refused: Collection[str] = ()) -> None:
+    def label(
+        self,
+        question: str = "faithful",
+        *,
+        count: int = 220,
+        refused: Collection[str] = (),
+        slug: str | None = None,
+        calibrate: bool = True,
+    ) -> None:
         """Let people say what is true of the answers that are drawn, and no of those to `refused` queries too."""
-        store, world, slug = self.it.world.store, self.it.world, question.replace("_", "-")
+        store, world, slug = self.it.world.store, self.it.world, slug or question.replace("_", "-")
         described = {"slug": slug, "suite": "suite", "overlap": 0}
         described["answers"] = {"judge": "reader", "question": question, "count": count}
         tasks.put_task(store, parse_document(TaskDocument, described), by="ada", now=world.clock())
@@ -70,7 +78,8 @@ class TwoChecks:
             store, slug, [Source(name="said.csv", lines=lambda: [table, *(f"{line}\n" for line in said)])],
             now=world.clock(),
         )  # fmt: skip
-        labels.calibrate(store, task.id, now=world.clock())
+        if calibrate:
+            labels.calibrate(store, task.id, now=world.clock())
 
     def trust(self) -> dict[str, CheckTrust]:
         """Return what the report of the judge says of each check."""

@@ -7,7 +7,7 @@ is stored of a calibration, the sentences of a report, bias towards long answers
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
@@ -22,6 +22,7 @@ from app.annotation.views import CoefficientView
 from app.answers.domain.generated import split_sentences
 from app.base.statistics import CONFIDENCE, Proportion, clopper_pearson, exact_limits, hash_share, student_quantile
 from app.base.texts import counted, percent_text
+from app.base.values import EMPTY
 
 Floats = NDArray[np.float64]
 
@@ -434,14 +435,21 @@ _UNKNOWN: Final = (
 )
 
 
-def trust_sentences(found: CalibrationBody | None, *, waiting: int = 0) -> list[str]:
+def trust_sentences(
+    found: CalibrationBody | None, *, waiting: int = 0, of_others: Mapping[str, int] = EMPTY
+) -> list[str]:
     """Return what is known of a measure: whether it is confirmed, the true rate, the errors, and length.
 
-    `waiting` labels came since, and are counted soon.
+    `waiting` labels came since, and are counted soon; those `of_others`, by who rated the answers, never are.
     """
     soon = [f"{counted(waiting, 'new label')} {'is' if waiting == 1 else 'are'} counted within a minute."]
+    never = [
+        f"{counted(labels, 'label')} of answers rated by {rater} {'does' if labels == 1 else 'do'} not count for the"
+        " judge as it is now."
+        for rater, labels in of_others.items()
+    ]
     if found is None or not found["labels"]:
-        return soon if waiting else [_UNKNOWN]
+        return [*(soon if waiting else [_UNKNOWN]), *never]
     if found["calibrated"]:
         state = f"Calibrated: people and judge agree well beyond chance ({found['reason']})."
     else:
@@ -452,6 +460,7 @@ def trust_sentences(found: CalibrationBody | None, *, waiting: int = 0) -> list[
         *_errors(found["sensitivity"], found["specificity"]),
         *([] if found["length_bias"] is None else [_length(found["length_bias"])]),
         *(soon if waiting else []),
+        *never,
     ]
 
 

@@ -21,6 +21,7 @@ from app.annotation.service.annotations import TaskGrades, read_grades
 from app.annotation.service.tasks import new_item
 from app.annotation.store import AnswerItem, DrawnAnswer, TaskRow, defer_results
 from app.answers import store as rows
+from app.answers.domain.generated import rater_of
 from app.answers.domain.judges import (
     VERSIONS,
     AnswerToJudge,
@@ -312,16 +313,17 @@ def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeRe
     known = [_with_rates_of_yes(connection, row) for row in rows.list_calibrations(connection, judge)]
     of_checks = rows.labels_of_checks(known)
     checks = [check.slug for check in checks_in_force(connection) if check.judge == judge.slug]
+    rater = rater_of(judge.body["model"], judge.body["questions"])
     measures: list[MeasureTrust] = []
     for question in map(str, judge.body["questions"]):
         row = next((one for one in known if one.measure == question), None)
         body = None if row is None else row.body
-        waiting = rows.count_labels(connection, judge.id, question, since=0 if row is None else row.at)
+        counts = rows.count_labels(connection, judge.id, question, rater)
         measures.append(
             {
                 "measure": question,
                 "calibrated": row is not None and row.calibrated,
-                "sentences": trust_sentences(body, waiting=waiting),
+                "sentences": trust_sentences(body, waiting=counts.waiting, of_others=counts.of_others),
                 "next": next_step(body),
                 "checks": [_check_trust(check, of_checks.get((question, check))) for check in checks],
                 "calibration": None
