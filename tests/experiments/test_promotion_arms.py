@@ -82,18 +82,17 @@ def test_a_promotion_names_the_arm_that_it_takes_for_the_candidate(tmp_path: Pat
     assert "experiment search. In the experiment the candidate is arm new." in text
 
 
-def test_arms_that_changed_places_are_told_and_harm_to_either_of_them_stays(users: Users) -> None:
+def test_a_name_stays_the_candidate_s_whatever_places_the_arms_change(users: Users) -> None:
     users.split("search", "old", "new")
     users.split("search", "new", "old")
-    assert "changed places" not in promote(users)["gates"][2].reason, "nobody was exposed yet"
+    assert promote(users)["candidate_arm"] == "old", "nobody was exposed yet"
     users.split("search", "old", "new")
-    users.serve("search", {"old": 50, "new": 60})
-    assert promote(users)["gates"][2].result == "pass"
+    users.serve("search", {"old": 60, "new": 50})
+    assert promote(users)["state"] == "stopped"
     users.split("search", "new", "old")
-    found = promote(users)
-    assert (found["candidate_arm"], found["gates"][2].result) == ("old", "inconclusive")
-    assert (
-        "; the arms changed places: in epoch 3 the second one, the candidate's, was new, by now it is old"
-        in found["gates"][2].reason
-    )
-    assert "; epoch 3 had shown: after 6,000 units new beats old by 0.100" in found["gates"][2].reason
+    found = users.serve("search", {"old": 60, "new": 50})
+    assert found["winner"] == "old"
+    stopped = users.promotion()
+    assert (stopped["candidate_arm"], stopped["state"], stopped["gates"][2].result) == ("new", "stopped", "fail")
+    assert "; arm new stays the candidate's, though the arms changed places" in stopped["gates"][2].reason
+    assert stopped["gates"][2].losses["users"][1] < 0

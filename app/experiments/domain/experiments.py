@@ -297,6 +297,13 @@ def is_mismatch(first: int, n: int, share: float) -> bool:
     return log_mismatch_evidence(first, n, share) >= math.log(ALARM)
 
 
+def sound_looks(looks: Sequence[Look], plan: ExperimentPlan) -> Sequence[Look]:
+    """Return the looks before the first at which the shares of final units raise an alarm."""
+    units = [[one.units for one in look.counts] for look in looks]
+    wrong = (place for place, (first, other) in enumerate(units) if is_mismatch(first, first + other, plan.share))
+    return looks[: next(wrong, len(looks))]
+
+
 def _log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
 

@@ -139,6 +139,8 @@ class ExposureEvidence:
     """Bound that the difference is shown to stay below; None = none is."""
     harm_before: str = ""
     """What an earlier epoch had shown, in words, where users were served worse then; empty where none had."""
+    before: RateDifference | None = None
+    """By how much users were served worse then."""
     arms: ExperimentArms | None = None
     """By which its arms are read."""
     later: RateDifference | None = None
@@ -190,3 +192,5 @@ class GuardEvidence:
     """Whether further units change nothing."""
     harm_before: str = ""
     """What an earlier epoch had shown, in words, where it was worse then; empty where none had."""
+    before: RateDifference | None = None
+    """By how much it was worse then."""

@@ -222,13 +222,13 @@ def _next_of_users(users: ExposureEvidence | None) -> NextStep:
 def _is_waived(evidence: GateResult, waiver: Waiver | None, losses: Losses) -> bool:
     """Whether a waiver covers what a gate finds.
 
-    Who waived what nobody knew yet has not waived a loss shown later, nor one of something else, nor a larger one: an
-    interval that lies below that of then.
+    Who waived what nobody knew yet has not waived a loss shown later, also of an earlier epoch, nor one of something
+    else, nor a larger one: an interval that lies below that of then.
     """
     if waiver is None or evidence is GateResult.PASS:
         return False
-    if evidence is GateResult.INCONCLUSIVE or waiver.finding is not GateResult.FAIL:
-        return evidence is GateResult.INCONCLUSIVE
+    if evidence is GateResult.FAIL and waiver.finding is not GateResult.FAIL:
+        return False
     then = waiver.losses
     return then is None or all(name in then and high >= then[name][0] for name, (_, high) in losses.items())
 
@@ -247,14 +247,18 @@ def _judged_losses(found: JudgeEvidence | str) -> Losses:
 
 def _exposure_losses(found: ExposureEvidence | str, guards: Sequence[GuardEvidence]) -> Losses:
     losses: dict[str, tuple[float, float]] = {}
-    if isinstance(found, ExposureEvidence) and found.harm is not None:
-        losses["users"] = (found.harm.low, found.harm.high)
+    if isinstance(found, ExposureEvidence):
+        shown = [one for one in (found.harm, None if found.is_better else found.before) if one is not None]
+        if worst := min(shown, key=lambda one: one.high, default=None):
+            losses["users"] = (worst.low, worst.high)
     for one in guards:
         if isinstance(one.found, Margin):
             losses |= _lost({one.name: one.found}, one.allowed_loss)
         elif not isinstance(one.found, str):
             of_rail = _lost_of([one.found], one.allowed_loss)
             losses |= {f"{one.name}: {name}": interval for name, interval in of_rail.items()}
+        if one.before is not None and one.name not in losses and _decide_guard(one).result is not GateResult.PASS:
+            losses[one.name] = (one.before.low, one.before.high)
     return losses
 
 
@@ -290,7 +294,7 @@ def _together(
     uncovered = [
         f"the waiver of {gate.gate} by {gate.waiver.by} does not cover that: it was given before that was found"
         for gate in gates
-        if gate.waiver is not None and gate.result is GateResult.FAIL
+        if gate.waiver is not None and gate.result in {GateResult.FAIL, GateResult.INCONCLUSIVE}
     ]
     follows = []
     ended = GateName.EXPOSURE in never and users is not None and not users.mismatch

@@ -29,6 +29,7 @@ from app.experiments.documents import (
 from app.experiments.domain.experiments import (
     ArmCounts,
     ExperimentDecision,
+    ExperimentState,
     Look,
     PreferenceDecision,
     Preferences,
@@ -42,6 +43,7 @@ from app.experiments.domain.experiments import (
     log_mismatch_evidence,
     make_looks,
     say_power,
+    sound_looks,
     thin_looks,
 )
 from app.experiments.domain.later_looks import hold_against_clicks, hold_against_looks
@@ -286,6 +288,14 @@ class CountedEpoch:
         """Where it stands: the first look at which it ends decides, and later ones that contradict it are told."""
         plan = self.row.document.plan
         return hold_against_looks(decide_experiment(self.looks, self.exposed, plan), self.looks, plan)
+
+    @property
+    def decided(self) -> ExperimentDecision:
+        """The same, or where the shares mismatch by now what was decided while they did not."""
+        decision, plan = self.decision, self.row.document.plan
+        if decision.state is not ExperimentState.MISMATCH:
+            return decision
+        return decide_experiment(sound_looks(self.looks, plan), (0, 0), plan)
 
     @property
     def power(self) -> str:

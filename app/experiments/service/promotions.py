@@ -32,7 +32,6 @@ from app.comparison.domain.outcomes import Exclusion, Side
 from app.comparison.service import comparisons
 from app.experiments import store as rows
 from app.experiments.documents import GuardDocument, PromotionDocument
-from app.experiments.domain.experiments import ExperimentState, RateDifference
 from app.experiments.domain.promotion_evidence import (
     ExperimentArms,
     ExposureEvidence,
@@ -51,8 +50,8 @@ from app.experiments.domain.promotions import (
     Waiver,
     decide_promotion,
 )
-from app.experiments.service.experiments import CountedEpoch, find_experiment, read_epochs
 from app.experiments.service.promotion_runs import describe_outdated
+from app.experiments.service.promotion_users import read_exposure
 from app.experiments.store import PromotionRow
 from app.experiments.views import CriticalAlert, GuardView, PromotionView
 
@@ -247,7 +246,7 @@ def _read_guard(
 ) -> GuardEvidence:
     """Return what is known of a guard rail; `arms` are those of the promotion's experiment."""
     found: Margin | Judged | str
-    ended, harm_before = False, ""
+    ended, harm_before, before = False, "", None
     outdated: tuple[str, ...] = ()
     if guard.experiment is None:
         name = str(guard.measure)
@@ -257,7 +256,7 @@ def _read_guard(
         name = f"experiment {guard.experiment}"
         users = read_exposure(store, guard.experiment, now=now, like=arms)
         if isinstance(users, ExposureEvidence):
-            ended, harm_before = users.ended, users.harm_before
+            ended, harm_before, before = users.ended, users.harm_before, users.before
         if isinstance(users, str):
             found = users
         elif users.mismatch or users.arms is None or not (known := users.known):
@@ -272,6 +271,7 @@ def _read_guard(
         outdated=outdated,
         ended=ended,
         harm_before=harm_before,
+        before=before,
     )
 
 
@@ -465,57 +465,3 @@ def _corrected_margin(
     if own is not None and own.low is not None and own.high is not None:
         judge = f"; the judge alone {change_text(own.low)} to {change_text(own.high)}"
     return Margin(low=low, high=high, basis=f"corrected by {labels} labels of people{judge}", uncorrected=own)
-
-
-def read_exposure(
-    store: Store, slug: str | None, *, now: datetime, like: ExperimentArms | None = None
-) -> ExposureEvidence | str:
-    """Return what an experiment decides in its current epoch; a text says why it decides nothing.
-
-    Its second arm is the candidate, unless an arm is called as one of `like`, those of the promotion's own experiment.
-    """
-    if slug is None:
-        return "no experiment is set: name one as `experiment`"
-    try:
-        with store.read() as connection:
-            current, *earlier = read_epochs(connection, find_experiment(connection, slug).id, now)
-    except NotFoundError as error:
-        return str(error)
-    decision, names = current.decision, current.row.document.plan.names
-    arms = ExperimentArms.in_order(names) if like is None else like.place_in(names)
-    is_stopped = current.row.ended_at is not None and not decision.ended
-    reason = f"experiment '{slug}' was stopped undecided: {decision.reason}" if is_stopped else decision.reason
-    counted_ones = (one for one in earlier if like is None and any(one.exposed))
-    turned = next((one for one in counted_ones if one.row.document.plan.names[1] == arms.current), None)
-    if turned is not None:
-        reason += (
-            f"; the arms changed places: in epoch {turned.row.epoch} the second one, the candidate's, was "
-            f"{arms.current}, by now it is {arms.candidate}"
-        )
-    harm = next((one for one in earlier if _shows_harm(one, arms, whichever=like is None)), None)
-    return ExposureEvidence(
-        difference=_read_by(arms, names, decision.difference),
-        later=_read_by(arms, names, decision.later),
-        mismatch=decision.state is ExperimentState.MISMATCH,
-        reason=reason,
-        power=current.power,
-        ended=decision.ended or is_stopped,
-        within=current.row.document.delta if decision.state is ExperimentState.EQUIVALENT else None,
-        harm_before="" if harm is None else f"epoch {harm.row.epoch} had shown: {harm.decision.reason}",
-        arms=arms,
-    )
-
-
-def _read_by(arms: ExperimentArms, names: tuple[str, str], found: RateDifference | None) -> RateDifference | None:
-    """Return the difference of an experiment, candidate less current."""
-    return found.turned if found is not None and names[0] == arms.candidate else found
-
-
-def _shows_harm(epoch: CountedEpoch, arms: ExperimentArms, *, whichever: bool) -> bool:
-    """Whether the candidate lost in an epoch; `whichever`: also where its second arm was another one, and lost."""
-    decision, names = epoch.decision, epoch.row.document.plan.names
-    if decision.state is ExperimentState.MISMATCH:
-        return False
-    readings = [arms.place_in(names), *([ExperimentArms.in_order(names)] if whichever else [])]
-    found = [_read_by(one, names, of) for one in readings for of in (decision.difference, decision.later)]
-    return any(one is not None and one.high < 0 for one in found)

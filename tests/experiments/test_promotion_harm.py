@@ -1,0 +1,83 @@
+"""Harm that exposure has shown stays known: after a mismatch of shares, and to waivers that were given before it."""
+
+from datetime import timedelta
+
+import pytest
+
+from app.base.db.engine import Store
+from app.base.errors import ForbiddenError
+from app.experiments.domain.experiments import ExperimentState
+from app.experiments.domain.promotions import GateName
+from app.experiments.service import promotions
+from app.experiments.views import PromotionView
+from tests.support.user_traffic import Users
+from tests.support.world import CHECK, World, canary, page
+
+WHY = "a loss of so much is acceptable to us"
+
+
+@pytest.fixture
+def users(sqlite_store: Store) -> Users:
+    """Give users of a service that has two checks, and an experiment that a promotion reads."""
+    made = page([canary("c1")], rules=[], hooks=[])
+    made["checks"].append({**made["checks"][0], "slug": "candidate"})
+    World(store=sqlite_store).apply(made)
+    found = Users(sqlite_store)
+    found.split("search", "old", "new")
+    return found
+
+
+def promote(users: Users, *rails: str) -> PromotionView:
+    guards = [{"experiment": one, "allowed_loss": 0.02} for one in rails]
+    return users.promote(current=CHECK, candidate="candidate", experiment="search", guards=guards)
+
+
+def waive(users: Users, *names: GateName, admin: bool = False) -> PromotionView:
+    for name in names:
+        promotions.waive_gate(users.store, "hybrid", name, reason=WHY, by="ana", may_waive_harm=admin, now=users.at)
+    return users.promotion()
+
+
+@pytest.mark.parametrize("rail", [False, True])
+def test_harm_is_not_forgotten_where_the_shares_mismatch_later(users: Users, *, rail: bool) -> None:
+    which = "calm" if rail else "search"
+    users.split("calm", "old", "new")
+    users.serve(which, {"old": 60, "new": 50})
+    assert promote(users, "calm")["gates"][2].evidence == "fail"
+    assert users.serve(which, {"old": 60})["state"] is ExperimentState.MISMATCH
+    exposure = users.promotion()["gates"][2]
+    assert exposure.evidence == "inconclusive"
+    harm = exposure.losses["experiment calm" if rail else "users"]
+    assert harm[1] < 0
+    before = "; before the shares mismatched it had shown: after 6,000 units old beats new by 0.100"
+    assert before in (exposure.guards[0].reason if rail else exposure.reason)
+    with pytest.raises(ForbiddenError):
+        waive(users, GateName.EXPOSURE)
+    users.split(which, "old", "new", delta=0.05)
+    with pytest.raises(ForbiddenError):
+        waive(users, GateName.EXPOSURE)
+    assert waive(users, *GateName, admin=True)["state"] == "promote"
+
+
+def test_a_waiver_covers_no_harm_of_an_earlier_epoch_that_is_shown_after_it(users: Users) -> None:
+    users.split("search", "old", "new", window="1h")
+    users.serve("search", {"old": 60, "new": 50})
+    users.split("search", "old", "new", window="1h", delta=0.05)
+    promote(users)
+    assert waive(users, *GateName)["state"] == "promote", "nothing is known of users"
+    users.at += timedelta(hours=2)
+    found = users.promotion()
+    assert "epoch 2 had shown: after 6,000 units old beats new" in found["gates"][2].reason
+    assert (found["gates"][2].result, found["state"]) == ("inconclusive", "open")
+    assert "; the waiver of exposure by ana does not cover that: it was given before that was found" in found["reason"]
+    assert waive(users, GateName.EXPOSURE, admin=True)["state"] == "promote"
+
+
+def test_a_waiver_of_harm_covers_the_same_harm_after_a_new_epoch(users: Users) -> None:
+    users.serve("search", {"old": 60, "new": 50})
+    promote(users)
+    assert waive(users, *GateName, admin=True)["state"] == "promote"
+    users.split("search", "old", "new", delta=0.05)
+    assert users.promotion()["state"] == "promote"
+    users.serve("search", {"old": 60, "new": 20})
+    assert users.promotion()["state"] == "stopped"
