@@ -330,7 +330,7 @@ TITLED = {
     "handbook: p95 latency 1.31 s, above 800 ms": LATENCY,
     "handbook: p95 latency 1.31 s, usually 400 ms": replace(LATENCY, baseline=0.4),
     "handbook: answers take too long": replace(LATENCY, kind=RuleKind.SLOWER, value=None),
-    "handbook: it cannot be measured: embedder at 127.0.0.1:8220 fails": OUTAGE,
+    "handbook: it cannot be measured: embedder answers HTTP 500": OUTAGE,
     "handbook: it cannot be measured": replace(OUTAGE, failure=None),
     "handbook: 40 of 143 probes failed": replace(
         OUTAGE, failure=replace(HTTP_500, count=40, failed=40, error="answers HTTP 500 " * 4), unknown=False

@@ -148,10 +148,11 @@ def _unmeasured(facts: AlertFacts) -> tuple[str, ...]:
     if facts.unknown or failure.failed >= failure.total:
         return (
             f"it cannot be measured: {failure.who()} {failure.error}",
+            f"it cannot be measured: {failure.step} {failure.error}",
             f"it cannot be measured: {failure.who()} fails",
         )
     count = f"{failure.failed:,} of {counted(failure.total, 'probe')} failed"
-    return (f"{count}: {failure.who()} {failure.error}", count)
+    return (f"{count}: {failure.who()} {failure.error}", f"{count}: {failure.step} {failure.error}", count)
 
 
 def _no_data(facts: AlertFacts) -> tuple[str, ...]:
