@@ -297,7 +297,7 @@ def _reading(
     culprits = _culprits(state, evidence, baseline) if state.open else ()
     groups = standing_out(evidence.state, baseline, members) if state.open and baseline is not None else ()
     fails = (evidence.now == 1).any(axis=0)
-    groups = tuple([name for name in groups if fails[members.groups[name]].any()])
+    groups = tuple([name for name in groups if fails.any() and 2 * fails[members.groups[name]].sum() >= fails.sum()])
     unknown = len(state.keys) if baseline is None else int((~baseline.known).sum())
     usual_counts = None if baseline is None else baseline.usual
     reading = Reading(
