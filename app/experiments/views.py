@@ -95,6 +95,8 @@ class ReceivedExposures(TypedDict):
     """Units that were exposed before to the other arm: the first exposure stays."""
     unlike_assignment: int
     """Units exposed to an arm that the published function does not give them."""
+    before_epoch: int
+    """Exposures dated before this epoch began, while there was one before: they are not kept, nor in other numbers."""
 
 
 class ReceivedOutcomes(TypedDict):

@@ -58,9 +58,22 @@ def arm_of(unit: str, epoch: int = 1, shares: Sequence[float] = (0.5, 0.5)) -> i
 def test_units_get_the_arm_of_the_published_function(sqlite_store: Store) -> None:
     assert put(sqlite_store)
     names = [f"user-{number}" for number in range(300)]
-    assert expose(sqlite_store, *names) == {"received": 300, "new": 300, "other_arm": 0, "unlike_assignment": 0}
+    none = dict.fromkeys(("other_arm", "unlike_assignment", "before_epoch"), 0)
+    assert expose(sqlite_store, *names) == {"received": 300, "new": 300, **none}
     second = sum(map(arm_of, names))
     assert [arm["exposed"] for arm in load(sqlite_store)["arms"]] == [300 - second, second]
+
+
+def test_exposures_of_before_a_new_epoch_are_counted_in_none(sqlite_store: Store) -> None:
+    put(sqlite_store)
+    early = {"unit": "early", "at": (NOW - timedelta(hours=1)).isoformat()}
+    assert expose(sqlite_store, early)["new"] == 1, "what came before the first epoch may be sent"
+    put(sqlite_store, now=NOW + DAY, delta=0.03)
+    late = [{"unit": f"late-{one}", "at": NOW.isoformat()} for one in range(3)]
+    found = expose(sqlite_store, *late, {"unit": "new", "at": (NOW + DAY).isoformat()}, now=NOW + DAY)
+    assert (found["received"], found["new"], found["before_epoch"], found["unlike_assignment"]) == (4, 1, 3, 0)
+    current, before = load(sqlite_store), load(sqlite_store)["epochs"][0]
+    assert [sum(arm["exposed"] for arm in one["arms"]) for one in (current, before)] == [1, 1]
 
 
 def test_what_is_sent_again_counts_once(store: Store) -> None:

@@ -137,6 +137,7 @@ _MOST_PROBLEMS: Final = 100
 def receive_exposures(store: Store, slug: str, exposures: Sequence[Exposure], *, now: datetime) -> ReceivedExposures:
     """Store that units were exposed, in the current epoch; a unit counts once, by what came first.
 
+    Those dated before a second or later epoch began are counted in none: the arms were those of the epoch before.
     Raises NotFoundError, ConflictError where it was stopped, and InvalidInputError for an arm that it does not have.
     """
     with store.write() as connection:
@@ -158,20 +159,25 @@ def receive_exposures(store: Store, slug: str, exposures: Sequence[Exposure], *,
         hashes = [digest(one.unit) for one in exposures]
         known = {row.unit: row.arm for row in rows.find_units(connection, [epoch.id], hashes)}
         new: list[tuple[int, int, int, int]] = []
-        other = unlike = 0
+        other = unlike = early = 0
         for one, unit in zip(exposures, hashes, strict=True):
+            at = _moment(one.at, latest)
+            if epoch.epoch > 1 and at < epoch.began_at:  # dealt by an epoch before, which is over
+                early += 1
+                continue
             assigned = assign_arm(slug, epoch.epoch, one.unit, shares)
             arm = assigned if one.arm is None else places[one.arm]
             unlike += arm != assigned
             other += known.get(unit, arm) != arm
             if unit not in known:
                 known[unit] = arm
-                new.append((epoch.id, unit, arm, _moment(one.at, latest)))
+                new.append((epoch.id, unit, arm, at))
         rows.insert_units(connection, new)
         totals = Counter((epoch.bucket(exposed_at), arm) for _, _, arm, exposed_at in new)
         counts = [CountRow(bucket, arm, number, 0) for (bucket, arm), number in totals.items()]
         rows.add_counts(connection, epoch.id, counts)
-    return {"received": len(exposures), "new": len(new), "other_arm": other, "unlike_assignment": unlike}
+    counted = {"new": len(new), "other_arm": other, "unlike_assignment": unlike, "before_epoch": early}
+    return view_of(ReceivedExposures, {"received": len(exposures)}, counted)
 
 
 def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *, now: datetime) -> ReceivedOutcomes:
