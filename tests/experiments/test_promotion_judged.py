@@ -137,6 +137,30 @@ def test_the_gate_of_the_judge_waits_for_people_passes_and_fails_where_answers_g
     assert found["state"] == "stopped"
 
 
+def test_a_loss_that_judged_answers_showed_stays_while_newer_ones_are_not_judged(sqlite_store: Store) -> None:
+    judged = Judged.of(sqlite_store)
+    judged.run("candidate", LIES)
+    for question in QUESTIONS:
+        judged.confirm(question)
+    passed = judged.it.world.run("candidate").id
+    waits = "the answers of the newest run of check 'candidate' are not judged yet; until then what was said of run "
+    assert judged.gate().result is GateResult.INCONCLUSIVE, "what passed waits for the newer answers"
+    assert judged.gate().reason.startswith(waits)
+    judged.it.rate(passed)
+    judged.run("candidate", {*LIES, *KEYS[:80]})
+    judged.expose()
+    assert (judged.load()["state"], judged.gate().result) == (PromotionState.NEEDS_DECISION, GateResult.FAIL)
+    newest = judged.it.world.run("candidate").id
+    assert (judged.load()["state"], judged.gate().result) == (PromotionState.NEEDS_DECISION, GateResult.FAIL)
+    assert judged.gate().reason.startswith(waits)
+    assert judged.gate(GateName.EXPOSURE).guards[0].result is GateResult.FAIL
+    judged.it.ask_answers.texts = {key: f"A lie about {key}." for key in LIES}
+    mended = judged.it.world.run("candidate").id
+    for one in (newest, mended):
+        judged.it.rate(one)
+    assert judged.gate().result is GateResult.PASS, judged.gate().reason
+
+
 def test_what_an_unconfirmed_judge_says_is_told_to_who_waives_it_and_by_the_guard_rail(sqlite_store: Store) -> None:
     judged = Judged.of(sqlite_store)
     judged.run("candidate", {*LIES, *KEYS[:80]})

@@ -84,6 +84,19 @@ def test_a_judge_passes_nothing_by_runs_of_something_else() -> None:
         assert (result, reason.startswith(f"{OLD}: run it again; no loss of")) == (GateResult.INCONCLUSIVE, True)
 
 
+@pytest.mark.parametrize(("unrated", "result"), [(15, GateResult.PASS), (252, GateResult.INCONCLUSIVE)])
+def test_answers_that_the_judge_did_not_rate_are_told_and_many_of_them_let_nothing_pass(
+    unrated: int, result: GateResult
+) -> None:
+    kept = Margin(low=-0.01, high=0.01)
+    one = JudgedQuestion(answers=348, calibrated=True, margin=kept, rated=348, unrated=unrated)
+    found = decide_promotion(FOUND, JudgeEvidence(measures={"faithful": {"faithful": one}}), "no experiment", {}).gates[
+        1
+    ]
+    says = f"the judge did not rate {unrated} of {348 + unrated} answers (faithful, candidate)"
+    assert (found.result, found.reason.endswith(f"; {says}")) == (result, True)
+
+
 def definitions(**candidate: Any) -> dict[str, Any]:
     made = page([canary(f"c{number:02}", expected_chunks=["c1"]) for number in range(20)], rules=[], hooks=[])
     made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]

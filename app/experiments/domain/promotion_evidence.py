@@ -75,8 +75,17 @@ class JudgedQuestion:
     """To the same canary, of which it is known in both checks."""
     calibrated: bool
     margin: Margin
+    unrated: int = 0
+    """Answers of the candidate that the judge was asked about, and did not rate."""
+    rated: int = 0
+    """Those that it rated."""
     corrected: bool = False
     """Whether labels of people correct the difference: a loss that it shows then counts, calibrated or not."""
+
+    @property
+    def lacks_ratings(self) -> bool:
+        """Whether the judge left so much unrated that the rest does not stand for it."""
+        return self.unrated > FAILED_SHARE * (self.rated + self.unrated)
 
 
 Judged = Mapping[str, JudgedQuestion | str]
@@ -92,6 +101,8 @@ class JudgeEvidence:
     """Faithfulness and answer relevance."""
     outdated: tuple[str, ...] = ()
     """Runs that are not of what their checks ask by now, each in words."""
+    behind: tuple[str, ...] = ()
+    """Newer runs that are not read yet, each in words with the one that is read for it."""
 
     @property
     def is_blind(self) -> bool:
@@ -188,6 +199,8 @@ class GuardEvidence:
     """Candidate less current; a text says why nothing is known."""
     outdated: tuple[str, ...] = ()
     """Of a measure of the judge: as in its evidence."""
+    behind: tuple[str, ...] = ()
+    """Likewise."""
     ended: bool = False
     """Whether further units change nothing."""
     harm_before: str = ""

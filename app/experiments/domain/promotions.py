@@ -525,7 +525,14 @@ def _decide_judge(found: JudgeEvidence | str) -> tuple[GateResult, str]:
     if isinstance(found, str):
         return GateResult.INCONCLUSIVE, found
     result, reason = _decide_judged(list(found.measures.values()), JUDGE_MARGIN)
-    return _believe_runs(result, reason, found.outdated)
+    return _believe_runs(*_read_behind(result, reason, found.behind), found.outdated)
+
+
+def _read_behind(result: GateResult, reason: str, behind: Sequence[str]) -> tuple[GateResult, str]:
+    """Let nothing pass while newer runs are not read; what failed stays until they are."""
+    if not behind:
+        return result, reason
+    return GateResult.INCONCLUSIVE if result is GateResult.PASS else result, "; ".join([*behind, reason])
 
 
 def _decide_judged(asked: Sequence[Judged], margin: float) -> tuple[GateResult, str]:
@@ -537,12 +544,14 @@ def _decide_judged(asked: Sequence[Judged], margin: float) -> tuple[GateResult, 
     found: dict[str, JudgedQuestion] = {}
     lacking: dict[str, list[str]] = {}
     aside: dict[str, Margin] = {}
+    unrated: dict[str, JudgedQuestion] = {}
     undecided = False
     for judged in asked:
         said = {name: one for name, one in judged.items() if isinstance(one, JudgedQuestion)}
         counting = {name: one for name, one in said.items() if not _lacks(one)}
         decides = next(iter(counting), None)
-        undecided |= decides is None
+        undecided |= decides is None or said[decides].lacks_ratings
+        unrated |= {name: one for name, one in said.items() if one.unrated}
         lost = {name for name, one in said.items() if _shows_loss(one, margin)}
         found |= {name: one for name, one in said.items() if name == decides or name in lost}
         for name, one in judged.items():
@@ -552,6 +561,10 @@ def _decide_judged(asked: Sequence[Judged], margin: float) -> tuple[GateResult, 
             if isinstance(one, JudgedQuestion) and one.answers and name not in lost:
                 aside[_name_of(name, one)] = one.margin
     sentences = [f"{why} ({_listed(names)})" if names else why for why, names in lacking.items()]
+    sentences += [
+        f"the judge did not rate {one.unrated:,} of {counted(one.rated + one.unrated, 'answer')} ({name}, candidate)"
+        for name, one in unrated.items()
+    ]
     if aside:
         sentences.append(f"known, though it decides nothing: {_intervals(aside)}")
     if not found:
@@ -620,7 +633,7 @@ def _decide_guard(one: GuardEvidence) -> GuardFinding:
         if result is GateResult.INCONCLUSIVE and all(map(_lacks, one.found.values())):
             known = any(isinstance(said, JudgedQuestion) and said.answers for said in one.found.values())
             reason = f"{'not enough' if known else 'nothing'} is known of {one.name}: {reason}"
-        result, reason = _believe_runs(result, reason, one.outdated)
+        result, reason = _believe_runs(*_read_behind(result, reason, one.behind), one.outdated)
     if one.ended and result is GateResult.INCONCLUSIVE:
         reason = f"{reason}, and more units change nothing"
     if one.harm_before and result is GateResult.INCONCLUSIVE:

@@ -1,12 +1,16 @@
 """The newest runs that a promotion compares: which they are, and whether they are of what their checks ask by now."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, Final
 
+from app.answers.domain.judges import JudgeOutcome
+from app.answers.store import read_run_answers
 from app.base.db.engine import Connection, Store
 from app.base.texts import listed
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check, find_run
+from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
 
 _OF_CHECK: Final = ("suite", "k", "fetch_k")
@@ -53,3 +57,31 @@ def _describe(connection: Connection, run: RunRow) -> str:
     ]
     told = listed([one for one in parts if one])
     return f"run {run.id} of check '{run.check}' {told}" if told else ""
+
+
+_OLDER: Final = 5
+"""Judged runs of each check that are looked at for two that one judge rated."""
+
+
+def find_judged_pair(store: Store, slugs: Sequence[str]) -> tuple[str, str] | None:
+    """Return the newest runs of two checks of which one judge, of one model, rated answers; None = there are none."""
+    with store.read() as connection:
+        current, candidate = (_judged_runs(connection, slug) for slug in slugs)
+    pairs = sorted(product(enumerate(current), enumerate(candidate)), key=lambda pair: pair[0][0] + pair[1][0])
+    alike = ((one, other) for (_, (one, by)), (_, (other, by_other)) in pairs if by == by_other)
+    return next(alike, None)
+
+
+def _judged_runs(connection: Connection, slug: str) -> list[tuple[str, tuple[str | None, object]]]:
+    """Return the newest runs of a check of which a judge rated answers, the newest first, each with who rated them."""
+    ended = run_rows.ended_runs(connection, find_check(connection, slug).id, limit=_LATEST)
+    summaries = read_run_answers(connection, [run.id for run in ended])
+    found: list[tuple[str, tuple[str | None, object]]] = []
+    for run in reversed(ended):
+        said = summaries.get(run.id)
+        if run.aggregates and said and any(one.get(JudgeOutcome.OK) for one in said["ratings"].values()):
+            found.append((str(run.id), (said["judge"], said.get("rated_by"))))
+    return found[:_OLDER]
+
+
+_LATEST: Final = 50

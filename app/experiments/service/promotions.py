@@ -6,7 +6,7 @@ waiver.
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -17,7 +17,7 @@ from app.alerts import store as alerts
 from app.alerts.domain.state import OPEN
 from app.alerts.domain.views import AlertState
 from app.answers.domain.generated import RunAnswers, corrected_rate
-from app.answers.domain.judges import Question, RatingBody
+from app.answers.domain.judges import JudgeOutcome, Question, RatingBody
 from app.answers.domain.trust import CORRECTING_LABELS
 from app.answers.service.answering import answers_of_run, ratings_of_run
 from app.base.db.engine import Connection, Store, to_us
@@ -50,7 +50,7 @@ from app.experiments.domain.promotions import (
     Waiver,
     decide_promotion,
 )
-from app.experiments.service.promotion_runs import describe_outdated
+from app.experiments.service.promotion_runs import describe_outdated, find_judged_pair
 from app.experiments.service.promotion_users import read_exposure
 from app.experiments.store import PromotionRow
 from app.experiments.views import CriticalAlert, GuardView, PromotionView
@@ -195,7 +195,7 @@ def _view_promotion(store: Store, promotion: PromotionRow, *, now: datetime) -> 
         found.decision,
         critical_alerts=found.critical,
         guards=guards,
-        runs=found.runs,
+        runs=list(found.runs),
         candidate_arm=None if found.arms is None else found.arms.candidate,
     )
 
@@ -248,10 +248,11 @@ def _read_guard(
     found: Margin | Judged | str
     ended, harm_before, before = False, "", None
     outdated: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
     if guard.experiment is None:
         name = str(guard.measure)
         found = judged if isinstance(judged, str) else judged.measures[name]
-        outdated = () if isinstance(judged, str) else judged.outdated
+        outdated, behind = ((), ()) if isinstance(judged, str) else (judged.outdated, judged.behind)
     else:
         name = f"experiment {guard.experiment}"
         users = read_exposure(store, guard.experiment, now=now, like=arms)
@@ -269,6 +270,7 @@ def _read_guard(
         allowed_loss=guard.allowed_loss,
         found=found,
         outdated=outdated,
+        behind=behind,
         ended=ended,
         harm_before=harm_before,
         before=before,
@@ -353,6 +355,32 @@ def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence 
         runs = [comparisons.resolve(store, f"check:{slug}", "check") for slug in slugs]
     except (ConflictError, NotFoundError) as error:
         return str(error)
+    found = _compare_ratings(store, slugs, runs)
+    if not _says_nothing(found):
+        return found
+    # A loss that was shown stays until judged answers show otherwise, whatever a newer run lacks.
+    older = find_judged_pair(store, slugs)
+    if older is None or isinstance(told := _compare_ratings(store, slugs, older), str) or _says_nothing(told):
+        return found
+    said = [] if isinstance(found, str) else [one for of in found.measures.values() for one in of.values()]
+    why = found if isinstance(found, str) else next((one for one in said if isinstance(one, str)), _UNRATED)
+    read = " and ".join(f"run {run} of check '{slug}'" for slug, run in zip(slugs, older, strict=True))
+    return replace(told, behind=(f"{why}; until then what was said of {read} counts",))
+
+
+_UNRATED: Final = "the judge has rated none of the answers of the newest runs"
+
+
+def _says_nothing(found: JudgeEvidence | str) -> bool:
+    """Whether no answer of both runs is compared in anything."""
+    if isinstance(found, str):
+        return True
+    said = [one for of in found.measures.values() for one in of.values()]
+    return all(isinstance(one, str) or not one.answers for one in said)
+
+
+def _compare_ratings(store: Store, slugs: Sequence[str], runs: Sequence[str]) -> JudgeEvidence | str:
+    """Compare the judged answers of two runs of these checks."""
     pages = {slug: answers_of_run(store, run, limit=0) for slug, run in zip(slugs, runs, strict=True)}
     with store.read() as connection:
         without = [slug for slug in slugs if find_check(connection, slug).body.get("judge") is None]
@@ -433,14 +461,19 @@ def _compare_question(
             f"{question} is rated by {judges[0]} in check '{next(iter(sides))}' and by {judges[1]} in the other one, "
             "whose own numbers cannot be compared: let one judge rate both"
         )
+    outcomes = list(sides.values())[-1]["ratings"][question]
     return JudgedQuestion(
         answers=found.pairs,
         calibrated=question in confirmed,
         margin=margin,
         corrected=corrected,
+        rated=outcomes.get(JudgeOutcome.OK, 0),
+        unrated=sum(number for outcome, number in outcomes.items() if outcome not in _MEANT),
     )
 
 
+_MEANT: Final = frozenset({JudgeOutcome.OK, JudgeOutcome.DECLINED})
+"""Outcomes of a question that the judge answered, or that has nothing to be judged."""
 _UNCORRECTED: Final = f"a run is corrected where its check had before it {CORRECTING_LABELS}"
 
 
