@@ -19,7 +19,7 @@ from app.diagnosis.service.diagnoses import OnDemand
 from app.diagnosis.store import marks_before
 from app.operation.service import retention
 from app.reports.service import canary_views
-from tests.support.library import API, TEXTS, Diagnosed, shelf
+from tests.support.library import API, QUERIES, TEXTS, Diagnosed, shelf
 from tests.support.present import present
 from tests.support.watched import LEARNED, REGRESSION, regressed
 from tests.support.world import LINKS
@@ -37,6 +37,25 @@ def _news(setting: Diagnosed) -> dict[str, Any]:
 
 
 # --- after a run ---------------------------------------------------------------------------------------------
+
+
+def test_a_canary_that_another_retriever_of_the_check_found_is_not_told_as_one_that_never_did(
+    sqlite_store: Store,
+) -> None:
+    setting = Diagnosed.of(sqlite_store)
+    setting.run()
+    del setting.library.chunks["refunds"]
+    for number in range(4):  # each with the words of the query in an order of its own
+        text = " ".join(f"{word} of-{number}" for word in QUERIES["tokens"].split())
+        setting.library.chunks[f"other-{number}"] = text
+    setting.apply(shelf(), retriever="other")
+    setting.run()
+    missing, outranked = setting.why("refunds"), setting.why("tokens")
+    found_before = "; retriever search, which the check asked before, found what is expected"
+    gone = "The expected chunk is not in the index of this retriever: a query by its own text does not return it"
+    assert (missing.cause, missing.reason) == ("missing", f"{gone}{found_before}")
+    assert outranked.cause == "outranked"
+    assert outranked.reason.endswith(found_before)
 
 
 def test_news_says_who_fell_of_what_and_since_when(store: Store) -> None:

@@ -116,7 +116,8 @@ class Diagnosed:
         described = page(canaries, k=3, **{"rules": [{**rule, "close": 1}], **check})
         described["checks"] = [{**described["checks"][0], "slug": slug} for slug in checks]
         response = {"hits": "hits", "id": "id", "score": "score", "text": "text"}
-        described["retrievers"] = [{**RETRIEVER, "response": response}]
+        slugs = dict.fromkeys((RETRIEVER["slug"], check.get("retriever", RETRIEVER["slug"])))
+        described["retrievers"] = [{**RETRIEVER, "slug": slug, "response": response} for slug in slugs]
         world = self.world
         now = world.clock.advance(1)
         applying.apply(world.store, world.vault, documents(described, file=file), managed_by=owner, now=now)

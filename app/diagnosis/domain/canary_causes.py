@@ -96,6 +96,12 @@ def fall_text(evidence: Evidence) -> str:
     return f": it fell{since} below the {deepest} best" if deepest else ""
 
 
+def found_by_text(evidence: Evidence) -> str:
+    """Say at the end of a sentence that another retriever found an expected chunk; empty where none did."""
+    by = evidence.case.found_by
+    return "" if by is None else f"; retriever {by}, which the check asked before, found what is expected"
+
+
 def outcome_text(answer: Answer) -> str:
     """Outcome of an answer with its HTTP status."""
     return f"{answer.outcome}, HTTP {answer.http_status}" if answer.http_status is not None else str(answer.outcome)
@@ -169,15 +175,17 @@ def missing_chunks(evidence: Evidence) -> Finding | None:
         return _unknown_whether_there(evidence)
     rank = latest_rank(evidence)
     which = "The expected chunk" if rank is None else "An expected chunk"
+    by_other = found_by_text(evidence)
     if searches:
-        reason = f"{which} is gone from the index: a query by its own text does not return it"
+        gone_from = "gone from the index" if not by_other else "not in the index of this retriever"
+        reason = f"{which} is {gone_from}: a query by its own text does not return it"
     else:
         reason = (
             f"{which} is not among the {counted(deepest, 'hit')} of the deepest answer and seems gone; "
             "its text is not known, so the index could not be asked for it"
         )
     reason += "" if rank is None else f"; another one stands at rank {rank}"
-    return Finding(cause=Cause.MISSING, reason=reason, evidence={"gone": indices})
+    return Finding(cause=Cause.MISSING, reason=f"{reason}{by_other}", evidence={"gone": indices})
 
 
 def _unknown_whether_there(evidence: Evidence) -> Finding | None:
@@ -220,11 +228,11 @@ def low_relevance(evidence: Evidence) -> Finding | None:
 
 
 def vocabulary_mismatch(evidence: Evidence) -> Finding | None:
-    """Find that the canary never found what it expects.
+    """Find that the canary never found what it expects, of whichever retriever.
 
     One that had it below the top k, and fell from there, has another cause.
     """
-    if evidence.case.ever_passed or evidence.before is not None or not evidence.search.chunks:
+    if evidence.case.found_by or evidence.case.ever_passed or evidence.before is not None or not evidence.search.chunks:
         return None
     reason = f"The canary never found what it expects among the top {evidence.case.k}"
     overlap = word_overlap(evidence.case.canary.query, (one.passage for one in evidence.search.chunks if one.passage))
@@ -303,6 +311,7 @@ def outranking(evidence: Evidence) -> Finding:
         reason = f"Other chunks rank before the expected one{fall_text(evidence)}"
         if latest_rank(evidence) is None and any(map(evidence.stands_elsewhere, evidence.targets)):
             reason += "; it is in the index: answers to other canaries have it"
+        reason += found_by_text(evidence)
     return Finding(cause=Cause.OUTRANKED, reason=reason)
 
 
@@ -393,11 +402,14 @@ def _encoder_drift(evidence: Evidence) -> Finding | None:
     if not evidence.misses_own_texts or not any(is_missing(evidence, place) for place in evidence.targets):
         return None
     if evidence.case.healthy is None and evidence.before is None and not evidence.case.ever_passed:
+        by = evidence.case.found_by
+        which, cause = ("The canary", Cause.VOCABULARY_MISMATCH) if by is None else ("This retriever", Cause.OUTRANKED)
         never = (
-            "The canary never found what it expects, and the retriever does not find its own first hit by that hit's "
-            "text either, so whether the chunk is in the index cannot be told by asking for it"
+            f"{which} never found what {'it' if by is None else 'the canary'} expects, and the retriever does not find "
+            "its own first hit by that hit's text either, so whether the chunk is in the index cannot be told by "
+            f"asking for it{found_by_text(evidence)}"
         )
-        return Finding(cause=Cause.VOCABULARY_MISMATCH, reason=never)
+        return Finding(cause=cause, reason=never)
     healthy = frozenset[str]() if evidence.case.healthy is None else frozenset(evidence.case.healthy.ids)
     left = any(not healthy.isdisjoint(ranking.ids) for ranking in evidence.today)
     reason = (

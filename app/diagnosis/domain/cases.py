@@ -58,7 +58,9 @@ class Case:
     """The ranking when the canary was last healthy or, if it lost its chunk, last found it, with the same retriever;
     None = there is none."""
     ever_passed: bool
-    """Whether an expected chunk was ever in the top k, in the stored history."""
+    """Whether an expected chunk was ever in the top k, in the stored history, of the same retriever."""
+    found_by: str | None = None
+    """Another retriever, which the check asked before, and in whose top k one was; None where this one had it too."""
     scale: Scale | None = None
     """The declared scale of the retriever's scores; None = it declares none."""
     anchor: float | None = None

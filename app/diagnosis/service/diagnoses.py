@@ -34,7 +34,13 @@ from app.diagnosis.service import reanchoring
 from app.diagnosis.service.reanchoring import outdate_overtaken
 from app.diagnosis.store import DiagnosisRow, causes_of
 from app.diagnosis.views import DiagnosisView, ReanchorState
-from app.records.service.past_runs import degraded_states, last_healthy_state, severity_order, valid_diagnoses
+from app.records.service.past_runs import (
+    asked_retriever,
+    degraded_states,
+    last_healthy_state,
+    severity_order,
+    valid_diagnoses,
+)
 from app.records.service.plans import NotExecutableError, Planner
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store.run_rows import RunRow
@@ -613,15 +619,17 @@ def _subject(
         for one in state_rows.timeline(connection, run.check_id, canary_id, limit=_MAX_STATES)
         if one.first_run <= run.id and (state is None or one.id != state.id)
     ]
-    past = _of_the_same(connection, run, canary.query, past)
+    past, of_others = _by_retriever(connection, run, canary.query, past)
     ids = [one.ranking_id for one in [*([state] if state is not None else ()), *past]]
-    rankings = ranking_rows.load_rankings(connection, ids)
+    rankings = ranking_rows.load_rankings(connection, [*ids, *(one.ranking_id for one in of_others)])
     prepared, k, scorer = inputs.panel.prepared(position), inputs.yardstick.k, inputs.retriever.scorer
     found = {
         ranking_id
-        for ranking_id in dict.fromkeys(ids)
-        if (rank := match(prepared, rankings[ranking_id]).first_relevant) is not None and rank <= k
+        for ranking_id, ranking in rankings.items()
+        if (rank := match(prepared, ranking).first_relevant) is not None and rank <= k
     }
+    ever_passed = not found.isdisjoint(ids)
+    found_before = next((one for one in of_others if one.ranking_id in found), None)
     # A state of when the canary expected something else was healthy, by what it expects now, if it found that.
     by_now = [one for one in past if one.canary_version_id == inputs.version_ids[position] or one.ranking_id in found]
     healthy = last_healthy_state(connection, state, by_now)
@@ -635,27 +643,32 @@ def _subject(
             fetch_k=inputs.yardstick.fetch_k,
             now=None if state is None else rankings[state.ranking_id],
             healthy=None if healthy is None else rankings[healthy.ranking_id],
-            ever_passed=bool(found),
+            ever_passed=ever_passed,
+            found_by=None
+            if ever_passed or found_before is None
+            else asked_retriever(connection, found_before.first_run),
             scale=scorer.scale if scorer.kind is ScorerKind.SCORE else None,  # else it is that of another's scores
             anchor=scorer.anchor,
             too_low=state.top_score if state is not None and state.reasons & _LOW else None,
-            texts=_texts(rankings[one.ranking_id] for one in past if not one.reasons),
+            texts=_texts(rankings[one.ranking_id] for one in (*past, *of_others) if not one.reasons),
             renamed=renamed,
             others=tuple(ranking for other, ranking in others.items() if other != canary_id),
         ),
     )
 
 
-def _of_the_same(connection: Connection, run: RunRow, query: str, past: Sequence[StateRow]) -> list[StateRow]:
-    """Keep the states that answer the same query, of the same retriever."""
+def _by_retriever(
+    connection: Connection, run: RunRow, query: str, past: Sequence[StateRow]
+) -> tuple[list[StateRow], list[StateRow]]:
+    """Return the states that answer the same query: of the same retriever, and of others that the check asked."""
     queries = catalog.queries_of(connection, [one.canary_version_id for one in past])
     retrievers = rows.retrievers_of_runs(connection, [run.id, *(one.first_run for one in past)])
     mine = retrievers.get(run.id)
-    return [
-        one
-        for one in past
-        if queries[one.canary_version_id] == query and retrievers.get(one.first_run, mine) == mine  # runs are forgotten
-    ]
+    same, others = list[StateRow](), list[StateRow]()
+    for one in past:
+        if queries[one.canary_version_id] == query:
+            (same if retrievers.get(one.first_run, mine) == mine else others).append(one)  # runs are forgotten
+    return same, others
 
 
 def _texts(rankings: Iterable[Ranking]) -> dict[str, str]:
