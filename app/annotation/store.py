@@ -34,7 +34,7 @@ from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.catalog.domain import TAKEN_AS_RIGHT
 from app.catalog.store import list_canary_heads, read_body
-from app.catalog.tables import canaries, canary_versions, definitions
+from app.catalog.tables import canaries, canary_versions, definition_versions, definitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,6 +447,8 @@ class RecallRow(RecallEstimate):
     at: int
     self_judged: bool
     """Whether the task asked this retriever alone and drew nothing from a corpus."""
+    edited_since: bool
+    """Whether the retriever in force was defined after the task asked it."""
 
 
 def defer_results(connection: Connection, task: TaskRow, now: int) -> None:
@@ -476,10 +478,20 @@ def list_recalls(
     A task whose estimate is self-judged speaks only where no other does. Only where recall is known; `in_force`: only
     of retrievers that are not archived.
     """
+    asked = definitions.alias()
     statement = (
-        sa.select(pooled_recalls, tasks.c.slug.label("task"), tasks.c.body, definitions.c.slug.label("suite"))
+        sa.select(
+            pooled_recalls,
+            tasks.c.slug.label("task"),
+            tasks.c.body,
+            tasks.c.pool_requested_at,
+            definitions.c.slug.label("suite"),
+            definition_versions.c.created_at.label("defined_at"),
+        )
         .join(tasks, tasks.c.id == pooled_recalls.c.task_id)
         .join(definitions, definitions.c.id == tasks.c.suite_id)
+        .outerjoin(asked, sa.and_(asked.c.kind == "retriever", asked.c.slug == pooled_recalls.c.retriever))
+        .outerjoin(definition_versions, definition_versions.c.id == asked.c.version_id)
         .where(tasks.c.archived_at.is_(None), definitions.c.archived_at.is_(None), pooled_recalls.c.value.is_not(None))
         .order_by(definitions.c.slug, pooled_recalls.c.retriever, tasks.c.id.desc(), pooled_recalls.c.k.desc())
     )
@@ -488,12 +500,7 @@ def list_recalls(
     if retriever is not None:
         statement = statement.where(pooled_recalls.c.retriever == retriever)
     if in_force:
-        named = definitions.alias()
-        statement = statement.where(
-            sa.exists().where(
-                named.c.kind == "retriever", named.c.slug == pooled_recalls.c.retriever, named.c.archived_at.is_(None)
-            )
-        )
+        statement = statement.where(asked.c.id.is_not(None), asked.c.archived_at.is_(None))
     rows = [
         row_value(
             RecallRow,
@@ -501,6 +508,7 @@ def list_recalls(
             # An older release that stored no `assumes` took every grade as right.
             assumes=row.assumes or TAKEN_AS_RIGHT,
             self_judged=_is_self_judged(json.loads(row.body)),
+            edited_since=None not in (row.defined_at, row.pool_requested_at) and row.defined_at > row.pool_requested_at,
         )
         for row in connection.execute(statement)
     ]

@@ -74,6 +74,8 @@ class PooledNote(TypedDict):
     """What value and interval take for granted of the grades, or how they are corrected, in words."""
     self_judged: bool
     """Whether that task asked this retriever alone, without random texts of a corpus."""
+    edited_since: bool
+    """Whether the retriever was edited after that task asked it, so that it may find other texts now."""
 
 
 POOLED_FRAME: Final = "a share of the relevant texts of the task when it was pooled, not of the questions of a run"
@@ -121,7 +123,9 @@ def pooled_text(one: PooledNote, *, conditional: bool = True) -> str:
     interval = "" if low is None or high is None else f"{ratio_text(low)} to {ratio_text(high)}"
     behind = ", ".join(filter(None, (interval, pooled_condition([one]) if conditional else "")))
     text = f"{ratio_text(one['value'])} ({behind})" if behind else ratio_text(one["value"])
-    return f"{text}, {SELF_JUDGED}" if one.get("self_judged") else text  # older alerts have none here either
+    # Alerts of older releases have neither.
+    own, earlier = one.get("self_judged", False), one.get("edited_since", False)
+    return ", ".join([text, *([SELF_JUDGED] * own), *(["before the retriever was edited"] * earlier)])
 
 
 def labelled(

@@ -14,12 +14,18 @@ from app.annotation.service.results import load_suite_recalls
 from app.base.db.engine import Store, to_us
 from app.base.jobs.local import at_hand
 from app.base.jobs.values import JobKind
+from app.catalog.service import suites
+from app.catalog.store import API
 from app.cli import app
+from app.definitions.service import applying
 from app.reports.rendering.report_measures import pooled_recall_lines
-from tests.support.annotation_tasks import Desk
+from tests.support.annotation_tasks import QUERIES, Desk
 from tests.support.api_service import CHECK, Api, api
 from tests.support.html_pages import Page
 from tests.support.present import present
+from tests.support.world import RETRIEVER, documents
+from tests.support.world import canary as described_canary
+from tests.support.world import page as described_page
 
 
 def pooled(store: Store, **changes: object) -> Desk:
@@ -155,6 +161,33 @@ def test_a_newer_task_that_is_self_judged_does_not_hide_one_that_is_not(store: S
         rows.replace_recalls(connection, both, [], to_us(desk.world.clock()))
     shown = load_suite_recalls(store, "suite")
     assert [(one["task"], one["k"], one["self_judged"]) for one in shown] == [("alone", 3, True), ("alone", 1, True)]
+
+
+@pytest.mark.both
+def test_an_estimate_is_marked_once_its_retriever_was_edited_and_no_more_once_that_is_undone(store: Store) -> None:
+    desk = pooled(store)
+    desk.grade_all("Ann")
+    compute(desk)
+
+    def marked() -> dict[str, bool]:
+        with store.read() as connection:
+            return {
+                slug: one["edited_since"]
+                for slug in ("bm25", "dense")
+                for one in suites.pooled_notes(connection, "suite", slug)
+            }
+
+    def apply(**changes: object) -> None:
+        described = described_page([described_canary(key) for key in QUERIES], retriever="bm25", hooks=[])
+        described["retrievers"] = [{**RETRIEVER, "slug": "bm25", **changes}, {**RETRIEVER, "slug": "dense"}]
+        now = desk.world.clock.advance(1)
+        applying.apply(store, desk.world.vault, documents(described), managed_by=API, now=now)
+
+    assert marked() == {"bm25": False, "dense": False}
+    apply(url="http://elsewhere.test/")
+    assert marked() == {"bm25": True, "dense": False}
+    apply()
+    assert marked() == {"bm25": False, "dense": False}
 
 
 def test_a_line_says_what_it_is_a_share_of(sqlite_store: Store) -> None:

@@ -114,6 +114,7 @@ def test_pooled_recall_stands_beside_recall_at_its_k() -> None:
         "task": "truth",
         "assumes": "corrected for wrong grades, ...",
         "self_judged": False,
+        "edited_since": False,
     }
     pooled = [note]
     assert labelled("R@10", self_judged=False, pooled=pooled) == "R@10 (pooled 0.907 (0.850 to 0.950))"
@@ -133,6 +134,8 @@ def test_pooled_recall_stands_beside_recall_at_its_k() -> None:
     text = "pooled 0.907 (0.850 to 0.950), self-judged"
     assert labelled("R@10", self_judged=False, pooled=own) == f"R@10 ({text})", "whatever R@10 itself is"
     assert labelled("R@10", self_judged=True, pooled=own) == f"R@10 (self-judged; {text})"
+    earlier: list[PooledNote] = [{**note, "self_judged": True, "edited_since": True}]
+    assert labelled("R@10", self_judged=False, pooled=earlier) == f"R@10 ({text}, before the retriever was edited)"
     uncorrected: list[PooledNote] = [{**note, "assumes": f"{TAKEN_AS_RIGHT}: no chunk was graded by two people"}]
     text = "pooled 0.907 (0.850 to 0.950, if every grade is right)"
     assert labelled("R@10", self_judged=False, pooled=uncorrected) == f"R@10 ({text})"
