@@ -301,8 +301,8 @@ class RecallView(TypedDict):
     """Canaries with open or disputed chunks."""
     estimates: list[PooledRecallView]
     to_grade_again: int
-    """Texts that no retriever ranked and one person alone called relevant, where they carry more than a third of the
-    estimate: one wrong grade among them weighs much."""
+    """Texts that no retriever ranked and one person alone called relevant, where these texts carry more than a third of
+    the estimate, corrected or with every grade taken as right: one wrong grade among them weighs much."""
 
 
 class GradedAgain(TypedDict):

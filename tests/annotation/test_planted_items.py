@@ -230,7 +230,8 @@ def test_a_sentence_tells_how_many_were_graded_and_how_many_wrongly(service: Api
     assert budget["planted"] == {"items": 4, "graded": 4, "grades": 4, "wrong": 2}
     assert [(one["planted_graded"], one["planted_wrong"]) for one in budget["annotators"]] == [(4, 2)]
     page = Page(service.client.get("/tasks/truth").text).text
-    assert "4 of 4 planted chunks with a known grade are graded; 2 of 4 grades are wrong: Ann 2 of 4." in page
+    wrong = "2 of 4 grades are wrong by what the canaries expect: Ann 2 of 4."
+    assert f"4 of 4 planted chunks with a known grade are graded; {wrong}" in page
     (estimate, *_) = service.get("/v1/tasks/truth/recall")["estimates"]
     assert estimate["assumes"].startswith("corrected for wrong grades, of which 4 planted chunks tell: about ")
     assert estimate["uncorrected"] is not None

@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from app.annotation import store as rows
+from app.annotation.domain.recall import GradedTask, PooledRecall
 from app.annotation.service import annotations, results, tasks
 from app.annotation.service.results import load_suite_recalls
 from app.base.db.engine import Store, to_us
@@ -270,6 +271,36 @@ def test_it_stands_on_pages_in_reports_and_in_metrics(service: Api) -> None:
     assert 'retriever="search"' not in service.client.get("/metrics").text
 
 
+def test_random_texts_whose_grades_the_correction_doubts_are_warned_of_too(
+    service: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They make its interval wide, though they carry little of its median."""
+    lines = "\n".join(f'{{"_id": "d{number}", "text": "Text {number} of no use"}}' for number in range(50))
+    assert service.client.post("/v1/corpora/handbook", json={"files": {"corpus.jsonl": lines}}).is_success
+    task = {"suite": "docs", "retrievers": ["search"], "overlap": 0, "corpus": "handbook", "strata": [{"rest": 2}]}
+    service.put("/v1/tasks/wide", task)
+    assert service.client.post("/v1/tasks/wide/pool").status_code == 202
+    service.make_pool("wide")
+    found = service.get("/v1/tasks/wide/next", annotator="Ann")
+    while found["item"] is not None:
+        path = f"/v1/tasks/wide/items/{found['item']['id']}/annotation"
+        found = service.put(path, {"grade": 1, "annotator": "Ann"})
+    with service.service.store.read() as connection:
+        ranked = [
+            one for one in rows.list_items(connection, present(rows.find_task(connection, "wide")).id) if one.ranks
+        ]
+    service.put(f"/v1/tasks/wide/items/{ranked[0].token}/annotation", {"grade": 1, "annotator": "Bob"})
+    recalls = GradedTask.recalls
+
+    def doubting(task: GradedTask, bands: Sequence[Sequence[int]], depths: int) -> list[PooledRecall]:
+        return [replace(one, rest_share=0.09) for one in recalls(task, bands, depths)]
+
+    monkeypatch.setattr(GradedTask, "recalls", doubting)
+    told = service.get("/v1/tasks/wide/recall")
+    assert {one["rest_share"] for one in told["estimates"]} == {0.09}
+    assert told["to_grade_again"] == 6
+
+
 def test_random_texts_that_carry_much_are_warned_of_and_graded_again_by_everybody(service: Api) -> None:
     lines = "\n".join(f'{{"_id": "d{number}", "text": "Text {number} of no use"}}' for number in range(50))
     assert service.client.post("/v1/corpora/handbook", json={"files": {"corpus.jsonl": lines}}).is_success
@@ -289,7 +320,8 @@ def test_random_texts_that_carry_much_are_warned_of_and_graded_again_by_everybod
     found = service.get("/v1/tasks/wide/recall")
     assert found["estimates"][-1]["rest_share"] > 0.9
     assert found["to_grade_again"] == 6, "two of each canary"
-    warning = "carry more than a third of this estimate. One person alone called 6 texts of them relevant"
+    warning = "carry more than a third of this estimate, or would if every grade were right."
+    warning += " One person alone called 6 texts of them relevant"
     assert warning in Page(service.client.get("/tasks/wide").text).text
     assert service.client.post("/tasks/wide/regrade", follow_redirects=False).status_code == 303
     assert service.client.post("/v1/tasks/wide/regrade").json() == {"items": 0}, "they are to be graded again already"

@@ -205,7 +205,7 @@ def load_recall(store: Store, slug: str) -> RecallView:
 def _recall(found: TaskGrades, canaries: list[TaskCanary]) -> tuple[RecallView, list[RecallEstimate]]:
     """Return the pooled recall of a task of chunks, and the estimates that it is made of."""
     task, graded = found.task, _graded_queries(found, canaries)
-    estimates = _estimate(found, graded)
+    estimates, of_rest = _estimate(found, graded)
     document = task.document
     own = is_pooled_recall_self_judged(document.retrievers, has_rest=bool(document.plan.rest))
     view: RecallView = {
@@ -214,7 +214,7 @@ def _recall(found: TaskGrades, canaries: list[TaskCanary]) -> tuple[RecallView, 
         "estimates": [
             view_of(PooledRecallView, one, rounding=True, task=task.slug, self_judged=own) for one in estimates
         ],
-        "to_grade_again": len(_heavy_items(found)) if _rests_on_few(estimates) else 0,
+        "to_grade_again": len(_heavy_items(found)) if of_rest > MOST_OF_REST else 0,
     }
     return view, estimates
 
@@ -241,11 +241,6 @@ def _find_task_of_chunks(connection: Connection, slug: str) -> TaskRow:
     if task.of_answers or task.of_pairs:
         raise ConflictError(f"task '{slug}' is not of chunks, so it has no recall")
     return task
-
-
-def _rests_on_few(estimates: Sequence[RecallEstimate]) -> bool:
-    """Whether texts that no retriever ranked carry more of an estimate than they should."""
-    return any((one.rest_share or 0) > MOST_OF_REST for one in estimates)
 
 
 def _heavy_items(found: TaskGrades) -> list[ItemRow]:
@@ -307,10 +302,12 @@ def _is_decided(query: _GradedQuery, found: TaskGrades) -> bool:
     return all(found.consensus(item.id).state is not ConsensusState.DISPUTED for item in query[1])
 
 
-def _estimate(found: TaskGrades, graded: list[_GradedQuery]) -> list[RecallEstimate]:
+def _estimate(found: TaskGrades, graded: list[_GradedQuery]) -> tuple[list[RecallEstimate], float]:
     """Estimate recall by what was said of these queries; where annotators disagree, by what each of them said.
 
     With every grade taken as right it is by the queries of which nothing is disputed, where these are half or more.
+    Beside the estimates stands the largest share of one that texts which no retriever ranked carry, corrected or with
+    every grade taken as right: where the correction doubts the grades of a few, they make its interval wide.
     """
     document, plan = found.task.document, found.task.document.plan
     corpus = document.corpus if plan.rest else None
@@ -322,6 +319,7 @@ def _estimate(found: TaskGrades, graded: list[_GradedQuery]) -> list[RecallEstim
     planted = _said_of_planted(found)
     has_rest, model = bool(plan.rest), None
     estimates: list[RecallEstimate] = []
+    of_rest = 0.0
     for retriever in document.retrievers:
         by_depth = [
             estimate_recall(
@@ -336,6 +334,7 @@ def _estimate(found: TaskGrades, graded: list[_GradedQuery]) -> list[RecallEstim
         if is_known and is_sampled and (planted or _are_checked(said)):
             model = model or _graded_task(said, planted, has_rest=has_rest, seed=document.seed)
             told = model.recalls([_bands(items, found, retriever, depths) for _, items in graded], len(depths))
+        of_rest = max(of_rest, *(one.rest_share or 0.0 for one in (*by_depth, *told)))
         estimates += [
             RecallEstimate(
                 retriever=retriever,
@@ -347,7 +346,7 @@ def _estimate(found: TaskGrades, graded: list[_GradedQuery]) -> list[RecallEstim
             )
             for k, plain, one in zip(depths, by_depth, told, strict=True)
         ]
-    return estimates
+    return estimates, of_rest
 
 
 @lru_cache(maxsize=8)
