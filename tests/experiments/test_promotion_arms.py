@@ -82,6 +82,24 @@ def test_a_promotion_names_the_arm_that_it_takes_for_the_candidate(tmp_path: Pat
     assert "experiment search. In the experiment the candidate is arm new." in text
 
 
+def test_what_did_not_pass_beside_users_who_decide_is_named_without_a_next_step(tmp_path: Path) -> None:
+    with api(tmp_path) as service:
+        service.docs()
+        service.put("/v1/checks/docs-hybrid", {**CHECK, "hooks": []})
+        users = Users(service.service.store)
+        users.split("search", "old", "new")
+        compared = {"current": "docs", "candidate": "docs-hybrid", "experiment": "search"}
+        service.put("/v1/promotions/hybrid", compared)
+        waiting = Page(service.client.get("/promotions/hybrid").text).text
+        users.serve("search", {"old": 50, "new": 60})
+        assert service.get("/v1/promotions/hybrid")["state"] == "promote"
+        decided = Page(service.client.get("/promotions/hybrid").text).text
+    assert "Not passed: offline (inconclusive), judge (inconclusive), exposure (inconclusive). What to do" in waiting
+    assert "Next: run the checks that lack a run, or wait until their answers are judged." in waiting
+    assert "Not passed: offline (inconclusive), judge (inconclusive). What users do overrules them." in decided
+    assert "Next:" not in decided
+
+
 def test_a_name_stays_the_candidate_s_whatever_places_the_arms_change(users: Users) -> None:
     users.split("search", "old", "new")
     users.split("search", "new", "old")

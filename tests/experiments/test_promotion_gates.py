@@ -205,7 +205,7 @@ def test_what_can_never_pass_is_not_said_to_have_decided_nothing_yet() -> None:
         (GateName.OFFLINE, offline(low=-0.09, high=-0.021), NextStep.CHANGE_CANDIDATE),
         (GateName.OFFLINE, offline(canaries=499), NextStep.MEASURE_MORE),
         (GateName.OFFLINE, replace(offline(), judgments=(own(Side.A, "R@5"),)), NextStep.GRADE_TASK),
-        (GateName.JUDGE, NO_JUDGE, NextStep.ASK_JUDGE),
+        (GateName.JUDGE, "check 'docs' has no run with results", NextStep.MEASURE_MORE),
         (GateName.JUDGE, JudgeEvidence(measures={"faithfulness": {"faithful": "not asked"}}), NextStep.ASK_JUDGE),
         (GateName.JUDGE, judge(answers=99), NextStep.LABEL_ANSWERS),
         (GateName.JUDGE, judge(calibrated=False), NextStep.LABEL_ANSWERS),

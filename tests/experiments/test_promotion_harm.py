@@ -11,7 +11,7 @@ from app.experiments.domain.promotions import GateName
 from app.experiments.service import promotions
 from app.experiments.views import PromotionView
 from tests.support.user_traffic import Users
-from tests.support.world import CHECK, World, canary, page
+from tests.support.world import CHECK, RETRIEVER, World, canary, page
 
 WHY = "a loss of so much is acceptable to us"
 
@@ -81,3 +81,56 @@ def test_a_waiver_of_harm_covers_the_same_harm_after_a_new_epoch(users: Users) -
     assert users.promotion()["state"] == "promote"
     users.serve("search", {"old": 60, "new": 20})
     assert users.promotion()["state"] == "stopped"
+
+
+def test_users_who_saw_another_candidate_promote_none(sqlite_store: Store) -> None:
+    made = page([canary("c1")], rules=[], hooks=[])
+    made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]
+    made["checks"].append({**made["checks"][0], "slug": "candidate"})
+    world = World(store=sqlite_store)
+    world.apply(made)
+    world.run("candidate")
+    users = Users(sqlite_store, world.clock.advance(60))
+    users.split("search", "old", "new")
+    users.serve("search", {"old": 50, "new": 60})
+    assert promote(users)["state"] == "promote"
+    world.clock.advance(3_600)
+    made["checks"][1]["rules"] = [{"kind": "threshold", "measure": "coverage", "critical": {"below": 0.1}}]
+    world.apply(made)
+    assert users.promotion()["state"] == "promote", "rules change no answer"
+    made["checks"][1]["retriever"] = "other"
+    world.apply(made)
+    found = users.promotion()
+    exposure = found["gates"][2]
+    assert (found["state"], exposure.result, exposure.next) == ("open", "inconclusive", "begin_again")
+    assert exposure.reason.startswith(
+        "check 'candidate' asked retriever 'search', and the check asks 'other' by now: users were asked about what it "
+        "was before, so begin a new epoch; after 6,000 units new beats old by 0.100"
+    )
+    assert "exposure cannot pass, as the candidate was changed: " in found["reason"]
+    users.at = world.clock.advance(60)
+    users.split("search", "old", "new", delta=0.05)
+    users.serve("search", {"old": 50, "new": 60})
+    assert users.promotion()["state"] == "promote", "a new epoch asks users about what it is now"
+
+
+def test_nothing_is_promoted_while_no_alert_would_stop_it(sqlite_store: Store) -> None:
+    made = page([canary("c1")], rules=[], hooks=[])
+    made["checks"].append({**made["checks"][0], "slug": "candidate"})
+    world = World(store=sqlite_store)
+    world.apply(made)
+    users = Users(sqlite_store)
+    users.split("search", "old", "new")
+    users.serve("search", {"old": 50, "new": 60})
+    assert promote(users)["state"] == "promote"
+    made["checks"][1]["enabled"] = False
+    world.apply(made)
+    found = users.promotion()
+    says = "stopped while check candidate is disabled, so that no alert would tell of a fault; else it may go to all"
+    assert (found["state"], found["reason"].startswith(says)) == ("stopped", True)
+    unstopped = users.promote(current=CHECK, candidate="candidate", experiment="search", stop_on_critical=False)
+    assert unstopped["state"] == "promote"
+    promote(users)
+    del made["checks"][1]
+    world.apply(made)
+    assert users.promotion()["reason"].startswith("stopped while check candidate is archived, so that no alert")

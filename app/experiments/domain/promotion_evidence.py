@@ -154,6 +154,10 @@ class ExposureEvidence:
     """By how much users were served worse then."""
     arms: ExperimentArms | None = None
     """By which its arms are read."""
+    began_at: int = 0
+    """When its epoch began, in microseconds."""
+    candidate_changed: str = ""
+    """How the candidate differs by now from what it was when the epoch began, in words; empty where it does not."""
     later: RateDifference | None = None
     """Candidate less current at the newest look, where that contradicts the look that decided."""
 

@@ -152,11 +152,12 @@ def decide_promotion(
     *,
     guards: Sequence[GuardEvidence] = (),
     stopping: Sequence[str] = (),
+    unwatched: Sequence[str] = (),
 ) -> PromotionDecision:
     """Decide the gates and the promotion; a text in the place of evidence says why there is none.
 
     `guards` are what must not get worse for exposure to pass. `stopping` names the open critical alerts, in words, that
-    stop the promotion whatever the gates say.
+    stop the promotion whatever the gates say. `unwatched` says of checks why no alert of theirs would.
     """
     rails = tuple(_decide_guard(one) for one in guards)
     found = (
@@ -188,6 +189,9 @@ def decide_promotion(
     final = {name: why for name, why in never.items() if why}
     state, reason = _together(gates, users, stopping, final)
     bare = tuple(replace(gate, result=gate.evidence, waiver=None) for gate in gates)
+    if state is PromotionState.PROMOTE and unwatched:
+        why = f"{_listed(unwatched)}, so that no alert would tell of a fault"
+        state, reason = PromotionState.STOPPED, f"stopped while {why}; else {reason}"
     by_waiver = state is PromotionState.PROMOTE and _together(bare, users, stopping, final)[0] is not state
     harmed = users is not None and bool(users.harm_before) and not users.is_better
     harmed |= any(
@@ -203,7 +207,11 @@ def _next_steps(
     is_asked = isinstance(judge, JudgeEvidence) and not judge.is_blind
     undecided = {
         GateName.OFFLINE: NextStep.GRADE_TASK if _never_offline(offline) else NextStep.MEASURE_MORE,
-        GateName.JUDGE: NextStep.LABEL_ANSWERS if is_asked else NextStep.ASK_JUDGE,
+        GateName.JUDGE: NextStep.MEASURE_MORE
+        if isinstance(judge, str)
+        else NextStep.LABEL_ANSWERS
+        if is_asked
+        else NextStep.ASK_JUDGE,
         GateName.EXPOSURE: _next_of_users(users),
     }
     for gate in gates:
@@ -215,7 +223,7 @@ def _next_of_users(users: ExposureEvidence | None) -> NextStep:
     if users is not None and users.mismatch:
         return NextStep.MEND_SHARES
     if users is not None and users.is_better:
-        return NextStep.AWAIT_GUARDS
+        return NextStep.BEGIN_AGAIN if users.candidate_changed else NextStep.AWAIT_GUARDS
     return NextStep.AWAIT_USERS if users is None or not users.ended else NextStep.BEGIN_AGAIN
 
 
@@ -335,7 +343,8 @@ def _never_exposed(users: ExposureEvidence | None, *, unknown: bool) -> str:
     if users.mismatch:
         return "decided nothing, as the shares mismatch"
     if not _is_over(users):
-        return "cannot pass any more" if unknown and users.is_better else ""
+        changed = "cannot pass, as the candidate was changed" if users.candidate_changed else ""
+        return (changed or ("cannot pass any more" if unknown else "")) if users.is_better else ""
     if users.is_contradicted:
         return "is contradicted by later looks"
     if users.within is None:
@@ -617,10 +626,19 @@ def _decide_exposure(found: ExposureEvidence | str, guards: Sequence[GuardFindin
         told = found.mismatch or found.within is not None
         parts = [found.reason, *([] if told else [found.power]), found.harm_before]
         return GateResult.INCONCLUSIVE, "; ".join(part for part in parts if part)
+    return _decide_better(found, guards)
+
+
+def _decide_better(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> tuple[GateResult, str]:
+    """Pass where no guard rail is unknown, and users saw the candidate as it is by now."""
     unknown = [guard.reason for guard in guards if guard.result is GateResult.INCONCLUSIVE]
     if unknown:
         return GateResult.INCONCLUSIVE, f"users are served better ({found.reason}), but {'; '.join(unknown)}"
-    return GateResult.PASS, "; ".join([found.reason, *(guard.reason for guard in guards)])
+    passed = "; ".join([found.reason, *(guard.reason for guard in guards)])
+    if found.candidate_changed:
+        begin = "users were asked about what it was before, so begin a new epoch"
+        return GateResult.INCONCLUSIVE, f"{found.candidate_changed}: {begin}; {passed}"
+    return GateResult.PASS, passed
 
 
 def _decide_guard(one: GuardEvidence) -> GuardFinding:

@@ -41,6 +41,23 @@ def retriever_changes(connection: Connection, run: RunRow) -> str:
     return f"asked retriever '{now}' before its {listed(changed)} changed" if changed else ""
 
 
+def describe_change(store: Store, slug: str, since: int) -> str:
+    """Say how the retriever that a check asks has changed since a moment, by its last run before; empty where not."""
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        ended = run_rows.ended_runs(connection, check.id, limit=_MOST_RUNS)
+        before = [run for run in ended if run.aggregates and run.started_at is not None and run.started_at <= since]
+        retriever = catalog.find_definition(connection, "retriever", check.body["retriever"])
+        edited = max(check.updated_at, 0 if retriever is None else retriever.updated_at)
+        if not before or edited <= since:
+            return ""
+        how = retriever_changes(connection, before[-1])
+    return f"check '{slug}' {how}" if how else ""
+
+
+_MOST_RUNS: Final = 1_000
+
+
 def _changed(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in catalog.fields_changed(then, now) if name not in _NOT_MEASURED_BY)
 

@@ -42,6 +42,7 @@ def read_exposure(
         harm_before=told,
         before=before,
         arms=arms,
+        began_at=current.row.began_at,
     )
 
 

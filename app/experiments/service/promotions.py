@@ -50,7 +50,7 @@ from app.experiments.domain.promotions import (
     Waiver,
     decide_promotion,
 )
-from app.experiments.service.promotion_runs import describe_outdated, find_judged_pair
+from app.experiments.service.promotion_runs import describe_change, describe_outdated, find_judged_pair
 from app.experiments.service.promotion_users import read_exposure
 from app.experiments.store import PromotionRow
 from app.experiments.views import CriticalAlert, GuardView, PromotionView
@@ -228,6 +228,9 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> _FoundGa
     judged = compare_judged(store, document.current, document.candidate)
     exposure = read_exposure(store, document.experiment, now=now)
     arms = None if isinstance(exposure, str) else exposure.arms
+    if not isinstance(exposure, str):
+        changed = describe_change(store, document.candidate, exposure.began_at)
+        exposure = replace(exposure, candidate_changed=changed)
     offline = compare_offline(store, document.current, document.candidate)
     decision = decide_promotion(
         offline,
@@ -236,9 +239,21 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> _FoundGa
         waivers,
         guards=[_read_guard(store, one, judged, arms, now=now) for one in document.guards],
         stopping=[f"check {check} has {counted(number, 'open critical alert')}" for check, number in numbers.items()],
+        unwatched=_unwatched(store, document) if document.stop_on_critical else (),
     )
     runs = () if isinstance(offline, str) else offline.runs
     return _FoundGates(decision=decision, critical=critical, arms=arms, runs=runs)
+
+
+def _unwatched(store: Store, document: PromotionDocument) -> list[str]:
+    """Say which checks are archived or disabled."""
+    with store.read() as connection:
+        checks = [find_check(connection, slug) for slug in (document.candidate, document.current)]
+    return [
+        f"check {one.slug} is {'archived' if one.archived_at is not None else 'disabled'}"
+        for one in checks
+        if one.archived_at is not None or not one.body["enabled"]
+    ]
 
 
 def _read_guard(
