@@ -4,13 +4,15 @@ import json
 
 import pytest
 
+from app.alerts.domain.rules import RunFacts, condition
 from app.answers.domain.generated import RunAnswers, unjudged, unjudged_text
 from app.base.db.engine import Store
+from app.base.values import Aggregates, Bound, Rule, RuleKind
 from app.reports.pages.overviews import make_badge
 from app.reports.rendering.reports import report_html, report_markdown
 from app.reports.service import check_details
 from app.reports.service.reports import load_report
-from tests.answers.test_answer_alerts import FEW, few, lie
+from tests.answers.test_answer_alerts import FEW, few, lie, mail_of, notices
 from tests.support.answered_world import Answered
 from tests.support.pages_service import Site
 
@@ -58,6 +60,38 @@ def test_the_reason_is_told_where_it_is_known_and_answers_that_wait_are_no_failu
     assert unjudged(failed) == {"faithful": "20 of 20 answers were not judged (the judge answers HTTP 500)"}
     assert unjudged_text(summary({}, problem="there is no key")) == "its answers were not judged (there is no key)"
     assert (unjudged(None), unjudged_text(None)) == ({}, "")
+
+
+def test_answers_that_did_not_come_are_told_too(sqlite_store: Store) -> None:
+    found = summary({"faithful": {"ok": 4}}, answered=4, outcomes={"ok": 4, "timeout": 10, "refused": 6})
+    assert unjudged_text(found) == "16 of 20 answers did not come (error response, timeout)"
+    few_lack = summary({"faithful": {"ok": 18}}, answered=18, outcomes={"ok": 18, "timeout": 2})
+    assert unjudged_text(few_lack) == ""
+    it = few(sqlite_store)
+    it.ask_answers.failing = True
+    it.run()
+    [notice] = notices(it)
+    assert notice["data"]["summary"].endswith("was not measured; 6 of 6 answers did not come (timeout)")
+
+
+@pytest.mark.parametrize(("faithful", "severity"), [(0.95, None), (None, "warning")])
+def test_a_corrected_rate_that_nobody_has_yet_is_not_bad_where_others_were_judged(
+    faithful: float | None, severity: str | None
+) -> None:
+    rule = Rule(key="f", kind=RuleKind.THRESHOLD, measure="faithful_corrected", critical=Bound(below=0.7))
+    run = Aggregates(
+        total=20,
+        measured=20,
+        failed=0,
+        undefined=0,
+        degraded=0,
+        health_score=1,
+        coverage=1,
+        measures={"faithful": faithful},
+    )
+    facts = RunFacts(unjudged={"faithful": "4 of 20 answers were not judged (judge timeout)"})
+    found = condition(rule, run, unknown=False, facts=facts)
+    assert (found.severity, found.good_beyond_margin, found.measured) == (severity, False, severity is not None)
 
 
 def test_a_check_whose_judge_fails_is_nowhere_healthy_without_a_word(sqlite_store: Store) -> None:
@@ -114,3 +148,43 @@ def test_a_run_of_which_many_answers_are_not_judged_does_not_end_an_alert(sqlite
     it.judge.refused.clear()
     it.run()
     assert json.dumps(site.client().get("/v1/alerts").json()).count('"resolved"')
+
+
+def test_a_judge_that_says_nothing_is_a_warning_of_its_rules(sqlite_store: Store) -> None:
+    it = few(sqlite_store)
+    site = Site(world=it.world)
+    fail(it)
+    [notice] = notices(it)
+    data = notice["data"]
+    assert (notice["type"], data["severity"], data["value"]) == ("alert.opened", "warning", None)
+    assert data["title"] == "watch: faithful (uncalibrated) was not measured"
+    assert data["summary"] == f"watch: faithful (uncalibrated) was not measured; {CLAUSE}"
+    assert str(data["advice"]).startswith("See why no answer was judged, at the judge and the generator")
+    assert CLAUSE in mail_of(notice)[1]
+    it.judge.refused.clear()
+    lie(it, 2)
+    it.run()
+    [shown] = site.client().get("/v1/alerts").json()["items"]
+    assert shown["state"] == "firing"
+    page = site.page("/alerts/1").text
+    assert "faithful (uncalibrated) 0.667, below 0.9; bad at times since" in page, "not judged is not known to be bad"
+    lie(it, 0)
+    it.run()
+    assert [one["type"] for one in notices(it)][1:] == ["alert.resolved"]
+
+
+def test_an_alert_about_bad_answers_counts_those_of_the_last_run_that_was_judged(sqlite_store: Store) -> None:
+    it = few(sqlite_store)
+    site = Site(world=it.world)
+    lie(it, 2)
+    bad = it.run()
+    it.ask_answers.texts = {key: f"Another word about {key}." for key in FEW}
+    it.judge.refused.add("about")
+    it.run()
+    page = site.page("/incidents/1")
+    assert "2 of 6 answers got worse" in page.text
+    assert f"Every answer of run {bad}" in page.one("section", **{"aria-labelledby": "worse"}).text
+    alert = site.page("/alerts/1").text
+    assert "0.667, below 0.9" in alert
+    assert f"{CLAUSE} (warning); the alert is firing" in alert
+    assert SAID[1:] in site.page("/checks/watch").text

@@ -358,7 +358,8 @@ class RunFacts:
     confirmed: Collection[str] = ()
     """What people confirmed of the judge as it rated this run, whatever it is now: else it is a warning at most."""
     unjudged: Mapping[str, str] = field(default_factory=lambda: EMPTY)
-    """By what a judge says: a clause where it said nothing of many answers. Such a run is never good."""
+    """By what a judge says: a clause where it said nothing of many answers. Such a run is never good, and bad (a
+    warning) where it said nothing of any."""
     warm_up: WarmUp | None = None
     """State of the detector's warm-up; None = unknown."""
     baseline_latency: float | str | None = None
@@ -677,7 +678,11 @@ def _threshold(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: 
     unjudged = facts.unjudged.get(said or "")
     if unjudged is None or found.severity is not None:
         return found
-    return replace(found, good_beyond_margin=False, reason=f"{found.reason}; {unjudged}")
+    reason = f"{found.reason}; {unjudged}"
+    if found.measured or said is None or measure_value(aggregates, said) is not None:
+        return replace(found, good_beyond_margin=False, reason=reason)
+    bad = bad_condition(Severity.WARNING, None, found.threshold, f"{reason} ({Severity.WARNING})")
+    return replace(bad, uncalibrated=hint)
 
 
 def _bounded(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: bool, hint: bool) -> Condition:

@@ -47,6 +47,7 @@ from app.base.values import (
     RuleKind,
     RunStatus,
     Severity,
+    judged_name,
 )
 
 OPEN: Final = frozenset({AlertState.FIRING, AlertState.RECOVERING})
@@ -391,11 +392,22 @@ def _runs_after_opening(alert: Member, window: Sequence[Observation]) -> Sequenc
 
 
 def is_interrupted(first_run: int | None, evidence: StoredEvidence) -> bool:
-    """Whether a run after the first bad one of an alert was good and a later one bad, as far as evidence tells."""
-    runs = [(int(one["run_id"]), one["severity"]) for one in evidence.get("window") or ()]
-    last = max((run_id for run_id, severity in runs if severity is not None), default=0)
-    between = any(severity is None and (first_run or last) < run_id < last for run_id, severity in runs)
-    return between or bool(evidence.get("interrupted"))
+    """Whether a run after the first bad one of an alert was good and a later one bad, as far as evidence tells.
+
+    So does a run of which nothing was judged: its answers are not known to be bad.
+    """
+    window, bad = evidence.get("window") or (), bad_runs_of(evidence)
+    last = max(bad, default=0)
+    good = [int(one["run_id"]) for one in window if one["severity"] is None]
+    between = any((first_run or last) < run_id < last for run_id in good)
+    return between or len(window) > len(good) + len(bad) or bool(evidence.get("interrupted"))
+
+
+def bad_runs_of(evidence: StoredEvidence) -> list[int]:
+    """Return the bad runs that evidence tells of, but for those in which a judge said nothing: they have no value."""
+    needs_value = judged_name(evidence.get("measure")) is not None
+    bad = [one for one in evidence.get("window") or () if one["severity"] is not None]
+    return [int(one["run_id"]) for one in bad if one["value"] is not None or not needs_value]
 
 
 def is_corrected(evidence: StoredEvidence) -> bool:

@@ -215,8 +215,8 @@ def measure_text(
 
 
 def _threshold(facts: AlertFacts) -> str:
-    if facts.value is None:
-        return _reason_text(facts)
+    if facts.value is None:  # nothing was judged in this run: that is told without since when others were bad
+        return _without_severity("; ".join(facts.reason.rstrip(".").split("; ")[:2])) or _reason_text(facts)
     beside = _with_answers(facts) if _is_about_answers(facts) else f"{_with_canaries(facts)}{_edits(facts)}"
     began = _since(facts)
     since = began
@@ -538,11 +538,16 @@ _ANSWER_CHANGES: Final[Mapping[AnswerChange, tuple[str, str]]] = {
 }
 """What changed with answers, after a count of them, and what to do about it."""
 _READ_ANSWERS: Final = "Read the worst answers of the run beside their chunks: generator, prompt, context or judge?"
+_SEE_JUDGE: Final = (
+    "See why no answer was judged, at the judge and the generator: nothing is known of answers until then."
+)
 _UNCONFIRMED: Final = "No labels of people confirm the judge: its page says what to do before you rely on it."
 
 
 def _answers(facts: AlertFacts) -> str:
     """Return what to do about the two commonest changes of the answers that got worse."""
+    if facts.value is None:
+        return _SEE_JUDGE
     changes = [] if facts.answers is None else [change for change, _ in _commonest_changes(facts.answers)[:MOST_NAMED]]
     parts = [_ANSWER_CHANGES[change][1] for change in changes] or [_READ_ANSWERS]
     retrieval = [_canaries(facts.changed)] if AnswerChange.RETRIEVAL in changes else []

@@ -170,7 +170,7 @@ class EvidenceFields(ListedCanaries, total=False):
     of: int
     good_in_a_row: int
     interrupted: bool
-    """Whether runs between the first bad one and a later bad one were good; absent = none was."""
+    """Whether runs between the first bad one and a later bad one were good, or not judged; absent = none was."""
     failure: FailureView
     """Why most probes of the newest run failed."""
     culprits: list[str]

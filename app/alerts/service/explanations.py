@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from app.alerts import store as alerts
 from app.alerts.documents import RuleDocument, rules_yaml
 from app.alerts.domain.incidents import incident_title, outlook
-from app.alerts.domain.rules import default_rule_key, is_silent_about_quality, suggested_bound
+from app.alerts.domain.rules import default_rule_key, is_silent_about_quality, suggested_bound, watches_answers
 from app.alerts.domain.state import (
     COMPARING,
     OPEN,
@@ -522,7 +522,9 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict
             earlier = [one["evidence"] for one in alert["transitions"] if "window" in one["evidence"]]
             evaluated = earlier[-1] if earlier else {}
         evaluated_runs = _evaluated_runs(connection, row.check_id, alert)
-        bad_runs = [one["run_id"] for one in evaluated_runs if one["severity"] is not None]
+        by_value = watches_answers(row.kind, row.evidence.get("measure"))  # a bad run without one was not judged
+        bad = [one for one in evaluated_runs if one["severity"] is not None]
+        bad_runs = [one["run_id"] for one in bad if one["value"] is not None or not by_value]
         links_filled = filled_links(links, row, None)
         of_incident = [] if row.incident_id is None else alerts.alerts_of_incident(connection, row.incident_id)
         together = [row, *(one for one in of_incident if one.id != row.id)]

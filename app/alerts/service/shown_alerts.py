@@ -22,6 +22,7 @@ from app.alerts.domain.state import (
     RETIRED,
     TRIGGERS,
     Retirement,
+    bad_runs_of,
     is_about_canaries,
     is_corrected,
     is_interrupted,
@@ -681,14 +682,10 @@ def explained_by_alert(rows: AlertRows) -> dict[int, tuple[int, int | None]]:
 
 
 def _newest_bad(row: AlertRow, run_id: int | None) -> int | None:
-    """Return the newest run that a rule about a whole check, with an alert that stands, found bad; else `run_id`.
-
-    What is listed of a category or a canary is that of the trigger.
-    """
+    """Return the newest bad run of a standing alert about a whole check; else, also for a part of it, `run_id`."""
     if row.state == AlertState.RESOLVED or row.kind == RuleKind.CANARY or row.evidence.get("category") is not None:
         return run_id
-    bad = [int(one["run_id"]) for one in row.evidence.get("window") or () if one["severity"] is not None]
-    return max([*bad, *([] if run_id is None else [run_id])], default=None)
+    return max([*bad_runs_of(row.evidence), *([] if run_id is None else [run_id])], default=None)
 
 
 def _newest_trigger(changes: Sequence[TransitionRow]) -> TransitionRow | None:

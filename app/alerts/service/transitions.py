@@ -186,13 +186,15 @@ def after_answers(connection: Connection, check_id: int, run_id: int, *, now: da
 def bad_answers(connection: Connection, check: Definition, run: RunRow) -> list[str]:
     """Return what is bad of the generated answers of a run by the rules of its check, each as the reason of its rule.
 
+    That none was judged is not among it: see `generated.unjudged_text`.
     They are rated after the run has ended, so its verdict, which is about retrieval, does not know.
     """
     if not any(rule.get("measure") in ANSWER_MEASURES for rule in check.body.get("rules") or ()):
         return []  # told without reading the document, for lists of checks
     rules = [one for one in _rules(check) if watches_answers(one.kind, one.measure)]
     facts = CheckFacts(runs=[run], run_facts=_read_facts(connection, rules, [run], 0))
-    return [one.condition.reason for rule in rules for one in facts.of(rule) if one.condition.severity is not None]
+    found = [one.condition for rule in rules for one in facts.of(rule)]
+    return [one.reason for one in found if one.severity is not None and one.value is not None]
 
 
 def may_open_no_data(connection: Connection, check: Definition) -> bool:

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from app.alerts.domain.views import AnswerChange
 from app.answers.domain.judges import VERSIONS, Judge, JudgeOutcome, Question, Rating, RatingBody
-from app.base.texts import counted
+from app.base.texts import counted, outcome_word
 from app.base.values import (
     ANSWER_MEASURES,
     EMPTY,
@@ -249,19 +249,24 @@ UNJUDGED_SHARE: Final = 0.1
 def unjudged(found: RunAnswers | None) -> dict[str, str]:
     """Return by question, where the judge said nothing of more than a tenth of the answers, how many and why.
 
-    Each is a clause, `140 of 140 answers were not judged (the judge answered with HTTP 500)`. Empty while they wait.
+    Each is a clause, `140 of 140 answers were not judged (the judge answered with HTTP 500)`; it tells too of answers
+    that did not come. Empty while they wait.
     """
     if found is None:
         return {}
     told: dict[str, str] = {}
+    lacking = found["sampled"] - found["answered"]
+    if lacking > UNJUDGED_SHARE * found["sampled"]:
+        why = ", ".join(map(outcome_word, sorted(found["outcomes"].keys() - {str(Outcome.OK)})))
+        did_not_come = f"{lacking:,} of {counted(found['sampled'], 'answer')} did not come ({why})"
+        told = dict.fromkeys(found["ratings"], did_not_come)
     for question, outcomes in found["ratings"].items():
         asked = sum(outcomes.values())
         failed = asked - sum(count for outcome, count in outcomes.items() if outcome in _VERDICTS)
         if failed > UNJUDGED_SHARE * asked:
             why = found.get("failures", {}).get(question) or _outcomes_text(outcomes)
-            told[question] = (
-                f"{failed:,} of {counted(asked, 'answer')} {'was' if asked == 1 else 'were'} not judged ({why})"
-            )
+            silent = f"{failed:,} of {counted(asked, 'answer')} {'was' if asked == 1 else 'were'} not judged ({why})"
+            told[question] = f"{told[question]}, {silent}" if question in told else silent
     return told
 
 
