@@ -423,10 +423,14 @@ def list_calibrations(connection: Connection, judge: Definition, rater: Rater | 
         .order_by(calibrations.c.labels.desc(), calibrations.c.task_id.desc())
     )
     return [
-        row_value(CalibrationRow, row, calibrated=bool(row.calibrated), body={"checks": [], **json.loads(row.body)})
+        row_value(CalibrationRow, row, calibrated=bool(row.calibrated), body={**_OF_EARLIER, **json.loads(row.body)})
         for row in connection.execute(statement)
         if (row.model, row.wording) == (counting["model"], counting["wordings"].get(row.measure))
     ]
+
+
+_OF_EARLIER: Final = {"checks": [], "disputed": 0}
+"""What calibrations of earlier releases lack."""
 
 
 def labels_of_checks(found: Iterable[CalibrationRow]) -> dict[tuple[str, str], tuple[str, CheckRateView]]:

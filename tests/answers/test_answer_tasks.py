@@ -75,13 +75,13 @@ def test_two_people_who_disagree_wait_for_a_decision(sqlite_store: Store) -> Non
     it.draw()
     it.label("Ann")
     it.label("Bob", wrong=4)
-    assert it.calibration()["labels"] == 16
+    assert (it.calibration()["labels"], it.calibration()["disputed"]) == (16, 4)
     disputed = annotations.list_disagreements(sqlite_store, "labels")
     assert len(disputed) == 4
     now = it.it.world.clock()
     annotations.adjudicate(sqlite_store, "labels", disputed[0]["id"], grade=1, by="Ada", now=now)
     labels.calibrate(sqlite_store, it.task().id, now=now)
-    assert it.calibration()["labels"] == 17
+    assert (it.calibration()["labels"], it.calibration()["disputed"]) == (17, 3)
     agreement = results.load_agreement(sqlite_store, "labels")
     assert (agreement["items"], agreement["raw"]["value"]) == (20, 0.8)
 

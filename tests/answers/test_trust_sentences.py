@@ -20,6 +20,7 @@ def calibration(**changes: Any) -> CalibrationBody:
     found: dict[str, Any] = {
         "labels": 200,
         "yes": 160,
+        "disputed": 0,
         "unlabelled": 1_800,
         "rate": {
             "value": 0.8,
@@ -102,3 +103,15 @@ def test_a_judge_that_prefers_some_length_is_called_so(low: float, high: float, 
     found = bias(shown=True, difference=0.2 if low > 0 else -0.2, low=low, high=high)
     sentence = trust_sentences(calibration(length_bias=found))[-1]
     assert sentence == f"It prefers {said} by 20 points (95 % interval 10 to 35, 100 pairs)."
+
+
+@pytest.mark.parametrize("labels", [150, 0])
+def test_disputed_answers_are_told_and_to_be_decided_first(labels: int) -> None:
+    found = calibration(labels=labels, disputed=46)
+    told = "46 answers are disputed and left out until somebody decides, since people disagree on them"
+    ending = "; what is told here is of easier ones." if labels else "."
+    assert f"{told}{ending}" in trust_sentences(found)
+    assert next_step(found) == "Decide on the 46 disputed answers of the task: each becomes a label."
+    assert not any("disputed" in one for one in trust_sentences(calibration(labels=labels)))
+    (alone, *_) = [one for one in trust_sentences(calibration(disputed=1)) if "disputed" in one]
+    assert alone.startswith("1 answer is disputed and left out until somebody decides, since people disagree on it;")

@@ -411,6 +411,8 @@ class CalibrationBody(TypedDict):
 
     labels: int
     """Answers that people decided; disputed, skipped and open ones are left out."""
+    disputed: int
+    """Answers on which people disagree, until somebody decides."""
     yes: int
     unlabelled: int
     """Rated answers beside them that enter the estimate."""
@@ -448,20 +450,30 @@ def trust_sentences(
         " judge as it is now."
         for rater, labels in of_others.items()
     ]
+    disputed = [] if found is None or not found["disputed"] else [_disputed(found)]
     if found is None or not found["labels"]:
-        return [*(soon if waiting else [_UNKNOWN]), *never]
+        unknown = "Uncalibrated, a hint only: no label counts yet." if disputed else _UNKNOWN
+        return [*(soon if waiting else [unknown]), *disputed, *never]
     if found["calibrated"]:
         state = f"Calibrated: people and judge agree well beyond chance ({found['reason']})."
     else:
         state = f"Uncalibrated, a hint only: {found['reason']}."
     return [
         state,
+        *disputed,
         _rate(found),
         *_errors(found["sensitivity"], found["specificity"]),
         *([] if found["length_bias"] is None else [_length(found["length_bias"])]),
         *(soon if waiting else []),
         *never,
     ]
+
+
+def _disputed(found: CalibrationBody) -> str:
+    number = found["disputed"]
+    are, them = ("is", "it") if number == 1 else ("are", "them")
+    waits = f"{counted(number, 'answer')} {are} disputed and left out until somebody decides, since people disagree on"
+    return f"{waits} {them}{'; what is told here is of easier ones' if found['labels'] else ''}."
 
 
 def check_sentence(found: CheckRateView) -> str:
@@ -481,8 +493,10 @@ def check_sentence(found: CheckRateView) -> str:
 
 def next_step(found: CalibrationBody | None) -> str:
     """Return what to do next about a measure."""
-    if found is None or not found["labels"]:
+    if found is None or not (found["labels"] or found["disputed"]):
         return f"Draw about {_ADVISED} answers below and let people label them."
+    if number := found["disputed"]:
+        return f"Decide on the {counted(number, 'disputed answer')} of the task: each becomes a label."
     missing = _ADVISED - found["labels"]
     kappa = found["kappa"]
     if not found["calibrated"]:
@@ -491,9 +505,9 @@ def next_step(found: CalibrationBody | None) -> str:
         return f"Label about {missing} more answers." if missing > 0 else "Label more answers, or try another model."
     if found["length_bias"] is not None and found["length_bias"]["shown"]:
         return "Compare only answers of similar length by it: length alone changes its verdicts."
-    if found["labels"] < FEWEST_LABELS:
-        return f"Label {FEWEST_LABELS - found['labels']} more answers for a narrower interval of the rate."
-    return "Nothing for now. Draw and label anew once its model or the kind of answers changes."
+    few = f"Label {FEWEST_LABELS - found['labels']} more answers for a narrower interval of the rate."
+    enough = "Nothing for now. Draw and label anew once its model or the kind of answers changes."
+    return few if found["labels"] < FEWEST_LABELS else enough
 
 
 def _rate(found: CalibrationBody) -> str:

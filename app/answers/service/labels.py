@@ -16,6 +16,7 @@ import numpy as np
 
 from app.annotation import store as task_rows
 from app.annotation.documents import DrawnAnswersDocument
+from app.annotation.domain.agreement import ConsensusState
 from app.annotation.domain.pools import PoolItem, text_key
 from app.annotation.service.annotations import TaskGrades, read_grades
 from app.annotation.service.tasks import new_item
@@ -250,6 +251,7 @@ def _calibration(
         measure_judge(people, judged),
         rounding=True,
         labels=len(people),
+        disputed=sum(grades.consensus(one.item_id).state is ConsensusState.DISPUTED for one in verdicts),
         yes=sum(people),
         unlabelled=sum(len(one.unlabelled) for one in of_checks.values()),
         rate=view_of(RateView, estimate_together(list(of_checks.values())), rounding=True),
