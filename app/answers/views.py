@@ -112,6 +112,8 @@ class JudgeReport(TypedDict):
     """How far the numbers of a judge can be trusted."""
 
     judge: str
+    failing: str | None
+    """To how many questions of today it said nothing, and why, where those are more than a tenth; else null."""
     model: str
     calibrated: bool
     """Whether people confirmed every measure of it."""

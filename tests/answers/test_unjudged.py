@@ -6,6 +6,7 @@ import pytest
 
 from app.alerts.domain.rules import RunFacts, condition
 from app.answers.domain.generated import RunAnswers, unjudged, unjudged_text
+from app.answers.service import labels
 from app.base.db.engine import Store
 from app.base.values import Aggregates, Bound, Rule, RuleKind
 from app.reports.pages.overviews import make_badge
@@ -102,6 +103,8 @@ def test_a_check_whose_judge_fails_is_nowhere_healthy_without_a_word(sqlite_stor
     assert it.summary(run_id)["failures"] == {
         "answer_relevance": "the judge answers HTTP 500", "faithful": "the judge answers HTTP 500"
     }  # fmt: skip
+    report_of_judge = labels.load_report(sqlite_store, "reader", now=it.world.clock())
+    assert report_of_judge["failing"] == "it said nothing to 12 of 24 questions today (judge refused)"
     head = site.page("/checks/watch").one("section", **{"class": "headline recovering"}).text
     assert "answers not judged" in head
     assert SAID[1:] in head

@@ -261,16 +261,22 @@ def unjudged(found: RunAnswers | None) -> dict[str, str]:
         did_not_come = f"{lacking:,} of {counted(found['sampled'], 'answer')} did not come ({why})"
         told = dict.fromkeys(found["ratings"], did_not_come)
     for question, outcomes in found["ratings"].items():
-        asked = sum(outcomes.values())
-        failed = asked - sum(count for outcome, count in outcomes.items() if outcome in _VERDICTS)
+        failed, asked = count_failed(outcomes)
         if failed > UNJUDGED_SHARE * asked:
-            why = found.get("failures", {}).get(question) or _outcomes_text(outcomes)
+            why = found.get("failures", {}).get(question) or failures_text(outcomes)
             silent = f"{failed:,} of {counted(asked, 'answer')} {'was' if asked == 1 else 'were'} not judged ({why})"
             told[question] = f"{told[question]}, {silent}" if question in told else silent
     return told
 
 
-def _outcomes_text(outcomes: Mapping[str, int]) -> str:
+def count_failed(outcomes: Mapping[str, int]) -> tuple[int, int]:
+    """Return to how many questions a judge said nothing, and of how many, by their outcomes."""
+    asked = sum(outcomes.values())
+    return asked - sum(count for outcome, count in outcomes.items() if outcome in _VERDICTS), asked
+
+
+def failures_text(outcomes: Mapping[str, int]) -> str:
+    """Name the outcomes of the questions to which a judge said nothing, the commonest first."""
     names = sorted((one for one in outcomes if one not in _VERDICTS), key=lambda one: (-outcomes[one], one))
     return ", ".join(one.replace("_", " ") for one in names)
 

@@ -22,7 +22,7 @@ from app.annotation.service.annotations import TaskGrades, read_grades
 from app.annotation.service.tasks import new_item
 from app.annotation.store import AnswerItem, DrawnAnswer, TaskRow, defer_results
 from app.answers import store as rows
-from app.answers.domain.generated import rater_of
+from app.answers.domain.generated import UNJUDGED_SHARE, count_failed, failures_text, rater_of
 from app.answers.domain.judges import (
     VERSIONS,
     AnswerToJudge,
@@ -59,6 +59,7 @@ from app.answers.views import CalibrationView, CheckTrust, JudgeDayView, JudgeRe
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
+from app.base.texts import counted
 from app.base.views import rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
@@ -335,8 +336,11 @@ def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeRe
         )
     day, budget = rows.read_day(connection, judge.id, day_of(now)), judge.body["budget_per_day"]
     outcomes = dict(sorted(day.outcomes.items()))
+    failed, asked = count_failed(day.outcomes)
+    silent = f"it said nothing to {failed:,} of {counted(asked, 'question')} today ({failures_text(day.outcomes)})"
     return {
         "judge": judge.slug,
+        "failing": silent if failed > UNJUDGED_SHARE * asked else None,
         "model": judge.body["model"],
         "calibrated": all(one["calibrated"] for one in measures),
         "measures": measures,
