@@ -22,6 +22,8 @@ from app.reports.rendering.reports import report_json
 app = typer.Typer(rich_markup_mode=None)
 
 WORSE: Final = 1
+NOT_COMPARED: Final = 2
+"""Nothing was measured in both: a candidate that does not answer passes no gate by its exit code."""
 _MOST: Final = 500
 """Number of canaries in JSON, as many as a page of the API has at most."""
 _SHOWN: Final = 10
@@ -54,7 +56,7 @@ def compare(
     """Compare two runs, checks or retrievers, and say whether B is better than A.
 
     Over the canaries that both measured and that expect the same. Exit code 1: B is worse, or better in one measure and
-    worse in another; 0: better, or no difference is shown; 2: they cannot be compared.
+    worse in another; 0: better, or no difference is shown; 2: they cannot be compared, or no canary can.
     """
     if server is not None:
         service = connect_server(server)
@@ -72,6 +74,8 @@ def compare(
         _show(ComparisonReport(view=whole, losses=losses["items"], wins=wins["items"]), form)
     if whole["verdict"] in {ComparisonVerdict.WORSE, ComparisonVerdict.TRADE}:
         raise typer.Exit(WORSE)
+    if not whole["canaries"]:
+        raise typer.Exit(NOT_COMPARED)
 
 
 def _show(report: ComparisonReport, form: Format) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from app.base.values import Outcome
 from app.cli import app
 from tests.support.api_service import CHECK, Api, api
 from tests.support.http_servers import Seen, peer, reply
@@ -99,6 +100,15 @@ def test_what_cannot_be_compared_ends_with_2(service: Api) -> None:
         result = compare(*arguments, "--data-dir", folder(service))
         assert (result.exit_code, result.stdout) == (2, "")
         assert why in result.stderr
+
+
+def test_a_candidate_that_answers_nothing_ends_with_2(service: Api) -> None:
+    service.put("/v1/checks/dead", {**CHECK, "hooks": []})
+    service.retriever.outcomes = {f"ask {key}": Outcome.UNREACHABLE for key in KEYS}
+    service.run("dead")
+    service.retriever.outcomes = {}
+    found = compare("check:docs", "check:dead", "--data-dir", folder(service))
+    assert (found.exit_code, found.stdout.startswith("Nothing to compare between A and B")) == (2, True)
 
 
 def test_a_server_that_is_no_coalmine_is_said_to_be_none() -> None:

@@ -166,3 +166,14 @@ def test_clicks_without_a_team_say_nothing_and_refuse_none_of_the_others(service
     credit = teams.count("b") - teams.count("a")
     found = service.get(address)
     assert (found["prefer_a"], found["prefer_b"], found["ties"]) == (credit < 0, credit > 0, credit == 0)
+
+
+def test_units_that_come_are_counted_once_after_an_end_without_a_preference(sqlite_store: Store) -> None:
+    put(sqlite_store, max_units=200)
+    sides = (Side.A, Side.B)
+    click(sqlite_store, *((f"first {one}", f"user-{one}", sides[one % 2]) for one in range(250)))
+    assert experiments.load_interleaving(sqlite_store, "search")["state"] is ExperimentState.INCONCLUSIVE
+    click(sqlite_store, *((f"second {one}", f"user-{one}", sides[one % 2 == 0]) for one in range(250)))
+    assert counts(sqlite_store) == (0, 0, 250)
+    reason = experiments.load_interleaving(sqlite_store, "search")["reason"]
+    assert reason.startswith("250 units of at most 200 came, and no preference is shown: 0.000 ")

@@ -33,6 +33,7 @@ OLD = "run 7 of check 'candidate' asked retriever 'r1', and the check asks 'r2' 
 
 UNANSWERED = "are not compared, more than 10 %: see why, and run it again"
 FEW = "440 canaries that both newest runs measured, of at least 500: add canaries to the suite"
+NOT_MANY = "420 canaries that both newest runs measured, of at least 500"
 LOST = "a loss of more than 0.02 is shown over 531 canaries: MRR@10 -0.200 to -0.100"
 
 
@@ -59,6 +60,11 @@ LOST = "a loss of more than 0.02 is shown over 531 canaries: MRR@10 -0.200 to -0
             replace(FOUND, canaries=440, unanswered=160),
             GateResult.INCONCLUSIVE,
             f"{FEW}; the candidate did not answer 160 of 600 canaries, which {UNANSWERED}",
+        ),
+        (
+            replace(FOUND, canaries=420, unlike=100),
+            GateResult.INCONCLUSIVE,
+            f"{NOT_MANY}: 100 canaries differ between these runs, so run both checks again",
         ),
         (replace(FOUND, outdated=(OLD,)), GateResult.INCONCLUSIVE, f"{OLD}: run it again; {KEPT}"),
         (
@@ -151,6 +157,18 @@ def test_canaries_that_a_side_did_not_answer_are_counted(sqlite_store: Store) ->
     found = compare(sqlite_store)
     assert (found.canaries, found.unanswered, found.unanswered_now) == (17, 3, 0)
     assert found.lacks_answers
+
+
+def test_canaries_that_expect_something_else_in_each_run_are_counted(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    made = definitions()
+    world.apply(made)
+    world.probe.otherwise = lambda _: answered(hits("c1"))
+    world.run()
+    made["canaries"][:4] = [canary(f"c{number:02}", expected_chunks=["c2"]) for number in range(4)]
+    world.apply(made)
+    world.run("candidate")
+    assert (compare(sqlite_store).canaries, compare(sqlite_store).unlike) == (16, 4)
 
 
 def test_checks_over_different_suites_are_no_promotion(sqlite_store: Store) -> None:

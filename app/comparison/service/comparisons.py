@@ -4,7 +4,6 @@ It reads runs with their results and compares them; `decisions` gives the view o
 two runs besides their answers stands at the end.
 """
 
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,13 +13,13 @@ from typing import Final
 import numpy as np
 
 from app.base.db.engine import Connection, Store, cached_of_run
-from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.base.errors import ConflictError
 from app.base.statistics import CONFIDENCE
 from app.base.values import COVERAGE, DEGRADED_SHARE, ROUNDING, Canary, Outcome, Verdict
-from app.base.views import id_or_none, rounded_or_none, view_of
+from app.base.views import rounded_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import POOLED_FRAME, Use, judgment_lines, pooled_at, pooled_lines, unlike_tasks_lines
-from app.catalog.service.references import find_check, find_run
+from app.catalog.service.references import find_run
 from app.catalog.service.suites import is_self_judged, judging_retrievers, pooled_notes
 from app.comparison.domain.estimates import Floats
 from app.comparison.domain.outcomes import (
@@ -42,6 +41,7 @@ from app.comparison.domain.outcomes import (
 from app.comparison.domain.sentences import A_AND_B, BEFORE_AND_NOW, SideNames
 from app.comparison.service.answers import compare_answers
 from app.comparison.service.decisions import decision_shape
+from app.comparison.service.run_references import find_run_ids
 from app.comparison.views import (
     CanaryDifference,
     CategoryDifference,
@@ -68,9 +68,6 @@ from app.scoring.measures import Measure, mean_name, parse_measure, scores_at_de
 from app.scoring.rankings import Match, match, rbo
 from app.scoring.run_inputs import RunInputs
 
-_REFERENCE: Final = re.compile(r"(?P<kind>run|check|retriever):(?P<name>.+)")
-_LATEST: Final = 100
-"""Number of the newest runs of a check among which one that was carried out is looked for."""
 HEALTH_SCORE: Final = "health_score"
 _WHOLE: Final = {"MRR": "RR", "MAP": "AP", "duplicate_ratio": "duplicate_ratio"}
 """Measures of whole rankings, by the names of their means: they depend on how many hits were asked for."""
@@ -334,7 +331,7 @@ def compare_references(
     of one suite ask.
     """
     with store.read() as connection:
-        comparison = _compare_ended(connection, _run_ids(connection, a, b)).comparison
+        comparison = _compare_ended(connection, find_run_ids(connection, a, b)).comparison
         answers, of_judges = compare_answers(connection, comparison.a.row.id, comparison.b.row.id)
     scores_a, scores_b = (side[comparison.ordering] for side in comparison.scores)
     gains = scores_b - scores_a
@@ -377,73 +374,6 @@ def _recall_notes(comparison: Comparison) -> list[str]:
         else []
     )
     return [*dict.fromkeys(notes), *of_what, *unlike_tasks_lines(comparison.depth.k, sides)]
-
-
-def resolve(store: Store, reference: str, path: str) -> str:
-    """Return the id of the run that a reference names, which may not be there; raises as `compare_references` does.
-
-    `path` is the name of the parameter that has the reference.
-    """
-    with store.read() as connection:
-        return max(_options(connection, reference, path), key=lambda one: id_or_none(one) or 0)
-
-
-def resolve_pair(store: Store, a: str, b: str) -> tuple[str, str]:
-    """Return the ids of the runs that two references to be compared name; raises as `compare_references` does."""
-    with store.read() as connection:
-        return _run_ids(connection, a, b)
-
-
-def run_reference(run_id: int | str) -> str:
-    """Return the reference of a run."""
-    return f"run:{run_id}"
-
-
-def _run_ids(connection: Connection, a: str, b: str) -> tuple[str, str]:
-    """Return the ids of two runs; of a retriever that several checks ask, of one over the suite of the other side."""
-    first, second = (_options(connection, text, name) for name, text in (("a", a), ("b", b)))
-    if len(first) == len(second) == 1:
-        return first[0], second[0]
-    ids = {one: number for one in (*first, *second) if (number := id_or_none(one)) is not None}
-    suites = run_rows.suites_of(connection, ids.values())
-    pairs = [
-        (one, other)
-        for one in first
-        for other in second
-        if one in ids and other in ids and suites.get(ids[one]) == suites.get(ids[other])
-    ]
-    if not pairs:
-        raise ConflictError(f"no two checks over one suite were run for {a} and {b}; there is nothing to compare")
-    return max(pairs, key=lambda pair: sorted(ids[one] for one in pair))
-
-
-def _options(connection: Connection, text: str, name: str) -> list[str]:
-    """Return the ids of the runs that a reference may stand for: one, or of a retriever one for each check."""
-    match = _REFERENCE.fullmatch(text)
-    if match is None:
-        message = "must be run:ID, check:SLUG or retriever:SLUG, such as check:docs"
-        raise InvalidInputError([Problem(path=name, message=message)])
-    if match["kind"] == "run":
-        return [match["name"]]
-    if match["kind"] == "retriever":
-        checks = catalog.list_definitions(connection, "check")
-        asking = [check for check in checks if check.body["retriever"] == match["name"]]
-        if not asking and catalog.find_definition(connection, "retriever", match["name"]) is None:
-            raise NotFoundError(f"there is no retriever '{match['name']}'")
-        whose = f"no check of retriever '{match['name']}'"
-    else:
-        asking = [find_check(connection, match["name"])]
-        whose = f"check '{asking[0].slug}'"
-    found = [run for check in asking if (run := _newest_executed(connection, check.id)) is not None]
-    if not found:
-        none = "no run with results" if match["kind"] == "check" else "a run with results"
-        raise ConflictError(f"{whose} has {none} among its newest; there is nothing to compare")
-    return found
-
-
-def _newest_executed(connection: Connection, check_id: int) -> str | None:
-    ended = run_rows.ended_runs(connection, check_id, limit=_LATEST)
-    return next((str(row.id) for row in reversed(ended) if row.aggregates), None)
 
 
 def _winner(difference: float) -> Side | None:
@@ -527,7 +457,7 @@ def show_side_by_side(
     Of one check, canaries changed as its rules say; of two, whose rules may differ, as their scores do.
     """
     with store.read() as connection:
-        kept = _compare_ended(connection, _run_ids(connection, a, b), version)
+        kept = _compare_ended(connection, find_run_ids(connection, a, b), version)
         comparison, pairs, names = kept.comparison, kept.pairs, kept.comparison.names
         first, second = comparison.a, comparison.b
         answers, of_judges = compare_answers(connection, first.row.id, second.row.id)

@@ -50,6 +50,8 @@ class OfflineEvidence:
     """Canaries that the candidate did not answer, and would be compared by otherwise."""
     unanswered_now: int = 0
     """Those that what is current did not answer."""
+    unlike: int = 0
+    """Canaries that ask or expect something else in each run, or are in one alone."""
     outdated: tuple[str, ...] = ()
     """Runs that are not of what their checks ask by now, each in words."""
     runs: tuple["PromotionRun", ...] = ()

@@ -465,6 +465,8 @@ def _decide_offline(found: OfflineEvidence | str) -> tuple[GateResult, str]:
     if found.canaries < FEWEST_CANARIES:
         both = f"{counted(found.canaries, 'canary')} that both newest runs measured, of at least {FEWEST_CANARIES}"
         what = "add canaries to the suite" if found.canaries else "see why these runs measured none"
+        if found.unlike and (not found.canaries or found.canaries + found.unlike >= FEWEST_CANARIES):
+            what = f"{counted(found.unlike, 'canary')} differ between these runs, so run both checks again"
         return GateResult.INCONCLUSIVE, f"{both}: {what}{left_out}"
     result, reason = _believe_judgments(found)
     if result is GateResult.PASS and found.lacks_answers:

@@ -431,5 +431,7 @@ def _decide(row: InterleavingRow, found: Preferences, ties: int) -> PreferenceDe
 
 def _view(row: InterleavingRow) -> InterleavingView:
     document = row.document
-    decision = hold_against_clicks(_decide(row, row.decided or row.preferences, row.ties), row.preferences, row.decided)
+    found, now = row.decided or row.preferences, row.preferences
+    # Ties are those of now: what matters is how many units there are.
+    decision = hold_against_clicks(_decide(row, found, now.a + now.b + row.ties - found.a - found.b), now, row.decided)
     return view_of(InterleavingView, row, document, decision, prefer_a=row.preferences.a, prefer_b=row.preferences.b)

@@ -29,7 +29,7 @@ from app.base.views import time_text, view_of
 from app.catalog.service.references import find_check
 from app.comparison.domain.estimates import estimate
 from app.comparison.domain.outcomes import Exclusion, Side
-from app.comparison.service import comparisons
+from app.comparison.service import comparisons, run_references
 from app.experiments import store as rows
 from app.experiments.documents import GuardDocument, PromotionDocument
 from app.experiments.domain.promotion_evidence import (
@@ -351,12 +351,16 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
         paid={name: one for name, one in margins.items() if name in paid},
         unanswered=excluded.get(Exclusion.NOT_MEASURED_IN_B, 0) + neither,
         unanswered_now=excluded.get(Exclusion.NOT_MEASURED_IN_A, 0) + neither,
+        unlike=sum(excluded.get(why, 0) for why in _UNLIKE),
         outdated=outdated,
         runs=tuple(
             PromotionRun(check=one.row.check, run_id=one.outline["id"], finished_at=one.outline["finished_at"])
             for one in (found.a, found.b)
         ),
     )
+
+
+_UNLIKE: Final = (Exclusion.ONLY_IN_A, Exclusion.ONLY_IN_B, Exclusion.OTHER_QUERY, Exclusion.OTHER_JUDGMENTS)
 
 
 def _other_suite(current: str, candidate: str) -> str:
@@ -367,7 +371,7 @@ def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence 
     """Compare the judged answers of the newest runs of both checks, canary by canary; a text says why not."""
     slugs = (current, candidate)
     try:
-        runs = [comparisons.resolve(store, f"check:{slug}", "check") for slug in slugs]
+        runs = [run_references.resolve(store, f"check:{slug}", "check") for slug in slugs]
     except (ConflictError, NotFoundError) as error:
         return str(error)
     found = _compare_ratings(store, slugs, runs)
