@@ -94,7 +94,7 @@ def test_a_list_without_alerts_says_when_there_would_be_one(pages: Site) -> None
 
 def test_an_alert_is_listed_with_what_fell_since_when_and_who_was_told(read: Site) -> None:
     (card,) = [element.text for element in read.page("/alerts").all("article")]
-    assert card.startswith("watch: 2 of 3 questions got worse critical firing Open since ")
+    assert card.startswith("watch: 2 of 3 questions got worse critical firing Opened ")
     assert "Coverage 0.333 is below 0.5 (critical)" in card
     assert "1 delivery delivered" in card
 

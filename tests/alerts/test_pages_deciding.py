@@ -139,6 +139,9 @@ def test_of_a_retriever_that_does_not_answer_in_time_no_cause_is_told(sqlite_sto
 def test_what_is_ticked_is_accepted_and_the_canary_expects_the_new_chunk(sqlite_store: Store) -> None:
     site = _site(sqlite_store, KEY)
     assert "Review the replacements" in site.page(CHECK).text
+    incident = site.page("/incidents/1")
+    assert incident.one("p", id="advice").text.endswith("accept those with the same text. Renamed chunks")
+    assert incident.one("a", href=f"{CHECK}/reanchors")
     (box,) = site.page(f"{CHECK}/reanchors").all("input", name="proposal")
     shown = page(site.client().post(f"{CHECK}/reanchors", data={"proposal": box.get("value"), "answer": "accept"}))
     assert "1 judgment replaced" in shown.one("div", role="status").text
