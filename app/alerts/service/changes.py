@@ -134,13 +134,13 @@ def _read_changes(
     measured = _measured_runs(connection, runs)
     first_runs = {one: one[1] or one[0] for one in requests if one[0] in measured}
     earlier = run_rows.previous_known_runs(connection, set(first_runs.values()))
-    canaries_then: dict[int, set[int]] = {
-        one: set() for one in (*(e.id for e in earlier.values()), *first_runs.values())
-    }
+    since = [first for (run_id, _), first in first_runs.items() if first != run_id]
+    canaries_then: dict[int, set[int]] = {one: set() for one in (*(e.id for e in earlier.values()), *since)}
     edited: dict[int, Collection[int]] = {}
     found_then: dict[int, AbstractSet[int]] = {}
     for (run_id, _), first in first_runs.items():
-        canaries_then[first] |= measured[run_id].degraded.keys()
+        if first != run_id:
+            canaries_then[first] |= measured[run_id].degraded.keys()
         if first in earlier:
             canaries_then[earlier[first].id] |= measured[run_id].degraded.keys()
             if measured[run_id].run.suite_version_id != earlier[first].suite_version_id:
@@ -162,7 +162,13 @@ def _read_changes(
             suite_before=suites.get(earlier[first_run].suite_version_id or 0) if first_run in earlier else None,
             found_well=found_well.get(one[0], {}),
             found_then=found_then.get(one[0], frozenset()),
-            edit=_edit(connection, earlier.get(first_run), measured[one[0]], first_run, frozenset(then[first_run])),
+            edit=_edit(
+                connection,
+                earlier.get(first_run),
+                measured[one[0]],
+                first_run,
+                frozenset(then.get(first_run, ()) if first_run != one[0] else measured[one[0]].degraded),
+            ),
         )
         for one in requests
     ]

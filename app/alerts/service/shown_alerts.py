@@ -639,7 +639,7 @@ def _since(run_id: int, mark: MarkRow | None) -> SinceView:
     }
 
 
-_NEAR_RUNS = 10
+_NEAR_RUNS = 3
 """Number of runs after a change of the index version in which a fault is attributed to it."""
 
 
