@@ -9,10 +9,10 @@ from app.alerts.domain.state import is_about_canaries
 from app.alerts.domain.summaries import answer_change_text, lost_text
 from app.alerts.domain.views import ChangedCanary, WorseAnswer
 from app.base.texts import (
-    MEASURE_LABELS,
     bound_text,
     corrected_label,
     corrected_text,
+    measure_words,
     own_text,
     ratio_text,
     seconds_text,
@@ -233,7 +233,7 @@ class NoticeText:
             bound_shown = write(threshold) if isinstance(threshold, float) else clean(threshold, 40)
             bound = "" if threshold is None else f" (bound {bound_shown})"
             own, pooled = data.get("self_judged"), data.get("pooled_recall", [])
-            label, rate = clean(MEASURE_LABELS.get(measure, measure), _LONGEST_FACT), data.get("corrected")
+            label, rate = clean(measure_words(measure), _LONGEST_FACT), data.get("corrected")
             hint = data.get("uncalibrated", False)
             if rate is None:
                 label = labelled(f"{label} (uncalibrated)" if hint else label, self_judged=own, pooled=pooled)
