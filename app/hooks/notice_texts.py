@@ -58,6 +58,8 @@ _LINKS: Mapping[str, str] = {
     "dashboard": "Dashboard",
     "runbook": "Runbook",
 }
+_RENAMED = "the page of renamed chunks"
+"""As advice names it."""
 
 
 class NoticeText:
@@ -178,11 +180,14 @@ class NoticeText:
     def links(self) -> tuple[tuple[str, str], ...]:
         """(name, http or https URL)."""
         links: Mapping[str, object] = self.data.get("links") or {}
-        return tuple(
-            (label, url)
+        known = {
+            label: url
             for name, label in _LINKS.items()
             if isinstance(url := links.get(name), str) and LINK.fullmatch(url)
-        )
+        }
+        if "Check" in known and _RENAMED in (self.data.get("advice") or ""):
+            known["Renamed chunks"] = f"{known['Check']}/reanchors"
+        return tuple(known.items())
 
     @property
     def page(self) -> str | None:

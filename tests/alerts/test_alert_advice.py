@@ -46,6 +46,14 @@ def test_every_cause_has_its_advice(cause: Cause) -> None:
     assert len(told) <= 400
 
 
+def test_where_only_scores_are_too_low_nobody_is_told_that_accepting_helps() -> None:
+    low = [[Reason.LOW_RELEVANCE]] * 3
+    told = alert_advice(replace(FACTS, changed=replace(CHANGED, reasons=low, causes={Cause.SCORE_DRIFT: 3})))
+    assert "accepting the present as normal changes neither" in told
+    mixed = replace(CHANGED, reasons=[*low[:2], [Reason.MISSING]], causes={Cause.SCORE_DRIFT: 3})
+    assert alert_advice(replace(FACTS, changed=mixed)) == CAUSE_ADVICE[Cause.SCORE_DRIFT]
+
+
 def test_of_several_causes_the_two_commonest_have_their_advice() -> None:
     causes = {Cause.UNSTABLE: 1, Cause.OUTRANKED: 2, Cause.MISSING: 5}
     told = alert_advice(replace(FACTS, changed=replace(CHANGED, causes=causes)))

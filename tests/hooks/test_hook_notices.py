@@ -11,6 +11,8 @@ from typing import Any, cast
 
 import pytest
 
+from app.alerts.domain.summaries import CAUSE_ADVICE
+from app.base.values import Cause
 from app.hooks.domain import Hook, HookKind, Mail, MailTls, Notice, NoticeData, NoticeLinks
 from app.hooks.notice_texts import NoticeText, clean
 from app.hooks.notices import body_of, defused, escaped, is_written_for
@@ -208,6 +210,12 @@ def test_texts_are_cut_where_they_end() -> None:
 def test_a_link_that_is_none_is_left_out() -> None:
     bad = {"check": "javascript:alert(1)", "run": "https://a b/", "dashboard": "data:text/html,x", "runbook": None}
     assert NoticeText(notice(links=bad)).links == ()
+
+
+def test_advice_on_renamed_chunks_leads_to_their_page() -> None:
+    assert "Renamed chunks" not in dict(NoticeText(notice()).links)
+    told = dict(NoticeText(notice(advice=CAUSE_ADVICE[Cause.RECHUNKED])).links)
+    assert told["Renamed chunks"] == f"{told['Check']}/reanchors"
 
 
 def test_what_there_is_to_know_is_told() -> None:

@@ -1,7 +1,6 @@
 """The words of an alert: its summary in one sentence, the name of what a rule watches, and what to do next.
 
-Below: how many canaries changed and how, and the chunks that they lost. Titles of incidents, and what will open or
-close an alert next, are in `incidents`.
+Below: how many canaries changed and how, and what they lost. Titles of incidents, and what comes next: `incidents`.
 """
 
 import re
@@ -472,8 +471,8 @@ CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
     Cause.TRUNCATED: "Look for a lower limit, a stricter score threshold or a filter that cuts its answers short.",
     Cause.TEXTS_CHANGED: "Look at the text field of the index and of the API: the chunks are there, and what the "
     "canaries expect is not in their texts any more. Repair the ingestion or the field that is returned.",
-    Cause.SCORE_DRIFT: "Find out whether the embedding model or the scoring was changed; if on purpose, accept the "
-    "present as normal.",
+    Cause.SCORE_DRIFT: "Find out whether the embedding model or the scoring was changed. If on purpose, accept the "
+    "present as normal; canaries that score too low then need a lower min_relevance_score.",
     Cause.RECHUNKED: "Review the proposals on the page of renamed chunks; accept those with the same text.",
     Cause.MISSING: "Re-index the documents of the lost chunks; if they were deleted on purpose, archive the canaries.",
     Cause.VOCABULARY_MISMATCH: "Improve retrieval for such queries, or correct what the canaries expect.",
@@ -500,6 +499,11 @@ REDEFINED_ADVICE: Final = (
     "present as normal if it is meant."
 )
 """Where no canary is worse that asks and expects what it did before."""
+_SCORED_LOW: Final = (
+    "Find out whether the embedding model or the scoring was changed. If on purpose, set “Scores are” of the retriever "
+    "anew, or lower min_relevance_score of the canaries: accepting the present as normal changes neither."
+)
+"""Where the right chunks come with scores below the canaries' own minimum, which no baseline moves."""
 _UNKNOWN_CAUSE: Final = "Compare the run with the last healthy one, and diagnose the canaries that changed."
 
 
@@ -558,6 +562,8 @@ def _canaries(changed: ChangedCanaries | None) -> str:
     """Return what to do about the two commonest causes of the changed canaries."""
     if changed is None or not changed.count:
         return _UNKNOWN_CAUSE
+    if changed.reasons and not changed.edited and all(list(one) == [Reason.LOW_RELEVANCE] for one in changed.reasons):
+        return _SCORED_LOW
     if changed.shared_advice:
         return changed.shared_advice
     causes = [cause for cause, _ in commonest_first(changed.causes)[:MOST_NAMED]]
