@@ -141,7 +141,7 @@ def test_what_is_ticked_is_accepted_and_the_canary_expects_the_new_chunk(sqlite_
     assert "Review the replacements" in site.page(CHECK).text
     incident = site.page("/incidents/1")
     assert incident.one("p", id="advice").text.endswith("accept those with the same text. Renamed chunks")
-    assert incident.one("a", href=f"{CHECK}/reanchors")
+    assert incident.one("a", href=f"{CHECK}/reanchors").text == "Renamed chunks"
     (box,) = site.page(f"{CHECK}/reanchors").all("input", name="proposal")
     shown = page(site.client().post(f"{CHECK}/reanchors", data={"proposal": box.get("value"), "answer": "accept"}))
     assert "1 judgment replaced" in shown.one("div", role="status").text
