@@ -55,8 +55,9 @@ def compare(
 ) -> None:
     """Compare two runs, checks or retrievers, and say whether B is better than A.
 
-    Over the canaries that both measured and that expect the same. Exit code 1: B is worse, or better in one measure and
-    worse in another; 0: better, or no difference is shown; 2: they cannot be compared, or no canary can.
+    Over the canaries that both measured and that expect the same, and over those that rule out the same answers. Exit
+    code 1: B is worse, or better in one measure and worse in another, or it returns more forbidden chunks; 0: better,
+    or no difference is shown; 2: they cannot be compared, or no canary can.
     """
     if server is not None:
         service = connect_server(server)
@@ -74,7 +75,7 @@ def compare(
         _show(ComparisonReport(view=whole, losses=losses["items"], wins=wins["items"]), form)
     if whole["verdict"] in {ComparisonVerdict.WORSE, ComparisonVerdict.TRADE}:
         raise typer.Exit(WORSE)
-    if not whole["canaries"]:
+    if not whole["canaries"] and whole["verdict"] == ComparisonVerdict.TOO_FEW:
         raise typer.Exit(NOT_COMPARED)
 
 

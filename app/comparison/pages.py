@@ -18,7 +18,7 @@ from app.base.texts import shorten
 from app.base.web.forms import Version, refuse_other
 from app.base.web.pages import render
 from app.comparison.domain.outcomes import Change, Claim, Side
-from app.comparison.domain.sentences import A_AND_B, BEFORE_AND_NOW, SideNames, claim_text
+from app.comparison.domain.sentences import A_AND_B, BEFORE_AND_NOW, RULED_OUT, SideNames, claim_text
 from app.comparison.rendering import answers_basis, hint_mark
 from app.comparison.service import comparisons, run_references
 from app.comparison.service.comparisons import RankPair, SideBySide
@@ -107,6 +107,7 @@ def show_comparison(
         claim=partial(claim_text, names=found.names),
         answers_basis=answers_basis,
         hint_mark=hint_mark,
+        ruled_out=RULED_OUT,
         forest=draw_forest(found.decision["primary"]),
         forest_width=FOREST_WIDTH,
         ranks=count_ranks(found.ranks),

@@ -10,13 +10,14 @@ from typing import Final
 from app.base.texts import UNDEFINED, Table, change_text, judge_alone, number, plain, prose, shorten, table_markdown
 from app.base.values import Verdict
 from app.catalog.domain import labelled
-from app.comparison.domain.outcomes import Side
-from app.comparison.domain.sentences import A_AND_B, claim_text
+from app.comparison.domain.outcomes import Side, ViolationKind
+from app.comparison.domain.sentences import A_AND_B, RULED_OUT, claim_text
 from app.comparison.views import (
     ComparedAnswers,
     ComparedCanary,
     ComparedMeasure,
     ComparedRunOutline,
+    ComparedViolations,
     ComparisonPage,
     JudgedSide,
 )
@@ -80,6 +81,12 @@ def comparison_tables(report: ComparisonReport) -> tuple[Table, ...]:
         columns=("measure", "A", "B", "difference", "95 % interval", "p, corrected", "result"),
         rows=tuple((labels[one["measure"]], *_measure(one)) for one in view["primary"]),
     )
+    violations = Table(
+        title="Ruled out",
+        columns=("canaries got", "of", "A", "B", "p, corrected", "result"),
+        # A service of an earlier release says nothing of them.
+        rows=tuple(map(_violations, view.get("violations", ()))),
+    )
     answers = Table(
         title="Generated answers",
         columns=("measure", "A", "B", "difference", "95 % interval", "by"),
@@ -100,7 +107,17 @@ def comparison_tables(report: ComparisonReport) -> tuple[Table, ...]:
     )
     wins = ((Side.A, report.losses), (Side.B, report.wins))
     canaries = tuple(_canaries(view, side, rows, own=own) for side, rows in wins)
-    return tuple(table for table in (sides, measures, answers, categories, *canaries) if table.rows)
+    return tuple(table for table in (sides, measures, violations, answers, categories, *canaries) if table.rows)
+
+
+def _violations(one: ComparedViolations) -> tuple[str, ...]:
+    """Return the row of what canaries rule out; keys of those that got it stand in the notes."""
+    return (
+        RULED_OUT[ViolationKind(one["kind"])],
+        *(str(number) for number in (one["canaries"], one["a"], one["b"])),
+        _p_text(one["corrected_p"]),
+        "no difference shown" if one["winner"] is None else "more in B" if one["winner"] == Side.A else "fewer in B",
+    )
 
 
 def _answers(one: ComparedAnswers) -> tuple[str, ...]:
@@ -140,15 +157,18 @@ def _side(name: str, run: ComparedRunOutline) -> tuple[str, ...]:
 
 
 def _measure(one: ComparedMeasure) -> tuple[str, ...]:
-    p = one["corrected_p"]
     return (
         number(one["a"]),
         number(one["b"]),
         difference_text(one["difference"]),
         interval_text(one["low"], one["high"]),
-        f"under {_SMALLEST}" if p is not None and p < _SMALLEST else number(p),
+        _p_text(one["corrected_p"]),
         claim_text(one["claim"], one["winner"], names=A_AND_B),
     )
+
+
+def _p_text(p: float | None) -> str:
+    return f"under {_SMALLEST}" if p is not None and p < _SMALLEST else number(p)
 
 
 def _canaries(view: ComparisonPage, side: Side, rows: Sequence[ComparedCanary], *, own: bool) -> Table:

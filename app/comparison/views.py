@@ -4,7 +4,7 @@ from typing_extensions import TypedDict
 
 from app.base.values import Category, Outcome, Reason, TimeText, Verdict
 from app.catalog.domain import PooledNote
-from app.comparison.domain.outcomes import CautionKind, Change, Claim, ComparisonVerdict, Exclusion, Side
+from app.comparison.domain.outcomes import CautionKind, Change, Claim, ComparisonVerdict, Exclusion, Side, ViolationKind
 
 
 class ComparedMeasure(TypedDict):
@@ -29,12 +29,12 @@ class ComparedMeasure(TypedDict):
 
 
 class ComparisonCaution(TypedDict):
-    """What to mind of a verdict: recall that may be lost beside a gain, or judgments of one retriever alone."""
+    """What to mind of a verdict: recall that may be lost, judgments of one retriever, what canaries rule out."""
 
     kind: CautionKind
     sentence: str
     measure: str | None
-    """The top-heavy one that gained; null of judgments, as the next three."""
+    """The top-heavy one that gained; null but of a loss of recall, as the next three."""
     winner: Side | None
     """The side that gains."""
     recall: str | None
@@ -43,7 +43,7 @@ class ComparisonCaution(TypedDict):
     favours: Side | None
     """The self-judged side, which every measure favours against the other one; null where neither side is."""
     retriever: str | None
-    """It alone brought up much of what is expected; null of a loss of recall."""
+    """It alone brought up much of what is expected; null but of judgments."""
     not_claimed: list[str]
     """Primary measures that are higher on the self-judged side beyond chance."""
 
@@ -69,6 +69,26 @@ class ExcludedCanaries(TypedDict):
     sentence: str
 
 
+class ComparedViolations(TypedDict):
+    """Canaries that rule out the same in both runs, forbidden chunks or any answer, and those that got it."""
+
+    kind: ViolationKind
+    canaries: int
+    a: int
+    """Number of canaries that got it in A."""
+    b: int
+    only_a: list[str]
+    """The first 20 keys of those that got it in A alone."""
+    only_b: list[str]
+    p: float
+    """Of the sign test."""
+    corrected_p: float | None
+    """Corrected with the primary measures; null where so few differ that it could not be small enough."""
+    winner: Side | None
+    """The side that gets less: by the test, or A wherever B returns more forbidden chunks."""
+    sentence: str
+
+
 class ComparisonDecision(TypedDict):
     """What is decided about two runs."""
 
@@ -84,6 +104,8 @@ class ComparisonDecision(TypedDict):
     """The smaller number of hits that were asked for, to which all other measures are compared."""
     primary: list[ComparedMeasure]
     exploratory: list[ComparedMeasure]
+    violations: list[ComparedViolations]
+    """Of canaries that rule out some answers, whether or not they expect one."""
     by_category: list[ComparedCategory]
 
 

@@ -90,6 +90,25 @@ def test_markdown_shows_texts_of_others_literally(service: Api) -> None:
     assert [line for line in text.splitlines() if "<b>" in line and "`" not in line] == []
 
 
+def test_a_candidate_that_returns_forbidden_chunks_ends_with_1(tmp_path: Path) -> None:
+    with api(tmp_path) as opened:
+        asked = [{"key": key, "query": f"ask {key}", "expected_chunks": ["c1"]} for key in KEYS]
+        secret = {"key": "pay", "query": "who earns what", "category": "negative", "forbidden_chunks": ["payroll"]}
+        opened.docs(canaries=[*asked, secret])
+        opened.put("/v1/checks/candidate", {**CHECK, "hooks": []})
+        opened.retriever.found = {f"ask {key}": ["c9"] for key in KEYS[:8]}
+        opened.run()
+        opened.retriever.found = {"who earns what": ["payroll"]}
+        opened.run("candidate")
+        told = compare("check:docs", "check:candidate", "--data-dir", folder(opened))
+    assert told.exit_code == 1
+    assert told.stdout.startswith("A trade from A to B: NDCG@10 up 0.333")
+    assert "B returns forbidden chunks for 1 canary for which A does not: pay." in told.stdout
+    [row] = [line for line in told.stdout.splitlines() if line.strip().startswith("forbidden chunks")]
+    assert row.split()[2:5] == ["1", "0", "1"]
+    assert row.strip().endswith("more in B")
+
+
 def test_what_cannot_be_compared_ends_with_2(service: Api) -> None:
     cases: list[tuple[tuple[str, str], str]] = [
         (("check:docs", "docs"), "must be run:ID, check:SLUG or retriever:SLUG"),

@@ -185,7 +185,7 @@ def test_what_recall_may_have_lost_is_said_of_the_side_that_gains() -> None:
         (Exclusion.ONLY_IN_B, "xy", BEFORE_AND_NOW, "2 canaries are only now: x, y"),
         (Exclusion.OTHER_QUERY, "x", A_AND_B, "1 canary asks something else in each: x"),
         (Exclusion.OTHER_JUDGMENTS, "xy", A_AND_B, "2 canaries expect something else in each: x, y"),
-        (Exclusion.NOTHING_EXPECTED, "x", A_AND_B, "1 canary expects nothing: x"),
+        (Exclusion.NOTHING_EXPECTED, "x", A_AND_B, "1 canary expects no chunk: x"),
         (Exclusion.NOT_MEASURED_IN_A, "xy", BEFORE_AND_NOW, "2 canaries were not measured before: x, y"),
         (Exclusion.NOT_MEASURED_IN_B, "x", A_AND_B, "1 canary was not measured in B: x"),
         (Exclusion.NOT_MEASURED, "abcdef", A_AND_B, "6 canaries were measured in neither: a, b, c, d, e, ..."),

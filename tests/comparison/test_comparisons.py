@@ -12,7 +12,8 @@ from app.base.errors import ConflictError, NotFoundError
 from app.base.values import Judgment, Outcome
 from app.comparison.domain.outcomes import ComparisonVerdict
 from app.comparison.service import comparisons
-from app.comparison.service.comparisons import compare_runs, differences, read_run
+from app.comparison.service.compared_runs import differences, read_run
+from app.comparison.service.comparisons import compare_runs
 from app.scoring.rankings import Match, match, prepare
 from tests.support.api_service import CHECK as API_CHECK
 from tests.support.api_service import Api, api
@@ -245,7 +246,7 @@ def test_a_comparison_is_shown_over_rest_in_full_shape(service: Api) -> None:
     found = service.get("/v1/compare", a="check:docs", b="check:bare", limit=1)
     assert set(found) == {
         "a", "b", "verdict", "sentence", "cautions", "canaries", "excluded", "k", "depth", "primary", "exploratory",
-        "by_category", "differences", "ordered_by", "wins", "answers", "items", "next",
+        "by_category", "violations", "differences", "ordered_by", "wins", "answers", "items", "next",
     }  # fmt: skip
     assert set(found["primary"][0]) == {
         "measure", "canaries", "a", "b", "difference", "low", "high", "p", "corrected_p", "claim", "winner",

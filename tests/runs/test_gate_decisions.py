@@ -71,6 +71,15 @@ def test_the_measure_of_the_use_of_the_check_leads() -> None:
     assert decision["sentence"].startswith("worse than before: R@5 down 0.417")
 
 
+def test_forbidden_chunks_are_counted_in_reports_as_the_service_counts_them() -> None:
+    asked = [canary(key, forbidden_chunks=["payroll"]) for key in KEYS]
+    before, now = gate(canaries=asked), gate({KEYS[0]: answered(hits("doc-c00", "payroll"))}, canaries=asked)
+    decision = decide_reports(before, now)
+    assert decision is not None
+    assert (decision["verdict"], decision["violations"][0]["only_b"]) == ("worse", [KEYS[0]])
+    assert decision["sentence"].startswith("worse than before: forbidden chunks for 1 of 24 canaries now, for 0 before")
+
+
 def test_one_canary_less_is_not_claimed() -> None:
     before, now = gate(), gate({KEYS[0]: LOST[KEYS[0]]})
     decision = decide_reports(before, now)

@@ -8,11 +8,12 @@ rejective multiple test procedure" (Scandinavian Journal of Statistics 1979).
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from app.base.statistics import CONFIDENCE
 from app.base.values import COVERAGE, ROUNDING, Canary, Verdict
 from app.catalog.domain import Use, is_top_heavy
 from app.comparison.domain.estimates import FEWEST_PAIRS, Estimate, Floats, estimate_all, is_significant
@@ -254,6 +255,17 @@ class CautionKind(StrEnum):
     """A top-heavy measure gained, and recall may have fallen."""
     JUDGMENTS = "judgments"
     """One retriever alone brought up much of what is expected."""
+    VIOLATIONS = "violations"
+    """Canaries got in B what they rule out, and not in A."""
+
+
+class ViolationKind(StrEnum):
+    """What canaries rule out."""
+
+    FORBIDDEN = "forbidden"
+    """A forbidden chunk, or any hit where none may be returned."""
+    ANSWERED = "answered"
+    """A hit of high relevance for a negative canary."""
 
 
 class ComparisonVerdict(StrEnum):
@@ -308,10 +320,70 @@ class JudgmentsCaution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Violations:
+    """Canaries that rule out the same in both runs, and those that got it."""
+
+    kind: ViolationKind
+    canaries: int
+    a: int
+    """Number of canaries that got it in A."""
+    b: int
+    only_a: tuple[str, ...]
+    """Keys of those that got it in A alone."""
+    only_b: tuple[str, ...]
+    corrected_p: float | None = None
+    """Corrected by Holm with the primary measures; None where no p value could be small enough."""
+
+    @property
+    def p(self) -> float:
+        """P value of the sign test: which run a canary got it in is a coin where the two do not differ."""
+        count, least = len(self.only_a) + len(self.only_b), min(len(self.only_a), len(self.only_b))
+        tail = sum(math.comb(count, number) for number in range(least + 1))
+        return min(1.0, 2.0 * tail * 0.5**count)
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether so many differ that the smallest p value of as many is significant; else it corrects no other."""
+        return is_significant(2 * 0.5 ** (len(self.only_a) + len(self.only_b)), CONFIDENCE)
+
+    @property
+    def winner(self) -> Side | None:
+        """The side that gets less of it.
+
+        More forbidden chunks in B are no matter of chance: one leak is a leak, and the question is whether B may take
+        the place of A. All else is claimed by the test.
+        """
+        if self.kind is ViolationKind.FORBIDDEN and self.b > self.a:
+            return Side.A
+        if self.corrected_p is None or self.a == self.b or not is_significant(self.corrected_p, CONFIDENCE):
+            return None
+        return Side.A if self.b > self.a else Side.B
+
+
+def count_violations(
+    kind: ViolationKind, keys: Sequence[str], a: Sequence[bool], b: Sequence[bool]
+) -> Violations | None:
+    """Count the canaries that got what they rule out, given for each key whether it did; None without a canary."""
+    if not keys:
+        return None
+    sides = list(zip(keys, a, b, strict=True))
+    return Violations(
+        kind=kind,
+        canaries=len(keys),
+        a=sum(a),
+        b=sum(b),
+        only_a=tuple(key for key, old, new in sides if old and not new),
+        only_b=tuple(key for key, old, new in sides if new and not old),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
     """The decisions about the primary measures, in their order, and what they amount to."""
 
     decisions: tuple[Decision, ...]
+    violations: tuple[Violations, ...] = ()
+    """What canaries rule out, whether or not they expect something."""
 
     @property
     def pairs(self) -> int:
@@ -321,9 +393,11 @@ class Decided:
     @property
     def verdict(self) -> ComparisonVerdict:
         """Verdict over these canaries."""
-        if self.pairs < FEWEST_PAIRS:
+        found = [*(one.winner for one in self.decisions), *(one.winner for one in self.violations)]
+        winners = frozenset(winner for winner in found if winner is not None)
+        if not winners and max(self.pairs, *(one.canaries for one in self.violations), 0) < FEWEST_PAIRS:
             return ComparisonVerdict.TOO_FEW
-        return _VERDICTS[frozenset(winner for one in self.decisions if (winner := one.winner) is not None)]
+        return _VERDICTS[winners]
 
     @property
     def winner(self) -> Side | None:
@@ -379,7 +453,8 @@ class ComparisonOutcome(Decided):
     @property
     def tests(self) -> int:
         """Number of tests that the p values of the primary measures are corrected for."""
-        return len({one.estimate.pattern for one in self.decisions if one.estimate.p is not None})
+        measures = {one.estimate.pattern for one in self.decisions if one.estimate.p is not None}
+        return len(measures) + sum(one.is_tested for one in self.violations)
 
 
 def compare(
@@ -390,12 +465,14 @@ def compare(
     categories: Sequence[str],
     brought_up: Mapping[str, Side | None] = MappingProxyType({}),
     self_judged: bool = False,
+    violations: Sequence[Violations] = (),
 ) -> ComparisonOutcome:
     """Compare two runs by columns of scores, a row for each pair of canaries; NaN = undefined.
 
     `categories` has that of each row. Measures beside the primary ones are exploratory. `brought_up` has the
     retrievers that alone brought up much of what is expected, with their sides, None = neither. Nothing is claimed in
     favour of such a side; what is claimed against it stands all the more. `self_judged`: whether recall of a side is.
+    `violations` are of all canaries that rule something out, and are tested with the primary measures.
     """
     favoured = {side for side in brought_up.values() if side is not None}
     whole = estimate_all([*primaries, *(name for name in a if name not in primaries)], a, b)
@@ -410,10 +487,16 @@ def compare(
         )
         for category, rows in sorted(rows_of.items())
     }
-    [decisions] = decide_family([[whole[name] for name in primaries if name in whole]], favoured)
+    primary = [whole[name] for name in primaries if name in whole]
+    tested = [one for one in violations if one.is_tested]
+    [decisions] = decide_family([primary], favoured, beside=[one.p for one in tested])
+    measured = {one.pattern: one.p for one in primary if one.p is not None}
+    corrected = holm([*measured.values(), *(one.p for one in tested)])[len(measured) :]
+    decided = {one.kind: replace(one, corrected_p=p) for one, p in zip(tested, corrected, strict=True)}
     inner = decide_family([list(part.values()) for part in parts.values()], favoured)
     return ComparisonOutcome(
         decisions=decisions,
+        violations=tuple(decided.get(one.kind, one) for one in violations),
         categories=tuple(
             CategoryOutcome(category=category, decisions=found) for category, found in zip(parts, inner, strict=True)
         ),
@@ -445,7 +528,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def decide_family(
-    family: Sequence[Sequence[Estimate]], self_judged: Collection[Side] = ()
+    family: Sequence[Sequence[Estimate]], self_judged: Collection[Side] = (), *, beside: Sequence[float] = ()
 ) -> list[tuple[Decision, ...]]:
     """Decide a family of estimates, given by groups of canaries, each at the confidence of its interval.
 
@@ -453,10 +536,10 @@ def decide_family(
     Estimates with too few pairs are not tested and correct no other. Measures of a group that differ in proportion on
     every pair, as R@5 and P@5 where each canary expects one chunk, are one test and count once: exchanging scores keeps
     them so, and the p values hold just as well given which measures are one. Nothing is claimed in favour of a side
-    that is `self_judged`.
+    that is `self_judged`. `beside` are the p values of other tests of the family.
     """
     tests = {(group, one.pattern): one.p for group, part in enumerate(family) for one in part if one.p is not None}
-    corrected = dict(zip(tests, holm(list(tests.values())), strict=True))
+    corrected = dict(zip(tests, holm([*tests.values(), *beside])[: len(tests)], strict=True))
     return [
         tuple(_decision(one, corrected.get((group, one.pattern)), self_judged) for one in part)
         for group, part in enumerate(family)

@@ -17,6 +17,8 @@ from app.comparison.domain.outcomes import (
     JudgmentsCaution,
     RecallCaution,
     Side,
+    ViolationKind,
+    Violations,
 )
 
 _NAMED: Final = 5
@@ -96,11 +98,34 @@ def judgments_sentence(caution: JudgmentsCaution, names: SideNames) -> str:
     return f"{sentence}; {listed(caution.not_claimed)} {are} higher {names.within[side]}, which is not claimed"
 
 
+def violations_sentence(one: Violations, names: SideNames) -> str:
+    """Return the sentence on canaries that got what they rule out in B and not in A."""
+    number = len(one.only_b)
+    now, then = names.gain[Side.B], names.gain[Side.A]
+    does = f"returns {RULED_OUT[one.kind]} for {counted(number, 'canary')} for which {then} does not"
+    return f"{now} {does}: {_some(one.only_b)}"
+
+
+RULED_OUT: Final[Mapping[ViolationKind, str]] = {
+    ViolationKind.FORBIDDEN: "forbidden chunks",
+    ViolationKind.ANSWERED: "an answer that should not be there",
+}
+
+
+def violations_text(one: Violations, names: SideNames) -> str:
+    """Return how many canaries got what they rule out: `forbidden chunks for 60 of 60 canaries in B, for 0 in A`."""
+    of = f"{one.b:,} of {counted(one.canaries, 'canary')} {names.within[Side.B]}"
+    return f"{RULED_OUT[one.kind]} for {of}, for {one.a:,} {names.within[Side.A]}"
+
+
+def _some(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:_NAMED]) + (", ..." if len(keys) > _NAMED else "")
+
+
 def exclusion_sentence(reason: Exclusion, keys: Sequence[str], names: SideNames) -> str:
     """Return the sentence on canaries that are not compared."""
-    shown = ", ".join(keys[:_NAMED]) + (", ..." if len(keys) > _NAMED else "")
     one, several, rest = _EXCLUSIONS[reason]
-    return f"{counted(len(keys), 'canary')} {one if len(keys) == 1 else several} {rest(names)}: {shown}"
+    return f"{counted(len(keys), 'canary')} {one if len(keys) == 1 else several} {rest(names)}: {_some(keys)}"
 
 
 def claim_text(claim: Claim | None, winner: Side | None, *, names: SideNames) -> str:
@@ -123,7 +148,9 @@ def change(estimate: Estimate, *, interval: bool = True, self_judged: bool = Fal
 
 def _better_or_worse(outcome: ComparisonOutcome, names: SideNames) -> str:
     which = names.better if outcome.verdict is ComparisonVerdict.BETTER else names.worse
-    sentence = f"{which}: {_claims(outcome, outcome.claimed)}, over {counted(outcome.pairs, 'canary')}"
+    ruled_out = [violations_text(one, names) for one in outcome.violations if one.winner is not None]
+    measures = f"{_claims(outcome, outcome.claimed)}, over {counted(outcome.pairs, 'canary')}"
+    sentence = f"{which}: {'; '.join([*([measures] if outcome.claimed else []), *ruled_out])}"
     others = len(outcome.decisions) - len(outcome.claimed)
     if not others:
         return sentence
@@ -132,13 +159,22 @@ def _better_or_worse(outcome: ComparisonOutcome, names: SideNames) -> str:
 
 
 def _trade(outcome: ComparisonOutcome, names: SideNames) -> str:
-    up = _claims(outcome, [one for one in outcome.claimed if one.winner is Side.B])
-    down = _claims(outcome, [one for one in outcome.claimed if one.winner is Side.A])
+    up, down = (_won(outcome, side, names) for side in (Side.B, Side.A))
     return f"{names.trade}: {up}, paid for by {down}, over {counted(outcome.pairs, 'canary')}"
+
+
+def _won(outcome: ComparisonOutcome, side: Side, names: SideNames) -> str:
+    """Return what is claimed for a side: measures first."""
+    claimed = [one for one in outcome.claimed if one.winner is side]
+    ruled_out = [violations_text(one, names) for one in outcome.violations if one.winner is side]
+    return " and ".join([*([_claims(outcome, claimed)] if claimed else []), *ruled_out])
 
 
 def _no_difference(outcome: ComparisonOutcome, names: SideNames) -> str:
     estimates = [one.estimate for one in outcome.decisions if one.claim is not Claim.TOO_FEW]
+    if outcome.pairs < FEWEST_PAIRS:
+        ruled_out = "; ".join(violations_text(one, names) for one in outcome.violations)
+        return f"no difference shown {names.between}: {ruled_out}"
     start = f"no difference shown {names.between} over {counted(outcome.pairs, 'canary')}"
     if all(one.low is None and not one.difference for one in estimates):
         return f"{start}: every canary scores the same in all primary measures"
@@ -206,7 +242,7 @@ _EXCLUSIONS: Final[Mapping[Exclusion, tuple[str, str, Callable[[SideNames], str]
     Exclusion.ONLY_IN_B: ("is", "are", lambda names: f"only {names.within[Side.B]}"),
     Exclusion.OTHER_QUERY: ("asks", "ask", lambda _: "something else in each"),
     Exclusion.OTHER_JUDGMENTS: ("expects", "expect", lambda _: "something else in each"),
-    Exclusion.NOTHING_EXPECTED: ("expects", "expect", lambda _: "nothing"),
+    Exclusion.NOTHING_EXPECTED: ("expects", "expect", lambda _: "no chunk"),
     Exclusion.NOT_MEASURED_IN_A: ("was", "were", lambda names: f"not measured {names.within[Side.A]}"),
     Exclusion.NOT_MEASURED_IN_B: ("was", "were", lambda names: f"not measured {names.within[Side.B]}"),
     Exclusion.NOT_MEASURED: ("was", "were", lambda _: "measured in neither"),

@@ -1,7 +1,6 @@
 """Comparisons as pages and API show them: two runs, checks or retrievers as A and B, or two runs as before and now.
 
-It reads runs with their results and compares them; `decisions` gives the view of what is decided. What differs between
-two runs besides their answers stands at the end.
+It compares runs with their results; `decisions` gives the view of what is decided.
 """
 
 from collections import Counter
@@ -13,21 +12,17 @@ from typing import Final
 import numpy as np
 
 from app.base.db.engine import Connection, Store, cached_of_run
-from app.base.errors import ConflictError
 from app.base.statistics import CONFIDENCE
-from app.base.values import COVERAGE, DEGRADED_SHARE, ROUNDING, Canary, Outcome, Verdict
+from app.base.values import COVERAGE, DEGRADED_SHARE, ROUNDING, Outcome, Verdict
 from app.base.views import rounded_or_none, view_of
-from app.catalog import store as catalog
-from app.catalog.domain import POOLED_FRAME, Use, judgment_lines, pooled_at, pooled_lines, unlike_tasks_lines
-from app.catalog.service.references import find_run
-from app.catalog.service.suites import is_self_judged, judging_retrievers, pooled_notes
+from app.catalog.domain import POOLED_FRAME, judgment_lines, pooled_at, pooled_lines, unlike_tasks_lines
+from app.catalog.service.suites import judging_retrievers
 from app.comparison.domain.estimates import Floats
 from app.comparison.domain.outcomes import (
     Change,
     ComparisonOutcome,
     Depth,
     Exclusion,
-    Members,
     Pair,
     Pairing,
     RunSide,
@@ -40,8 +35,10 @@ from app.comparison.domain.outcomes import (
 )
 from app.comparison.domain.sentences import A_AND_B, BEFORE_AND_NOW, SideNames
 from app.comparison.service.answers import compare_answers
+from app.comparison.service.compared_runs import ComparedRun, differences, read_run
 from app.comparison.service.decisions import decision_shape
 from app.comparison.service.run_references import find_run_ids
+from app.comparison.service.violations import violations_of
 from app.comparison.views import (
     CanaryDifference,
     CategoryDifference,
@@ -53,56 +50,20 @@ from app.comparison.views import (
     MeasureDifference,
     PairedSides,
     RunDiffPage,
-    RunOutline,
     SideResult,
     Sides,
 )
-from app.records.service import past_runs
 from app.records.service.past_runs import stored_aggregates
-from app.records.store import ranking_rows, run_rows
-from app.records.store.open_runs import Failure
+from app.records.store import ranking_rows
 from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import StateRow
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import Measure, mean_name, parse_measure, scores_at_depth
 from app.scoring.rankings import Match, match, rbo
-from app.scoring.run_inputs import RunInputs
 
 HEALTH_SCORE: Final = "health_score"
 _WHOLE: Final = {"MRR": "RR", "MAP": "AP", "duplicate_ratio": "duplicate_ratio"}
 """Measures of whole rankings, by the names of their means: they depend on how many hits were asked for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedRun:
-    """A run with its results. Positions count along the canaries of its suite version."""
-
-    row: RunRow
-    inputs: RunInputs
-    states: Sequence[StateRow | None]
-    """None = not measured."""
-    failures: Mapping[int, Failure]
-    outline: RunOutline
-    retriever: str
-    retriever_version: int | None
-    use: Use
-    """Of its check at that time."""
-
-    @property
-    def canaries(self) -> Sequence[Canary]:
-        """The canaries by position."""
-        return self.inputs.canaries
-
-    @property
-    def base_version(self) -> str | None:
-        """The version of the measures by which its rankings were matched: 2 where that of a re-scoring is 2.r7."""
-        version = self.row.measures_version
-        return None if version is None else version.partition(".r")[0]
-
-    @property
-    def members(self) -> Members:
-        """The canaries, and whether the run measured them."""
-        return Members(canaries=self.canaries, measured=[state is not None for state in self.states])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,49 +87,6 @@ class Comparison:
     def names(self) -> SideNames:
         """What the two are called: of two checks neither is the earlier state of the other."""
         return BEFORE_AND_NOW if self.a.row.check_id == self.b.row.check_id else A_AND_B
-
-
-def read_run(
-    connection: Connection, run_id: str, version: str | None = None, *, with_states: bool = True
-) -> ComparedRun:
-    """Read a run with its results, by another measures version where one is named.
-
-    Raises NotFoundError for a run that is not there, ConflictError for one that has not ended or was never carried out,
-    InvalidInputError for a version that is not there.
-    """
-    row = find_run(connection, run_id)
-    if row.status not in run_rows.ENDED:
-        raise ConflictError(f"run '{row.id}' has not ended yet")
-    if not row.aggregates:
-        raise ConflictError(f"run '{row.id}' was never carried out; there is nothing to compare")
-    row, anew = past_runs.load_version(connection, row, version)
-    inputs = past_runs.inputs_of_run(connection, row, anew)
-    by_canary = past_runs.states_of(connection, row, inputs, anew) if with_states else {}
-    _, failures = run_rows.probes_of(connection, row.id)
-    assert row.check_version_id is not None  # noqa: S101 - it has inputs
-    check = catalog.version_body(connection, row.check_version_id).body
-    return ComparedRun(
-        row=row,
-        inputs=inputs,
-        states=[
-            None if place in failures else by_canary.get(member.canary_id)
-            for place, member in enumerate(inputs.suite.members)
-        ],
-        failures=failures,
-        outline=view_of(
-            RunOutline,
-            check,
-            row,
-            id=str(row.id),
-            verdict=None if row.verdict is None else Verdict(row.verdict),
-            suite_hash=inputs.suite.hash,
-            self_judged=is_self_judged(connection, inputs.suite.judgment_shares, check["retriever"]),
-            pooled_recall=pooled_notes(connection, check["suite"], check["retriever"]),
-        ),
-        retriever=check["retriever"],
-        retriever_version=row.retriever_version_id,
-        use=Use(check.get("use", Use.GENERAL)),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +165,7 @@ def compare_runs(connection: Connection, a: ComparedRun, b: ComparedRun) -> Comp
         categories=[b.canaries[place].category for _, place in pairing.places],
         brought_up=_brought_up(connection, a, b),
         self_judged=a.outline["self_judged"] or b.outline["self_judged"],
+        violations=violations_of(connection, a, b, depth),
     )
     return Comparison(a=a, b=b, pairing=pairing, depth=depth, outcome=outcome, scores=(first, second))
 
@@ -672,57 +591,3 @@ def _result(
         "top_score": None if state is None else rounded_or_none(state.top_score),
         "measures": measures,
     }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunDifference:
-    """A sentence without its full stop, and whether it prevents a strict comparison of the runs' own numbers."""
-
-    sentence: str
-    strict: bool
-
-
-def differences(a: ComparedRun, b: ComparedRun) -> list[RunDifference]:
-    """Return what differs between two runs besides their answers; each sentence names the first run first."""
-    old, new = a.inputs.yardstick, b.inputs.yardstick
-    found = [
-        (a.row.id == b.row.id, False, "both are one and the same run"),
-        (
-            a.outline["suite_hash"] != b.outline["suite_hash"],
-            True,
-            "the suites differ: only canaries with the same key, query and judgments are compared",
-        ),
-        (
-            a.row.measures_version != b.row.measures_version,
-            True,
-            f"the numbers are of measures versions {a.row.measures_version} and {b.row.measures_version}",
-        ),
-        (
-            old.k != new.k,
-            True,
-            f"k is {old.k} and {new.k}, which coverage and who is degraded depend on: compared at {min(old.k, new.k)}",
-        ),
-        (
-            old.fetch_k != new.fetch_k,
-            False,
-            f"fetch_k differs, {old.fetch_k} and {new.fetch_k}: compared by {min(old.fetch_k, new.fetch_k)} hits",
-        ),
-        (
-            old.scorer != new.scorer,
-            True,
-            "relevance is measured in different ways, which first-hit relevance depends on",
-        ),
-        (a.row.check_id != b.row.check_id, False, f"the runs are of different checks, {a.row.check} and {b.row.check}"),
-        (a.retriever != b.retriever, False, f"different retrievers were asked, {a.retriever} and {b.retriever}"),
-        (
-            a.retriever == b.retriever and a.retriever_version != b.retriever_version,
-            False,
-            f"retriever {b.retriever} was configured differently",
-        ),
-        (
-            a.row.index_version != b.row.index_version,
-            False,
-            f"the index versions are {a.row.index_version or 'unknown'} and {b.row.index_version or 'unknown'}",
-        ),
-    ]
-    return [RunDifference(sentence=sentence, strict=strict) for differs, strict, sentence in found if differs]

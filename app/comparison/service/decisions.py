@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from app.base.values import COVERAGE, Canary, Category, Judgment, Outcome
+from app.base.values import COVERAGE, Canary, Category, Judgment, Outcome, Reason
 from app.base.views import view_of
 from app.catalog.domain import Use
 from app.comparison.domain.estimates import Estimate
@@ -24,7 +24,10 @@ from app.comparison.domain.outcomes import (
     Depth,
     Members,
     Pairing,
+    ViolationKind,
+    Violations,
     compare,
+    count_violations,
     pair_canaries,
     primary_measures,
 )
@@ -35,10 +38,13 @@ from app.comparison.domain.sentences import (
     exclusion_sentence,
     headline,
     judgments_sentence,
+    violations_sentence,
+    violations_text,
 )
 from app.comparison.views import (
     ComparedCategory,
     ComparedMeasure,
+    ComparedViolations,
     ComparisonCaution,
     ComparisonDecision,
 )
@@ -93,8 +99,34 @@ def decide_reports(before: Report, now: Report, use: Use = Use.GENERAL) -> Compa
         primaries=primary_measures(depth, use),
         categories=[now["results"][place]["category"] for _, place in pairing.places],
         self_judged=bool(before["run"].get("self_judged") or now["run"].get("self_judged")),
+        violations=_violations(before, now, depth),
     )
     return decision_shape(outcome, pairing, depth, BEFORE_AND_NOW)
+
+
+def _violations(before: Report, now: Report, depth: Depth) -> list[Violations]:
+    """Count the canaries that got what they rule out; of unlike suites reports do not say what that is."""
+    if before["run"].get("suite_hash") != now["run"].get("suite_hash"):
+        return []
+    old = {one["key"]: one for one in before["results"] if one["outcome"] == Outcome.OK}
+    pairs = [(old[one["key"]], one) for one in now["results"] if one["outcome"] == Outcome.OK and one["key"] in old]
+    forbidding = [pair for pair in pairs if pair[1].get("forbidden_chunks") or pair[1].get("expect_empty")]
+    leaks = [
+        [min(pair[side].get("forbidden_ranks") or [math.inf]) <= depth.m for pair in forbidding] for side in (0, 1)
+    ]
+    refusing = [
+        pair
+        for pair in pairs
+        if pair[1]["category"] == Category.NEGATIVE
+        and not pair[1].get("expect_empty")
+        and None not in {pair[0].get("top_score"), pair[1].get("top_score")}
+    ]
+    answers = [[Reason.ANSWERED in pair[side].get("reasons", ()) for pair in refusing] for side in (0, 1)]
+    found = (
+        count_violations(ViolationKind.FORBIDDEN, [one["key"] for _, one in forbidding], *leaks),
+        count_violations(ViolationKind.ANSWERED, [one["key"] for _, one in refusing], *answers),
+    )
+    return [one for one in found if one is not None]
 
 
 def same_expectations(before: Report, now: Mapping[str, str]) -> set[str] | None:
@@ -179,6 +211,11 @@ def decision_shape(outcome: ComparisonOutcome, pairing: Pairing, depth: Depth, n
                 for one in outcome.judgments
             ),
             *_recall_losses(outcome, depth, names),
+            *(
+                view_of(ComparisonCaution, _OF_VIOLATIONS, sentence=violations_sentence(one, names))
+                for one in outcome.violations
+                if one.only_b
+            ),
         ],
         "canaries": outcome.pairs,
         "excluded": [
@@ -194,6 +231,17 @@ def decision_shape(outcome: ComparisonOutcome, pairing: Pairing, depth: Depth, n
         "depth": depth.m,
         "primary": _decided(outcome.decisions),
         "exploratory": [_measure(one) for one in outcome.exploratory],
+        "violations": [
+            view_of(
+                ComparedViolations,
+                one,
+                rounding=True,
+                only_a=list(one.only_a[:_KEYS]),
+                only_b=list(one.only_b[:_KEYS]),
+                sentence=violations_text(one, names),
+            )
+            for one in outcome.violations
+        ],
         "by_category": [
             view_of(
                 ComparedCategory,
@@ -208,6 +256,13 @@ def decision_shape(outcome: ComparisonOutcome, pairing: Pairing, depth: Depth, n
 
 
 _NO_LOSS: Final = {"kind": CautionKind.JUDGMENTS, **dict.fromkeys(("measure", "winner", "recall", "loss"))}
+_OF_VIOLATIONS: Final = {
+    **_NO_LOSS,
+    "kind": CautionKind.VIOLATIONS,
+    "favours": None,
+    "retriever": None,
+    "not_claimed": (),
+}
 _OF_LOSS: Final = {"kind": CautionKind.RECALL_LOSS, "favours": None, "retriever": None, "not_claimed": ()}
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from app.alerts.domain.rules import FAILED_SHARE
 from app.base.values import TimeText
-from app.comparison.domain.outcomes import ComparisonVerdict, JudgmentsCaution, Side
+from app.comparison.domain.outcomes import ComparisonVerdict, JudgmentsCaution, Side, Violations
 from app.experiments.domain.experiments import RateDifference
 
 
@@ -56,6 +56,8 @@ class OfflineEvidence:
     """Runs that are not of what their checks ask by now, each in words."""
     runs: tuple["PromotionRun", ...] = ()
     """That of what is current, and that of the candidate."""
+    violations: tuple[Violations, ...] = ()
+    """What canaries rule out, and how many got it."""
 
     @property
     def lacks_answers(self) -> bool:
@@ -63,8 +65,15 @@ class OfflineEvidence:
         return self.unanswered > FAILED_SHARE * (self.canaries + self.unanswered)
 
     @property
+    def broken(self) -> list[Violations]:
+        """What the candidate is claimed to return more often although it is ruled out."""
+        return [one for one in self.violations if one.winner is Side.A]
+
+    @property
     def is_trade(self) -> bool:
         """Whether one measure is gained and another one paid with; what a self-judged side gains may be real."""
+        if self.broken and not self.paid:
+            return False
         own = any(one.favours is Side.B and one.not_claimed for one in self.judgments)
         return self.verdict is ComparisonVerdict.TRADE or (self.verdict is ComparisonVerdict.WORSE and own)
 

@@ -13,7 +13,7 @@ from app.alerts.domain.rules import FAILED_SHARE
 from app.base.texts import bound_text, change_text, counted, percent_text
 from app.base.values import TimeText
 from app.comparison.domain.outcomes import ComparisonVerdict, Side
-from app.comparison.domain.sentences import A_AND_B, judgments_sentence
+from app.comparison.domain.sentences import A_AND_B, judgments_sentence, violations_text
 from app.experiments.domain.promotion_evidence import (
     ExposureEvidence,
     GuardEvidence,
@@ -246,7 +246,12 @@ def _offline_losses(found: OfflineEvidence | str) -> Losses:
         return {}
     paid = found.paid if found.is_trade else {}
     traded = {name: (one.low, one.high) for name, one in paid.items() if one.low is not None and one.high is not None}
-    return {**traded, **_lost(found.measures, OFFLINE_MARGIN)}
+    more = {str(one.kind): (one.a - one.b) / one.canaries for one in found.broken}
+    return {
+        **traded,
+        **_lost(found.measures, OFFLINE_MARGIN),
+        **{name: (share, share) for name, share in more.items()},
+    }
 
 
 def _judged_losses(found: JudgeEvidence | str) -> Losses:
@@ -459,8 +464,17 @@ def _found_beside(gate: Gate, never: Mapping[GateName, str]) -> str:
 
 
 def _decide_offline(found: OfflineEvidence | str) -> tuple[GateResult, str]:
+    """Decide by measures; a candidate that returns more of what canaries rule out fails, however many there are."""
     if isinstance(found, str):
         return GateResult.INCONCLUSIVE, found
+    result, reason = _decide_measured(found)
+    if not found.broken:
+        return result, reason
+    ruled_out = [violations_text(one, _CURRENT_AND_CANDIDATE) for one in found.broken]
+    return GateResult.FAIL, "; ".join([*ruled_out, reason])
+
+
+def _decide_measured(found: OfflineEvidence) -> tuple[GateResult, str]:
     left_out = "".join(f"; {one}" for one in _say_unanswered(found))
     if found.canaries < FEWEST_CANARIES:
         both = f"{counted(found.canaries, 'canary')} that both newest runs measured, of at least {FEWEST_CANARIES}"

@@ -357,6 +357,7 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
             PromotionRun(check=one.row.check, run_id=one.outline["id"], finished_at=one.outline["finished_at"])
             for one in (found.a, found.b)
         ),
+        violations=found.outcome.violations,
     )
 
 
