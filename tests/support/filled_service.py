@@ -9,7 +9,10 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from app.base.documents.fields import parse_document
 from app.base.values import Outcome
+from app.experiments.documents import ExperimentDocument
+from app.experiments.service import experiments
 from app.runs.service import rescoring
 from tests.support.api_service import CHECK, Api, api
 
@@ -55,8 +58,9 @@ def filled_api(data_dir: Path, **settings: Any) -> Iterator[Api]:
             opened.put(f"/v1/tasks/truth/items/{item}/annotation", said)
         opened.reached()
         assert opened.client.post("/v1/corpora/handbook", json=CORPUS).is_success
-        opened.put("/v1/experiments/docs", EXPERIMENT)
-        opened.put("/v1/experiments/docs", {**EXPERIMENT, "delta": 0.01})  # an earlier epoch
+        for more in ({}, {"delta": 0.01}):  # an earlier epoch, and this one, to which users came last month
+            document = parse_document(ExperimentDocument, {"slug": "docs", **EXPERIMENT, **more})
+            experiments.put_experiment(opened.service.store, document, by="Ada", now=datetime(2026, 10, 1, tzinfo=UTC))
         exposed = [{"unit": f"user-{number}", "at": "2026-11-01T12:00:00Z"} for number in range(40)]
         assert opened.client.post("/v1/experiments/docs/exposures", json=exposed).is_success
         assert opened.client.post("/v1/checks/docs/public-link").is_success
