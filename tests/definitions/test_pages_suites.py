@@ -22,7 +22,7 @@ from tests.runs.test_steps import RERANKED
 from tests.support.fakes import FakeProbe, answered, failed, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import HOSTILE, Bench, Site, csrf, page, site
-from tests.support.world import COVERAGE, canary
+from tests.support.world import COVERAGE, HOOK, canary
 from tests.support.world import page as canary_page
 
 PROSE = "Logs are kept for thirty days in the hot tier and for a year in the archive."
@@ -599,6 +599,17 @@ def test_the_yaml_of_a_check_stands_above_its_form_and_what_was_changed_is_marke
     assert "in the place of the check in canaries.yaml:1 and apply: 1 line is new." in changed.text
     asked = yaml.safe_load("".join(pages.page("/checks/watch/edit?report=weekly").one("pre", id="yaml").pieces))
     assert asked["checks"][0]["schedule"] != {"every": "7m"}, "nothing was saved"
+
+
+def test_hooks_of_a_check_keep_the_order_that_a_file_gave_them(pages: Site) -> None:
+    described = canary_page([canary("ant")], hooks=["ops", "chat"])
+    pages.world.apply({**described, "hooks": [{**HOOK, "slug": slug} for slug in ("ops", "chat", "alarm")]})
+    begun = pages.page("/checks/watch/edit")
+    form = {**fields_of(begun), "do": "yaml"}
+    unchanged = page(pages.client().post("/checks/watch/edit", data={**form, "hooks": ["chat", "ops"]}))
+    assert not unchanged.all("mark")
+    more = page(pages.client().post("/checks/watch/edit", data={**form, "hooks": ["alarm", "chat", "ops"]}))
+    assert [one.text.strip() for one in more.all("mark")] == ["- alarm"]
 
 
 def test_reports_are_listed_and_begun_on_a_page_of_their_own(pages: Site) -> None:

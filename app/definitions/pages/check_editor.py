@@ -354,9 +354,15 @@ def body_of(typed: Form, stored: Mapping[str, Any] | None, unread: list[Problem]
         **body,
         "slug": str(stored["slug"]) if stored else body["slug"] or default_slug,
         "schedule": _schedule(typed),
+        "hooks": _as_before(body["hooks"], (stored or {}).get("hooks", ())),
         "report": _report(typed, (stored or {}).get("report")),
         "rules": _rules(typed, others, stored),
     }
+
+
+def _as_before(chosen: Iterable[str], before: Sequence[str]) -> list[str]:
+    """Return what was chosen in the order that it had; what is new follows."""
+    return sorted(chosen, key=lambda one: before.index(one) if one in before else len(before))
 
 
 def place_problems(typed: Form, stored: Mapping[str, Any] | None, problems: Iterable[Problem]) -> list[Problem]:
