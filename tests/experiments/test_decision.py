@@ -1,5 +1,6 @@
 """Endings of experiments: winner, equivalent, inconclusive, mismatch, and the first look that decides."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +117,25 @@ def test_the_document_says_what_the_service_says_before_the_first_unit() -> None
     said = say_power(plan, decide(plan=plan))
     assert said.endswith("which are enough for one of 0.060")
     assert f"*{said}*" in written
+
+
+@pytest.mark.parametrize("most", [150, 200, 250, 300])
+def test_no_difference_is_promised_that_leaves_an_arm_too_few_of_a_kind(most: int) -> None:
+    plan = replace(PLAN, max_units=most)
+    said = say_power(plan, decide(plan=plan))
+    assert said.endswith(
+        f"at most {most} come, too few to expect that any difference is shown, as each arm needs at least 30 successes "
+        "and 30 failures"
+    )
+    more = replace(PLAN, max_units=350)
+    assert say_power(more, decide(plan=more)).endswith("at most 350 come, which are enough for one of 0.264")
+
+
+def test_near_the_end_of_rates_only_the_difference_that_can_be_is_told() -> None:
+    high = decide(look((1_000, 970), (1_000, 969)))
+    assert "shows a loss of 0.05 by about" in say_power(PLAN, high), "1.020 is no rate"
+    low = decide(look((1_000, 31), (1_000, 32)))
+    assert "shows a gain of 0.05 by about" in say_power(PLAN, low)
 
 
 def test_what_was_to_show_by_now_is_not_told_as_if_it_were_to_come() -> None:

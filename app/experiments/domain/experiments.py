@@ -392,6 +392,11 @@ def _seconds(rate: float, difference: float) -> tuple[float, ...]:
     return tuple(one for one in (rate - difference, rate + difference) if 0 < one < 1)
 
 
+def _can_show(difference: float, *, rate: float, share: float, units: int) -> bool:
+    """Whether a second arm that differs by so much has a rate at all, and enough of each kind within so many units."""
+    return any(units_for_enough(rate=one, share=share) <= units for one in _seconds(rate, difference))
+
+
 def units_each_way(difference: float, *, rate: float, share: float) -> dict[float, float]:
     """Return the same as `units_needed` for a first arm of a rate, by the rates that the second one may have.
 
@@ -472,11 +477,19 @@ def say_power(plan: ExperimentPlan, decision: ExperimentDecision) -> str:
     needed = count(difference, rate=rate, share=of_other)
     least = detectable_difference(rate=rate, share=of_other, units=plan.max_units, of_first=first is not None)
     word = "taken as" if first is None else "is" if first.enough else "so far"
-    seen = f"a difference of {bound_text(difference)}"
+    ways = () if first is None else _seconds(rate, difference)
+    what = "difference"
+    if len(ways) == 1:  # the other way is no rate
+        what = "loss" if (ways[0] < rate) is (name == plan.names[0]) else "gain"
+    seen = f"a {what} of {bound_text(difference)}"
     enough = f"{needed:,.0f} units, with probability {USUAL_POWER} (rate of {name} {word} {ratio_text(rate)})"
     most = f"at most {plan.max_units:,} come, which are enough for one of {ratio_text(least)}"
     if open_ and least_units > plan.max_units:
         most = f"at most {plan.max_units:,} come, too few for {few} in each arm, before which it shows nothing"
+    elif open_ and not _can_show(least, rate=rate, share=of_other, units=plan.max_units):
+        most = (
+            f"at most {plan.max_units:,} come, too few to expect that any difference is shown, as each arm needs {few}"
+        )
     undecided = decision.state is not ExperimentState.WINNER
     if undecided and units >= needed and open_:
         return f"{begin} shows nothing before each arm has {few}"
