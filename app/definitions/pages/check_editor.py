@@ -349,12 +349,13 @@ def body_of(typed: Form, stored: Mapping[str, Any] | None, unread: list[Problem]
             raise
         unread += error.problems
         others = []
+    if "hooks" in body:
+        body["hooks"] = _as_before(body["hooks"], (stored or {}).get("hooks", ()))
     default_slug = f"{body['suite']}-{body['retriever']}"[:LONGEST_SLUG].strip("-")
     return {
         **body,
         "slug": str(stored["slug"]) if stored else body["slug"] or default_slug,
         "schedule": _schedule(typed),
-        "hooks": _as_before(body["hooks"], (stored or {}).get("hooks", ())),
         "report": _report(typed, (stored or {}).get("report")),
         "rules": _rules(typed, others, stored),
     }
