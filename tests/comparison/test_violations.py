@@ -1,6 +1,7 @@
 """What canaries rule out: counted in both runs, decided with the measures, and told wherever a comparison is."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ from app.comparison.domain.outcomes import (
 )
 from app.comparison.domain.sentences import A_AND_B, headline
 from app.comparison.service import comparisons
-from app.experiments.domain.promotions import GateName, GateResult
+from app.experiments.domain.promotions import GateName, GateResult, PromotionState
 from app.experiments.service.promotions import compare_offline
-from tests.experiments.test_promotion_gates import decide, gate
+from tests.experiments.test_promotion_gates import decide, exposure, gate, judge
 from tests.support.fakes import answered, failed, hits
 from tests.support.pages_service import site
 from tests.support.world import CHECK, RETRIEVER, World, canary, page
@@ -166,3 +167,9 @@ def test_the_offline_gate_fails_a_candidate_that_returns_forbidden_chunks(sqlite
     assert "trade" not in found.reason
     assert not isinstance(evidence, str)
     assert [one.winner for one in evidence.broken] == [Side.A]
+    served = decide(evidence, judge(), exposure(0.02, 0.06))
+    assert served.state is PromotionState.NEEDS_DECISION, "what users do says nothing of a leak"
+    assert "but offline failed: forbidden chunks for 2 of 12 canaries" in served.reason
+    assert served.reason.endswith("a person decides: keep what is current, or waive offline")
+    few = decide(replace(evidence, violations=()), judge(), exposure(0.02, 0.06))
+    assert few.state is PromotionState.PROMOTE

@@ -12,7 +12,7 @@ from typing import Final
 from app.alerts.domain.rules import FAILED_SHARE
 from app.base.texts import bound_text, change_text, counted, percent_text
 from app.base.values import TimeText
-from app.comparison.domain.outcomes import ComparisonVerdict, Side
+from app.comparison.domain.outcomes import ComparisonVerdict, Side, ViolationKind
 from app.comparison.domain.sentences import A_AND_B, judgments_sentence, violations_text
 from app.experiments.domain.promotion_evidence import (
     ExposureEvidence,
@@ -375,8 +375,8 @@ def _conclude(
         return PromotionState.STOPPED, f"stopped by exposure{before}: {exposure.reason}{last}{also}", {exposure.gate}
     if alerts:
         return PromotionState.STOPPED, f"stopped while {alerts}", set()
-    if is_better and GateResult.FAIL in {exposure.result, judge.result}:
-        failed = [gate for gate in (judge, exposure) if gate.result is GateResult.FAIL]
+    failed = [gate for gate in gates if gate.result is GateResult.FAIL and (gate is not offline or _leaks(gate))]
+    if is_better and failed:
         against = exposure.reason
         told = {gate.gate for gate in failed}
         if exposure.result is not GateResult.FAIL:
@@ -384,7 +384,8 @@ def _conclude(
             if exposure.result is not GateResult.WAIVED:
                 told.add(exposure.gate)
                 better += f" ({exposure.reason})"
-            against = f"{better}, but the judge failed: {judge.reason}"
+            say = {GateName.JUDGE: "the judge failed", GateName.OFFLINE: "offline failed"}
+            against = f"{better}, but {'; '.join(f'{say[gate.gate]}: {gate.reason}' for gate in failed)}"
         who = "an admin" if exposure in failed else "a person"
         decides = f"{against}; {who} decides: keep what is current, or {_waivers_that_suffice(gates, never)}"
         return PromotionState.NEEDS_DECISION, decides, told
@@ -394,9 +395,14 @@ def _conclude(
     return _conclude_without_users(gates, users, never)
 
 
+def _leaks(offline: Gate) -> bool:
+    """Whether the candidate returns more of what canaries rule out, of which what users do says nothing."""
+    return offline.result is GateResult.FAIL and not {str(one) for one in ViolationKind}.isdisjoint(offline.losses)
+
+
 def _waivers_that_suffice(gates: tuple[Gate, ...], never: Mapping[GateName, str]) -> str:
     """Say which waivers lead to `promote`: where exposure does not pass, every other gate has to pass or be waived."""
-    asked = gates[1:] if gates[-1].result is GateResult.PASS else gates
+    asked = gates if gates[-1].result is not GateResult.PASS or _leaks(gates[0]) else gates[1:]
     unknown = [gate.gate for gate in asked if gate.result is GateResult.INCONCLUSIVE]
     also = [str(name) for name in unknown if name not in never]
     waive = [
