@@ -479,15 +479,9 @@ def list_recalls(
     of retrievers that are not archived.
     """
     asked = definitions.alias()
+    columns = [tasks.c.slug.label("task"), tasks.c.body, tasks.c.pool_requested_at, definitions.c.slug.label("suite")]
     statement = (
-        sa.select(
-            pooled_recalls,
-            tasks.c.slug.label("task"),
-            tasks.c.body,
-            tasks.c.pool_requested_at,
-            definitions.c.slug.label("suite"),
-            definition_versions.c.created_at.label("defined_at"),
-        )
+        sa.select(pooled_recalls, *columns, definition_versions.c.created_at.label("defined_at"))
         .join(tasks, tasks.c.id == pooled_recalls.c.task_id)
         .join(definitions, definitions.c.id == tasks.c.suite_id)
         .outerjoin(asked, sa.and_(asked.c.kind == "retriever", asked.c.slug == pooled_recalls.c.retriever))
@@ -495,10 +489,8 @@ def list_recalls(
         .where(tasks.c.archived_at.is_(None), definitions.c.archived_at.is_(None), pooled_recalls.c.value.is_not(None))
         .order_by(definitions.c.slug, pooled_recalls.c.retriever, tasks.c.id.desc(), pooled_recalls.c.k.desc())
     )
-    if suite is not None:
-        statement = statement.where(definitions.c.slug == suite)
-    if retriever is not None:
-        statement = statement.where(pooled_recalls.c.retriever == retriever)
+    for column, wanted in ((definitions.c.slug, suite), (pooled_recalls.c.retriever, retriever)):
+        statement = statement if wanted is None else statement.where(column == wanted)
     if in_force:
         statement = statement.where(asked.c.id.is_not(None), asked.c.archived_at.is_(None))
     rows = [
@@ -512,9 +504,8 @@ def list_recalls(
         )
         for row in connection.execute(statement)
     ]
-    best: dict[tuple[str, str], str] = {}
-    for row in sorted(rows, key=lambda row: row.self_judged):
-        best.setdefault((row.suite, row.retriever), row.task)
+    ordered = sorted(rows, key=lambda row: row.self_judged)
+    best = {(row.suite, row.retriever): row.task for row in reversed(ordered)}
     return [row for row in rows if best[row.suite, row.retriever] == row.task]
 
 
