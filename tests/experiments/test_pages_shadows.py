@@ -62,6 +62,8 @@ def drawn(service: Api) -> None:
 def test_a_shadow_shows_its_figures_and_the_queries_that_differ(service: Api) -> None:
     text = text_of(service, "/shadows/hybrid")
     assert "Candidate failed 1 25.0 %" in " ".join(text.split())
+    assert "Chunks in both, of those in either 0.000" in " ".join(text.split()), "Jaccard's index, not a share of ten"
+    assert "Candidate empty, where it answered 0" in " ".join(text.split())
     assert "250 ms" in text
     assert f"{HOSTILE} 0" in text
     assert "New comparison of 3 pairs" in text
