@@ -20,7 +20,7 @@ from app.base.web.pages import render
 from app.comparison.domain.outcomes import Change, Claim, Side
 from app.comparison.domain.sentences import A_AND_B, BEFORE_AND_NOW, RULED_OUT, SideNames, claim_text
 from app.comparison.rendering import answers_basis, hint_mark
-from app.comparison.service import comparisons, run_references
+from app.comparison.service import compared_runs, comparisons
 from app.comparison.service.comparisons import RankPair, SideBySide
 from app.comparison.views import CanaryDifference, ComparedMeasure
 from app.records.service import run_views
@@ -184,7 +184,7 @@ def _others(found: run_views.ComparisonCandidates, runs: Sequence[str]) -> list[
 
 def _canary_link(runs: Sequence[str], more: Mapping[str, str]) -> Callable[[str], str]:
     """Return what gives the address of a canary in both runs."""
-    pair = {"a": run_references.run_reference(runs[0]), "b": run_references.run_reference(runs[1])}
+    pair = {"a": compared_runs.run_reference(runs[0]), "b": compared_runs.run_reference(runs[1])}
     return lambda key: f"/compare/canary?{urlencode({**pair, 'key': key, **more})}"
 
 
@@ -224,7 +224,7 @@ def show_canary(
     version: Version = "",
 ) -> HTMLResponse:
     """Show what two runs, checks or retrievers retrieved for one canary, side by side."""
-    runs = run_references.resolve_pair(store, a, b)
+    runs = compared_runs.resolve_pair(store, a, b)
     results = [
         next(iter(run_views.results(store, run, keys={key}, limit=1, version=version or None)[0]), None) for run in runs
     ]

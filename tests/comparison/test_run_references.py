@@ -4,7 +4,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.errors import ConflictError
-from app.comparison.service import comparisons, run_references
+from app.comparison.service import compared_runs, comparisons
 from tests.support.fakes import answered, hits
 from tests.support.world import CHECK, RETRIEVER, World, canary, page
 
@@ -21,9 +21,9 @@ def test_a_retriever_stands_for_a_run_in_which_it_was_asked(sqlite_store: Store)
     made["checks"][1]["retriever"] = "second"
     world.apply(made)
     with pytest.raises(ConflictError, match="no check of retriever 'second' has a run with results"):
-        run_references.resolve(sqlite_store, "retriever:second", "b")
+        compared_runs.resolve(sqlite_store, "retriever:second", "b")
     of_second = world.run("candidate").id
-    assert run_references.resolve(sqlite_store, "retriever:second", "b") == str(of_second) != str(of_first)
-    assert run_references.resolve(sqlite_store, "check:candidate", "b") == str(of_second)
+    assert compared_runs.resolve(sqlite_store, "retriever:second", "b") == str(of_second) != str(of_first)
+    assert compared_runs.resolve(sqlite_store, "check:candidate", "b") == str(of_second)
     page_, _ = comparisons.compare_references(sqlite_store, f"check:{CHECK}", "retriever:second", limit=0)
     assert page_["b"]["retriever"] == "second"

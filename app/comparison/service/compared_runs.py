@@ -1,24 +1,106 @@
-"""Runs that are compared: read with their results, and what differs between two of them besides their answers."""
+"""Runs that are compared: how they are named, read with their results, what differs besides, what canaries rule out."""
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from app.base.db.engine import Connection
-from app.base.errors import ConflictError
-from app.base.values import Canary, Verdict
-from app.base.views import view_of
+from app.base.db.engine import Connection, Store
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.base.values import Canary, Reason, Verdict
+from app.base.views import id_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import Use
-from app.catalog.service.references import find_run
+from app.catalog.service.references import find_check, find_run
 from app.catalog.service.suites import is_self_judged, pooled_notes
-from app.comparison.domain.outcomes import Members
+from app.comparison.domain.outcomes import Depth, Members, ViolationKind, Violations, count_violations, expects_the_same
 from app.comparison.views import RunOutline
 from app.records.service import past_runs
-from app.records.store import run_rows
+from app.records.store import ranking_rows, run_rows
 from app.records.store.open_runs import Failure
 from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import StateRow
+from app.retrievers.domain.retrievers import measures_relevance
+from app.scoring.evaluation import forbidden_ranks, is_relevance_judged, pack_reasons
 from app.scoring.run_inputs import RunInputs
+
+_REFERENCE: Final = re.compile(r"(?P<kind>run|check|retriever):(?P<name>.+)")
+_LATEST: Final = 100
+"""Number of the newest runs of a check among which one that was carried out is looked for."""
+
+
+def resolve(store: Store, reference: str, path: str) -> str:
+    """Return the id of the run that a reference names, which may not be there; raises as `compare_references` does.
+
+    `path` is the name of the parameter that has the reference.
+    """
+    with store.read() as connection:
+        return max(_options(connection, reference, path), key=lambda one: id_or_none(one) or 0)
+
+
+def resolve_pair(store: Store, a: str, b: str) -> tuple[str, str]:
+    """Return the ids of the runs that two references to be compared name; raises as `compare_references` does."""
+    with store.read() as connection:
+        return find_run_ids(connection, a, b)
+
+
+def run_reference(run_id: int | str) -> str:
+    """Return the reference of a run."""
+    return f"run:{run_id}"
+
+
+def find_run_ids(connection: Connection, a: str, b: str) -> tuple[str, str]:
+    """Return the ids of two runs; of a retriever that several checks ask, of one over the suite of the other side."""
+    first, second = (_options(connection, text, name) for name, text in (("a", a), ("b", b)))
+    if len(first) == len(second) == 1:
+        return first[0], second[0]
+    ids = {one: number for one in (*first, *second) if (number := id_or_none(one)) is not None}
+    suites = run_rows.suites_of(connection, ids.values())
+    pairs = [
+        (one, other)
+        for one in first
+        for other in second
+        if one in ids and other in ids and suites.get(ids[one]) == suites.get(ids[other])
+    ]
+    if not pairs:
+        raise ConflictError(f"no two checks over one suite were run for {a} and {b}; there is nothing to compare")
+    return max(pairs, key=lambda pair: sorted(ids[one] for one in pair))
+
+
+def _options(connection: Connection, text: str, name: str) -> list[str]:
+    """Return the ids of the runs that a reference may stand for: one, or of a retriever one for each check."""
+    match = _REFERENCE.fullmatch(text)
+    if match is None:
+        message = "must be run:ID, check:SLUG or retriever:SLUG, such as check:docs"
+        raise InvalidInputError([Problem(path=name, message=message)])
+    if match["kind"] == "run":
+        return [match["name"]]
+    if match["kind"] == "retriever":
+        checks = catalog.list_definitions(connection, "check")
+        asking = [check for check in checks if check.body["retriever"] == match["name"]]
+        if not asking and catalog.find_definition(connection, "retriever", match["name"]) is None:
+            raise NotFoundError(f"there is no retriever '{match['name']}'")
+        whose = f"no check of retriever '{match['name']}'"
+    else:
+        asking = [find_check(connection, match["name"])]
+        whose = f"check '{asking[0].slug}'"
+    asked = match["name"] if match["kind"] == "retriever" else None
+    found = [run for check in asking if (run := _newest_executed(connection, check.id, asked)) is not None]
+    if not found:
+        none = "no run with results" if match["kind"] == "check" else "a run with results"
+        raise ConflictError(f"{whose} has {none} among its newest; there is nothing to compare")
+    return found
+
+
+def _newest_executed(connection: Connection, check_id: int, retriever: str | None = None) -> str | None:
+    """Return the newest run of a check with results, in which this retriever was asked if one is named."""
+    ended = [run for run in run_rows.ended_runs(connection, check_id, limit=_LATEST) if run.aggregates]
+    if retriever is not None:
+        versions = {run.check_version_id for run in ended if run.check_version_id is not None}
+        bodies = catalog.version_bodies(connection, sorted(versions))
+        ended = [run for run in ended if bodies.get(run.check_version_id or 0, {}).get("retriever") == retriever]
+    return str(ended[-1].id) if ended else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,3 +230,70 @@ def differences(a: ComparedRun, b: ComparedRun) -> list[RunDifference]:
         ),
     ]
     return [RunDifference(sentence=sentence, strict=strict) for differs, strict, sentence in found if differs]
+
+
+_FORBIDDEN = pack_reasons([Reason.FORBIDDEN])
+_ANSWERED = pack_reasons([Reason.ANSWERED])
+
+
+def violations_of(connection: Connection, a: ComparedRun, b: ComparedRun, depth: Depth) -> list[Violations]:
+    """Count the canaries that both runs measured, and that ask and rule out the same in both.
+
+    Forbidden chunks count to the depth of both; answers only where both runs measure relevance in the same way.
+    """
+    places = {canary.key: place for place, canary in enumerate(b.canaries)}
+    pairs = [
+        (place, other)
+        for place, canary in enumerate(a.canaries)
+        if (other := places.get(canary.key)) is not None
+        and canary.query == b.canaries[other].query
+        and a.states[place] is not None
+        and b.states[other] is not None
+    ]
+    forbidding = [pair for pair in pairs if _forbids_the_same(a, b, pair)]
+    relevance = a.inputs.yardstick.scorer == b.inputs.yardstick.scorer
+    refusing = [pair for pair in pairs if relevance and _refuses_the_same(a, b, pair)]
+    leaks = [_leaking(connection, run, depth) for run in (a, b)]
+    confident = [{place for place, one in enumerate(run.states) if one and one.reasons & _ANSWERED} for run in (a, b)]
+    found = (
+        count_violations(
+            kind,
+            [a.canaries[place].key for place, _ in some],
+            [place in got[0] for place, _ in some],
+            [place in got[1] for _, place in some],
+        )
+        for kind, some, got in (
+            (ViolationKind.FORBIDDEN, forbidding, leaks),
+            (ViolationKind.ANSWERED, refusing, confident),
+        )
+    )
+    return [one for one in found if one is not None]
+
+
+def _forbids_the_same(a: ComparedRun, b: ComparedRun, pair: tuple[int, int]) -> bool:
+    one, two = a.canaries[pair[0]], b.canaries[pair[1]]
+    if one.expect_empty != two.expect_empty or not (one.forbidden or one.expect_empty):
+        return False
+    return Counter(one.forbidden) == Counter(two.forbidden)
+
+
+def _refuses_the_same(a: ComparedRun, b: ComparedRun, pair: tuple[int, int]) -> bool:
+    one, two = a.canaries[pair[0]], b.canaries[pair[1]]
+    scorer = a.inputs.yardstick.scorer
+    if not is_relevance_judged(one, scorer_measures_relevance=measures_relevance(scorer)) or not one.negative:
+        return False
+    alike = expects_the_same(one, two) and one.max_relevance_score == two.max_relevance_score
+    return alike and not two.expect_empty
+
+
+def _leaking(connection: Connection, run: ComparedRun, depth: Depth) -> set[int]:
+    """Return the places of the canaries that got a forbidden hit to a depth."""
+    flagged = {place: one for place, one in enumerate(run.states) if one is not None and one.reasons & _FORBIDDEN}
+    if run.inputs.yardstick.fetch_k <= depth.m or not flagged:
+        return set(flagged)
+    rankings = ranking_rows.load_rankings(connection, sorted({one.ranking_id for one in flagged.values()}))
+    return {
+        place
+        for place, one in flagged.items()
+        if min(forbidden_ranks(run.canaries[place], rankings[one.ranking_id]), default=depth.m) <= depth.m
+    }

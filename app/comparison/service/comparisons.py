@@ -35,10 +35,8 @@ from app.comparison.domain.outcomes import (
 )
 from app.comparison.domain.sentences import A_AND_B, BEFORE_AND_NOW, SideNames
 from app.comparison.service.answers import compare_answers
-from app.comparison.service.compared_runs import ComparedRun, differences, read_run
+from app.comparison.service.compared_runs import ComparedRun, differences, find_run_ids, read_run, violations_of
 from app.comparison.service.decisions import decision_shape
-from app.comparison.service.run_references import find_run_ids
-from app.comparison.service.violations import violations_of
 from app.comparison.views import (
     CanaryDifference,
     CategoryDifference,

@@ -29,7 +29,7 @@ from app.base.views import time_text, view_of
 from app.catalog.service.references import find_check
 from app.comparison.domain.estimates import estimate
 from app.comparison.domain.outcomes import Exclusion, Side
-from app.comparison.service import comparisons, run_references
+from app.comparison.service import compared_runs, comparisons
 from app.experiments import store as rows
 from app.experiments.documents import GuardDocument, PromotionDocument
 from app.experiments.domain.promotion_evidence import (
@@ -372,7 +372,7 @@ def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence 
     """Compare the judged answers of the newest runs of both checks, canary by canary; a text says why not."""
     slugs = (current, candidate)
     try:
-        runs = [run_references.resolve(store, f"check:{slug}", "check") for slug in slugs]
+        runs = [compared_runs.resolve(store, f"check:{slug}", "check") for slug in slugs]
     except (ConflictError, NotFoundError) as error:
         return str(error)
     found = _compare_ratings(store, slugs, runs)

@@ -43,7 +43,7 @@ from app.base.web.pages import render
 from app.catalog.documents.warnings import blind_to_recall_reason
 from app.catalog.domain import Use, judgment_lines
 from app.catalog.service import suites
-from app.comparison.service import run_references
+from app.comparison.service import compared_runs
 from app.definitions.service import definitions
 from app.detection.service import baselines
 from app.diagnosis import rendering as diagnosis_sentences
@@ -275,7 +275,7 @@ def show_diff(
 
 
 def _compared(before: str, now: str, **more: str | int) -> RedirectResponse:
-    chosen = {"a": run_references.run_reference(before), "b": run_references.run_reference(now)}
+    chosen = {"a": compared_runs.run_reference(before), "b": compared_runs.run_reference(now)}
     kept = {name: value for name, value in more.items() if value}
     return RedirectResponse(f"/compare?{urlencode({**chosen, **kept})}", status_code=303)
 
