@@ -16,8 +16,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.domain.rules import FAILED_SHARE, REPEATED, SlowerLimits
 from app.alerts.domain.state import OPEN, Retirement
-from app.alerts.domain.summaries import answer_change_text, lost_text
-from app.alerts.domain.views import BoundSides, ChangedCanary, RuleEvidence, TransitionView
+from app.alerts.domain.summaries import CAUSE_WORDS, answer_change_text
+from app.alerts.domain.views import BoundSides, ChangedCanary, RuleEvidence, TransitionView, lost_text
 from app.alerts.service import explanations, notifications, shown_alerts
 from app.alerts.service.explanations import LatencyCurve, RunLatency
 from app.alerts.service.shown_alerts import AlertDetail, AlertLine
@@ -27,7 +27,7 @@ from app.base.api.requests import StoreDep, takes_form, wake
 from app.base.db.engine import Store, from_us, to_us
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError
-from app.base.texts import CAUSE_WORDS, LATENCY_NAMES, beside_text, counted, outcome_word, rate_text, seconds_text
+from app.base.texts import LATENCY_NAMES, beside_text, counted, outcome_word, rate_text, seconds_text
 from app.base.values import JUDGED, Cause, RuleKind, Severity
 from app.base.views import id_number
 from app.base.web.forms import Form, choice_problem, problems_by_field, read_form, safe_path

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.values import FAITHFUL, Cause, CorrectedInterval, CorrectedRateView, Outcome, Percentile, judged_name
+from app.base.values import FAITHFUL, CorrectedInterval, CorrectedRateView, Outcome, Percentile, judged_name
 
 _DECIMALS = 3
 _MOST_DECIMALS = 9
@@ -205,42 +205,6 @@ LATENCY_NAMES: Final[Mapping[Percentile, str]] = {
     Percentile.P50: "median latency",
     Percentile.P95: "p95 latency",
     Percentile.MAX: "longest latency",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class CauseWords:
-    """The words for a cause."""
-
-    counted: str
-    """After a count of canaries: `5 missing from the index`."""
-    shared: str
-    """Where all of them share it: `chunks missing from the index`."""
-    brief: str = ""
-    """After a count in a headline, where that is shorter: `5 missing`."""
-
-    @property
-    def headline(self) -> str:
-        """After a count in a headline."""
-        return self.brief or self.counted
-
-
-CAUSE_WORDS: Final[Mapping[Cause, CauseWords]] = {
-    Cause.RETRIEVER_ERROR: CauseWords("not answered when repeated", "probes fail when repeated", "not answered"),
-    Cause.WRONG_FIELD: CauseWords(
-        "expecting ids as documents or the reverse", "the suite expects ids as documents, or documents as ids"
-    ),
-    Cause.TRUNCATED: CauseWords("cut off", "fewer results than asked for, or none"),
-    Cause.TEXTS_CHANGED: CauseWords("without their texts", "texts of the same chunks changed"),
-    Cause.SCORE_DRIFT: CauseWords("with other scores", "the same chunks have other scores"),
-    Cause.RECHUNKED: CauseWords("re-cut under other ids", "chunks re-cut under other ids"),
-    Cause.MISSING: CauseWords("missing from the index", "chunks missing from the index", "missing"),
-    Cause.VOCABULARY_MISMATCH: CauseWords("never among the first hits", "never among the first hits"),
-    Cause.DUPLICATES: CauseWords("crowded out by near copies", "crowded out by near copies"),
-    Cause.UNSTABLE: CauseWords("unstable", "passed over by the search"),
-    Cause.LEFT_OUT: CauseWords("left out of their answers", "left out of their answers", "left out"),
-    Cause.LOW_RELEVANCE: CauseWords("found but scored too low", "found but scored too low"),
-    Cause.OUTRANKED: CauseWords("outranked", "outranked by other chunks"),
 }
 _MINUTE = 60
 

@@ -6,8 +6,8 @@ from typing import Final
 from urllib.parse import quote
 
 from app.alerts.domain.state import is_about_canaries
-from app.alerts.domain.summaries import answer_change_text, lost_text
-from app.alerts.domain.views import ChangedCanary, WorseAnswer
+from app.alerts.domain.summaries import answer_change_text
+from app.alerts.domain.views import ChangedCanary, WorseAnswer, lost_text
 from app.base.texts import (
     bound_text,
     corrected_label,

@@ -5,18 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.alerts.domain.summaries import (
-    CAUSE_ADVICE,
-    EMBEDDER_ADVICE,
-    AlertFacts,
-    ChangedCanaries,
-    alert_advice,
-    all_lost_text,
-    chunk_name,
-    lost_chunks,
-    lost_text,
-)
-from app.alerts.domain.views import Degradation, TransitionType
+from app.alerts.domain.summaries import CAUSE_ADVICE, EMBEDDER_ADVICE, AlertFacts, ChangedCanaries, alert_advice
+from app.alerts.domain.views import Degradation, TransitionType, all_lost_text, chunk_name, lost_chunks, lost_text
 from app.base.values import Cause, Judgment, Outcome, Reason, RuleKind, RunCauseKind, Step
 from app.diagnosis.domain.run_causes import RunCause
 from app.retrievers.domain.probes import FailureSummary

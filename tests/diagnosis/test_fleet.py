@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.base.texts import CAUSE_WORDS
+from app.alerts.domain.summaries import CAUSE_WORDS
 from app.base.values import Cause
 from app.diagnosis.domain.fleets import FleetMember, Shape, fleet
 from app.scoring.run_inputs import Group, GroupKind

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.base.texts import CAUSE_WORDS
+from app.alerts.domain.summaries import CAUSE_WORDS
 from app.base.values import Cause
 
 APP = Path(__file__).parents[2] / "app"

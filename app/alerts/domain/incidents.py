@@ -12,6 +12,7 @@ from typing import Final
 
 from app.alerts.domain.state import OPEN, UNDECIDED, Member, Observation, good_runs
 from app.alerts.domain.summaries import (
+    CAUSE_WORDS,
     MOST_NAMED,
     AlertFacts,
     ChangedCanaries,
@@ -20,7 +21,6 @@ from app.alerts.domain.summaries import (
 )
 from app.alerts.domain.views import AlertState, TransitionType
 from app.base.texts import (
-    CAUSE_WORDS,
     LATENCY_NAMES,
     bound_text,
     counted,

@@ -1,6 +1,7 @@
 """The words of an alert: its summary in one sentence, the name of what a rule watches, and what to do next.
 
-Below: how many canaries changed and how, and what they lost. Titles of incidents, and what comes next: `incidents`.
+Below: how many canaries changed and how, and the words of causes. Titles of incidents, and what will open or close an
+alert next, are in `incidents`; the chunks that canaries lost in `views`.
 """
 
 import re
@@ -12,15 +13,11 @@ from typing import Final
 from app.alerts.domain.rules import SlowerLimits, watches_answers
 from app.alerts.domain.views import (
     AnswerChange,
-    ChangedCanary,
-    Degradation,
-    LowerChunk,
     SinceView,
     TransitionType,
     WorseAnswers,
 )
 from app.base.texts import (
-    CAUSE_WORDS,
     LATENCY_NAMES,
     MEASURE_LABELS,
     bound_text,
@@ -38,7 +35,6 @@ from app.base.texts import (
 from app.base.values import (
     Cause,
     CorrectedRateView,
-    Judgment,
     Percentile,
     Reason,
     RuleKind,
@@ -706,95 +702,39 @@ _PREDICATES: Final[Mapping[Reason, tuple[str, str, str, str]]] = {
     ),
 }
 """What canaries degraded by a reason do, the gravest first: (one, many, one newly, many newly)."""
-MOST_NAMES: Final = 3
-"""So many chunks are named of a canary."""
-_MOST_CANARIES: Final = 3
-_LONGEST: Final = 200
 
 
-def lost_chunks(
-    judgments: Sequence[Judgment],
-    now: Sequence[int | None],
-    before: Sequence[int | None] | None,
-    *,
-    missing: bool,
-    documents: Sequence[str | None] = (),
-) -> Degradation:
-    """Return the expected chunks that a canary lost, as part of evidence: `lost`, the first of them, and `lost_total`.
+@dataclass(frozen=True, slots=True)
+class CauseWords:
+    """The words for a cause."""
 
-    `lost_documents` has the documents, or titles, of those in `lost`, where any is known; `documents` are those of the
-    ranking of `before`.
+    counted: str
+    """After a count of canaries: `5 missing from the index`."""
+    shared: str
+    """Where all of them share it: `chunks missing from the index`."""
+    brief: str = ""
+    """After a count in a headline, where that is shorter: `5 missing`."""
 
-    `now` and `before` are ranks per judgment, `before` from when the canary was healthy; None = unknown. `missing`: no
-    expected chunk is in the top k, so it lost what it found before or, where that is unknown, all it expects.
-    """
-    expected = [place for place, one in enumerate(judgments) if one.grade >= 1]
-    had = [place for place in expected if before is not None and before[place] is not None]
-    lost = (had or expected) if missing else [place for place in had if now[place] is None]
-    ranks = before or ()
-    names: dict[str, str | None] = {}
-    for place in lost:
-        rank = ranks[place] if judgments[place].id and place < len(ranks) else None
-        document = documents[rank - 1] if rank is not None and rank <= len(documents) else None
-        names.setdefault(chunk_name(judgments[place]), document)
-    titles = [_title(name, document) for name, document in list(names.items())[:MOST_NAMES]]
-    found: Degradation = {"lost": list(names)[:MOST_NAMES], "lost_total": len(names)}
-    if any(titles):
-        found["lost_documents"] = titles
-    return found
+    @property
+    def headline(self) -> str:
+        """After a count in a headline."""
+        return self.brief or self.counted
 
 
-def found_deeper(canary: ChangedCanary, found: Mapping[str, int]) -> ChangedCanary:
-    """Return a canary that lost no chunk that a deeper question found, by name: such a one ranks lower instead."""
-    lost = canary.get("lost", [])
-    titles = canary.get("lost_documents") or [None] * len(lost)
-    kept = [place for place, name in enumerate(lost) if name not in found]
-    lower: list[LowerChunk] = [
-        {**one, "rank_now": one["rank_now"] or found.get(one["id"] or one["document"] or "")} for one in canary["lower"]
-    ]
-    return {
-        **canary,
-        "lower": lower,
-        "lost": [lost[place] for place in kept],
-        "lost_documents": [titles[place] for place in kept],
-        "lost_total": canary.get("lost_total", 0) - (len(lost) - len(kept)),
-    }
-
-
-def _title(name: str, document: str | None) -> str | None:
-    """Document of a chunk, where it says more than the name of the chunk."""
-    return None if document is None or document in name or name in document else short_name(document)
-
-
-def chunk_name(judgment: Judgment) -> str:
-    """Name of an expected chunk: its id, else its document, else the beginning of its text."""
-    name = judgment.id or judgment.document
-    return short_name(name, _LONGEST) if name else f"\u201c{short_name(judgment.text or '')}\u201d"
-
-
-def lost_text(canary: Degradation) -> str:
-    """Chunks that one canary lost: `retention_doc, sla_doc and 2 more`; empty where none is known."""
-    return _with_more(_titled_names(canary), canary.get("lost_total") or 0)
-
-
-def all_lost_text(canaries: Sequence[Degradation], changed: int | None) -> str:
-    """Chunks that the listed canaries of an alert lost, the first by name; `changed` = how many changed in all."""
-    losers = [one for one in canaries if one.get("lost") and one.get("persistent") is not False]
-    names = list(dict.fromkeys(name for one in losers[:_MOST_CANARIES] for name in _titled_names(one)))
-    listed = {name for one in losers for name in one["lost"]}
-    total = len(listed) + sum(one["lost_total"] - len(one["lost"]) for one in losers)
-    text = _with_more(names, total)
-    beyond = changed is not None and changed > len(canaries)
-    return f"{text} (of the {len(canaries)} worst of {changed:,} canaries)" if text and beyond else text
-
-
-def _titled_names(canary: Degradation) -> list[str]:
-    """Names of the chunks a canary lost, each with its document in brackets: `bill-004 (Add a tax number)`."""
-    names = canary.get("lost") or []
-    titles = canary.get("lost_documents") or [None] * len(names)
-    return [name if title is None else f"{name} ({title})" for name, title in zip(names, titles, strict=True)]
-
-
-def _with_more(names: Sequence[str], total: int) -> str:
-    more = total - len(names)
-    return ", ".join(names) + (f" and {more:,} more" if names and more > 0 else "")
+CAUSE_WORDS: Final[Mapping[Cause, CauseWords]] = {
+    Cause.RETRIEVER_ERROR: CauseWords("not answered when repeated", "probes fail when repeated", "not answered"),
+    Cause.WRONG_FIELD: CauseWords(
+        "expecting ids as documents or the reverse", "the suite expects ids as documents, or documents as ids"
+    ),
+    Cause.TRUNCATED: CauseWords("cut off", "fewer results than asked for, or none"),
+    Cause.TEXTS_CHANGED: CauseWords("without their texts", "texts of the same chunks changed"),
+    Cause.SCORE_DRIFT: CauseWords("with other scores", "the same chunks have other scores"),
+    Cause.RECHUNKED: CauseWords("re-cut under other ids", "chunks re-cut under other ids"),
+    Cause.MISSING: CauseWords("missing from the index", "chunks missing from the index", "missing"),
+    Cause.VOCABULARY_MISMATCH: CauseWords("never among the first hits", "never among the first hits"),
+    Cause.DUPLICATES: CauseWords("crowded out by near copies", "crowded out by near copies"),
+    Cause.UNSTABLE: CauseWords("unstable", "passed over by the search"),
+    Cause.LEFT_OUT: CauseWords("left out of their answers", "left out of their answers", "left out"),
+    Cause.LOW_RELEVANCE: CauseWords("found but scored too low", "found but scored too low"),
+    Cause.OUTRANKED: CauseWords("outranked", "outranked by other chunks"),
+}

@@ -14,7 +14,6 @@ from app.alerts.domain.summaries import (
     REDEFINED_ADVICE,
     REDEFINED_BRIEF,
     ChangedCanaries,
-    lost_chunks,
     redefined_text,
 )
 from app.alerts.domain.views import (
@@ -26,6 +25,7 @@ from app.alerts.domain.views import (
     StoredEvidence,
     WorseAnswer,
     WorseAnswers,
+    lost_chunks,
 )
 from app.alerts.service.changes import ChangedRun, changed_keys, load_changes
 from app.alerts.store import AlertRow

@@ -30,7 +30,7 @@ from app.alerts.domain.state import (
     is_about_canaries,
     no_data_expected,
 )
-from app.alerts.domain.summaries import alert_advice, alert_summary, all_lost_text
+from app.alerts.domain.summaries import alert_advice, alert_summary
 from app.alerts.domain.views import (
     AlertState,
     BoundLine,
@@ -41,6 +41,7 @@ from app.alerts.domain.views import (
     SuggestedRuleBody,
     SuggestedRules,
     TransitionType,
+    all_lost_text,
 )
 from app.alerts.service import shown_alerts
 from app.alerts.service import transitions as alert_transitions

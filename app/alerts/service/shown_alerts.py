@@ -28,15 +28,7 @@ from app.alerts.domain.state import (
     is_interrupted,
     lead_order,
 )
-from app.alerts.domain.summaries import (
-    AlertFacts,
-    ChangedCanaries,
-    alert_advice,
-    alert_summary,
-    all_lost_text,
-    answer_changes_text,
-    found_deeper,
-)
+from app.alerts.domain.summaries import AlertFacts, ChangedCanaries, alert_advice, alert_summary, answer_changes_text
 from app.alerts.domain.views import (
     AlertFields,
     AlertState,
@@ -51,6 +43,8 @@ from app.alerts.domain.views import (
     TransitionType,
     TransitionView,
     WorseAnswers,
+    all_lost_text,
+    found_deeper,
 )
 from app.alerts.service.changes import load_changes
 from app.alerts.service.evidence import (

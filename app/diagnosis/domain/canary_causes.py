@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
-from app.alerts.domain.summaries import chunk_name
+from app.alerts.domain.views import chunk_name
 from app.base.texts import counted, percent_text
 from app.base.values import Answer, Cause, Ranking
 from app.diagnosis.domain.cases import Case, Diagnosis, Kind, Question, Reanchor

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from app.alerts.domain.summaries import CAUSE_ADVICE, EMBEDDER_ADVICE
-from app.base.texts import CAUSE_WORDS
+from app.alerts.domain.summaries import CAUSE_ADVICE, CAUSE_WORDS, EMBEDDER_ADVICE
 from app.base.values import EMPTY, Canary, Cause, Judgment, Ranking, RunCauseKind
 from app.diagnosis.views import DiagnosisEvidence
 from app.retrievers.domain.retrievers import Scale

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.alerts.domain.summaries import MOST_NAMED, commonest_first, rest_text
-from app.base.texts import CAUSE_WORDS, counted, listed, plural, short_name
+from app.alerts.domain.summaries import CAUSE_WORDS, MOST_NAMED, commonest_first, rest_text
+from app.base.texts import counted, listed, plural, short_name
 from app.base.values import Cause
 from app.diagnosis.domain.run_causes import RunCause
 from app.diagnosis.domain.run_groups import tail
