@@ -50,8 +50,12 @@ from app.experiments.domain.promotions import (
     Waiver,
     decide_promotion,
 )
-from app.experiments.service.promotion_runs import describe_change, describe_outdated, find_judged_pair
-from app.experiments.service.promotion_users import read_exposure
+from app.experiments.service.promotion_evidence import (
+    describe_change,
+    describe_outdated,
+    find_judged_pair,
+    read_exposure,
+)
 from app.experiments.store import PromotionRow
 from app.experiments.views import CriticalAlert, GuardView, PromotionView
 
