@@ -238,7 +238,8 @@ class NoticeText:
             bound_shown = write(threshold) if isinstance(threshold, float) else clean(threshold, 40)
             bound = "" if threshold is None else f" (bound {bound_shown})"
             own, pooled = data.get("self_judged"), data.get("pooled_recall", [])
-            label, rate = clean(measure_words(measure), _LONGEST_FACT), data.get("corrected")
+            rate = data.get("corrected")
+            label = clean(measure_words(measure) if rate is None else measure, _LONGEST_FACT)
             hint = data.get("uncalibrated", False)
             if rate is None:
                 label = labelled(f"{label} (uncalibrated)" if hint else label, self_judged=own, pooled=pooled)

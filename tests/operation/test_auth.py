@@ -46,7 +46,7 @@ TASK = {"suite": "docs", "retrievers": ["search"]}
 CORPUS = {"files": {"corpus.jsonl": '{"_id": "d1", "text": "A text"}'}}
 EXPERIMENT = {"arms": [{"name": "vector", "share": 0.95}, {"name": "hybrid", "share": 0.05}]}
 PAIRS = [{"query": "How long is data kept?", "a": ["c1"], "b": ["c2"]}]
-PROMOTION = {"current": "docs", "candidate": "lost"}
+PROMOTION = {"current": "docs", "candidate": "docs-again"}
 TRAFFIC = {"files": {"traffic.jsonl": '{"query": "How long is data kept?"}'}}
 SUGGESTIONS = {"retriever": "search", "task": "gaps", "queries": ["Who pays for support?"]}
 ITEM = "ITEM"
@@ -468,6 +468,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         opened.put("/v1/suites/lost", {"canaries": CANARIES})  # nothing changes it, so what was lost can be diagnosed
         opened.put("/v1/checks/lost", {**CHECK, "suite": "lost"})
         opened.run("lost")
+        opened.put("/v1/checks/docs-again", CHECK)
         opened.retriever.found = {}
         opened.client.post("/v1/checks/docs/canaries/oauth/diagnosis")
         TOKENS.append(opened.pooled_task())

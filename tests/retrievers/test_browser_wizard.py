@@ -88,7 +88,7 @@ def test_a_newcomer_gets_from_nothing_to_a_healthy_run(chromium: Browser, tmp_pa
 
         page.get_by_role("link", name="New check").click()
         page.get_by_role("button", name="Save the check").click()
-        page.wait_for_url("**/checks/mine-docs")
+        page.wait_for_url("**/checks/mine-docs?saved=yes")
         expect(page.locator(".headline.healthy")).to_be_visible(timeout=60_000)  # shown by itself, as there was no run
         expect(page.locator("table.runs")).not_to_contain_text("running")
 

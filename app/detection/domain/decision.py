@@ -296,8 +296,6 @@ def _reading(
     lost, worse = (int(count) for count in (evidence.now == 1).sum(axis=1))
     culprits = _culprits(state, evidence, baseline) if state.open else ()
     groups = standing_out(evidence.state, baseline, members) if state.open and baseline is not None else ()
-    fails = (evidence.now == 1).any(axis=0)
-    groups = tuple([name for name in groups if fails.any() and 2 * fails[members.groups[name]].sum() >= fails.sum()])
     unknown = len(state.keys) if baseline is None else int((~baseline.known).sum())
     usual_counts = None if baseline is None else baseline.usual
     reading = Reading(
@@ -319,7 +317,10 @@ def _reading(
         unknown=unknown,
         reason="",
     )
-    return replace(reading, reason=reason_of(reading, decided.why, watched=len(state.keys), settings=settings))
+    fails = (evidence.now == 1).any(axis=0)
+    most = [name for name in groups if fails.any() and 2 * fails[members.groups[name]].sum() >= fails.sum()]
+    reason = reason_of(reading, decided.why, watched=len(state.keys), settings=settings, most=most)
+    return replace(reading, reason=reason)
 
 
 def _culprits(state: State, evidence: RunEvidence, baseline: Baseline | None) -> tuple[Culprit, ...]:
@@ -352,18 +353,18 @@ _DOCUMENT = "document:"
 """Groups by expected document are not named: another document may be gone."""
 
 
-def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings) -> str:
-    """Sentence of a reading."""
+def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings, most: Sequence[str] = ()) -> str:
+    """Sentence of a reading; `most`: the groups that hold half of what fails, or more."""
     failing = _failing(reading, watched)
     good = counted(reading.good, "good run")
     since = f"for {counted(reading.since, 'run')}" if reading.since > 1 else "since this run"
-    most = _most(reading)
+    inside = _most(most)
     sentences: dict[Why, Callable[[], str]] = {
         Why.QUIET: lambda: _evidence(reading, settings),
-        Why.EVIDENCE: lambda: f"{_evidence(reading, settings)}, {since}{most}",
+        Why.EVIDENCE: lambda: f"{_evidence(reading, settings)}, {since}{inside}",
         Why.STRIKES: lambda: _struck(reading),
         Why.TAIL: lambda: _newly(reading),
-        Why.STANDS: lambda: f"worse than before the alarm, {since}{most}",
+        Why.STANDS: lambda: f"worse than before the alarm, {since}{inside}",
         Why.NEWCOMERS: lambda: _NEWCOMERS,
         Why.RECOVERING: lambda: f"{good} in a row, {settings.close} close the alarm",
         Why.CLOSED: lambda: f"{good} in a row end the alarm of {counted(reading.since, 'run')}",
@@ -451,8 +452,8 @@ def _evidence(reading: Reading, settings: Settings) -> str:
     return f"evidence {reading.evidence:,.3g}, an alarm is raised at {line:,.0f}"
 
 
-def _most(reading: Reading) -> str:
-    groups = [name for name in reading.groups if not name.startswith(_DOCUMENT)]
+def _most(names: Sequence[str]) -> str:
+    groups = [name for name in names if not name.startswith(_DOCUMENT)]
     return f"; most in {', '.join(groups[:_MOST_GROUPS])}" if groups else ""
 
 
