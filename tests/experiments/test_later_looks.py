@@ -23,7 +23,7 @@ from app.experiments.service import promotions
 from app.experiments.views import PromotionView
 from tests.support.api_service import api
 from tests.support.user_traffic import Users
-from tests.support.world import CHECK, World, canary, page
+from tests.support.world import CHECK
 
 PLAN = ExperimentPlan(names=("old", "new"), share=0.5, delta=0.02, max_units=100_000)
 WHY = "a loss of so much is acceptable to us"
@@ -32,10 +32,7 @@ WHY = "a loss of so much is acceptable to us"
 @pytest.fixture
 def users(sqlite_store: Store) -> Users:
     """Give users of a service that has two checks."""
-    made = page([canary("c1")], rules=[], hooks=[])
-    made["checks"].append({**made["checks"][0], "slug": "candidate"})
-    World(store=sqlite_store).apply(made)
-    return Users(sqlite_store)
+    return Users.of_two_checks(sqlite_store)
 
 
 def promote(users: Users, **more: Any) -> PromotionView:

@@ -13,16 +13,12 @@ from tests.support.html_pages import Page
 from tests.support.present import present
 from tests.support.user_traffic import Users
 from tests.support.world import CHECK as DOCS
-from tests.support.world import World, canary, page
 
 
 @pytest.fixture
 def users(sqlite_store: Store) -> Users:
     """Give users of a service that has two checks."""
-    made = page([canary("c1")], rules=[], hooks=[])
-    made["checks"].append({**made["checks"][0], "slug": "candidate"})
-    World(store=sqlite_store).apply(made)
-    return Users(sqlite_store)
+    return Users.of_two_checks(sqlite_store)
 
 
 def promote(users: Users, **more: Any) -> PromotionView:

@@ -10,6 +10,7 @@ from app.base.documents.fields import parse_document
 from app.experiments.documents import ExperimentDocument, Exposure, PromotionDocument, UnitOutcome
 from app.experiments.service import experiments, promotions
 from app.experiments.views import ExperimentDetail, PromotionView
+from tests.support.world import World, canary, page
 
 _UNITS: Final = 3_000
 """Of each arm: a difference of .1 is shown by so many."""
@@ -26,6 +27,14 @@ class Users:
 
     store: Store
     at: datetime = field(default_factory=_yesterday)
+
+    @classmethod
+    def of_two_checks(cls, store: Store) -> "Users":
+        """Give users of a service that has two checks over one suite, of which one is called `candidate`."""
+        made = page([canary("c1")], rules=[], hooks=[])
+        made["checks"].append({**made["checks"][0], "slug": "candidate"})
+        World(store=store).apply(made)
+        return cls(store)
 
     def split(self, slug: str, current: str, candidate: str, **more: Any) -> None:
         """Create an experiment of two equal arms, or begin an epoch of it."""
