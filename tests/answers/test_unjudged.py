@@ -33,7 +33,7 @@ def summary(ratings: dict[str, dict[str, int]], **more: object) -> RunAnswers:
     found: RunAnswers = {
         "judge": "reader", "sampled": 20, "answered": 20, "outcomes": {"ok": 20}, "ratings": ratings, "measures": {}
     }  # fmt: skip
-    return {**found, **more}  # type: ignore[typeddict-item]
+    return {**found, **more}  # type: ignore[typeddict-item] # fields by their names
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from app.base.db.engine import Store
+from app.base.values import Outcome
 from app.comparison.domain.outcomes import (
     ComparisonVerdict,
     Side,
@@ -138,7 +139,7 @@ def test_only_what_is_ruled_out_alike_and_measured_to_the_same_depth_counts(sqli
     world.probe.answers = {
         "s00": answered(hits(*deep, "payroll-0", scores=[0.1] * 16)),
         "s01": answered(hits("payroll-1", scores=[0.1])),
-        "s02": failed("timeout"),  # type: ignore[arg-type]
+        "s02": failed(Outcome.TIMEOUT),
     }
     world.probe.otherwise = lambda item: answered(hits(f"doc-{item.query}", scores=[0.1]))
     world.run(OTHER)

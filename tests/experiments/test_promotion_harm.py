@@ -19,10 +19,7 @@ WHY = "a loss of so much is acceptable to us"
 @pytest.fixture
 def users(sqlite_store: Store) -> Users:
     """Give users of a service that has two checks, and an experiment that a promotion reads."""
-    made = page([canary("c1")], rules=[], hooks=[])
-    made["checks"].append({**made["checks"][0], "slug": "candidate"})
-    World(store=sqlite_store).apply(made)
-    found = Users(sqlite_store)
+    found = Users.of_two_checks(sqlite_store)
     found.split("search", "old", "new")
     return found
 
