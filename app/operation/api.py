@@ -187,9 +187,10 @@ _ABOUT: Final = """Everything that pages and commands do can be done here.
 Send a key as `Authorization: Bearer KEY` (`coalmine keys create`, or the page *Keys*). What you try on this page is
 signed by the browser's session.
 
-    curl -H "Authorization: Bearer $KEY" http://127.0.0.1:8000/v1/checks
+    URL=http://127.0.0.1:8000 CHECK=docs  # the address of this page, and one of your checks
+    curl -H "Authorization: Bearer $KEY" $URL/v1/checks
     curl -H "Authorization: Bearer $KEY" -H "content-type: application/json" \\
-      -d '{"wait_seconds": 60}' http://127.0.0.1:8000/v1/checks/docs/runs
+      -d '{"wait_seconds": 60}' $URL/v1/checks/$CHECK/runs
 
 Lists come in pages: `next` of a page goes into `after` of the next request. Errors are problems by RFC 9457, whose
 `errors` have each field and reason. Times are RFC 3339, in UTC."""

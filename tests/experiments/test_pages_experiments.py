@@ -111,7 +111,7 @@ def test_a_gate_is_waived_by_form_with_a_name_and_withdrawn(service: Api) -> Non
     service.run("docs-hybrid")
     text = text_of(service, "/promotions/hybrid")
     assert "When it was waived it had found (inconclusive): check 'docs' has no run with results" in text
-    assert "No judge rates the answers of checks 'docs' and 'docs-hybrid': name one as" in text
+    assert "No judge rates the answers of checks 'docs' and 'docs-hybrid': name one as judge of each check" in text
     service.client.post(waive, data={"gate": "judge", "reason": ""})
     gates = service.get("/v1/promotions/hybrid")["gates"]
     assert [gate["waiver"] for gate in gates] == [None, None, None]

@@ -173,6 +173,7 @@ _NAMES = ("health_score", "degraded_share", "answered_ratio", "duplicate_ratio",
 _OURS = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")
 _GROUPED = re.compile(r"\b(category|tag|document):(?=\S)")
 _UTC_TIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC")
+_CODE = re.compile(r"`([^`]+)`")
 _PROPOSED = re.compile(r"; try '([A-Za-z0-9@._:-]+)'$")
 _WHOLE_FROM, _POWERS_FROM = 100.0, 1e6
 
@@ -238,9 +239,10 @@ def capitalize_first(text: str) -> str:
     return text if "_" in text.partition(" ")[0] else text[:1].upper() + text[1:]
 
 
-def sentences(text: str) -> str:
-    """Return clauses that semicolons join as sentences, the last one without a full stop."""
-    return ". ".join(map(capitalize_first, clauses(text)))
+def sentences(text: str) -> Markup:
+    """Return clauses that semicolons join as sentences, the last one without a full stop; `names` as code."""
+    written = ". ".join(map(capitalize_first, clauses(text)))
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(written))))
 
 
 def utc(moment: datetime | str | None) -> str:

@@ -17,10 +17,11 @@
   const inUnits = (count, unit) => relative.format(Math.trunc(count), unit).replace(".", "");
   const ago = (moment) => {
     const seconds = (moment - Date.now()) / 1000;
-    for (const [unit, size] of [["day", 86_400], ["hour", 3_600], ["minute", 60]]) {
-      if (Math.abs(seconds) >= size) return inUnits(seconds / size, unit);
+    for (const [unit, size, least] of [["day", 86_400, 2], ["hour", 3_600, 2], ["minute", 60, 1]]) {
+      if (Math.abs(seconds) >= least * size) return inUnits(seconds / size, unit); // "in 119 min": 1 hr would be short
     }
-    return Math.abs(seconds) < 5 ? "now" : inUnits(seconds, "second");
+    if (Math.abs(seconds) >= 5) return inUnits(seconds, "second");
+    return seconds > 0 ? "now" : "just now";
   };
   const absolute = (moment, ofDay = clock) =>
     (moment.toDateString() === new Date().toDateString() ? ofDay : day).format(moment);
