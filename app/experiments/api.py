@@ -283,7 +283,7 @@ def put_promotion(store: StoreDep, request: Request, response: Response, slug: s
 
     `guards` are what must not get worse for exposure to pass: `[{measure: faithfulness, allowed_loss: 0.05}]`, or
     `{experiment, allowed_loss}`. A change forgets the waivers; where exposure has shown a loss, only a key of scope
-    admin may set another experiment or other guard rails.
+    admin may set other checks, another experiment or other guard rails.
     """
     document, now = sent_document(PromotionDocument, PromotionView, slug, body), datetime.now(UTC)
     caller = request.state.identity

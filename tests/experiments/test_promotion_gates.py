@@ -246,7 +246,7 @@ def test_harm_of_an_earlier_epoch_is_told_until_users_are_served_better() -> Non
     assert gate(found, GateName.EXPOSURE).reason.endswith("; epoch 1 had shown: users are served worse")
     waiver = Waiver(by="Ann", reason="r", at="2026-01-01T00:00:00Z", finding=GateResult.INCONCLUSIVE, found="")
     waived = decide(offline(), judge(), again, {GateName.EXPOSURE: waiver})
-    assert "a person decided so, although an earlier epoch had shown that users are served worse" in waived.reason
+    assert "a person decided so, although it had been shown that users are served worse" in waived.reason
     better = decide(offline(), judge(), replace(exposure(0.01, 0.1), harm_before="epoch 1 had shown: worse"))
     assert (better.state, better.harm_before) == (PromotionState.PROMOTE, False)
 

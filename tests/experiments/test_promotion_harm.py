@@ -1,4 +1,4 @@
-"""Harm that exposure has shown stays known: after a mismatch of shares, and to waivers that were given before it."""
+"""Harm that exposure has shown stays known: after a mismatch, to earlier waivers, and in other promotions."""
 
 from datetime import timedelta
 
@@ -29,10 +29,10 @@ def promote(users: Users, *rails: str) -> PromotionView:
     return users.promote(current=CHECK, candidate="candidate", experiment="search", guards=guards)
 
 
-def waive(users: Users, *names: GateName, admin: bool = False) -> PromotionView:
+def waive(users: Users, *names: GateName, admin: bool = False, slug: str = "hybrid") -> PromotionView:
     for name in names:
-        promotions.waive_gate(users.store, "hybrid", name, reason=WHY, by="ana", may_waive_harm=admin, now=users.at)
-    return users.promotion()
+        promotions.waive_gate(users.store, slug, name, reason=WHY, by="ana", may_waive_harm=admin, now=users.at)
+    return users.promotion(slug)
 
 
 @pytest.mark.parametrize("rail", [False, True])
@@ -78,6 +78,37 @@ def test_a_waiver_of_harm_covers_the_same_harm_after_a_new_epoch(users: Users) -
     assert users.promotion()["state"] == "promote"
     users.serve("search", {"old": 60, "new": 20})
     assert users.promotion()["state"] == "stopped"
+
+
+def test_harm_counts_in_every_promotion_of_the_same_checks(users: Users) -> None:
+    users.serve("search", {"old": 60, "new": 50})
+    promote(users)
+    users.split("fresh", "old", "new")
+    users.split("nobody", "old", "new")
+    said = "experiment 'search' of promotion 'hybrid' of the same checks says: after 6,000 units old beats new by 0.100"
+    for experiment in ("nobody", None):
+        second = users.promote("second", current=CHECK, candidate="candidate", experiment=experiment)
+        exposure = second["gates"][2]
+        assert said in exposure.reason
+        assert exposure.losses["users"][1] < 0
+        with pytest.raises(ForbiddenError):
+            waive(users, GateName.EXPOSURE, slug="second")
+    found = waive(users, *GateName, admin=True, slug="second")
+    assert "a person decided so, although it had been shown that users are served worse" in found["reason"]
+    users.serve("fresh", {"old": 50, "new": 60})
+    better = users.promote("third", current=CHECK, candidate="candidate", experiment="fresh")
+    assert (better["state"], said in better["reason"]) == ("promote", True)
+    turned = users.promote("fourth", current="candidate", candidate=CHECK, experiment="nobody")
+    assert said not in turned["gates"][2].reason
+
+
+def test_a_promotion_that_harm_stopped_becomes_none_of_other_checks(users: Users) -> None:
+    users.serve("search", {"old": 60, "new": 50})
+    promote(users)
+    with pytest.raises(ForbiddenError, match="set other checks"):
+        users.promote(admin=False, current="candidate", candidate=CHECK, experiment="search")
+    assert users.promote(admin=False, current=CHECK, candidate="candidate", experiment="search")["state"] == "stopped"
+    assert users.promote(current="candidate", candidate=CHECK, experiment="search")["candidate"] == CHECK
 
 
 def test_users_who_saw_another_candidate_promote_none(sqlite_store: Store) -> None:

@@ -58,12 +58,12 @@ class Users:
         """Return an experiment as it stands."""
         return experiments.load_experiment(self.store, slug, now=self.at)
 
-    def promote(self, **described: Any) -> PromotionView:
-        """Define the promotion `hybrid` and return it as it stands."""
-        document = parse_document(PromotionDocument, {"slug": "hybrid", **described})
-        promotions.put_promotion(self.store, document, by="ana", now=self.at, may_waive_harm=True)
-        return self.promotion()
+    def promote(self, slug: str = "hybrid", *, admin: bool = True, **described: Any) -> PromotionView:
+        """Define a promotion, with a key of scope admin or of less, and return it as it stands."""
+        document = parse_document(PromotionDocument, {"slug": slug, **described})
+        promotions.put_promotion(self.store, document, by="ana", now=self.at, may_waive_harm=admin)
+        return self.promotion(slug)
 
-    def promotion(self) -> PromotionView:
-        """Return the promotion as it stands."""
-        return promotions.load_promotion(self.store, "hybrid", now=self.at)
+    def promotion(self, slug: str = "hybrid") -> PromotionView:
+        """Return a promotion as it stands."""
+        return promotions.load_promotion(self.store, slug, now=self.at)

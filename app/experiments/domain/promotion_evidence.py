@@ -160,7 +160,10 @@ class ExposureEvidence:
     within: float | None = None
     """Bound that the difference is shown to stay below; None = none is."""
     harm_before: str = ""
-    """What an earlier epoch had shown, in words, where users were served worse then; empty where none had."""
+    """What an earlier epoch had shown, in words, where users were served worse then; empty where none had.
+
+    Or what users of another promotion of the same checks show.
+    """
     before: RateDifference | None = None
     """By how much users were served worse then."""
     arms: ExperimentArms | None = None

@@ -141,7 +141,8 @@ class PromotionDecision:
     by_waiver: bool = False
     """Whether it says `promote`, and would not without the waivers."""
     harm_before: bool = False
-    """Whether an earlier epoch had shown that users are served worse, and this one does not say otherwise."""
+    """Whether it had been shown that users are served worse, by an earlier epoch or another promotion's experiment, and
+    this one does not say otherwise."""
 
 
 def decide_promotion(
@@ -442,7 +443,7 @@ def _how_waived(exposure: Gate, users: ExposureEvidence | None) -> str:
     if users is None:
         decided = "without asking users"
     elif users.harm_before and not users.is_better:
-        decided = "although an earlier epoch had shown that users are served worse"
+        decided = "although it had been shown that users are served worse"
     elif users.mismatch:
         decided = "although what users showed cannot be believed"
     elif users.is_contradicted and not users.is_worse:

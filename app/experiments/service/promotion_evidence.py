@@ -1,10 +1,11 @@
 """What a promotion rests on, as it is read: the newest runs of both checks, and what users of its candidate showed.
 
 Of runs: which they are, and whether they are of what their checks ask by now. Of users: what an experiment says by now,
-before its shares mismatched, and in earlier epochs.
+before its shares mismatched, in earlier epochs, and what those of other promotions of the same checks say.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import product
 from typing import Any, Final
@@ -16,6 +17,8 @@ from app.base.errors import NotFoundError
 from app.base.texts import listed
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check, find_run
+from app.experiments import store as rows
+from app.experiments.documents import PromotionDocument
 from app.experiments.domain.experiments import ExperimentState, RateDifference
 from app.experiments.domain.promotion_evidence import ExperimentArms, ExposureEvidence
 from app.experiments.service.experiments import CountedEpoch, find_experiment, read_epochs
@@ -147,6 +150,27 @@ def read_exposure(
         arms=arms,
         began_at=current.row.began_at,
     )
+
+
+def read_users(store: Store, document: PromotionDocument, *, now: datetime) -> ExposureEvidence | str:
+    """Return what users of a promotion show; where other promotions of its checks know of harm, with that as before."""
+    own = read_exposure(store, document.experiment, now=now)
+    if isinstance(own, ExposureEvidence) and own.harm_before:
+        return own
+    with store.read() as connection:
+        alike = rows.promotions_of(connection, document.current, document.candidate)
+    others = {one.document.experiment: one.slug for one in alike if one.document.experiment != document.experiment}
+    for experiment, slug in others.items():
+        found = read_exposure(store, experiment, now=now)
+        if isinstance(found, str) or not (found.is_worse or (found.harm_before and not found.is_better)):
+            continue
+        if isinstance(own, str):
+            own = ExposureEvidence(difference=None, mismatch=False, reason=own, power="")
+        said = found.reason if found.is_worse else found.harm_before
+        told = f"experiment '{experiment}' of promotion '{slug}' of the same checks says: {said}"
+        reason = f"{own.reason}; but {told}" if own.is_better else own.reason
+        return replace(own, reason=reason, harm_before=told, before=found.harm or found.before)
+    return own
 
 
 def _own_arms(current: CountedEpoch, earlier: Sequence[CountedEpoch]) -> ExperimentArms:

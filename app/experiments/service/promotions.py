@@ -55,6 +55,7 @@ from app.experiments.service.promotion_evidence import (
     describe_outdated,
     find_judged_pair,
     read_exposure,
+    read_users,
 )
 from app.experiments.store import PromotionRow
 from app.experiments.views import CriticalAlert, GuardView, PromotionView
@@ -73,7 +74,7 @@ def put_promotion(
 
     Raises InvalidInputError where it names what does not exist, or one check as both; with `only_new` ConflictError
     wherever there is one; ForbiddenError where the same candidate is to be held to other users or rails although
-    exposure has shown a loss, and the caller may not waive that.
+    exposure has shown a loss, or the promotion becomes one of other checks, and the caller may not waive that.
     """
     if not (only_new or may_waive_harm):
         _refuse_hiding_harm(store, document, now=now)
@@ -97,12 +98,12 @@ def _refuse_hiding_harm(store: Store, document: PromotionDocument, *, now: datet
     if before is None:
         return
     old = before.document
-    if (old.current, old.candidate) != (document.current, document.candidate):
-        return  # another candidate begins anew
-    if (old.experiment, old.guards) == (document.experiment, document.guards):
+    what = ("current", "candidate", "experiment", "guards")
+    if all(getattr(old, name) == getattr(document, name) for name in what):
         return
     if shown := _harm_shown(store, before, now=now):
-        raise ForbiddenError(f"{shown}: only a key of scope admin may set another experiment or other guard rails")
+        only = "only a key of scope admin may set other checks, another experiment or other guard rails"
+        raise ForbiddenError(f"{shown}: {only}; another candidate needs a promotion of its own")
 
 
 def _harm_shown(store: Store, promotion: PromotionRow, *, now: datetime) -> str:
@@ -230,7 +231,7 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> _FoundGa
         ]
     numbers = Counter(one["check"] for one in critical) if document.stop_on_critical else Counter()
     judged = compare_judged(store, document.current, document.candidate)
-    exposure = read_exposure(store, document.experiment, now=now)
+    exposure = read_users(store, document, now=now)
     arms = None if isinstance(exposure, str) else exposure.arms
     if not isinstance(exposure, str):
         changed = describe_change(store, document.candidate, exposure.began_at)
