@@ -174,6 +174,7 @@ _OURS = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")
 _GROUPED = re.compile(r"\b(category|tag|document):(?=\S)")
 _UTC_TIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC")
 _CODE = re.compile(r"`([^`]+)`")
+_IN_CODE = Markup("<code>{}</code>")
 _PROPOSED = re.compile(r"; try '([A-Za-z0-9@._:-]+)'$")
 _WHOLE_FROM, _POWERS_FROM = 100.0, 1e6
 
@@ -241,8 +242,9 @@ def capitalize_first(text: str) -> str:
 
 def sentences(text: str) -> Markup:
     """Return clauses that semicolons join as sentences, the last one without a full stop; `names` as code."""
-    written = ". ".join(map(capitalize_first, clauses(text)))
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(written))))
+    *pieces, last = _CODE.split(". ".join(map(capitalize_first, clauses(text))))
+    written = [escape(piece) if place % 2 == 0 else _IN_CODE.format(piece) for place, piece in enumerate(pieces)]
+    return Markup("").join([*written, escape(last)])
 
 
 def utc(moment: datetime | str | None) -> str:
