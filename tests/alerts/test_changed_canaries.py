@@ -197,6 +197,25 @@ def test_adopted_judgments_that_move_a_number_are_told_beside_it(sqlite_store: S
     assert shown.one("p", id="lost").text == "Lost chunks: doc-ant.", "the other one was never found"
 
 
+@pytest.mark.parametrize("measure", ["R@5", "NDCG@10"])
+def test_adopted_judgments_that_open_an_alert_by_themselves_are_told(sqlite_store: Store, measure: str) -> None:
+    keys = ("ant", "bee", "cat", "dog")
+    rule = {"kind": "threshold", "measure": measure, "critical": {"below": 0.95}, "open": {"bad": 1, "of": 1}}
+    world = World(store=sqlite_store)
+    world.apply(page([canary(key) for key in keys], rules=[rule]))
+    _carry_out(world, [])
+    more = [canary(key, expected_chunks=[{"id": f"doc-{key}"}, {"id": "another"}]) for key in keys]
+    world.apply(page(more, rules=[rule]))
+    _carry_out(world, [], count=2)
+    (opened,) = [one["data"] for one in _sent(world)]
+    assert opened["summary"].endswith("; 4 of 4 canaries ask or expect something else since")
+    assert opened["advice"].startswith("Nothing may be lost: canaries ask or expect something else than before.")
+    assert opened["title"].endswith(", below 0.95: 4 canaries changed")
+    shown = Site(world=world).page("/incidents/1").text
+    assert "4 of 4 canaries ask or expect something else since" in shown
+    assert "got worse" not in shown
+
+
 def test_few_that_are_lost_are_told_though_more_were_changed_in_the_same_run(sqlite_store: Store) -> None:
     keys = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")
     rule = {**QUALITY, "critical": {"below": 0.9}}

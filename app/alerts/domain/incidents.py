@@ -99,7 +99,9 @@ def _worse(facts: AlertFacts) -> tuple[str, ...]:
     name += judge_mark(facts.measure, uncalibrated=facts.uncalibrated, corrected=has_rate)
     if facts.kind is RuleKind.DROP and facts.baseline is not None:
         return (f"{name} fell from {ratio_text(facts.baseline)} to {ratio_text(facts.value, facts.baseline)}",)
-    return (f"{name} {ratio_text(facts.value, facts.threshold)}{_bound(facts)}",)
+    level = f"{name} {ratio_text(facts.value, facts.threshold)}{_bound(facts)}"
+    edits = f": {counted(changed.rejudged, 'canary')} changed" if changed and changed.are_many_rejudged else ""
+    return (f"{level}{edits}", level)
 
 
 def _causes(changed: ChangedCanaries) -> list[str]:

@@ -88,9 +88,17 @@ class ChangedCanaries:
     """Canaries that asked or expected something else before, and are degraded; not part of the count."""
 
     @property
+    def are_many_rejudged(self) -> bool:
+        """Whether canaries that ask or expect something else may move a number of the whole suite."""
+        return bool(self.rejudged) and self.rejudged >= _MANY_REJUDGED * self.of
+
+    @property
     def cause(self) -> str:
         """Why they changed, in one phrase; empty where unknown, or none did."""
         return (self.shared_cause or causes_text(self.causes, self.count)) if self.count else ""
+
+
+_MANY_REJUDGED: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,13 +395,10 @@ def _edits(facts: AlertFacts) -> str:
         return ""
     beside = f"; {changed.beside}" if changed.beside else ""
     told = changed.redefined + (changed.count if changed.edited else 0)
-    if changed.rejudged < _MANY_REJUDGED * changed.of or changed.rejudged <= told:
+    if not changed.are_many_rejudged or changed.rejudged <= told:
         return beside
     verb = "asks or expects" if changed.rejudged == 1 else "ask or expect"
     return f"; {changed.rejudged:,} of {counted(changed.of, 'canary')} {verb} something else since{beside}"
-
-
-_MANY_REJUDGED: Final = 0.1
 
 
 def _is_about_answers(facts: AlertFacts) -> bool:
@@ -495,6 +500,11 @@ REDEFINED_ADVICE: Final = (
     "present as normal if it is meant."
 )
 """Where no canary is worse that asks and expects what it did before."""
+_REJUDGED_ADVICE: Final = (
+    "Nothing may be lost: canaries ask or expect something else than before. Correct them, or set the bound anew, or "
+    "accept the present as normal."
+)
+"""Where a number fell with that, and no canary is degraded."""
 _SCORED_LOW: Final = (
     "Find out whether the embedding model or the scoring was changed. If on purpose, set “Scores are” of the retriever "
     "anew, or lower min_relevance_score of the canaries: accepting the present as normal changes neither."
@@ -557,7 +567,7 @@ def _answers(facts: AlertFacts) -> str:
 def _canaries(changed: ChangedCanaries | None) -> str:
     """Return what to do about the two commonest causes of the changed canaries."""
     if changed is None or not changed.count:
-        return _UNKNOWN_CAUSE
+        return _REJUDGED_ADVICE if changed is not None and changed.are_many_rejudged else _UNKNOWN_CAUSE
     if changed.reasons and not changed.edited and all(list(one) == [Reason.LOW_RELEVANCE] for one in changed.reasons):
         return _SCORED_LOW
     if changed.shared_advice:

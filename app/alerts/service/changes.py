@@ -31,7 +31,7 @@ _BYTES_PER_CHANGE, _BYTES_PER_CHANCE = 300, 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MeasuredRun:
-    """A run that measured something and degraded some of it."""
+    """A run that measured something."""
 
     run: RunRow
     suite: SuiteSnapshot
@@ -109,9 +109,9 @@ _CHRONIC = 0.5
 def load_changes(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> list[ChangedRun | None]:
     """Return the changed canaries of runs, each given with the first bad run of an alert (None = the run itself).
 
-    None for a run that does not exist, measured nothing, or degraded no canary. The number of queries does not depend
-    on the number of runs, but for those since whose beginning the suite or the check was edited; the result of a run
-    never changes, and is cached.
+    None for a run that does not exist, measured nothing, or degraded no canary of a suite that is as it was. The number
+    of queries does not depend on the number of runs, but for those since whose beginning the suite or the check was
+    edited; the result of a run never changes, and is cached.
     """
     runs = run_rows.find_runs(connection, {run_id for run_id, _ in requests})
     keys = {one: ("changed", one, runs[one[0]].finished_at) for one in requests if one[0] in runs}
@@ -134,6 +134,12 @@ def _read_changes(
     measured = _measured_runs(connection, runs)
     first_runs = {one: one[1] or one[0] for one in requests if one[0] in measured}
     earlier = run_rows.previous_known_runs(connection, set(first_runs.values()))
+    versions = {first: one.suite_version_id for first, one in earlier.items()}
+    first_runs = {
+        one: first
+        for one, first in first_runs.items()
+        if measured[one[0]].degraded or versions.get(first) not in {None, measured[one[0]].run.suite_version_id}
+    }
     since = [first for (run_id, _), first in first_runs.items() if first != run_id]
     canaries_then: dict[int, set[int]] = {one: set() for one in (*(e.id for e in earlier.values()), *since)}
     edited: dict[int, Collection[int]] = {}
@@ -143,7 +149,7 @@ def _read_changes(
             canaries_then[first] |= measured[run_id].degraded.keys()
         if first in earlier:
             canaries_then[earlier[first].id] |= measured[run_id].degraded.keys()
-            if measured[run_id].run.suite_version_id != earlier[first].suite_version_id:
+            if measured[run_id].degraded and measured[run_id].run.suite_version_id != earlier[first].suite_version_id:
                 edited[run_id] = measured[run_id].degraded.keys()
                 found_then[run_id] = _found_then(connection, measured[run_id], earlier[first].id)
     then = state_rows.degraded_at(connection, canaries_then)
@@ -183,11 +189,15 @@ def _measured_runs(connection: Connection, runs: Mapping[int, RunRow]) -> dict[i
         run.id: [of_run[run.id].members[place].canary_id for place in run.degraded_places] for run in measured.values()
     }
     states = state_rows.degraded_at(connection, canaries)
-    found = {}
-    for run_id, run in measured.items():
-        if degraded := _without_unmeasured(states[run_id], of_run[run_id].members, missing[run_id]):
-            found[run_id] = _MeasuredRun(run=run, suite=of_run[run_id], missing=missing[run_id], degraded=degraded)
-    return found
+    return {
+        run_id: _MeasuredRun(
+            run=run,
+            suite=of_run[run_id],
+            missing=missing[run_id],
+            degraded=_without_unmeasured(states[run_id], of_run[run_id].members, missing[run_id]),
+        )
+        for run_id, run in measured.items()
+    }
 
 
 def _changed_run(
