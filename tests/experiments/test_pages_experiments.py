@@ -185,6 +185,11 @@ def test_harm_is_not_forgotten_by_a_new_epoch_nor_by_archiving_the_experiment(se
     assert found["gates"][2]["reason"].endswith(f"; epoch 1 had shown: {harm['reason']}")
     body = {"reason": WHY}
     assert service.client.put("/v1/promotions/hybrid/waivers/exposure", json=body, headers=writer).status_code == 403
+    page = Page(service.client.get("/promotions/hybrid", headers=writer).text)
+    assert "only a key of scope admin may waive it, and yours is none." in page.text
+    assert not page.all("input", id="f-exposure"), "no form is offered that is refused"
+    short = service.client.put("/v1/promotions/hybrid/waivers/judge", json={"reason": "x"}, headers=writer)
+    assert "must be at least 20 characters long" in short.text
     unasked = {"current": "docs", "candidate": "docs-hybrid"}
     assert service.client.put("/v1/promotions/hybrid", json=unasked, headers=writer).status_code == 403
     gone = service.client.delete("/v1/promotions/hybrid", headers=writer)
@@ -216,6 +221,8 @@ def test_a_promotion_is_stopped_by_the_open_critical_alerts_of_its_checks_which_
     assert (found["state"], len(found["critical_alerts"])) == ("stopped", 1), "its waivers are forgotten"
     assert found["reason"].startswith("stopped by exposure: ")
     assert "It goes on all the same, as it is defined" in text_of(service, "/promotions/hybrid")
+    service.client.post("/promotions/hybrid/waive", data={"gate": "offline", "reason": WHY})
+    assert "check docs had 1 open critical alert then" in text_of(service, "/promotions/hybrid")
 
 
 def send_even(service: Api, slug: str, *, units: int = 600, every: int = 2, **plan: Any) -> None:

@@ -239,7 +239,7 @@ def test_users_who_are_served_better_wait_for_guard_rails_and_not_for_more_users
     assert gate(waived, GateName.EXPOSURE).next is None
 
 
-def test_harm_of_an_earlier_epoch_is_told_until_users_are_served_better() -> None:
+def test_harm_of_an_earlier_epoch_is_told_and_hinders_until_users_are_served_better() -> None:
     again = replace(exposure(-0.1, 0.1), harm_before="epoch 1 had shown: users are served worse")
     found = decide(offline(), judge(), again)
     assert found.harm_before
@@ -249,6 +249,7 @@ def test_harm_of_an_earlier_epoch_is_told_until_users_are_served_better() -> Non
     assert "a person decided so, although it had been shown that users are served worse" in waived.reason
     better = decide(offline(), judge(), replace(exposure(0.01, 0.1), harm_before="epoch 1 had shown: worse"))
     assert (better.state, better.harm_before) == (PromotionState.PROMOTE, False)
+    assert gate(better, GateName.EXPOSURE).reason.endswith("; though epoch 1 had shown: worse")
 
 
 KEPT = Margin(low=-0.04, high=0.04)

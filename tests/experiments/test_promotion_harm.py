@@ -8,7 +8,7 @@ from app.base.db.engine import Store
 from app.base.errors import ForbiddenError
 from app.experiments.domain.experiments import ExperimentState
 from app.experiments.domain.promotions import GateName
-from app.experiments.service import promotions
+from app.experiments.service import experiments, promotions
 from app.experiments.views import PromotionView
 from tests.support.user_traffic import Users
 from tests.support.world import CHECK, RETRIEVER, World, canary, page
@@ -105,7 +105,7 @@ def test_harm_counts_in_every_promotion_of_the_same_checks(users: Users) -> None
 def test_a_promotion_that_harm_stopped_becomes_none_of_other_checks(users: Users) -> None:
     users.serve("search", {"old": 60, "new": 50})
     promote(users)
-    with pytest.raises(ForbiddenError, match="set other checks"):
+    with pytest.raises(ForbiddenError, match="another experiment, other guard rails or other checks"):
         users.promote(admin=False, current="candidate", candidate=CHECK, experiment="search")
     assert users.promote(admin=False, current=CHECK, candidate="candidate", experiment="search")["state"] == "stopped"
     assert users.promote(current="candidate", candidate=CHECK, experiment="search")["candidate"] == CHECK
@@ -117,6 +117,7 @@ def test_users_who_saw_another_candidate_promote_none(sqlite_store: Store) -> No
     made["checks"].append({**made["checks"][0], "slug": "candidate"})
     world = World(store=sqlite_store)
     world.apply(made)
+    world.run()
     world.run("candidate")
     users = Users(sqlite_store, world.clock.advance(60))
     users.split("search", "old", "new")
@@ -135,11 +136,32 @@ def test_users_who_saw_another_candidate_promote_none(sqlite_store: Store) -> No
         "check 'candidate' asked retriever 'search', and the check asks 'other' by now: users were asked about what it "
         "was before, so begin a new epoch; after 6,000 units new beats old by 0.100"
     )
-    assert "exposure cannot pass, as the candidate was changed: " in found["reason"]
+    assert "exposure cannot pass, as a check was changed: " in found["reason"]
     users.at = world.clock.advance(60)
     users.split("search", "old", "new", delta=0.05)
     users.serve("search", {"old": 50, "new": 60})
     assert users.promotion()["state"] == "promote", "a new epoch asks users about what it is now"
+    world.clock.advance(3_600)
+    made["checks"][0]["retriever"] = "other"
+    world.apply(made)
+    exposure = users.promotion()["gates"][2]
+    assert exposure.reason.startswith("check 'watch' asked retriever 'search', and the check asks 'other' by now: ")
+
+
+def test_units_that_are_not_final_may_decide_a_stopped_experiment(users: Users) -> None:
+    users.split("search", "old", "new", window="1h")
+    promote(users)
+    users.serve("search", {"old": 60, "new": 50})
+    running = users.promotion()["gates"][2]
+    assert "6,000 units are not final yet and may still decide it, the last at" in running.reason
+    assert running.next == "await_users"
+    experiments.stop_experiment(users.store, "search", now=users.at)
+    stopped = users.promotion()["gates"][2]
+    assert "6,000 units are not final yet and may still decide it, the last at" in stopped.reason
+    assert stopped.next == "await_outcomes"
+    assert "more units change nothing" not in users.promotion()["reason"]
+    users.at += timedelta(hours=2)
+    assert users.promotion()["gates"][2].evidence == "fail"
 
 
 def test_nothing_is_promoted_while_no_alert_would_stop_it(sqlite_store: Store) -> None:

@@ -16,7 +16,7 @@ from app.experiments.domain.promotion_evidence import (
     Margin,
     OfflineEvidence,
 )
-from app.experiments.domain.promotions import GateResult, decide_promotion
+from app.experiments.domain.promotions import GateResult, NextStep, decide_promotion
 from app.experiments.service.promotions import compare_offline
 from tests.support.fakes import answered, hits
 from tests.support.user_traffic import Users
@@ -79,6 +79,7 @@ def test_nothing_passes_by_runs_of_something_else_or_with_a_tenth_unanswered(
 ) -> None:
     found = decide_promotion(evidence, "no runs", "no experiment", {}).gates[0]
     assert (found.result, found.reason) == (result, says)
+    assert (found.next is NextStep.RUN_AGAIN) == (result is GateResult.INCONCLUSIVE and bool(evidence.outdated))
 
 
 def test_a_judge_passes_nothing_by_runs_of_something_else() -> None:
@@ -88,6 +89,7 @@ def test_a_judge_passes_nothing_by_runs_of_something_else() -> None:
     gates = decide_promotion(FOUND, evidence, "no experiment", {}, guards=[rail]).gates
     for result, reason in ((gates[1].result, gates[1].reason), (gates[2].guards[0].result, gates[2].guards[0].reason)):
         assert (result, reason.startswith(f"{OLD}: run it again; no loss of")) == (GateResult.INCONCLUSIVE, True)
+    assert gates[1].next is NextStep.RUN_AGAIN
 
 
 @pytest.mark.parametrize(("unrated", "result"), [(15, GateResult.PASS), (252, GateResult.INCONCLUSIVE)])
@@ -169,6 +171,14 @@ def test_canaries_that_expect_something_else_in_each_run_are_counted(sqlite_stor
     world.apply(made)
     world.run("candidate")
     assert (compare(sqlite_store).canaries, compare(sqlite_store).unlike) == (16, 4)
+    del made["canaries"][:4]
+    world.apply(made)
+    world.run("candidate")
+    assert (compare(sqlite_store).canaries, compare(sqlite_store).unlike) == (16, 0), "no run brings what is archived"
+    made["canaries"] += [canary("new", expected_chunks=["c1"])]
+    world.apply(made)
+    world.run()
+    assert (compare(sqlite_store).canaries, compare(sqlite_store).unlike) == (16, 1)
 
 
 def test_checks_over_different_suites_are_no_promotion(sqlite_store: Store) -> None:

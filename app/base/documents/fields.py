@@ -667,8 +667,8 @@ def message_of(model: type[BaseModel], error: ErrorDetails) -> str:
         near = suggest_name(limits["pattern"], given)
         message = f"must be {PATTERN_TEXTS.get(limits['pattern'], 'of the right form')}, not {value_text}"
         message += f"; try '{near}'" if near else ""
-    elif kind == "too_long" and isinstance(given, str):
-        message = _LIMITS["string_too_long"].format_map(limits)
+    elif kind in {"too_long", "too_short"} and isinstance(given, str):
+        message = _LIMITS[f"string_{kind}"].format_map(limits)
     else:
         message = _LIMITS[kind].format_map(limits) if kind in _LIMITS else error["msg"]
         if kind == "less_than_equal" and limits["le"] == 1 and _LEAST_PERCENT <= given <= _PERCENT:

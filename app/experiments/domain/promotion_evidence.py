@@ -170,8 +170,10 @@ class ExposureEvidence:
     """By which its arms are read."""
     began_at: int = 0
     """When its epoch began, in microseconds."""
-    candidate_changed: str = ""
-    """How the candidate differs by now from what it was when the epoch began, in words; empty where it does not."""
+    changed: str = ""
+    """How a check differs by now from what it was when the epoch began, in words; empty where neither does."""
+    stopped: bool = False
+    """Whether no more units come, though those that came may decide it yet."""
     later: RateDifference | None = None
     """Candidate less current at the newest look, where that contradicts the look that decided."""
 

@@ -97,8 +97,12 @@ class NextStep(StrEnum):
     """See to it that one judge rates the answers of both checks, and is asked for all that counts."""
     LABEL_ANSWERS = "label_answers"
     """More answers have to be judged, or labelled by people."""
+    RUN_AGAIN = "run_again"
+    """Run the checks again that the finding names: what they ask has changed since."""
     AWAIT_USERS = "await_users"
     """Let the experiment run."""
+    AWAIT_OUTCOMES = "await_outcomes"
+    """No more units come, and those that came may decide it: wait until they are final."""
     AWAIT_GUARDS = "await_guards"
     """Users are served better; a guard rail is not known yet."""
     MEND_SHARES = "mend_shares"
@@ -207,8 +211,14 @@ def _next_steps(
     """Yield what to do about each gate."""
     is_asked = isinstance(judge, JudgeEvidence) and not judge.is_blind
     undecided = {
-        GateName.OFFLINE: NextStep.GRADE_TASK if _never_offline(offline) else NextStep.MEASURE_MORE,
-        GateName.JUDGE: NextStep.MEASURE_MORE
+        GateName.OFFLINE: NextStep.RUN_AGAIN
+        if isinstance(offline, OfflineEvidence) and offline.outdated
+        else NextStep.GRADE_TASK
+        if _never_offline(offline)
+        else NextStep.MEASURE_MORE,
+        GateName.JUDGE: NextStep.RUN_AGAIN
+        if isinstance(judge, JudgeEvidence) and judge.outdated
+        else NextStep.MEASURE_MORE
         if isinstance(judge, str)
         else NextStep.LABEL_ANSWERS
         if is_asked
@@ -224,8 +234,10 @@ def _next_of_users(users: ExposureEvidence | None) -> NextStep:
     if users is not None and users.mismatch:
         return NextStep.MEND_SHARES
     if users is not None and users.is_better:
-        return NextStep.BEGIN_AGAIN if users.candidate_changed else NextStep.AWAIT_GUARDS
-    return NextStep.AWAIT_USERS if users is None or not users.ended else NextStep.BEGIN_AGAIN
+        return NextStep.BEGIN_AGAIN if users.changed else NextStep.AWAIT_GUARDS
+    if users is not None and users.ended:
+        return NextStep.BEGIN_AGAIN
+    return NextStep.AWAIT_OUTCOMES if users is not None and users.stopped else NextStep.AWAIT_USERS
 
 
 def _is_waived(evidence: GateResult, waiver: Waiver | None, losses: Losses) -> bool:
@@ -349,7 +361,7 @@ def _never_exposed(users: ExposureEvidence | None, *, unknown: bool) -> str:
     if users.mismatch:
         return "decided nothing, as the shares mismatch"
     if not _is_over(users):
-        changed = "cannot pass, as the candidate was changed" if users.candidate_changed else ""
+        changed = "cannot pass, as a check was changed" if users.changed else ""
         return (changed or ("cannot pass any more" if unknown else "")) if users.is_better else ""
     if users.is_contradicted:
         return "is contradicted by later looks"
@@ -657,10 +669,11 @@ def _decide_better(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> t
     unknown = [guard.reason for guard in guards if guard.result is GateResult.INCONCLUSIVE]
     if unknown:
         return GateResult.INCONCLUSIVE, f"users are served better ({found.reason}), but {'; '.join(unknown)}"
-    passed = "; ".join([found.reason, *(guard.reason for guard in guards)])
-    if found.candidate_changed:
+    before = f"though {found.harm_before}" if found.harm_before else ""
+    passed = "; ".join(filter(None, [found.reason, *(guard.reason for guard in guards), before]))
+    if found.changed:
         begin = "users were asked about what it was before, so begin a new epoch"
-        return GateResult.INCONCLUSIVE, f"{found.candidate_changed}: {begin}; {passed}"
+        return GateResult.INCONCLUSIVE, f"{found.changed}: {begin}; {passed}"
     return GateResult.PASS, passed
 
 

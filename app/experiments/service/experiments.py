@@ -310,10 +310,15 @@ class CountedEpoch:
             return "it was stopped, and no more units come"
         return say_power(self.row.document.plan, self.decision)
 
+    @property
+    def pending(self) -> tuple[int, int | None]:
+        """Units whose outcome is not final yet, and when the last of them is, in microseconds."""
+        return count_pending(self.totals, window=self.row.document.window_us, now=self.now)
+
     def view(self) -> EpochView:
         """Return it as JSON on the wire."""
         decision, document, looks = self.decision, self.row.document, self.looks
-        pending, pending_until = count_pending(self.totals, window=document.window_us, now=self.now)
+        pending, pending_until = self.pending
         newest = looks[-1].counts if looks else (ArmCounts(units=0, successes=0),) * 2
         arms = [
             view_of(ArmView, arm, counts, exposed=seen, rate=counts.rate if counts.units else None)

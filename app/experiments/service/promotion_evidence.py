@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from app.answers.domain.judges import JudgeOutcome
 from app.answers.store import read_run_answers
-from app.base.db.engine import Connection, Store
+from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import NotFoundError
-from app.base.texts import listed
+from app.base.texts import counted, listed
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check, find_run
 from app.experiments import store as rows
@@ -133,7 +133,9 @@ def read_exposure(
     decision, names = current.decision, current.row.document.plan.names
     arms = _own_arms(current, earlier) if like is None else like.place_in(names)
     is_stopped = current.row.ended_at is not None and not decision.ended
+    pending = "" if decision.ended else _say_pending(current)
     reason = f"experiment '{slug}' was stopped undecided: {decision.reason}" if is_stopped else decision.reason
+    reason = f"{reason}; {pending}" if pending else reason
     if like is None and names[0] == arms.candidate:
         reason += f"; arm {arms.candidate} stays the candidate's, though the arms changed places"
     before, told = next(_harm_before(current, earlier, arms), (None, ""))
@@ -143,7 +145,8 @@ def read_exposure(
         mismatch=decision.state is ExperimentState.MISMATCH,
         reason=reason,
         power=current.power,
-        ended=decision.ended or is_stopped,
+        ended=decision.ended or (is_stopped and not pending),
+        stopped=is_stopped,
         within=current.row.document.delta if decision.state is ExperimentState.EQUIVALENT else None,
         harm_before=told,
         before=before,
@@ -168,9 +171,17 @@ def read_users(store: Store, document: PromotionDocument, *, now: datetime) -> E
             own = ExposureEvidence(difference=None, mismatch=False, reason=own, power="")
         said = found.reason if found.is_worse else found.harm_before
         told = f"experiment '{experiment}' of promotion '{slug}' of the same checks says: {said}"
-        reason = f"{own.reason}; but {told}" if own.is_better else own.reason
-        return replace(own, reason=reason, harm_before=told, before=found.harm or found.before)
+        return replace(own, harm_before=told, before=found.harm or found.before)
     return own
+
+
+def _say_pending(epoch: CountedEpoch) -> str:
+    """Say how many units wait for their outcome, and how long; empty where none does."""
+    number, until = epoch.pending
+    if until is None:
+        return ""
+    may = "is not final yet and may" if number == 1 else "are not final yet and may"
+    return f"{counted(number, 'unit')} {may} still decide it, the last at {from_us(until):%Y-%m-%d %H:%M} UTC"
 
 
 def _own_arms(current: CountedEpoch, earlier: Sequence[CountedEpoch]) -> ExperimentArms:

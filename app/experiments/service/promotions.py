@@ -102,7 +102,7 @@ def _refuse_hiding_harm(store: Store, document: PromotionDocument, *, now: datet
     if all(getattr(old, name) == getattr(document, name) for name in what):
         return
     if shown := _harm_shown(store, before, now=now):
-        only = "only a key of scope admin may set other checks, another experiment or other guard rails"
+        only = "only a key of scope admin may set another experiment, other guard rails or other checks"
         raise ForbiddenError(f"{shown}: {only}; another candidate needs a promotion of its own")
 
 
@@ -151,7 +151,8 @@ def waive_gate(
     """
     with store.read() as connection:
         promotion = _find_promotion(connection, slug)
-    decision = _decide(store, promotion, now=now).decision
+    now_found = _decide(store, promotion, now=now)
+    decision = now_found.decision
     gate = next(one for one in decision.gates if one.gate is name)
     if gate.evidence is GateResult.PASS:
         raise ConflictError(f"gate '{name}' passes, so there is nothing to waive: {gate.reason}")
@@ -171,11 +172,17 @@ def waive_gate(
                 reason=reason,
                 at=time_text(now),
                 finding=gate.evidence,
-                found=gate.reason,
+                found="; ".join([gate.reason, *_alerts_open(now_found.critical)]),
                 losses=gate.losses,
             ),
             at=to_us(now),
         )
+
+
+def _alerts_open(critical: Sequence[CriticalAlert]) -> list[str]:
+    """Say which checks had open critical alerts: what was measured then may be of their fault."""
+    numbers = Counter(one["check"] for one in critical)
+    return [f"check {check} had {counted(number, 'open critical alert')} then" for check, number in numbers.items()]
 
 
 def withdraw_waiver(store: Store, slug: str, gate: GateName) -> None:
@@ -234,8 +241,9 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> _FoundGa
     exposure = read_users(store, document, now=now)
     arms = None if isinstance(exposure, str) else exposure.arms
     if not isinstance(exposure, str):
-        changed = describe_change(store, document.candidate, exposure.began_at)
-        exposure = replace(exposure, candidate_changed=changed)
+        compared = (document.candidate, document.current)
+        changed = [describe_change(store, check, exposure.began_at) for check in compared]
+        exposure = replace(exposure, changed="; ".join(filter(None, changed)))
     offline = compare_offline(store, document.current, document.candidate)
     decision = decide_promotion(
         offline,
@@ -342,6 +350,8 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
     names = (f"MRR@{found.depth.m}", f"NDCG@{found.depth.ndcg}")
     excluded = {why: len(keys) for why, keys in found.pairing.excluded.items()}
     neither = excluded.get(Exclusion.NOT_MEASURED, 0)
+    # Those that the older run has alone are archived by now: running it again does not bring them.
+    added = Exclusion.ONLY_IN_A if found.a.row.id > found.b.row.id else Exclusion.ONLY_IN_B
     decisions = found.outcome.decisions
     margins = {one.estimate.measure: Margin(low=one.estimate.lower, high=one.estimate.upper) for one in decisions}
     own = {name for one in found.outcome.judgments if one.favours is Side.B for name in one.not_claimed}
@@ -356,7 +366,7 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
         paid={name: one for name, one in margins.items() if name in paid},
         unanswered=excluded.get(Exclusion.NOT_MEASURED_IN_B, 0) + neither,
         unanswered_now=excluded.get(Exclusion.NOT_MEASURED_IN_A, 0) + neither,
-        unlike=sum(excluded.get(why, 0) for why in _UNLIKE),
+        unlike=sum(excluded.get(why, 0) for why in (*_UNLIKE, added)),
         outdated=outdated,
         runs=tuple(
             PromotionRun(check=one.row.check, run_id=one.outline["id"], finished_at=one.outline["finished_at"])
@@ -366,7 +376,7 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
     )
 
 
-_UNLIKE: Final = (Exclusion.ONLY_IN_A, Exclusion.ONLY_IN_B, Exclusion.OTHER_QUERY, Exclusion.OTHER_JUDGMENTS)
+_UNLIKE: Final = (Exclusion.OTHER_QUERY, Exclusion.OTHER_JUDGMENTS)
 
 
 def _other_suite(current: str, candidate: str) -> str:
