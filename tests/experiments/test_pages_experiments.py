@@ -182,7 +182,9 @@ def test_harm_is_not_forgotten_by_a_new_epoch_nor_by_archiving_the_experiment(se
     assert service.client.put("/v1/experiments/search", json={"arms": arms, "window": "1h"}, headers=writer).is_success
     found = service.client.get("/v1/promotions/hybrid", headers=writer).json()
     assert found["gates"][2]["evidence"] == "inconclusive"
-    assert found["gates"][2]["reason"].endswith(f"; epoch 1 had shown: {harm['reason']}")
+    shown, _, made = harm["reason"].partition("; check ")
+    assert made.count("was made after these users were counted") == 2
+    assert found["gates"][2]["reason"].endswith(f"; epoch 1 had shown: {shown}")
     body = {"reason": WHY}
     assert service.client.put("/v1/promotions/hybrid/waivers/exposure", json=body, headers=writer).status_code == 403
     page = Page(service.client.get("/promotions/hybrid", headers=writer).text)

@@ -148,6 +148,36 @@ def test_users_who_saw_another_candidate_promote_none(sqlite_store: Store) -> No
     assert exposure.reason.startswith("check 'watch' asked retriever 'search', and the check asks 'other' by now: ")
 
 
+def test_what_users_may_not_have_seen_is_told_beside_what_they_showed(sqlite_store: Store) -> None:
+    made = page([canary("c1")], rules=[], hooks=[])
+    made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]
+    made["checks"].append({**made["checks"][0], "slug": "candidate"})
+    world = World(store=sqlite_store)
+    world.apply(made)
+    world.run("candidate")
+    users = Users(sqlite_store, world.clock.advance(60))
+    users.split("search", "old", "new")
+    made["checks"][1]["retriever"] = "other"
+    world.clock.advance(60)
+    world.apply(made)
+    strayed = world.run("candidate").id
+    world.clock.advance(60)
+    made["checks"][1]["retriever"] = "search"
+    made["checks"].append({**made["checks"][0], "slug": "late"})
+    users.at = world.clock.advance(60)
+    users.serve("search", {"old": 50, "new": 60})
+    world.clock.now = users.at
+    world.apply(made)
+    exposure = promote(users)["gates"][2]
+    assert exposure.result == "pass"
+    told = f"while users were counted, run {strayed} of check 'candidate' asked retriever 'other', and the check asks"
+    assert f"; {told} 'search' by now" in exposure.reason
+    late = users.promote("second", current=CHECK, candidate="late", experiment="search")["gates"][2].reason
+    assert "; check 'late' was made after these users were counted: see that they saw what it asks" in late
+    assert "; promotion 'hybrid' reads the same users for 'candidate' in place of 'watch'" in late
+    assert "promotion 'second' reads the same users for 'late'" in users.promotion()["gates"][2].reason
+
+
 def test_units_that_are_not_final_may_decide_a_stopped_experiment(users: Users) -> None:
     users.split("search", "old", "new", window="1h")
     promote(users)

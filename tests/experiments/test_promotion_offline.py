@@ -66,6 +66,11 @@ LOST = "a loss of more than 0.02 is shown over 531 canaries: MRR@10 -0.200 to -0
             GateResult.INCONCLUSIVE,
             f"{NOT_MANY}: 100 canaries differ between these runs, so run both checks again",
         ),
+        (
+            replace(FOUND, shared="r1"),
+            GateResult.PASS,
+            f"{KEPT}; both checks ask the same retriever, 'r1': nothing else is compared",
+        ),
         (replace(FOUND, outdated=(OLD,)), GateResult.INCONCLUSIVE, f"{OLD}: run it again; {KEPT}"),
         (
             replace(FOUND, outdated=(OLD,), measures={"MRR@10": Margin(low=-0.2, high=-0.1)}),
@@ -124,7 +129,7 @@ def test_a_run_of_another_retriever_or_configuration_is_told(sqlite_store: Store
     world.probe.otherwise = lambda _: answered(hits("c1"))
     first, second = world.run(), world.run("candidate")
     found = compare(sqlite_store)
-    assert found.outdated == ()
+    assert (found.outdated, found.shared) == ((), RETRIEVER["slug"])
     assert [(one.check, one.run_id) for one in found.runs] == [(CHECK, str(first.id)), ("candidate", str(second.id))]
     run, slug = f"run {second.id} of check 'candidate'", RETRIEVER["slug"]
     world.apply(definitions(retriever="other"))
@@ -141,6 +146,7 @@ def test_a_run_of_another_retriever_or_configuration_is_told(sqlite_store: Store
     )
     world.run()
     world.run("candidate")
+    assert compare(sqlite_store).shared == RETRIEVER["slug"]
     changed["retrievers"][0]["timeout"] = 3
     changed["checks"][1]["hooks"] = []
     world.apply(changed)

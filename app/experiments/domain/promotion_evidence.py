@@ -54,6 +54,8 @@ class OfflineEvidence:
     """Canaries that ask or expect something else in each run, or are in one alone."""
     outdated: tuple[str, ...] = ()
     """Runs that are not of what their checks ask by now, each in words."""
+    shared: str = ""
+    """The retriever that both runs asked alike; empty where they asked different ones."""
     runs: tuple["PromotionRun", ...] = ()
     """That of what is current, and that of the candidate."""
     violations: tuple[Violations, ...] = ()
@@ -170,8 +172,12 @@ class ExposureEvidence:
     """By which its arms are read."""
     began_at: int = 0
     """When its epoch began, in microseconds."""
+    counted_until: int | None = None
+    """When the last of the units that it was decided by was counted; None = nothing was decided."""
     changed: str = ""
     """How a check differs by now from what it was when the epoch began, in words; empty where neither does."""
+    cautions: tuple[str, ...] = ()
+    """Why users may have seen something else than what the checks ask, each in words."""
     stopped: bool = False
     """Whether no more units come, though those that came may decide it yet."""
     later: RateDifference | None = None

@@ -502,6 +502,8 @@ def _decide_measured(found: OfflineEvidence) -> tuple[GateResult, str]:
             what = f"{counted(found.unlike, 'canary')} differ between these runs, so run both checks again"
         return GateResult.INCONCLUSIVE, f"{both}: {what}{left_out}"
     result, reason = _believe_judgments(found)
+    if found.shared:
+        reason += f"; both checks ask the same retriever, '{found.shared}': nothing else is compared"
     if result is GateResult.PASS and found.lacks_answers:
         result = GateResult.INCONCLUSIVE
     return _believe_runs(result, f"{reason}{left_out}", found.outdated)
@@ -651,6 +653,11 @@ def _decide_exposure(found: ExposureEvidence | str, guards: Sequence[GuardFindin
     """Pass where users are served better and every guard rail holds; fail where they are not, or one is broken."""
     if isinstance(found, str):
         return GateResult.INCONCLUSIVE, found
+    result, reason = _decide_users(found, guards)
+    return result, "; ".join([reason, *found.cautions])
+
+
+def _decide_users(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> tuple[GateResult, str]:
     if found.is_worse:
         return GateResult.FAIL, found.reason
     broken = [guard.reason for guard in guards if guard.result is GateResult.FAIL]

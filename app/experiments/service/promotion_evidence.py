@@ -22,6 +22,7 @@ from app.experiments.documents import PromotionDocument
 from app.experiments.domain.experiments import ExperimentState, RateDifference
 from app.experiments.domain.promotion_evidence import ExperimentArms, ExposureEvidence
 from app.experiments.service.experiments import CountedEpoch, find_experiment, read_epochs
+from app.experiments.store import PromotionRow
 from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
 
@@ -57,7 +58,7 @@ def describe_change(store: Store, slug: str, since: int) -> str:
     """Say how the retriever that a check asks has changed since a moment, by its last run before; empty where not."""
     with store.read() as connection:
         check = find_check(connection, slug)
-        ended = run_rows.ended_runs(connection, check.id, limit=_MOST_RUNS)
+        ended = run_rows.ended_runs(connection, check.id, limit=_MOST)
         before = [run for run in ended if run.aggregates and run.started_at is not None and run.started_at <= since]
         retriever = catalog.find_definition(connection, "retriever", check.body["retriever"])
         edited = max(check.updated_at, 0 if retriever is None else retriever.updated_at)
@@ -67,7 +68,42 @@ def describe_change(store: Store, slug: str, since: int) -> str:
     return f"check '{slug}' {how}" if how else ""
 
 
-_MOST_RUNS: Final = 1_000
+def say_cautions(store: Store, promotion: PromotionRow, users: ExposureEvidence) -> tuple[str, ...]:
+    """Say why the users of an experiment that decided may have seen something else than what the checks ask."""
+    if users.counted_until is None:
+        return ()
+    document = promotion.document
+    with store.read() as connection:
+        others = [one for one in rows.list_promotions(connection, limit=_MOST) if one.id != promotion.id]
+        told = [
+            f"promotion '{one.slug}' reads the same users for '{one.document.candidate}' in place of "
+            f"'{one.document.current}': they saw one of the two"
+            for one in others
+            if one.document.experiment == document.experiment
+            and (one.document.candidate, one.document.current) != (document.candidate, document.current)
+        ]
+        for slug in (document.candidate, document.current):
+            told += _say_unlike(connection, slug, users.began_at, users.counted_until)
+    return tuple(told)
+
+
+def _say_unlike(connection: Connection, slug: str, since: int, until: int) -> Iterator[str]:
+    """Yield what speaks against that users between two moments saw what a check asks by now."""
+    check = find_check(connection, slug)
+    retriever = catalog.find_definition(connection, "retriever", check.body["retriever"])
+    for what, made in ((f"check '{slug}'", check), (f"the retriever of check '{slug}'", retriever)):
+        if made is not None and made.created_at > until:
+            yield f"{what} was made after these users were counted: see that they saw what it asks"
+            return
+    ended = run_rows.ended_runs(connection, check.id, limit=_MOST)
+    meanwhile = [run for run in ended if run.aggregates and since < (run.started_at or 0) <= until]
+    for run in {(run.check_version_id, run.retriever_version_id): run for run in meanwhile}.values():
+        if how := retriever_changes(connection, run):
+            yield f"while users were counted, run {run.id} of check '{slug}' {how}"
+            return
+
+
+_MOST: Final = 1_000
 
 
 def _changed(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
@@ -152,6 +188,7 @@ def read_exposure(
         before=before,
         arms=arms,
         began_at=current.row.began_at,
+        counted_until=None if decision.look is None or not decision.ended else decision.look.at,
     )
 
 

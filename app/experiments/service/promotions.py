@@ -56,6 +56,7 @@ from app.experiments.service.promotion_evidence import (
     find_judged_pair,
     read_exposure,
     read_users,
+    say_cautions,
 )
 from app.experiments.store import PromotionRow
 from app.experiments.views import CriticalAlert, GuardView, PromotionView
@@ -243,7 +244,8 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> _FoundGa
     if not isinstance(exposure, str):
         compared = (document.candidate, document.current)
         changed = [describe_change(store, check, exposure.began_at) for check in compared]
-        exposure = replace(exposure, changed="; ".join(filter(None, changed)))
+        cautions = () if any(changed) else say_cautions(store, promotion, exposure)
+        exposure = replace(exposure, changed="; ".join(filter(None, changed)), cautions=cautions)
     offline = compare_offline(store, document.current, document.candidate)
     decision = decide_promotion(
         offline,
@@ -368,6 +370,7 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
         unanswered_now=excluded.get(Exclusion.NOT_MEASURED_IN_A, 0) + neither,
         unlike=sum(excluded.get(why, 0) for why in (*_UNLIKE, added)),
         outdated=outdated,
+        shared=found.a.retriever if found.a.retriever_version == found.b.retriever_version else "",
         runs=tuple(
             PromotionRun(check=one.row.check, run_id=one.outline["id"], finished_at=one.outline["finished_at"])
             for one in (found.a, found.b)
