@@ -37,7 +37,7 @@ _BREAKS = re.compile("[\x00-\x20\x7f-\xa0\u2028\u2029]+")
 _HALVES = re.compile("[\ud800-\udfff]")
 LINK: Final = re.compile(r"https?://[!-~]{1,1900}")
 
-SINCE: Final = "Since"
+OPENED: Final = "Opened"
 
 _HEADLINES: Mapping[str, str] = {
     "alert.opened": "opened",
@@ -224,7 +224,7 @@ class NoticeText:
     def _facts(self) -> Iterator[tuple[str, str]]:
         data = self.data
         if data.get("opened_at") is not None:
-            yield SINCE, f"{clean(str(data['opened_at'])[:16].replace('T', ' '), 16)} UTC"
+            yield OPENED, f"{clean(str(data['opened_at'])[:16].replace('T', ' '), 16)} UTC"
         if data.get("causes"):
             yield "Cause", clean(data["causes"], _LONGEST_FACT)
         if data.get("severity"):

@@ -16,7 +16,7 @@ from typing import Final
 from app.alerts.domain.state import IncidentClass, dedupe_keys
 from app.base.errors import ConfigurationError
 from app.hooks.domain import TAKES_NO_REPORT, Hook, HookKind, Notice
-from app.hooks.notice_texts import SINCE, NoticeText, clean
+from app.hooks.notice_texts import OPENED, NoticeText, clean
 
 
 def body_of(hook: Hook, notice: Notice, message_id: str, picture: str | None = None) -> bytes:
@@ -256,8 +256,8 @@ def _cut_at_word(text: str, limit: int) -> str:
 
 
 def _field(texts: NoticeText, name: str, value: str) -> dict[str, object]:
-    """Return a fact; the beginning in the time zone of who reads it, which Slack knows."""
-    if name != SINCE:
+    """Return a fact; the opening in the time zone of who reads it, which Slack knows."""
+    if name != OPENED:
         return _plain(f"{name}: {value}", _FIELD)
     second = int(datetime.fromisoformat(str(texts.data["opened_at"])).timestamp())
     return _marked(f"{name}: <!date^{second}^{{date_short_pretty}} {{time}}|{value}>")
@@ -316,7 +316,7 @@ _BUTTON = (
     "display:inline-block;padding:0 14px;border:1px solid #9ca3af;border-radius:6px;color:#111827;"
     "background-color:#f3f4f6;text-decoration:none;font-weight:bold;white-space:nowrap"
 )
-_IN_HEADING = frozenset({SINCE, "Severity", "Event"})
+_IN_HEADING = frozenset({OPENED, "Severity", "Event"})
 
 
 def email_body(hook: Hook, notice: Notice, message_id: str, picture: str | None = None) -> bytes:
@@ -400,7 +400,10 @@ def _elements(texts: NoticeText, picture: str | None) -> Iterator[str]:
     yield f'<div style="max-width:720px;padding:12px;{_STYLE}">'
     yield f'<h1 style="font-size:18px;line-height:1.3;margin:0 0 8px;color:{colour}">{escape(texts.title)}</h1>'
     facts = dict(texts.facts)
-    heading = [*(f"{name} {facts[name]}" for name in (SINCE,) if name in facts), *map(facts.get, ("Severity", "Event"))]
+    heading = [
+        *(f"{name} {facts[name]}" for name in (OPENED,) if name in facts),
+        *map(facts.get, ("Severity", "Event")),
+    ]
     if shown := " · ".join(escape(part) for part in heading if part):
         yield f'<p style="margin:0 0 8px;color:#4b5563">{shown}</p>'
     yield from (f"<p>{escape(line)}</p>" for line in _statements(texts)[:1] if line != texts.title)

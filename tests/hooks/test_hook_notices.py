@@ -221,7 +221,7 @@ def test_advice_on_renamed_chunks_leads_to_their_page() -> None:
 def test_what_there_is_to_know_is_told() -> None:
     story = NoticeText(notice())
     assert story.facts[:7] == (
-        ("Since", "2026-03-02 12:00 UTC"),
+        ("Opened", "2026-03-02 12:00 UTC"),
         ("Cause", "8 missing from the index, 3 outranked"),
         ("Severity", "critical"),
         ("Event", "opened"),
@@ -402,7 +402,7 @@ def test_slack_says_what_since_when_why_the_three_worst_questions_and_where_to_a
     assert reason["text"]["text"] == told["data"]["reason"]
     assert advice["text"]["text"] == "What to do: Re-index the documents of the lost chunks."
     since, cause = (field["text"] for field in facts["fields"][:2])
-    assert since == "Since: <!date^1772452800^{date_short_pretty} {time}|2026-03-02 12:00 UTC>"
+    assert since == "Opened: <!date^1772452800^{date_short_pretty} {time}|2026-03-02 12:00 UTC>"
     assert cause == "Cause: 8 missing from the index, 3 outranked"
     lines = questions["text"]["text"].splitlines()
     assert lines[0].startswith("• <https://coalmine.test/checks/docs/canaries/q0|a ¦ b &amp; &lt;c&gt;>: rank 1 → not")
@@ -559,7 +559,7 @@ def test_an_email_says_what_since_when_and_what_to_do_before_its_picture_on_a_gr
     html = mail.get_body(("html",)).get_content()  # type: ignore[union-attr] # it has one
     order = [
         "<h1",
-        "Since 2026-03-02 12:00 UTC · critical · opened",
+        "Opened 2026-03-02 12:00 UTC · critical · opened",
         "<strong>What to do:</strong> Re-index",
         ">See</a>",
     ]

@@ -185,11 +185,22 @@ def test_without_scripts_a_table_says_what_the_chart_would(seen_degraded: Site) 
 # --- alerts and rules ---
 
 
+def test_the_head_says_since_when_it_is_bad_and_not_when_the_alert_opened(seen_degraded: Site) -> None:
+    (alert,) = seen_degraded.world.alerts()
+    first = seen_degraded.world.shown(int(alert["since_run"]))["finished_at"]
+    assert first < alert["opened_at"], "it opens at the second bad run of three"
+    for address in (CHECK, f"/runs/{alert['transitions'][0]['run_id']}"):
+        elements = seen_degraded.page(address).elements
+        head = next(place for place, one in enumerate(elements) if one.get("class") == "what")
+        (since, *_) = [one for one in elements[head:] if one.tag == "time"]
+        assert since.get("datetime") == first, address
+
+
 def test_an_incident_is_a_line_that_leads_to_its_page_and_to_its_rules(seen_degraded: Site) -> None:
     shown = seen_degraded.page(CHECK)
     line = shown.one("li", id="incident-1").text
     assert line.startswith("critical firing watch: 4 of 4 questions got worse threshold-coverage ")
-    assert " threshold-coverage 3 of the last 3 runs bad; open since " in line
+    assert " threshold-coverage 3 of the last 3 runs bad; opened " in line
     links = [link.text for link in shown.all("a", href="/incidents/1")]
     assert links == ["4 of 4 questions got worse", "watch: 4 of 4 questions got worse"], "at the top, too"
     assert shown.one("p", id="advice").text.startswith("What to do: ")

@@ -302,7 +302,8 @@ class RunIncident:
     """The incident that a run belongs to, from when to when it lasted, and what to do while it does."""
 
     id: int
-    opened_at: datetime
+    began_at: datetime
+    """End of its first bad run, which is before it opened."""
     resolved_at: datetime | None
     advice: str
 
@@ -314,6 +315,10 @@ def incident_of_run(store: Store, run_id: str) -> RunIncident | None:
     found = shown_alerts.incident_of_run(store, run)
     if found is None:
         return None
+    with store.read() as connection:
+        of_it = alerts.alerts_of_incident(connection, found.id)
+        ends = run_rows.run_times(connection, [one.first_run for one in of_it if one.first_run is not None])
+    began = min(ends.values(), default=found.opened_at)
     resolved, advice = None if found.resolved_at is None else from_us(found.resolved_at), ""
     if resolved is None:
         with store.read() as connection:
@@ -321,7 +326,7 @@ def incident_of_run(store: Store, run_id: str) -> RunIncident | None:
             rows = shown_alerts.find_rows(connection, of_incident, check=None, before=None, limit=50)
             standing = shown_alerts.standing_lines(connection, rows)
         advice = min(standing, key=lambda one: one.order).advice if standing else ""
-    return RunIncident(id=found.id, opened_at=from_us(found.opened_at), resolved_at=resolved, advice=advice)
+    return RunIncident(id=found.id, began_at=from_us(began), resolved_at=resolved, advice=advice)
 
 
 def next_run(check: Definition, now: datetime) -> datetime:
