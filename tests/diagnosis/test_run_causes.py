@@ -1,6 +1,7 @@
 """A cause that the whole run shares is recognised from what was retrieved before and now, and said where it helps."""
 
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,7 +24,9 @@ from app.diagnosis.service import diagnoses, reanchoring
 from app.diagnosis.views import ReanchorState
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.text_changes import ChangedTexts
+from tests.support.fakes import answered, hits
 from tests.support.library import API, QUERIES, TEXTS, Diagnosed, Library, shelf
+from tests.support.world import World, canary, page
 
 # --- lost texts, and what answers show -----------------------------------------------------------------------
 
@@ -342,6 +345,23 @@ def test_a_run_that_is_unknown_in_between_does_not_end_it(sqlite_store: Store) -
     setting.library.dead = None
     again = setting.run()
     assert any(f"since run {first.id}" in reason for reason in setting.world.shown(again)["reasons"])
+
+
+def test_canaries_that_ask_something_else_make_no_cause_of_the_run(sqlite_store: Store) -> None:
+    """Their answers are others, and the others' are as before: as if two replicas differed."""
+    world = World(store=sqlite_store)
+    keys = [f"c{number:02}" for number in range(20)]
+    world.apply(page([canary(key) for key in keys]))
+    pool = [f"chunk-{number}" for number in range(400)]
+    world.probe.otherwise = lambda ask: answered(
+        hits(f"doc-{ask.query}", *(pool[(zlib.crc32(f"{ask.query} {rank}".encode())) % 400] for rank in range(9)))
+    )
+    for _ in range(3):
+        world.run()
+    edited = [canary(key, query=f"another {key}", expected_chunks=[f"doc-{key}"]) for key in keys[:5]]
+    world.apply(page([*edited, *(canary(key) for key in keys[5:])]))
+    for _ in range(2):
+        assert not any("replicas" in reason for reason in world.shown(world.run())["reasons"])
 
 
 def test_it_ends_once_people_accept_things_as_they_are(sqlite_store: Store) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from app.base.db.engine import Connection
 from app.base.values import EmbedderChange, Ranking, RunCauseKind
+from app.catalog.service.versions import load_suite
 from app.detection import store as detector_rows
 from app.detection.domain import Change
 from app.detection.service.detector_step import DetectorStep
@@ -179,14 +180,20 @@ def _compared(
 ) -> RunCause | None:
     """Compare what canaries retrieve with what they retrieved in a run, and in the newest one where that is later.
 
-    None where the check asked another retriever then: that explains all.
+    None where the check asked another retriever then: that explains all. Canaries that asked something else then, or in
+    the newest run, are left out: their answers were of another question.
     """
     if asked_retriever(connection, before_run) != plan.inputs.retriever.slug:
         return None
+    asked = [_queries(connection, plan, one) for one in dict.fromkeys((before_run, newest))]
     places = [
         place
         for place, ranking_id in enumerate(ranking_ids)
-        if ranking_id is not None and plan.inputs.panel.expects[place]
+        if ranking_id is not None
+        and plan.inputs.panel.expects[place]
+        and all(
+            of.get(plan.inputs.canary_ids[place]) == plan.inputs.canaries[place].query for of in asked if of is not None
+        )
     ]
     places = places[:: -(-len(places) // MOST_COMPARED) or 1]
     then = state_rows.rankings_at(
@@ -213,6 +220,17 @@ def _compared(
     scorer = plan.inputs.retriever.scorer
     scale = scorer.scale if scorer.kind is ScorerKind.SCORE else None
     return find_run_cause(pairs, k=plan.inputs.yardstick.k, scale=scale, since_run=since_run, before_run=before_run)
+
+
+def _queries(connection: Connection, plan: Plan, run_id: int) -> Mapping[int, str] | None:
+    """Return what each canary asked in an earlier run; None where all asked as now."""
+    run = run_rows.find_run(connection, run_id)
+    if run is None or run.suite_version_id is None:
+        return None
+    suite = load_suite(connection, run.suite_version_id)
+    if suite.version_ids == plan.inputs.version_ids:
+        return None
+    return {one.canary_id: one.canary.query for one in suite.members}
 
 
 def _rankings(connection: Connection, plan: Plan, ranking_ids: Iterable[int]) -> Mapping[int, Ranking]:
