@@ -172,5 +172,7 @@ def test_the_offline_gate_fails_a_candidate_that_returns_forbidden_chunks(sqlite
     assert served.state is PromotionState.NEEDS_DECISION, "what users do says nothing of a leak"
     assert "but offline failed: forbidden chunks for 2 of 12 canaries" in served.reason
     assert served.reason.endswith("a person decides: keep what is current, or waive offline")
+    unjudged = decide(evidence, "no judge", exposure(0.02, 0.06))
+    assert unjudged.reason.partition("or waive offline")[2] == "; judge decided nothing: no judge"
     few = decide(replace(evidence, violations=()), judge(), exposure(0.02, 0.06))
     assert few.state is PromotionState.PROMOTE

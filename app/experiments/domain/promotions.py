@@ -415,8 +415,9 @@ def _leaks(offline: Gate) -> bool:
 
 def _waivers_that_suffice(gates: tuple[Gate, ...], never: Mapping[GateName, str]) -> str:
     """Say which waivers lead to `promote`: where exposure does not pass, every other gate has to pass or be waived."""
-    asked = gates if gates[-1].result is not GateResult.PASS or _leaks(gates[0]) else gates[1:]
-    unknown = [gate.gate for gate in asked if gate.result is GateResult.INCONCLUSIVE]
+    is_decided = gates[-1].result is GateResult.PASS  # and then nothing hinders that is not shown to be worse
+    asked = gates if not is_decided or _leaks(gates[0]) else gates[1:]
+    unknown = [gate.gate for gate in asked if gate.result is GateResult.INCONCLUSIVE and not is_decided]
     also = [str(name) for name in unknown if name not in never]
     waive = [
         str(gate.gate)
@@ -424,7 +425,7 @@ def _waivers_that_suffice(gates: tuple[Gate, ...], never: Mapping[GateName, str]
         if gate.result is GateResult.FAIL or (gate.gate in unknown and str(gate.gate) not in also)
     ]
     only = f"waive {_listed(waive)}"
-    if gates[-1].result is GateResult.PASS or not also:
+    if not also:
         return only
     return f"{only}, and also {_listed(also)} unless {'they pass' if len(also) > 1 else 'it passes'} first"
 
