@@ -60,6 +60,8 @@ _LINKS: Mapping[str, str] = {
 }
 _RENAMED = "the page of renamed chunks"
 """As advice names it."""
+_RENAMED_CHUNKS: Final = "Renamed chunks"
+"""As a link names it."""
 
 
 class NoticeText:
@@ -99,6 +101,12 @@ class NoticeText:
     def advice(self) -> str:
         """What to do next; empty for a test and a resolve."""
         return clean(self.data.get("advice"), _LONGEST_ADVICE)
+
+    @property
+    def lost(self) -> list[str]:
+        """The chunks that the changed canaries lost, as a line; empty where they are not known."""
+        lost = clean(self.data.get("lost"), _LONGEST_FACT)
+        return [f"Lost chunks: {lost}"] if lost and not self.resolved else []
 
     @property
     def next_step(self) -> list[str]:
@@ -186,7 +194,7 @@ class NoticeText:
             if isinstance(url := links.get(name), str) and LINK.fullmatch(url)
         }
         if "Check" in known and _RENAMED in (self.data.get("advice") or ""):
-            known["Renamed chunks"] = f"{known['Check']}/reanchors"
+            known[_RENAMED_CHUNKS] = f"{known['Check']}/reanchors"
         return tuple(known.items())
 
     @property
@@ -219,7 +227,8 @@ class NoticeText:
         if page is None or self.resolved:
             return () if self.page is None else (("See", self.page),)
         acknowledge = () if self.type == "alert.acknowledged" else (("Acknowledge", f"{page}#acknowledge"),)
-        return (("See", page), *acknowledge, ("Silence 2 h", f"{page}#silence"))
+        renamed = [(name, url) for name, url in self.links if name == _RENAMED_CHUNKS]
+        return (("See", page), *renamed, *acknowledge, ("Silence 2 h", f"{page}#silence"))
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         data = self.data

@@ -385,7 +385,7 @@ def _digest(text: str) -> str:
 
 
 def _head(texts: NoticeText) -> list[str]:
-    return [*_statements(texts), *texts.next_step]
+    return [*_statements(texts), *texts.lost, *texts.next_step]
 
 
 def _statements(texts: NoticeText) -> list[str]:
@@ -404,9 +404,11 @@ def _elements(texts: NoticeText, picture: str | None) -> Iterator[str]:
         *(f"{name} {facts[name]}" for name in (OPENED,) if name in facts),
         *map(facts.get, ("Severity", "Event")),
     ]
+    heading = [one for one in heading if one != OPENED.lower()]
     if shown := " · ".join(escape(part) for part in heading if part):
         yield f'<p style="margin:0 0 8px;color:#4b5563">{shown}</p>'
-    yield from (f"<p>{escape(line)}</p>" for line in _statements(texts)[:1] if line != texts.title)
+    said = [*_statements(texts)[:1], *texts.lost]
+    yield from (f"<p>{escape(line)}</p>" for line in said if line != texts.title)
     yield from (f"<p><strong>What to do:</strong> {escape(line)}</p>" for line in (texts.advice,) if line)
     if texts.actions:
         buttons = (f'<a href="{escape(url)}" style="{_BUTTON}">{escape(name)}</a>' for name, url in texts.actions)

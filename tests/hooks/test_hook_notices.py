@@ -559,7 +559,7 @@ def test_an_email_says_what_since_when_and_what_to_do_before_its_picture_on_a_gr
     html = mail.get_body(("html",)).get_content()  # type: ignore[union-attr] # it has one
     order = [
         "<h1",
-        "Opened 2026-03-02 12:00 UTC · critical · opened",
+        "Opened 2026-03-02 12:00 UTC · critical",
         "<strong>What to do:</strong> Re-index",
         ">See</a>",
     ]

@@ -473,7 +473,7 @@ CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
     Cause.TEXTS_CHANGED: "Look at the text field of the index and of the API: the chunks are there, and what the "
     "canaries expect is not in their texts any more. Repair the ingestion or the field that is returned.",
     Cause.SCORE_DRIFT: "Find out whether the embedding model or the scoring was changed. If on purpose, accept the "
-    "present as normal; canaries that score too low then need a lower min_relevance_score.",
+    "present as normal; canaries that score too low then need a lower minimum relevance (min_relevance_score).",
     Cause.RECHUNKED: "Review the proposals on the page of renamed chunks; accept those with the same text.",
     Cause.MISSING: "Re-index the documents of the lost chunks; if they were deleted on purpose, archive the canaries.",
     Cause.VOCABULARY_MISMATCH: "Improve retrieval for such queries, or correct what the canaries expect.",
@@ -483,7 +483,7 @@ CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
     "nprobe); if the index lost the chunk, re-index its document.",
     Cause.LOW_RELEVANCE: "If good answers scored higher before, find out what changed. If they did not, the scores are "
     "on no such scale: set “Scores are” of the retriever to “not on a scale” (in files scorer: {kind: judged}), or "
-    "lower min_relevance_score of the canaries.",
+    "lower the minimum relevance (min_relevance_score) of the canaries.",
     Cause.OUTRANKED: "Compare the rankings: what came in above may answer as well, and then the canary may expect it.",
 }
 """Next step by cause."""
@@ -507,7 +507,7 @@ _REJUDGED_ADVICE: Final = (
 """Where a number fell with that, and no canary is degraded."""
 _SCORED_LOW: Final = (
     "Find out whether the embedding model or the scoring was changed. If on purpose, set “Scores are” of the retriever "
-    "anew, or lower min_relevance_score of the canaries: accepting the present as normal changes neither."
+    "anew, or lower the minimum relevance of the canaries: accepting the present as normal changes neither."
 )
 """Where the right chunks come with scores below the canaries' own minimum, which no baseline moves."""
 _UNKNOWN_CAUSE: Final = "Compare the run with the last healthy one, and diagnose the canaries that changed."
