@@ -420,14 +420,31 @@ def observed_part(reason: str) -> str:
     return observed or alert_reason(reason).rstrip(".")
 
 
-def by_cause(canaries: Sequence[ChangedCanary]) -> list[dict[str, Any]]:
-    """Group canaries by their cause, in the order of first appearance; `detail` is the reason, where all share it."""
+def by_cause(
+    canaries: Sequence[ChangedCanary], causes: Mapping[str, int] | None = None, changed: int = 0
+) -> list[dict[str, Any]]:
+    """Group canaries by their cause, in the order of first appearance; `detail` is the reason, where all share it.
+
+    `canaries` are the listed ones of those that `changed`; `causes`: how many of all these have each cause, as far as
+    that is known. A title counts all, and says how many of them are listed.
+    """
     groups: dict[Cause | None, list[ChangedCanary]] = {}
     for canary in canaries:
         groups.setdefault(canary.get("cause"), []).append(canary)
+    known = causes or {}
+    totals: dict[Cause | None, int] = {cause: known.get(cause, 0) for cause in Cause}
+    totals[None] = changed - sum(known.values()) if known else 0
+    is_cut = changed > len(canaries)
+
+    def title(cause: Cause | None, listed: int) -> str:
+        words = CAUSE_WORDS[Cause(cause)].counted if cause else "not diagnosed"
+        if is_cut and totals[cause] > listed:
+            return f"{totals[cause]:,} {words}, {listed} of them listed"
+        return f"{listed} listed: {words}" if is_cut and not known else f"{listed} {words}"
+
     return [
         {
-            "title": f"{len(group)} {CAUSE_WORDS[Cause(cause)].counted if cause else 'not diagnosed'}",
+            "title": title(cause, len(group)),
             "detail": group[0].get("cause_reason") if len({one.get("cause_reason") for one in group}) == 1 else None,
             "canaries": group,
         }
@@ -451,8 +468,8 @@ def limits(rule: RuleEvidence, kind: str, confirmed: Collection[str] = ()) -> st
         share = rule.get("failed_share")
         share = FAILED_SHARE if share is None else share
         return (
-            f"A run is bad when it is unknown (critical). It is bad (warning) when more than {share:g} of its probes "
-            f"failed, or the same canary {REPEATED} times in a row."
+            f"A run is bad when it is unknown (critical). It is bad (warning) when more than {100 * share:g} % of its "
+            f"probes failed, or the same canary {REPEATED} times in a row."
         )
     if kind == "slower":
         over = SlowerLimits.of(rule.get("factor"), rule.get("rise")).words("the baseline (99 % quantile of its runs)")

@@ -384,6 +384,8 @@ ERROR_WORDS: Final[Mapping[str, str]] = {
     "bug": "an error in Coalmine",
 }
 """What people read of each; a `bug` is none of the receiver's."""
+CANCELLED: Final = "It will not be sent: its incident was resolved before it was tried."
+"""Why a delivery is cancelled: there is no other cause."""
 DELIVERY_STATES: Final[Mapping[str, str]] = {
     DeliveryState.PENDING: "waits to be sent, or to be tried again",
     DeliveryState.DELIVERED: "the receiver took it",

@@ -42,7 +42,7 @@ from app.definitions.api import only_reads
 from app.definitions.pages.suites import file_page, list_setup_steps
 from app.definitions.service import definitions
 from app.hooks.documents import HOOK_KINDS, OPTIONAL_SECRETS, HookDocument
-from app.hooks.domain import DELIVERY_STATES, ERROR_WORDS, AttemptView, DeliveryView, HookReplay
+from app.hooks.domain import CANCELLED, DELIVERY_STATES, ERROR_WORDS, AttemptView, DeliveryView, HookReplay
 from app.hooks.service import deliveries, hooks
 
 MOST_FIELDS: Final = 20
@@ -473,9 +473,17 @@ def remedy(attempt: AttemptView) -> str:
     return hook_remedy(detail)
 
 
+def undelivered(delivery: DeliveryView) -> str:
+    """Why a delivery is not sent any more; empty where it was or will be. Releases before stored another for some."""
+    if delivery["state"] == DeliveryState.CANCELLED:
+        return CANCELLED
+    return (delivery["reason"] or "") if delivery["state"] == DeliveryState.DEAD else ""
+
+
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "delivery_word": delivery_word,
     "failure": failure,
     "remedy": remedy,
+    "undelivered": undelivered,
 }
 """For templates."""

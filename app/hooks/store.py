@@ -17,7 +17,7 @@ from app.base.db.engine import NOW, Moment, insert_new, insert_one, row_value, s
 from app.base.jobs import at_hand, defer
 from app.base.jobs.values import AT_ONCE, JobKind, NewJob
 from app.catalog.tables import definitions
-from app.hooks.domain import Receipt
+from app.hooks.domain import CANCELLED, Receipt
 from app.hooks.tables import attempts, deliveries
 
 
@@ -168,11 +168,11 @@ def record_attempt(connection: Connection, delivery_id: int, receipt: Receipt, a
     connection.execute(sa.delete(attempts).where(of_delivery, attempts.c.error.is_not(None), attempts.c.id <= beyond))
 
 
-def cancel_deliveries(connection: Connection, delivery_ids: Sequence[int], reason: str) -> None:
-    """Cancel deliveries without attempts."""
+def cancel_deliveries(connection: Connection, delivery_ids: Sequence[int]) -> None:
+    """Cancel deliveries without attempts, as their incident was resolved."""
     mine = deliveries.c.id.in_(list(delivery_ids))
     untouched = sa.and_(mine, _PENDING, deliveries.c.body.is_(None), deliveries.c.attempts == 0)
-    connection.execute(sa.update(deliveries).where(untouched).values(state="cancelled", reason=reason))
+    connection.execute(sa.update(deliveries).where(untouched).values(state="cancelled", reason=CANCELLED))
 
 
 def abandon_deliveries(connection: Connection, hook_id: int, reason: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from app.alerts.domain.summaries import CAUSE_ADVICE, EMBEDDER_ADVICE, AlertFacts, ChangedCanaries, alert_advice
 from app.alerts.domain.views import Degradation, TransitionType, all_lost_text, chunk_name, lost_chunks, lost_text
 from app.base.values import Cause, Judgment, Outcome, Reason, RuleKind, RunCauseKind, Step
+from app.diagnosis.domain.cases import advice_on
 from app.diagnosis.domain.run_causes import RunCause
 from app.retrievers.domain.probes import FailureSummary
 
@@ -114,6 +115,10 @@ def test_an_outage_says_what_to_do_by_how_probes_fail(outcome: Outcome, status: 
 )
 def test_the_other_kinds_say_what_to_do(facts: AlertFacts, advice: str) -> None:
     assert alert_advice(facts) == advice
+
+
+def test_one_loss_has_one_advice_whether_a_canary_or_the_whole_run_tells_of_it() -> None:
+    assert advice_on(RunCauseKind.MISSING) == CAUSE_ADVICE[Cause.MISSING]
 
 
 def test_of_what_is_over_there_is_nothing_to_do() -> None:

@@ -257,7 +257,7 @@ def test_causes_are_grouped_and_never_claim_more_canaries_than_were_diagnosed(
         ([[Reason.REGRESSED], [Reason.REGRESSED]], "2 of 9 canaries rank an expected chunk lower"),
         (
             [[Reason.MISSING, Reason.REGRESSED], [Reason.REGRESSED]],
-            "2 of 9 canaries lost their expected chunk (1) or rank one lower (1)",
+            "2 of 9 canaries lost their expected chunk (1) or rank it lower (1)",
         ),
         ([[Reason.MISSING], [Reason.LOW_RELEVANCE]], "2 of 9 canaries degraded"),
         ([[Reason.FORBIDDEN]], "1 of 9 canaries (a key) began to return a forbidden chunk"),
@@ -339,6 +339,13 @@ TITLED = {
     "handbook: the embedding model changed": replace(FACTS, kind=RuleKind.EMBEDDING),
     "handbook: still: 7 of 113 questions got worse: missing from the index": replace(
         REGRESSION, change=TransitionType.REMINDED
+    ),
+    "handbook: updated: 7 of 113 questions got worse": replace(REGRESSION, change=TransitionType.UPDATED),
+    "handbook: now critical: 7 of 113 questions got worse": replace(REGRESSION, change=TransitionType.ESCALATED),
+    "handbook-daily: 7 of 113 questions got worse: missing from the index": replace(
+        REGRESSION,
+        check="handbook-daily",
+        changed=replace(LOST, causes={}, shared_cause="chunks missing from the index"),
     ),
     "handbook: acknowledged: 7 of 113 questions got worse": replace(REGRESSION, change=TransitionType.ACKNOWLEDGED),
     "handbook: recovered after 3 min": replace(

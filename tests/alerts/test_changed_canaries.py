@@ -416,14 +416,14 @@ def test_an_alarm_tells_canaries_that_lost_their_chunk_from_those_that_had_lost_
 
     for _ in range(21):
         _answer(())
-    while not _sent(world) or "rank one lower" not in _sent(world)[-1]["data"]["summary"]:
+    while not _sent(world) or "rank it lower" not in _sent(world)[-1]["data"]["summary"]:
         assert len(seen(world)) < 40
         world.clock.advance(3600)
         _answer(gone)
     told = _sent(world)[-1]["data"]
     assert (told["measure"], told["value"], told["baseline"]) == (None, None, None), "evidence is no measure"
     assert "document:" not in told["reason"], "what canaries are judged by is not what is gone"
-    assert "13 of 70 canaries lost their expected chunk (7) or rank one lower (6) since " in told["summary"]
+    assert "13 of 70 canaries lost their expected chunk (7) or rank it lower (6) since " in told["summary"]
     listed = {one["key"]: one for one in told["degraded"]}
     assert {listed[key]["rank_before"] for key in below if key in listed} == {7}
     assert {listed[key]["rank_before"] for key in WELL[:7]} == {1}

@@ -599,3 +599,14 @@ def test_a_cause_stands_once_on_the_page_of_an_alert_however_many_canaries_share
         ("1 not diagnosed", 1),
     ]
     assert groups[0]["detail"] == "in no deep result"
+
+
+def test_a_group_of_which_some_canaries_are_listed_counts_all_of_them() -> None:
+    listed = [{"key": f"c{number}", "cause": "missing", "cause_reason": "in no deep result"} for number in range(8)]
+    listed += [{"key": key, "cause": None, "cause_reason": None} for key in ("ant", "bee")]
+    canaries = cast("list[ChangedCanary]", listed)
+    titles = [group["title"] for group in by_cause(canaries, {"missing": 21}, 32)]
+    assert titles == ["21 missing from the index, 8 of them listed", "11 not diagnosed, 2 of them listed"]
+    titles = [group["title"] for group in by_cause(canaries, {}, 32)]
+    assert titles == ["8 listed: missing from the index", "2 listed: not diagnosed"]
+    assert by_cause(canaries, {"missing": 8}, 10)[0]["title"] == "8 missing from the index"

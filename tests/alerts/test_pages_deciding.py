@@ -105,8 +105,9 @@ def test_ten_are_asked_about_at_a_time_and_who_may_only_read_asks_nobody(sqlite_
     site = _left_open(sqlite_store, lost=12)
     shown = site.page("/alerts/1")
     assert "chunks missing from the index" in _named(shown, "title")
-    assert "12 are told by the cause of the run alone. Diagnose ten of them (about 70 requests)" in _named(
-        shown, "degraded"
+    assert (
+        "12 are explained only by what changed for the whole run. Diagnose ten of them (about 70 requests)"
+        in _named(shown, "degraded")
     )
     reader = site.signed_in(site.key(Scope.READ))
     (button,) = [one for one in page(reader.get("/alerts/1")).all("button") if one.text.startswith("Diagnose")]
@@ -115,7 +116,7 @@ def test_ten_are_asked_about_at_a_time_and_who_may_only_read_asks_nobody(sqlite_
     writer = site.signed_in(site.key(Scope.WRITE))
     answer = writer.post("/alerts/1/diagnosis", data={"csrf": csrf(writer)})
     assert answer.headers["location"] == "/alerts/1#degraded"
-    assert "2 are told by the cause of the run alone" in _named(page(writer.get("/alerts/1")), "degraded")
+    assert "2 are explained only by what changed for the whole run" in _named(page(writer.get("/alerts/1")), "degraded")
 
 
 def test_where_a_cause_explains_the_whole_run_the_page_does_not_call_its_canaries_unexplained(
@@ -123,7 +124,7 @@ def test_where_a_cause_explains_the_whole_run_the_page_does_not_call_its_canarie
 ) -> None:
     shown = _left_open(sqlite_store, lost=15).page("/alerts/1")
     assert "every answer is empty" in _named(shown, "title")
-    assert "15 are told by the cause of the run alone. Diagnose ten of them" in _named(shown, "degraded")
+    assert "15 are explained only by what changed for the whole run. Diagnose ten of them" in _named(shown, "degraded")
 
 
 def test_of_a_retriever_that_does_not_answer_in_time_no_cause_is_told(sqlite_store: Store) -> None:

@@ -111,6 +111,23 @@ def test_a_silence_counts_the_alerts_it_holds_back_and_names_them(pages: Site) -
     assert "suppressed" in _section(held, "next")
 
 
+def test_the_end_of_a_silence_is_told_once_and_what_ending_it_does_beside_the_button(pages: Site) -> None:
+    _make(pages)
+    shown = pages.page("/silences/rebuild")
+    (ends,) = [one for one in shown.all("time") if one.get("data-when") == "since"]
+    assert shown.text.count(ends.text) == 1
+    assert not [one for one in shown.all("section") if one.get("aria-labelledby") == "times"]
+    (folded,) = shown.all("details", class_="archive")
+    effect = "It ends now, and alerts that still fire are notified within seconds."
+    assert effect in folded.text
+    assert shown.text.lower().count("alerts that still fire") == 1
+
+
+def test_the_form_says_that_ticks_of_one_kind_are_alternatives(pages: Site) -> None:
+    told = "An alert is silenced where its check, suite, retriever, severity and rule are among those chosen."
+    assert f"{told} Nothing chosen stands for any." in pages.page("/new-silence").text
+
+
 def test_a_silence_of_a_file_is_read_only_and_names_the_file(pages: Site) -> None:
     ends = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     silence = {"slug": "filed", "checks": ["watch"], "ends": ends}

@@ -34,7 +34,7 @@ def test_a_run_of_which_half_of_the_probes_failed_is_degraded_and_opens_a_warnin
     run = world.shown(world.run())
     assert (run["verdict"], run["coverage"]) == ("degraded", 1.0)
     assert run["reasons"] == [
-        "10 of 20 probes failed, more than 0.1 of them: retriever at search.test answers HTTP 500 (warning)"
+        "10 of 20 probes failed, more than 10 % of them: retriever at search.test answers HTTP 500 (warning)"
     ]
     world.run()
     (alert,) = world.alerts()
@@ -52,7 +52,7 @@ def test_every_kind_of_failure_of_a_run_is_among_its_reasons(world: World) -> No
     _fail(world, *KEYS[:3])
     world.probe.answers[KEYS[3]] = replace(failed(Outcome.TIMEOUT), address="search.test")
     first, second = world.shown(world.run())["reasons"]
-    assert first.startswith("4 of 20 probes failed, more than 0.1 of them: retriever at search.test answers HTTP 500")
+    assert first.startswith("4 of 20 probes failed, more than 10 % of them: retriever at search.test answers HTTP 500")
     assert second == "retriever at search.test does not answer in time (1 of 20 probes)"
 
 

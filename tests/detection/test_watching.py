@@ -91,7 +91,13 @@ def test_a_fault_opens_an_alert_that_names_who_fell_and_recovery_closes_it(learn
     (alert,) = learned.alerts()
     assert alert["state"] == "resolved"
     assert learned.alerts()[0]["transitions"][-1]["run_id"] == str(healed[-1].id)
-    assert f"2 good runs in a row end the alarm of {len(broken) + 5} runs; the alert is resolved." in alert["reason"]
+    assert (
+        f"2 good runs in a row end the alarm, open for {len(broken) + 5} runs; the alert is resolved."
+        in alert["reason"]
+    )
+    shown = Site(world=learned).page("/alerts/1").text
+    assert "Opened by the alarm of the detector." in shown
+    assert "had been good in a row" not in shown, "the reason says how many: the detector counts them"
     expect_retraced(learned)
 
 

@@ -26,6 +26,7 @@ from app.retrievers.domain.retrievers import Scale
 from app.scoring.text_changes import ChangedTexts
 from tests.support.fakes import answered, hits
 from tests.support.library import API, QUERIES, TEXTS, Diagnosed, Library, shelf
+from tests.support.pages_service import Site
 from tests.support.world import World, canary, page
 
 # --- lost texts, and what answers show -----------------------------------------------------------------------
@@ -437,6 +438,10 @@ def test_proposals_are_outdated_once_the_old_chunks_are_back_however_many_there_
     setting.run()
     states = {one["state"] for one in reanchoring.list_all(sqlite_store, "watch", state=None, limit=100)}
     assert states == {"outdated"}
+    shown = Site(world=setting.world).page("/checks/watch/reanchors").text
+    assert "nobody: the old chunk is back, or the canary was changed, " in shown
+    assert "its file" not in shown, "no file was changed"
+    assert "The index still holds these" not in shown, "nothing is proposed any more"
 
 
 def test_a_proposal_made_after_the_old_chunk_came_back_is_outdated_at_once(sqlite_store: Store) -> None:

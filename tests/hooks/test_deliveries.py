@@ -186,6 +186,8 @@ def test_a_resolve_before_any_attempt_cancels_both(store: Store) -> None:
     world.degrade()
     world.heal()
     assert world.told() == [("alert.opened", "cancelled")]
+    (cancelled,) = world.deliveries()
+    assert cancelled["reason"] == "It will not be sent: its incident was resolved before it was tried."
     assert world.deliver_all() == []
     assert world.send.sent == []
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 import yaml
 
 from app.base.addresses import hook_policy
@@ -19,6 +20,7 @@ from app.hooks.client.webhook import Sender
 from app.hooks.documents import HookDocument
 from app.hooks.domain import Receipt
 from app.hooks.service import deliveries
+from app.hooks.tables import deliveries as rows
 from app.main import apply_canaries
 from app.operation.service.self_monitor import Issue
 from app.reports.metrics import SnapshotKeeper
@@ -440,6 +442,21 @@ def test_what_waits_for_the_message_before_it_says_so_instead_of_a_time_that_wil
     led = [one.get("href") for one in pages.page("/hooks/ops").all("a") if one.text == "delivery 1"]
     assert led == ["/deliveries?state=pending&hook=ops#delivery-1"]
     assert "alert 1" in pages.page(led[0]).one("tr", id="delivery-1").text
+
+
+def test_a_cancelled_delivery_says_that_it_is_never_sent_and_why(pages: Site) -> None:
+    pages.world.probe.answers |= {query: answered(hits("noise")) for query in ("ant", "bee")}
+    pages.world.run()
+    pages.world.probe.all_answer()
+    pages.world.run()
+    pages.world.run()
+    with pages.world.store.write() as connection:  # as earlier releases stored it
+        connection.execute(sa.update(rows).values(reason="Sent to every hook that may have got a message of it."))
+    for address in ("/deliveries", "/incidents/1"):
+        shown = pages.page(address).text
+        assert "never tried It will not be sent: its incident was resolved before it was tried." in shown, address
+        assert "Sent to every hook" not in shown, address
+        assert "not tried yet" not in shown, address
 
 
 def test_what_is_not_dead_is_not_replayed_and_the_page_says_why(pages: Site) -> None:

@@ -107,7 +107,7 @@ def test_an_alert_is_silenced_from_its_page_and_held_back_until_that_is_over(
         expect(page.locator("#standing")).to_contain_text("Notifications are suppressed.")
         tab.open("/silences")
         page.locator("summary", has_text="End now").click()
-        expect(page.get_by_text("Alerts that still fire are notified within seconds.")).to_be_visible()
+        expect(page.get_by_text("It ends now, and alerts that still fire are notified within seconds.")).to_be_visible()
         page.get_by_role("button", name="End now").click()
         expect(page.get_by_text("No silences")).to_be_visible()
     _deliver(firing)

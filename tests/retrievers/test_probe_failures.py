@@ -131,7 +131,7 @@ def test_a_share_of_failed_probes_is_told_with_what_most_of_them_share(store: St
     world.run()
     (alert,) = world.alerts()
     assert alert["reason"].startswith(
-        "2 of 4 probes failed, more than 0.3 of them: retriever at search.test does not answer in time (warning)"
+        "2 of 4 probes failed, more than 30 % of them: retriever at search.test does not answer in time (warning)"
     )
 
 

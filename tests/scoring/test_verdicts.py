@@ -443,7 +443,7 @@ def test_a_failed_share_of_ones_own_degrades_a_run_that_is_not_unknown() -> None
     strict = Rule(key="p", kind=RuleKind.PROBE_ERRORS, failed_share=0.2)
     assert run_verdict(figures(10, 7, 1.0), [strict]) == (
         Verdict.DEGRADED,
-        ["3 of 10 probes failed, more than 0.2 of them (warning)"],
+        ["3 of 10 probes failed, more than 20 % of them (warning)"],
     )
 
 

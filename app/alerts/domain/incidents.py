@@ -50,7 +50,13 @@ LONGEST_TITLE: Final = 69
 """Characters of a title, as many as a list of mails shows."""
 _SHORTEST_CHECK: Final = 24
 """So much of the name of a check is left where the title is long."""
-_LEADS: Final = {TransitionType.ACKNOWLEDGED: "acknowledged: ", TransitionType.REMINDED: "still: "}
+_LEADS: Final = {
+    TransitionType.ESCALATED: "now critical: ",
+    TransitionType.UPDATED: "updated: ",
+    TransitionType.ACKNOWLEDGED: "acknowledged: ",
+    TransitionType.REMINDED: "still: ",
+}
+"""By these the messages of one incident are told apart."""
 
 
 def incident_title(facts: AlertFacts) -> str:
@@ -116,7 +122,9 @@ def _causes(changed: ChangedCanaries) -> list[str]:
     else:
         words = [f"{number:,} {CAUSE_WORDS[cause].headline}" for cause, number in ordered[:MOST_NAMED]]
         brief = [", ".join(words), *words[:1]]
-    return [cause for cause in (changed.cause, *brief) if cause]
+    # All incidents of one fault name it alike, whatever is known of single canaries.
+    shared = [words.counted for words in CAUSE_WORDS.values() if words.shared == changed.shared_cause]
+    return [cause for cause in (changed.cause, *brief, *shared, changed.shared_brief) if cause]
 
 
 _BROAD: Final = frozenset({Cause.UNSTABLE, Cause.SCORE_DRIFT, Cause.RECHUNKED})

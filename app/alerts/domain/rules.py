@@ -744,13 +744,13 @@ def _probe_errors(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknow
     least = _FAILED_LEAST if rule.failed_share is None else 1
     repeated = facts.repeated
     over = is_outage(aggregates.failed, aggregates.total, rule.failed_share)
-    reasons = [f"{counted}, more than {share:g} of them{_why_failed(failure, aggregates)}"] if over else []
+    reasons = [f"{counted}, more than {100 * share:g} % of them{_why_failed(failure, aggregates)}"] if over else []
     reasons += [repeated.sentence(already="".join(reasons))] if repeated is not None else []
     if reasons:
         bad = bad_condition(Severity.WARNING, value, share, f"{'; '.join(reasons)} (warning)")
         return bad if repeated is None else replace(bad, since_run=repeated.since_run, at_once=True)
     clear = aggregates.failed < least or value <= share - rule.margin + ROUNDING
-    reason = counted if clear else f"{counted}, within the margin of {rule.margin:g}"
+    reason = counted if clear else f"{counted}, within the margin of {100 * rule.margin:g} %"
     return good_condition(value, share, reason, beyond_margin=clear)
 
 

@@ -475,7 +475,8 @@ CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
     Cause.SCORE_DRIFT: "Find out whether the embedding model or the scoring was changed. If on purpose, accept the "
     "present as normal; canaries that score too low then need a lower minimum relevance (min_relevance_score).",
     Cause.RECHUNKED: "Review the proposals on the page of renamed chunks; accept those with the same text.",
-    Cause.MISSING: "Re-index the documents of the lost chunks; if they were deleted on purpose, archive the canaries.",
+    Cause.MISSING: "Find out whether the documents of the lost chunks were deleted, are filtered away or were left out "
+    "when the index was copied or built. Bring them back, or archive the canaries if that was on purpose.",
     Cause.VOCABULARY_MISMATCH: "Improve retrieval for such queries, or correct what the canaries expect.",
     Cause.DUPLICATES: "Remove the copies from the index, and find out which ingestion job brought them.",
     Cause.UNSTABLE: "Look at the search parameters of the vector index (ef, nprobe) and at replicas that differ.",
@@ -651,8 +652,8 @@ def _lost_and_lower(changed: ChangedCanaries) -> str:
     if not lost or not lower or lost + lower < len(changed.reasons):
         return ""
     if len(changed.reasons) < changed.count:  # only the worst of them are known
-        return "lost their expected chunk or rank one lower"
-    return f"lost their expected chunk ({lost:,}) or rank one lower ({lower:,})"
+        return "lost their expected chunk or rank it lower"
+    return f"lost their expected chunk ({lost:,}) or rank it lower ({lower:,})"
 
 
 def cause_suffix(changed: ChangedCanaries) -> str:

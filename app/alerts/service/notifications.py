@@ -256,7 +256,7 @@ def _notified_transition(
 def _record_suppressions(connection: Connection, context: Context, step: Step, transition_id: int | None) -> None:
     """Cancel deliveries that are not sent any more, and record why transitions are not sent, or that they are now."""
     if step.cancel:
-        outbox.cancel_deliveries(connection, step.cancel, step.reason)
+        outbox.cancel_deliveries(connection, step.cancel)
     for alert_id, why in step.suppressed.items():
         if (reported := context.members[alert_id].reported_id) is not None:
             alerts.suppress(connection, reported, why)

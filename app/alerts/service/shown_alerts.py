@@ -381,6 +381,7 @@ def notice_data(connection: Connection, incident_id: int, transition_id: int, ki
     is_measured = alert.kind != RuleKind.REGRESSION  # the evidence of a detector is no measure
     # The notice is about the incident, which may be older than the alert of the transition.
     facts = replace(facts, opened_at=from_us(incident.opened_at))
+    of_incident = replace(facts, change=TransitionType(kind.removeprefix("alert.")))
     return {
         "incident_id": str(incident.id),
         "class": incident.incident_class,
@@ -391,7 +392,7 @@ def notice_data(connection: Connection, incident_id: int, transition_id: int, ki
         "alert_id": str(incident.alert_id),
         "dedupe_key": incident.dedupe_key,
         "severity": severity,
-        "title": incident_title(facts),
+        "title": incident_title(of_incident),
         "summary": alert_summary(facts),
         "advice": alert_advice(facts) or None,
         "lost": (all_lost_text(degraded, transition.evidence.get("changed")) or None) if bad else None,

@@ -367,7 +367,7 @@ def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings, m
         Why.STANDS: lambda: f"worse than before the alarm, {since}{inside}",
         Why.NEWCOMERS: lambda: _NEWCOMERS,
         Why.RECOVERING: lambda: f"{good} in a row, {settings.close} close the alarm",
-        Why.CLOSED: lambda: f"{good} in a row end the alarm of {counted(reading.since, 'run')}",
+        Why.CLOSED: lambda: f"{good} in a row end the alarm, open for {counted(reading.since, 'run')}",
     }
     return f"{failing}; {sentences[why]()}."
 

@@ -203,8 +203,6 @@ _ADVICE: Final[Mapping[RunCauseKind, str]] = {
     "tenant and filters are right; where only some answers are empty, look for time limits and failing shards.",
     RunCauseKind.LIMITED: "Look for a lower limit (k, size, limit) in the retriever or in what calls it.",
     RunCauseKind.SCORE_THRESHOLD: "Look for a new or higher score threshold in the retriever or in what calls it.",
-    RunCauseKind.MISSING: "Find out whether these documents were deleted, are filtered away or were left out when the "
-    "index was copied or built. Bring them back, or archive the canaries if that was on purpose.",
     RunCauseKind.REPLICAS_DIFFER: "Compare the replicas or versions behind the address, their numbers of documents and "
     "their models, and take the one that differs out of service.",
     RunCauseKind.SEARCH_MISSES: "Diagnose the canaries to see which it is: passed over (raise ef_search, nprobe or "
