@@ -71,6 +71,8 @@ def show_comparison(
     near = [text.partition(":")[2] for text in wanted.values() if text.startswith("run:")]
     typed = {side: _typed(text, kind) for side, text in wanted.items()}
     choices = run_views.list_choices(store, kind, near)
+    if not (a or b) and kind != "run" and len(choices) == len(typed):  # there is nothing else to choose
+        typed = {side: one.name for side, one in zip(typed, choices, strict=True)}
     form = partial(template, found=None, typed=typed, choices=choices)
     if not all(wanted.values()):
         return form(refused="")

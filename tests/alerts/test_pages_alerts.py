@@ -602,7 +602,9 @@ def test_a_cause_stands_once_on_the_page_of_an_alert_however_many_canaries_share
 
 
 def test_a_group_of_which_some_canaries_are_listed_counts_all_of_them() -> None:
-    listed = [{"key": f"c{number}", "cause": "missing", "cause_reason": "in no deep result"} for number in range(8)]
+    listed: list[dict[str, str | None]] = [
+        {"key": f"c{number}", "cause": "missing", "cause_reason": "in no deep result"} for number in range(8)
+    ]
     listed += [{"key": key, "cause": None, "cause_reason": None} for key in ("ant", "bee")]
     canaries = cast("list[ChangedCanary]", listed)
     titles = [group["title"] for group in by_cause(canaries, {"missing": 21}, 32)]

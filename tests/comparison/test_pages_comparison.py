@@ -87,6 +87,12 @@ def test_first_is_chosen_what_to_compare_and_then_two_of_it(seen: Site) -> None:
     assert seen.page("/compare").all("a", href="/compare")[0].text == "Compare", "the navigation leads here"
 
 
+def test_where_there_are_only_two_they_are_filled_in(seen: Site) -> None:
+    for what, two in (("retriever", ["other", "search"]), ("check", [OTHER, CHECK]), ("run", ["", ""])):
+        shown = seen.page(f"/compare?what={what}")
+        assert [shown.one("input", name=name).get("value") for name in ("a", "b")] == two, what
+
+
 def test_what_was_typed_leads_to_the_comparison(seen: Site) -> None:
     cases = {
         "what=run&a=1&b=2": "a=run%3A1&b=run%3A2",
@@ -156,6 +162,7 @@ def test_two_checks_stand_side_by_side(seen: Site) -> None:
     assert "worse B scores worse than A: NDCG@10 down 0." in shown.text
     assert "over 29 canaries" in shown.text
     assert "Different retrievers were asked, search and other." in shown.text
+    assert "retriever search" not in shown.one("div", class_="pair").text, "it is told once"
     assert "Not compared: 1 canary" in shown.text
     rows = {one.text.split()[0]: one.text for one in shown.all("tr")}
     assert rows["R@5"].endswith("A is better")

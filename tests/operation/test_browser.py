@@ -290,6 +290,24 @@ def test_a_link_from_elsewhere_asks_whoever_is_signed_in_for_no_key_and_others_w
         expect(tab.page.get_by_role("button", name="Sign out")).to_be_visible()
 
 
+def test_the_menu_of_a_phone_is_closed_by_a_button_of_its_own(chromium: Browser, address: str) -> None:
+    with opened(chromium, address, viewport=PHONE) as tab:
+        tab.open("/")
+        menu = tab.page.locator("#menu")
+        tab.page.get_by_role("button", name="Menu").click()
+        expect(menu).to_be_visible()
+        menu.get_by_role("button", name="Close").click()
+        expect(menu).to_be_hidden()
+
+
+def test_all_pages_and_tasks_are_headed_by_that_until_somebody_searches(chromium: Browser, address: str) -> None:
+    with opened(chromium, address) as tab:
+        tab.open("/search")
+        expect(tab.page.get_by_role("heading", level=1)).to_have_text("All pages and tasks")
+        tab.open("/search?q=a")
+        expect(tab.page.get_by_role("heading", level=1)).to_have_text("Search")
+
+
 @pytest.mark.parametrize("scope", [Scope.READ, Scope.WRITE])
 def test_what_a_key_may_not_do_is_said_where_it_is_offered(
     chromium: Browser, sqlite_store: Store, scope: Scope

@@ -193,6 +193,7 @@ def test_a_run_diff_names_what_got_worse_and_by_how_much(seen: Site) -> None:
     shown = seen.page("/compare?a=run:2&b=run:3")
     assert "The runs can be compared" in shown.text
     assert "The index versions are v1 and v2" in shown.text
+    assert "index version" not in shown.one("div", class_="pair").text, "they are told once"
     assert "worse Worse than before: NDCG@10 down 0." in shown.text
     assert "over 13 canaries" in shown.text
     rows = [one.text for one in shown.all("tr")]
