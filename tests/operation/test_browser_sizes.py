@@ -119,6 +119,23 @@ def test_a_suite_that_30_checks_ask_is_no_wall_of_badges(chromium: Browser, crow
     assert crowded.kilobytes("/suites/dataforge") < 80
 
 
+def test_the_link_to_edit_a_canary_is_never_cut_and_a_hook_never_broken(chromium: Browser, crowded: Crowded) -> None:
+    with opened(chromium, crowded.address) as tab:
+        shown = tab.open("/suites/dataforge")
+        for width in (390, 768, 1280):
+            shown.set_viewport_size({"width": width, "height": 900})
+            assert not shown.evaluate(_CUT), width
+        shown = tab.open("/alerts/1")
+        shown.set_viewport_size({"width": 768, "height": 900})
+        rects = "one => { one.textContent = 'mailings'; return one.getClientRects().length; }"
+        assert shown.locator("table.deliveries tbody th a").first.evaluate(rects) == 1
+
+
+_CUT = """() => [...document.querySelectorAll('table.canaries .edit')]
+  .filter((one) => one.scrollWidth > one.clientWidth)
+  .map((one) => one.textContent)"""
+
+
 def test_no_page_is_scrolled_sideways_at_any_width(chromium: Browser, crowded: Crowded) -> None:
     found: list[str] = []
     with opened(chromium, crowded.address) as tab:
