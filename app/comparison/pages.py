@@ -19,7 +19,7 @@ from app.base.web.forms import Version, refuse_other
 from app.base.web.pages import render
 from app.comparison.domain.outcomes import Change, Claim, Side
 from app.comparison.domain.sentences import A_AND_B, BEFORE_AND_NOW, RULED_OUT, SideNames, claim_text
-from app.comparison.rendering import answers_basis, hint_mark
+from app.comparison.rendering import answers_basis, hint_mark, is_corrected, rated_text
 from app.comparison.service import compared_runs, comparisons
 from app.comparison.service.comparisons import RankPair, SideBySide
 from app.comparison.views import CanaryDifference, ComparedMeasure
@@ -108,6 +108,8 @@ def show_comparison(
         won_of={"worse": _none_won(found.names, Side.A), "better": _none_won(found.names, Side.B)},
         claim=partial(claim_text, names=found.names),
         answers_basis=answers_basis,
+        is_corrected=is_corrected,
+        rated_text=rated_text,
         hint_mark=hint_mark,
         ruled_out=RULED_OUT,
         forest=draw_forest(found.decision["primary"]),

@@ -89,7 +89,7 @@ def comparison_tables(report: ComparisonReport) -> tuple[Table, ...]:
     )
     answers = Table(
         title="Generated answers",
-        columns=("measure", "A", "B", "difference", "95 % interval", "by"),
+        columns=("measure", "A", "B", "difference", "95 % interval", "answers in A", "answers in B", "by"),
         rows=tuple(map(_answers, view.get("answers", ()))),  # a service of an earlier release says nothing of them
     )
     categories = Table(
@@ -122,7 +122,7 @@ def _violations(one: ComparedViolations) -> tuple[str, ...]:
 
 def _answers(one: ComparedAnswers) -> tuple[str, ...]:
     """Return the row of a measure of answers: by people's labels where both sides have them."""
-    corrected = one["low"] is not None
+    corrected = is_corrected(one)
     return (
         one["measure"],
         *(
@@ -131,13 +131,26 @@ def _answers(one: ComparedAnswers) -> tuple[str, ...]:
         ),
         difference_text(one["difference"]),
         interval_text(one["low"], one["high"]),
+        *(rated_text(side) for side in (one["a"], one["b"])),
         answers_basis(one),
     )
 
 
+def is_corrected(one: ComparedAnswers) -> bool:
+    """Whether people's labels correct the numbers of both sides."""
+    return one["a"]["corrected"] is not None and one["b"]["corrected"] is not None
+
+
+def rated_text(side: JudgedSide) -> str:
+    """Return how many answers stand behind the number of a side, and how many have no rating: `70, 70 not rated`."""
+    if "answers" not in side:  # a service of an earlier release does not say
+        return UNDEFINED
+    return f"{side['answers']:,}" + (f", {side['unrated']:,} not rated" if side["unrated"] else "")
+
+
 def answers_basis(one: ComparedAnswers) -> str:
     """Return who says the numbers of a measure of answers, and what they are where its name does not tell."""
-    if one["low"] is not None:
+    if is_corrected(one):
         return "people's labels"
     return judge_alone(one["measure"])
 

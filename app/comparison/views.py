@@ -29,7 +29,7 @@ class ComparedMeasure(TypedDict):
 
 
 class ComparisonCaution(TypedDict):
-    """What to mind of a verdict: recall that may be lost, judgments of one retriever, what canaries rule out."""
+    """What to mind: recall that may be lost, judgments of one retriever, what canaries rule out, unrated answers."""
 
     kind: CautionKind
     sentence: str
@@ -238,6 +238,10 @@ class JudgedSide(TypedDict):
     low: float | None
     high: float | None
     labels: int
+    answers: int
+    """Number of answers that the judge rated: those that its numbers are of."""
+    unrated: int
+    """Answers of watched canaries that have no rating: the judge said nothing of them, or they did not come."""
 
 
 class ComparedAnswers(TypedDict):
@@ -252,7 +256,7 @@ class ComparedAnswers(TypedDict):
     Null where two judges or two models of a judge say it.
     """
     low: float | None
-    """Of the 95 % interval."""
+    """Of the 95 % interval; null too where more than a tenth of the answers of a side have no rating."""
     high: float | None
 
 

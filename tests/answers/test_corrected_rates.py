@@ -1,6 +1,7 @@
 """What people would say of the answers of each check: drawn for each, estimated for each, and correcting its runs."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -382,6 +383,60 @@ def test_a_comparison_shows_corrected_rates_where_both_sides_have_them(sqlite_st
     assert after["low"] < 0 < after["high"]
     assert after["b"]["judge"] == pytest.approx(96 / 110)
     assert after["b"]["labels"] == 110
+
+
+def rate_without(two: TwoChecks, text: str, keys: Sequence[str]) -> int:
+    """Run the check whose lies are seen less, with new answers that the judge refuses; return how many it refused."""
+    two.it.ask_answers.texts = {key: f"{text} about {key}." for key in keys}
+    two.it.judge.refused.add(text)
+    run_id = two.it.world.run("blind").id
+    two.it.rate(run_id)
+    refused: int = two.it.summary(run_id)["ratings"]["faithful"]["judge_refused"]
+    return refused
+
+
+def test_a_comparison_claims_no_difference_of_answers_that_the_judge_did_not_judge(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store)
+    two.label()
+    two.run("seen")
+    lacking = rate_without(two, "A fib", sorted(LIES))
+    site = Site(world=two.it.world)
+    view = site.client().get("/v1/compare?a=check:seen&b=check:blind").json()
+    [answers] = view["answers"]
+    assert (answers["a"]["answers"], answers["a"]["unrated"]) == (110, 0)
+    assert (answers["b"]["answers"], answers["b"]["unrated"]) == (110 - lacking, lacking)
+    assert (answers["low"], answers["high"]) == (None, None), "the rated answers do not stand for the others"
+    assert answers["b"]["corrected"] is not None
+    says = (
+        f"{lacking} of 110 answers in B have no rating: the difference in faithful stands for the rated ones alone, "
+        "so none is claimed"
+    )
+    assert [one["sentence"] for one in view["cautions"] if one["kind"] == "answers"] == [says]
+    page = site.page("/compare?a=check:seen&b=check:blind")
+    assert says in page.text
+    shown = page.one("section", **{"aria-labelledby": "answers"}).text
+    assert "by people\N{RIGHT SINGLE QUOTATION MARK}s labels" in shown
+    assert f"of {110 - lacking}, {lacking} not rated" in shown
+    report = ComparisonReport(view=view, losses=[], wins=[])
+    [table] = [one for one in comparison_tables(report) if one.title == "Generated answers"]
+    assert table.rows[0][5:] == ("110", f"{110 - lacking}, {lacking} not rated", "people's labels")
+    assert says in comparison_markdown(report)
+
+
+def test_answers_that_did_not_come_are_counted_as_unrated_and_a_tenth_of_them_lets_the_difference_stand(
+    sqlite_store: Store,
+) -> None:
+    two = TwoChecks.of(sqlite_store)
+    two.label()
+    two.run("seen")
+    rate_without(two, "A fib", KEYS[:11])
+    view, _ = comparisons.compare_references(sqlite_store, "check:seen", "check:blind")
+    [answers] = view["answers"]
+    assert (answers["b"]["unrated"], answers["low"] is None) == (11, False)
+    two.it.ask_answers.failing = True
+    two.run("blind")
+    [answers] = comparisons.compare_references(sqlite_store, "check:seen", "check:blind")[0]["answers"]
+    assert (answers["b"]["answers"], answers["b"]["unrated"]) == (0, 110)
 
 
 def test_the_own_numbers_of_two_judges_are_not_compared_and_both_are_named(sqlite_store: Store) -> None:

@@ -257,6 +257,8 @@ class CautionKind(StrEnum):
     """One retriever alone brought up much of what is expected."""
     VIOLATIONS = "violations"
     """Canaries got in B what they rule out, and not in A."""
+    ANSWERS = "answers"
+    """Much of a side's generated answers has no rating, so a difference stands for the rated ones alone."""
 
 
 class ViolationKind(StrEnum):

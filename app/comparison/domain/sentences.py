@@ -106,6 +106,14 @@ def violations_sentence(one: Violations, names: SideNames) -> str:
     return f"{now} {does}: {_some(one.only_b)}"
 
 
+def unrated_sentence(measures: Sequence[str], side: Side, unrated: int, answers: int, names: SideNames) -> str:
+    """Return the sentence on answers of a side without a rating, more than the others could stand for."""
+    of = f"{unrated:,} of {counted(answers, 'answer')} {names.within[side]}"
+    asked = listed([one.replace("_", " ") for one in measures])
+    lacking = f"{of} {'has' if unrated == 1 else 'have'} no rating"
+    return f"{lacking}: the difference in {asked} stands for the rated ones alone, so none is claimed"
+
+
 RULED_OUT: Final[Mapping[ViolationKind, str]] = {
     ViolationKind.FORBIDDEN: "forbidden chunks",
     ViolationKind.ANSWERED: "an answer that should not be there",

@@ -34,7 +34,7 @@ from app.comparison.domain.outcomes import (
     primary_measures,
 )
 from app.comparison.domain.sentences import A_AND_B, BEFORE_AND_NOW, SideNames
-from app.comparison.service.answers import compare_answers
+from app.comparison.service.answers import answer_cautions, compare_answers
 from app.comparison.service.compared_runs import ComparedRun, differences, find_run_ids, read_run, violations_of
 from app.comparison.service.decisions import decision_shape
 from app.comparison.views import (
@@ -255,7 +255,7 @@ def compare_references(
     ordered = np.argsort(-gains if winner is Side.B else gains, kind="stable")
     order = [int(row) for row in ordered if winner is None or _winner(gains[row]) is winner]
     page: ComparisonPage = {
-        **decision_shape(comparison.outcome, comparison.pairing, comparison.depth, A_AND_B),
+        **_decided(comparison, answers, A_AND_B),
         "a": _outline(comparison.a, a),
         "b": _outline(comparison.b, b),
         "differences": [one.sentence for one in differences(comparison.a, comparison.b)]
@@ -272,6 +272,13 @@ def compare_references(
         "next": str(after + limit) if len(order) > after + limit else None,
     }
     return page, comparison
+
+
+def _decided(comparison: Comparison, answers: Sequence[ComparedAnswers], names: SideNames) -> ComparisonDecision:
+    """Return what is decided, with what to mind of the generated answers."""
+    shape = decision_shape(comparison.outcome, comparison.pairing, comparison.depth, names)
+    shape["cautions"] += answer_cautions(answers, names)
+    return shape
 
 
 def _recall_notes(comparison: Comparison) -> list[str]:
@@ -388,7 +395,7 @@ def show_side_by_side(
         a=_outline(first, a),
         b=_outline(second, b),
         names=names,
-        decision=decision_shape(comparison.outcome, comparison.pairing, comparison.depth, names),
+        decision=_decided(comparison, answers, names),
         comparable=not any(one.strict for one in found),
         differences=[one.sentence for one in found] + of_judges + _recall_notes(comparison),
         answers=answers,

@@ -256,14 +256,14 @@ def decision_shape(outcome: ComparisonOutcome, pairing: Pairing, depth: Depth, n
 
 
 _NO_LOSS: Final = {"kind": CautionKind.JUDGMENTS, **dict.fromkeys(("measure", "winner", "recall", "loss"))}
-_OF_VIOLATIONS: Final = {
-    **_NO_LOSS,
-    "kind": CautionKind.VIOLATIONS,
-    "favours": None,
-    "retriever": None,
-    "not_claimed": (),
-}
-_OF_LOSS: Final = {"kind": CautionKind.RECALL_LOSS, "favours": None, "retriever": None, "not_claimed": ()}
+_OF_NEITHER: Final = {"favours": None, "retriever": None, "not_claimed": ()}
+_OF_VIOLATIONS: Final = {**_NO_LOSS, **_OF_NEITHER, "kind": CautionKind.VIOLATIONS}
+_OF_LOSS: Final = {**_OF_NEITHER, "kind": CautionKind.RECALL_LOSS}
+
+
+def caution_of_answers(sentence: str) -> ComparisonCaution:
+    """Return the caution that a difference of generated answers stands for the rated ones alone."""
+    return view_of(ComparisonCaution, {**_NO_LOSS, **_OF_NEITHER, "kind": CautionKind.ANSWERS}, sentence=sentence)
 
 
 def _recall_losses(outcome: Decided, depth: Depth, names: SideNames) -> list[ComparisonCaution]:
