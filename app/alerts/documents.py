@@ -466,6 +466,22 @@ def protection_text(rules: Iterable[Rule], warm_up: WarmUpView, *, frozen: bool,
     return f"{sentence} After {left}: smaller losses too."
 
 
+def renewal_text(rules: Iterable[Rule], *, unknown: int, watched: int) -> str | None:
+    """Say what protects canaries that the baseline does not know; None = it knows all.
+
+    Sentences with their full stops.
+    """
+    if not unknown:
+        return None
+    verb = "is" if unknown == 1 else "are"
+    new = f"{counted(unknown, 'canary')} {verb} new or changed since the baseline, or measured too seldom"
+    later = f"{new}: smaller losses of {'its' if unknown == 1 else 'theirs'} are noticed after some more runs."
+    limits = [one for rule in rules if _bounds_coverage(rule) and (one := _lower_limit(rule))]
+    if 2 * unknown < watched or not limits:
+        return later
+    return f"Protected now: alerts when coverage {limits[0]}. {later}"
+
+
 def _bounds_coverage(rule: Rule) -> bool:
     """Whether a rule is about coverage of the whole check."""
     of_whole = rule.measure == COVERAGE and rule.category is None

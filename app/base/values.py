@@ -168,6 +168,11 @@ class Canary:
         """Whether it has an expected chunk; else its IR measures are undefined."""
         return not self.negative and any(judgment.grade >= 1 for judgment in self.judgments)
 
+    def finds_as(self, other: "Canary") -> bool:
+        """Whether both ask the same and expect the same, whatever limits they set: a detector takes them for one."""
+        mine, others = ((one.query, one.judgments, one.negative) for one in (self, other))
+        return mine == others
+
     def is_judged_as(self, other: "Canary") -> bool:
         """Whether rankings of both get the same judgment: of what only labels it, `negative` alone matters."""
         alike = replace(

@@ -213,6 +213,11 @@ class SuiteSnapshot:
         return tuple([member.version_id for member in self.members])
 
     @cached_property
+    def known_versions(self) -> frozenset[int]:
+        """The ids of their versions."""
+        return frozenset(self.version_ids)
+
+    @cached_property
     def positions(self) -> Mapping[int, int]:
         """Positions by canary id."""
         return {canary_id: position for position, canary_id in enumerate(self.canary_ids)}

@@ -1,5 +1,6 @@
 """The detector in the service: it looks at runs as they end, learns of the good ones, and keeps all of it in rows."""
 
+import json
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -203,7 +204,7 @@ def test_a_changed_canary_is_a_new_one_and_the_others_go_on(learned: World) -> N
     learned.apply(page(changed, rules=[REGRESSION]))
     learned.probe.answers = {"another": answered(hits("noise"))}
     run = learned.run()
-    assert seen(learned)[run.id].body["unknown"] == 2
+    assert seen(learned)[run.id].body["unknown"] == 1, "who asks and expects the same goes on, with other limits too"
     assert seen(learned)[run.id].lost == 1
     assert not seen(learned)[run.id].open
     broken: list[EndedRun] = []
@@ -213,6 +214,63 @@ def test_a_changed_canary_is_a_new_one_and_the_others_go_on(learned: World) -> N
         assert len(broken) < 7
     assert {one["key"] for one in seen(learned)[broken[-1].id].body["culprits"]["named"]} <= set(KEYS[2:5])
     expect_retraced(learned)
+
+
+LABELS = [
+    {"tags": ["x"]},
+    {"segment": "edge"},
+    {"category": "procedural"},
+    {"expected_answer": "yes"},
+    {"min_relevance_score": 0.2, "max_latency": "9s"},
+]
+
+
+@pytest.mark.parametrize("more", LABELS)
+def test_labels_and_limits_of_canaries_are_no_new_beginning(on_sqlite: World, more: dict[str, object]) -> None:
+    on_sqlite.apply(page([canary(key, **more) for key in KEYS], rules=[REGRESSION]))
+    (run,) = carry_out(on_sqlite, 1)
+    assert "unknown" not in seen(on_sqlite)[run.id].body
+    broken = until_open(on_sqlite, KEYS[:3], at_most=3)
+    assert regressed(on_sqlite, broken[-1]) == set(KEYS[:3])
+    expect_retraced(on_sqlite)
+
+
+def test_a_baseline_is_learned_of_runs_from_before_a_label_changed(world: World) -> None:
+    carry_out(world, LEARNED - 5)
+    sourced = [canary(key, expected_chunks=[{"id": f"doc-{key}", "source": "task:z"}], tags=["x"]) for key in KEYS]
+    world.apply(page(sourced, rules=[REGRESSION]))
+    carry_out(world, 5)
+    assert present(baselines.show(world.store, CHECK).learned).runs == LEARNED
+    (run,) = carry_out(world, 1)
+    assert "unknown" not in seen(world)[run.id].body
+    until_open(world, KEYS[:3], at_most=3)
+    expect_retraced(world)
+
+
+@pytest.mark.parametrize(("missing", "severity", "bound"), [(18, "critical", "half"), (6, "warning", "80 %")])
+def test_where_most_canaries_expect_something_else_large_losses_are_guarded_again(
+    on_sqlite: World, missing: int, severity: str, bound: str
+) -> None:
+    others = [canary(key, expected_chunks=[{"id": f"doc-{key}", "grade": 3}]) for key in KEYS]
+    on_sqlite.apply(page(others, rules=[REGRESSION]))
+    first, *_ = carry_out(on_sqlite, 3)
+    said = explanations.explain_rules(on_sqlite.store, CHECK, now=on_sqlite.clock())
+    assert "the detector watches" not in json.dumps(said)
+    reason = seen(on_sqlite)[first.id].body["reason"]
+    assert reason.endswith(
+        "; 20 of 20 canaries are new or changed since the baseline, or measured too seldom, and are hardly watched yet"
+    )
+    carry_out(on_sqlite, 2, KEYS[:missing])
+    (alert,) = on_sqlite.alerts(state="firing")
+    assert (alert["rule"], alert["severity"]) == ("guard", severity)
+    assert f"is below {bound} of the first run's 1.000 (run {first.id}); half of the canaries or" in alert["reason"]
+    shown = Site(world=on_sqlite).page(f"/checks/{CHECK}").text
+    assert (
+        "Protected now: alerts when coverage falls below 80 % of the first run's in 2 of 3 runs. 20 canaries" in shown
+    )
+    assert (
+        "20 canaries are new or changed since the baseline, or measured too seldom: smaller losses of theirs" in shown
+    )
 
 
 def _retired_reason(world: World) -> str:

@@ -173,8 +173,10 @@ class WarmUp:
     """How far the detector of a check was at a run."""
 
     over: bool
-    """A baseline stood, or people have accepted the present since: the guard has nothing to guard."""
+    """A baseline of most canaries stood, or people have accepted the present since: the guard has nothing to guard."""
     first: FirstRun | None = None
+    renewed: bool = False
+    """Whether a baseline stood, and most canaries were new or changed since."""
 
 
 def first_run(
@@ -192,7 +194,7 @@ def first_run(
 
 
 def judge_guard(coverage: float | None, warm_up: WarmUp | None, *, unknown: bool) -> Condition:
-    """Critical where coverage is 0 or below half of the first measured run's, until there is a baseline.
+    """Critical where coverage is 0 or below half of the first measured run's, until most canaries have a baseline.
 
     Below 80 % of that it is a warning. `coverage`: that of the run; None = no canary that expects something was
     measured. `warm_up`: None = the first run is unknown.
@@ -209,7 +211,12 @@ def judge_guard(coverage: float | None, warm_up: WarmUp | None, *, unknown: bool
         return bad_condition(Severity.CRITICAL, coverage, bound, reason)
     if first is None or start is None:
         return unmeasured_condition("there is no first run to compare with")
-    compared = f"the first run's {start:.3f} (run {first.run_id}); no baseline yet"
+    why = (
+        "half of the canaries or more are new or changed since the baseline"
+        if warm_up and warm_up.renewed
+        else "no baseline yet"
+    )
+    compared = f"the first run's {start:.3f} (run {first.run_id}); {why}"
     for severity, share, words in GUARD_BOUNDS:
         if coverage < share * start - ROUNDING:
             reason = f"coverage {coverage:.3f} is below {words} of {compared}"

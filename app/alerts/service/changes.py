@@ -13,7 +13,7 @@ from functools import partial
 
 from app.alerts.domain.summaries import edited_text, reasked_text, recounted_text
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
-from app.catalog.service.versions import load_check, load_suites
+from app.catalog.service.versions import former_versions, load_check, load_suites
 from app.detection import store as detector_rows
 from app.detection.domain import SIGNALS, Signal
 from app.detection.domain.tracker import unpack_baseline
@@ -156,7 +156,7 @@ def _read_changes(
     found_well = state_rows.versions_found_well(connection, edited) if edited else {}
     suites = load_suites(connection, {one.suite_version_id or 0 for one in earlier.values()} - {0})
     detections = detector_rows.detections_of(connection, list(measured))
-    rates = _failure_rates(connection, detections)
+    rates = _failure_rates(connection, detections, {run_id: one.suite for run_id, one in measured.items()})
     return [
         None
         if (first_run := first_runs.get(one)) is None
@@ -397,7 +397,9 @@ class _FailureRates:
 _NO_RATES = _FailureRates(chances={}, chronic=frozenset())
 
 
-def _failure_rates(connection: Connection, detections: Mapping[int, DetectionRow]) -> dict[int, _FailureRates]:
+def _failure_rates(
+    connection: Connection, detections: Mapping[int, DetectionRow], suites: Mapping[int, SuiteSnapshot]
+) -> dict[int, _FailureRates]:
     """Failure rates by run id, of the baseline the run was compared with; without those that had no baseline yet."""
     baseline_ids = {run_id: one.baseline_id for run_id, one in detections.items() if one.baseline_id is not None}
     bodies = detector_rows.bodies_of_baselines(connection, set(baseline_ids.values()))
@@ -414,4 +416,19 @@ def _failure_rates(connection: Connection, detections: Mapping[int, DetectionRow
             chances={version: rate for version, rate, is_known in passing if is_known},
             chronic=frozenset(version for version, is_lost in zip(versions, mostly, strict=True) if is_lost),
         )
-    return {run_id: found[number] for run_id, number in baseline_ids.items() if number in found}
+    return {
+        run_id: _of_suite(connection, suites[run_id], found[number])
+        for run_id, number in baseline_ids.items()
+        if number in found
+    }
+
+
+def _of_suite(connection: Connection, suite: SuiteSnapshot, rates: _FailureRates) -> _FailureRates:
+    """Return rates by the versions of a suite, where these ask and expect what those of the baseline did."""
+    former = former_versions(connection, suite, rates.chances)
+    if not former:
+        return rates
+    return _FailureRates(
+        chances={former.get(version, version): rate for version, rate in rates.chances.items()},
+        chronic=frozenset(former.get(version, version) for version in rates.chronic),
+    )

@@ -667,11 +667,16 @@ def detector_facts(row: DetectionRow, *, before: bool = False) -> RunFacts:
     """Facts of a run from its detection; `before` = another baseline was chosen since."""
     drops, p = row.body.get("drops", {}), row.body.get("drop_p", {})
     first = baselines.first_run_of(row.body)
-    over = before or (first is None and row.baseline_id is not None)
+    stands = row.baseline_id is not None
+    over = before or (first is None and stands)
     return RunFacts(
         alarm=_alarm(row),
         drops={key: _OTHER_BASELINE if before else drop_from_json(one, p.get(key)) for key, one in drops.items()},
-        warm_up=WarmUp(over=True) if over else None if first is None else WarmUp(over=False, first=first),
+        warm_up=WarmUp(over=True)
+        if over
+        else None
+        if first is None
+        else WarmUp(over=False, first=first, renewed=stands),
         baseline_latency=_OTHER_BASELINE if before else baseline_latency(row),
     )
 

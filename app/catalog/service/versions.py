@@ -6,7 +6,9 @@ and `definitions.service`.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from app.base.db.engine import Connection, Store, all_cached, cached, to_us
@@ -19,7 +21,15 @@ from app.catalog.documents.secrets import join_secrets, with_placeholders
 from app.catalog.store import CanaryList, Definition
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Retriever
-from app.scoring.run_inputs import RunInputs, RunVersions, SuiteMember, SuiteSnapshot, Yardstick, suite_hash
+from app.scoring.run_inputs import (
+    RunInputs,
+    RunVersions,
+    SuiteMember,
+    SuiteSnapshot,
+    UnusableSuiteError,
+    Yardstick,
+    suite_hash,
+)
 
 _BYTES_PER_CANARY: Final = 1_200
 """Size of a canary with two judgments by id in memory, and of what is derived of it."""
@@ -137,6 +147,33 @@ def load_suites(connection: Connection, version_ids: Iterable[int]) -> dict[int,
     return {version_id: load_suite(connection, version_id) for version_id in sorted(set(version_ids))}
 
 
+def former_versions(connection: Connection, suite: SuiteSnapshot, version_ids: Iterable[int]) -> Mapping[int, int]:
+    """Return those of these versions that ask and expect what the suite's canary does, each with its version there.
+
+    Tags, limits and the like may differ. Without those of the suite itself, and without what cannot be read.
+    """
+    older = tuple(sorted(set(version_ids) - suite.known_versions))
+    if not older:
+        return {}
+
+    def compare() -> tuple[Mapping[int, int], int]:
+        found: dict[int, int] = {}
+        known = _cached_members(connection, suite.suite_id)
+        with suppress(UnusableSuiteError):
+            missing = [version for version in older if version not in known]
+            read = catalog.read_members(connection, missing) if missing else ()
+            for one in chain((known[version] for version in older if version in known), read):
+                place = suite.positions.get(one.canary_id)
+                if place is not None and suite.members[place].canary.finds_as(one.canary):
+                    found[one.version_id] = suite.members[place].version_id
+        return found, len(older) * _BYTES_PER_VERSION
+
+    return cached(connection, ("former versions", suite.version_id, older), compare)
+
+
+_BYTES_PER_VERSION: Final = 150
+
+
 def load_corrected(connection: Connection, version_id: int, judged_by: int) -> SuiteSnapshot:
     """Return a suite version with the canaries of version `judged_by`, where their queries are the same.
 
@@ -160,13 +197,16 @@ def _corrected(member: SuiteMember, now: SuiteSnapshot) -> SuiteMember:
     return now.members[position]
 
 
+def _cached_members(connection: Connection, suite_id: int) -> dict[int, SuiteMember]:
+    """Return the canaries of cached versions of a suite, which need not be parsed again, by version."""
+    alike = (one for one in all_cached(connection, SuiteSnapshot) if one.suite_id == suite_id)
+    return {member.version_id: member for one in alike for member in one.members}
+
+
 def _read(connection: Connection, listed: CanaryList, version_id: int) -> tuple[SuiteSnapshot, int]:
     """Return a suite version and its size; canaries of other cached versions are not parsed again."""
     listed_ids = [version for _, version in listed.members]
-    members_by_version: dict[int, SuiteMember] = {}
-    for other in all_cached(connection, SuiteSnapshot):
-        if other.suite_id == listed.suite_id:
-            members_by_version.update((member.version_id, member) for member in other.members)
+    members_by_version = _cached_members(connection, listed.suite_id)
     missing = [version for version in listed_ids if version not in members_by_version]
     characters = 0
     for member in catalog.read_members(connection, missing) if missing else ():

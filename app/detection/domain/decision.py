@@ -369,7 +369,16 @@ def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings, m
         Why.RECOVERING: lambda: f"{good} in a row, {settings.close} close the alarm",
         Why.CLOSED: lambda: f"{good} in a row end the alarm, open for {counted(reading.since, 'run')}",
     }
-    return f"{failing}; {sentences[why]()}."
+    return f"{failing}; {sentences[why]()}{_unwatched(reading, watched)}."
+
+
+def _unwatched(reading: Reading, watched: int) -> str:
+    """Say how many canaries a baseline does not know; empty while there is none."""
+    if reading.warming is not None or not reading.unknown:
+        return ""
+    of = f"{reading.unknown:,} of {counted(watched, 'canary')}"
+    are = "is" if reading.unknown == 1 else "are"
+    return f"; {of} {are} new or changed since the baseline, or measured too seldom, and {are} hardly watched yet"
 
 
 def habit_reason(reading: Reading, *, watched: int) -> str:

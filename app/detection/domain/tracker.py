@@ -8,6 +8,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -66,6 +67,42 @@ class Follower:
 def follow(members: Members) -> Follower:
     """Return a follower without baseline and alarm, for a new check or after an accepted baseline."""
     return Follower(state=begin(members))
+
+
+def rename(follower: Follower, former: Mapping[Key, Key]) -> Follower:
+    """Return a follower that knows canaries by new keys: `former` has the old ones, each with its new one."""
+    if not former:
+        return follower
+    baseline, habits = follower.baseline, follower.habits
+    if baseline is not None:
+        baseline = replace(baseline, keys=_renamed(baseline.keys, former))
+    known = tuple(replace(one, answers=_renamed_answers(one.answers, former)) for one in habits.known)
+    episode = habits.episode
+    if episode is not None:
+        episode = replace(episode, answers=_renamed_answers(episode.answers, former))
+    return replace(
+        follower,
+        state=replace(follower.state, keys=_renamed(follower.state.keys, former)),
+        baseline=baseline,
+        habits=replace(habits, known=known, episode=episode),
+    )
+
+
+def keys_of(follower: Follower) -> set[Key]:
+    """Return the keys of all canaries that a follower knows anything of."""
+    habits, episode = follower.habits, follower.habits.episode
+    known = [one.answers for one in (*habits.known, *(() if episode is None else (episode,)))]
+    return {*follower.state.keys, *(() if follower.baseline is None else follower.baseline.keys), *chain(*known)}
+
+
+def _renamed(keys: tuple[Key, ...], former: Mapping[Key, Key]) -> tuple[Key, ...]:
+    return tuple([former.get(key, key) for key in keys])
+
+
+def _renamed_answers(
+    answers: Mapping[Key, tuple[int, ...]], former: Mapping[Key, Key]
+) -> Mapping[Key, tuple[int, ...]]:
+    return {former.get(key, key): said for key, said in answers.items()}
 
 
 def observe(

@@ -47,7 +47,7 @@ from app.detection.domain.views import (
     StoredReading,
     WarmUpView,
 )
-from app.detection.service.detectors import Detector, EndingRun
+from app.detection.service.detectors import Detector, EndingRun, versions_of_runs
 from app.detection.store import (
     AlertedRule,
     ChoiceRow,
@@ -276,10 +276,19 @@ class Means(msgspec.Struct, array_like=True, frozen=True):
     k: int
     measures_version: str
 
-    def column_of(self, version_ids: Sequence[int]) -> Column:
-        """Give the means of these canaries by the name of a measure; NaN = it is not among them."""
+    @property
+    def version_ids(self) -> list[int]:
+        """The versions of the canaries."""
+        known: list[int] = np.frombuffer(self.versions, dtype="<i8").tolist()
+        return known
+
+    def column_of(self, version_ids: Sequence[int], former: Mapping[int, int]) -> Column:
+        """Give the means of these canaries by the name of a measure; NaN = it is not among them.
+
+        `former` has earlier versions that asked and expected the same, each with the one among these.
+        """
         table = np.frombuffer(self.means, dtype="<f4").reshape(-1, len(self.names))
-        place_of = {version: place for place, version in enumerate(np.frombuffer(self.versions, dtype="<i8").tolist())}
+        place_of = {former.get(version, version): place for place, version in enumerate(self.version_ids)}
         places = np.array([place_of.get(version, -1) for version in version_ids], dtype=np.intp)
 
         def column(name: str) -> Floats:
@@ -300,8 +309,13 @@ def means_of_runs(connection: Connection, run: EndingRun, run_ids: Sequence[int]
     """Average every measure of the watched canaries over these runs, the one that is about to end maybe among them."""
     inputs = run.inputs
     names = [str(measure) for measure in inputs.yardstick.measures]
-    selection = SpanQuery(version_ids=[int(key) for key in inputs.watched.keys], k=inputs.yardstick.k, names=names)
     stored = [run_id for run_id in run_ids if run_id != run.id]
+    selection = SpanQuery(
+        version_ids=[int(key) for key in inputs.watched.keys],
+        k=inputs.yardstick.k,
+        names=names,
+        former=versions_of_runs(connection, inputs.suite, stored),
+    )
     sums, counts = read_state_spans(connection, run.check_id, stored, selection).sums()
     if len(stored) < len(run_ids):
         current = run.tally.scores(names)[inputs.panel.watched]

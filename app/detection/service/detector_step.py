@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from app.alerts.domain.rules import SLOWER_QUANTILE, FirstRun, alarm_close, first_run, is_outage, outage_share
 from app.base.db.engine import Connection, cached, to_us
 from app.base.values import Percentile, RuleKind
+from app.catalog.service.versions import former_versions
 from app.detection import store as rows
 from app.detection.domain import Baseline, Observation, Reading
 from app.detection.domain.tracker import pack_baseline, unpack_baseline
@@ -99,7 +100,7 @@ def run_detector(connection: Connection, run: EndingRun) -> DetectorStep | None:
             observed,
             stored=stored,
             choice=choice,
-            first=_first_run(connection, measured_run, stored, previous) if observed.baseline is None else None,
+            first=_first_run(connection, measured_run, stored, previous) if _is_blind(observed) else None,
             learned_latency=learned_latency,
         ),
         regressed=run.inputs.panel.watched[[one.position for one in reading.culprits if reading.open and one.fails]],
@@ -217,17 +218,25 @@ def _detection_row(
     )
 
 
+def _is_blind(observed: Step) -> bool:
+    """Whether half of the canaries or more have no baseline: there is none, or they are new or changed since."""
+    return observed.baseline is None or 2 * observed.reading.unknown >= len(observed.detector.follower.state.keys)
+
+
 def _first_run(
     connection: Connection, measured_run: MeasuredRun, stored: DetectorRow | None, previous: Detector | None
 ) -> FirstRun:
-    """Run that a guard compares this one with, which may be itself; no baseline stands."""
+    """Run that a guard compares this one with, which may be itself; most canaries have no baseline."""
     measured = measured_run.observation.lost[measured_run.observation.lost >= 0]
     now = FirstRun(run_id=measured_run.run_id, coverage=float(1 - measured.mean()) if measured.size else None)
     if stored is None or previous is None or previous.measures != measured_run.measures:
         return now
     last = rows.detections_of(connection, [stored.run_id]).get(stored.run_id)
     first = None if last is None else baselines.first_run_of(last.body)
-    return first_run(first, now, keys_before=previous.follower.state.keys, keys_now=measured_run.members.keys)
+    keys = [int(key) for key in previous.follower.state.keys]
+    former = former_versions(connection, measured_run.suite, keys)
+    known = [former.get(key, key) for key in keys]
+    return first_run(first, now, keys_before=known, keys_now=measured_run.members.keys)
 
 
 def _refused(connection: Connection, check_id: int) -> frozenset[str]:
@@ -245,7 +254,7 @@ def _measured_run(
         check_id=run.check_id,
         run_id=run.id,
         measures=measures,
-        members=run.inputs.watched,
+        suite=run.inputs.suite,
         observation=Observation(
             lost=lost_of(hits),
             ndcg=quality,
@@ -340,7 +349,10 @@ def _before(
         kept = cached(connection, ("means", baseline_id), lambda: _means(rows.means_of(connection, baseline_id)))
     else:
         kept = None
-    return (None, NO_BASELINE) if kept is None else (kept.column_of(inputs.version_ids), "")
+    if kept is None:
+        return None, NO_BASELINE
+    former = former_versions(connection, inputs.suite, kept.version_ids)
+    return kept.column_of([*inputs.version_ids], former), ""
 
 
 def _save(connection: Connection, check_id: int, learned: Learned, step: DetectorStep, now: datetime) -> int:

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Final, cast
 
 import msgspec
@@ -21,7 +21,7 @@ from app.alerts.domain.rules import alarm_close
 from app.base.db.engine import Connection, Store
 from app.base.values import Percentile, Verdict
 from app.catalog.service.references import find_check
-from app.catalog.service.versions import load_inputs
+from app.catalog.service.versions import former_versions, load_inputs, load_suite
 from app.detection import store as detector_rows
 from app.detection.domain import Baseline, Habits, Members, Observation, Reading, Settings, answer_fingerprint
 from app.detection.domain.decision import OVERLAP_DEPTH, score_drift, top_overlap
@@ -30,10 +30,12 @@ from app.detection.domain.learning import FULL_RUNS, IDENTICAL_RUNS, learn
 from app.detection.domain.tracker import (
     Follower,
     follow,
+    keys_of,
     learn_when_due,
     observe,
     pack_habits,
     pack_state,
+    rename,
     unpack_habits,
     unpack_state,
 )
@@ -46,7 +48,7 @@ from app.records.store.state_rows import SpanQuery, StateSpans, read_state_spans
 from app.retrievers.domain.probes import latency_summary
 from app.scoring.evaluation import Tally
 from app.scoring.measures import MEASURES_VERSION, Measure
-from app.scoring.run_inputs import RunInputs, Yardstick
+from app.scoring.run_inputs import RunInputs, SuiteSnapshot, Yardstick
 from app.scoring.run_outcomes import measured_latencies
 
 Floats = NDArray[np.float64]
@@ -88,9 +90,10 @@ class DetectorMeasures:
         fields["measures"] = (before.measures_version, self.measures_version)
         return ", ".join(f"{name} {old} -> {new}" for name, (old, new) in fields.items() if old != new)
 
-    def span_query(self, members: Members) -> SpanQuery:
-        """Return the query for the past results that a baseline is learned from."""
-        return SpanQuery(version_ids=[int(key) for key in members.keys], k=self.k, names=(self.hit, self.quality))
+    def span_query(self, members: Members, former: Mapping[int, int] | None = None) -> SpanQuery:
+        """Return the query for the past results that a baseline is learned from; `former` as there."""
+        version_ids, names = [int(key) for key in members.keys], (self.hit, self.quality)
+        return SpanQuery(version_ids=version_ids, k=self.k, names=names, former=former or {})
 
 
 class _Packed(msgspec.Struct, array_like=True, frozen=True):
@@ -162,7 +165,7 @@ class MeasuredRun:
     check_id: int
     run_id: int
     measures: DetectorMeasures
-    members: Members
+    suite: SuiteSnapshot
     observation: Observation
     close: int
     """Number of good runs in a row after which an alarm ends."""
@@ -171,6 +174,11 @@ class MeasuredRun:
 
     refused_habits: frozenset[str] = frozenset()
     """Habits that people had called not normal by then."""
+
+    @property
+    def members(self) -> Members:
+        """The canaries that are watched."""
+        return self.suite.watched
 
     @property
     def settings(self) -> Settings:
@@ -222,7 +230,14 @@ class Step:
 
 
 def advance(connection: Connection, before: Detector | None, measured_run: MeasuredRun, learnable: Learnable) -> Step:
-    """Return the detector after a measured run: reset where due, with the chosen baseline, then the run observed."""
+    """Return the detector after a measured run: reset where due, with the chosen baseline, then the run observed.
+
+    It goes on knowing a canary of which another version asks and expects the same.
+    """
+    if before is not None:
+        known = [key for key in keys_of(before.follower) if isinstance(key, int)]
+        former = former_versions(connection, measured_run.suite, known)
+        before = replace(before, follower=rename(before.follower, dict(former.items())))
     ready, pinned = _prepared(connection, before, measured_run, learnable)
     follower, reading = observe(ready.follower, measured_run.members, measured_run.observation, measured_run.settings)
     return Step(
@@ -240,11 +255,7 @@ def learn_on(
     def past(count: int) -> tuple[Fails, Floats]:
         run_ids = learnable(measured_run, now.first_run, None, count - 1)
         learnable_runs.append([*run_ids, measured_run.run_id])
-        lost, quality = lost_and_quality(
-            read_state_spans(
-                connection, measured_run.check_id, run_ids, measured_run.measures.span_query(measured_run.members)
-            )
-        )
+        lost, quality = _read_past(connection, measured_run, run_ids)
         current = measured_run.observation
         return np.vstack([lost, current.lost[None]]), np.vstack([quality, current.ndcg[None]])
 
@@ -289,11 +300,7 @@ def _learn_pinned(
 ) -> Learned | None:
     """Learn of the runs up to the pinned one; None where they are too few."""
     run_ids = learnable(measured_run, 0, pinned, FULL_RUNS)
-    lost, quality = lost_and_quality(
-        read_state_spans(
-            connection, measured_run.check_id, run_ids, measured_run.measures.span_query(measured_run.members)
-        )
-    )
+    lost, quality = _read_past(connection, measured_run, run_ids)
     measured = np.flatnonzero((lost >= 0).any(axis=1))  # others have other measures, or of other canaries
     for count in (FULL_RUNS, IDENTICAL_RUNS):
         of = measured[-count:]
@@ -303,6 +310,20 @@ def _learn_pinned(
         if baseline.deterministic or len(of) == FULL_RUNS:
             return Learned(baseline=baseline, run_ids=[run_ids[place] for place in of.tolist()])
     return None
+
+
+def _read_past(connection: Connection, measured_run: MeasuredRun, run_ids: Sequence[int]) -> tuple[Fails, Floats]:
+    """Read what a detector sees of past runs, also by earlier versions of canaries that asked and expected the same."""
+    former = versions_of_runs(connection, measured_run.suite, run_ids)
+    asked = measured_run.measures.span_query(measured_run.members, former)
+    return lost_and_quality(read_state_spans(connection, measured_run.check_id, run_ids, asked))
+
+
+def versions_of_runs(connection: Connection, suite: SuiteSnapshot, run_ids: Sequence[int]) -> Mapping[int, int]:
+    """Return the earlier versions of a suite's canaries in these runs that asked and expected the same, see there."""
+    suites = {run.suite_version_id for run in run_rows.find_runs(connection, run_ids).values()}
+    others = [load_suite(connection, one) for one in sorted(filter(None, suites - {suite.version_id}))]
+    return former_versions(connection, suite, chain.from_iterable(one.version_ids for one in others))
 
 
 def lost_and_quality(past: StateSpans) -> tuple[Fails, Floats]:
@@ -419,7 +440,7 @@ def _measured_runs(
                 check_id=check_id,
                 run_id=run_id,
                 measures=measures,
-                members=inputs.watched,
+                suite=inputs.suite,
                 observation=Observation(
                     lost=lost[place],
                     ndcg=quality[place],

@@ -5,7 +5,7 @@ A state is a row from the run it began with to the last run in which it held, so
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -392,6 +392,8 @@ class SpanQuery:
     """What was judged by another k, or with measures of other definitions, is another past."""
     names: Sequence[str]
     """The measures wanted, by the names layouts have for them."""
+    former: Mapping[int, int] = field(default_factory=dict)
+    """Earlier versions that asked and expected the same, each with the version in force: their past is its past."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -442,6 +444,7 @@ def read_state_spans(connection: Connection, check_id: int, run_ids: Sequence[in
     """Read what canaries did in these runs of a check, which are in order."""
     ids = np.asarray(run_ids, dtype=np.int64)
     place_of = {version_id: place for place, version_id in enumerate(asked.version_ids)}
+    place_of |= {old: place_of[new] for old, new in asked.former.items() if new in place_of}
     rows = list(_spans(connection, check_id, ids, asked.k, place_of)) if len(ids) else []
     places, first, last, layout, vector, reasons = np.array(rows, dtype=np.int64).reshape(-1, 6).T
     values = _values(connection, layout, vector, asked)
@@ -452,7 +455,7 @@ def read_state_spans(connection: Connection, check_id: int, run_ids: Sequence[in
         starts=np.searchsorted(ids, first, side="left"),
         stops=np.searchsorted(ids, last, side="right"),
         values=values,
-        failed=_failed(connection, ids, place_of),
+        failed=_failed(connection, ids, place_of, len(asked.version_ids)),
     )
 
 
@@ -501,9 +504,9 @@ def _vectors(connection: Connection, ids: Sequence[int]) -> list[bytes]:
     return [found[one] for one in ids]
 
 
-def _failed(connection: Connection, wanted: Whole, place_of: dict[int, int]) -> NDArray[np.bool_]:
-    """Return the probes without a measurement; most runs have none."""
-    failed = np.zeros((len(wanted), len(place_of)), dtype=np.bool_)
+def _failed(connection: Connection, wanted: Whole, place_of: Mapping[int, int], canaries: int) -> NDArray[np.bool_]:
+    """Return the probes without a measurement, (run, canary); most runs have none."""
+    failed = np.zeros((len(wanted), canaries), dtype=np.bool_)
     suites: dict[int, list[int | None]] = {}
     for block in blocks(wanted.tolist()):
         statement = (

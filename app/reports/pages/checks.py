@@ -24,7 +24,7 @@ from fastapi.sse import format_sse_event
 from markupsafe import Markup
 from starlette.types import Receive, Scope, Send
 
-from app.alerts.documents import protection_text, rule_in_words
+from app.alerts.documents import protection_text, renewal_text, rule_in_words
 from app.alerts.domain.incidents import STUCK, recovery_text
 from app.alerts.domain.state import OPEN
 from app.alerts.domain.summaries import CAUSE_ADVICE
@@ -37,7 +37,7 @@ from app.base.api.requests import PROBE_LIMITER, StoreDep, VaultDep, expensive, 
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import CoalmineError, ConflictError, InvalidInputError, NotFoundError, Problem
-from app.base.values import OWN_MEASURES, Category, Cause, Outcome, Reason, ReportProgress, Verdict
+from app.base.values import OWN_MEASURES, Category, Cause, Outcome, Reason, ReportProgress, Rule, Verdict
 from app.base.web.forms import Version, parse_choice, parse_number, read_form, read_revision
 from app.base.web.pages import render
 from app.catalog.documents.warnings import blind_to_recall_reason
@@ -45,6 +45,7 @@ from app.catalog.domain import Use, judgment_lines
 from app.catalog.service import suites
 from app.comparison.service import compared_runs
 from app.definitions.service import definitions
+from app.detection.domain.views import BaselineView
 from app.detection.service import baselines
 from app.diagnosis import rendering as diagnosis_sentences
 from app.diagnosis.api import DIAGNOSES, run_diagnosis
@@ -97,7 +98,7 @@ def show_check(
         run=run,
         k=k,
         baseline=baseline,
-        protection=None
+        protection=_renewal(rules, baseline, run)
         if warm_up is None
         else protection_text(rules, warm_up, frozen=baseline.waits is not None, judged=not detail.line.unjudged),
         suggested=None if detail.line.archived else explanations.suggest(store, slug),
@@ -157,6 +158,15 @@ class CauseGroup:
     reason: str
     """The reason, if all have the same; else empty."""
     members: Sequence[DegradedResult]
+
+
+def _renewal(rules: Sequence[Rule], baseline: BaselineView, run: RunView | None) -> str | None:
+    """Say what protects canaries that the baseline does not know."""
+    if run is None or baseline.detector is None or baseline.learned is None:
+        return None
+    canaries = run["canaries"]
+    watched = (canaries["measured"] or 0) - (canaries["undefined"] or 0)
+    return renewal_text(rules, unknown=baseline.detector.unknown, watched=watched)
 
 
 def _recovery_text(why: CheckAlerting, bad_answers: str) -> str:
