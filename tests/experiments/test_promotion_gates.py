@@ -795,3 +795,5 @@ def test_an_exposure_whose_guard_rail_ended_unknown_cannot_pass_any_more() -> No
     assert decision.reason.endswith("or waive exposure")
     failed = decide_promotion(offline(), BAD_JUDGE, BETTER, {}, guards=RAILS[-1])
     assert failed.reason.endswith("a person decides: keep what is current, or waive judge and exposure")
+    assert failed.reason.startswith("users are served better (users say so), but a loss")
+    assert failed.reason.count("users are served better") == 1, "and not within brackets of the same words"

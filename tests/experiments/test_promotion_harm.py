@@ -70,6 +70,16 @@ def test_a_waiver_covers_no_harm_of_an_earlier_epoch_that_is_shown_after_it(user
     assert waive(users, GateName.EXPOSURE, admin=True)["state"] == "promote"
 
 
+def test_a_win_that_was_shown_before_the_shares_mismatched_is_told(users: Users) -> None:
+    users.serve("search", {"old": 50, "new": 60})
+    assert promote(users)["state"] == "promote"
+    assert users.serve("search", {"new": 60})["state"] is ExperimentState.MISMATCH
+    found = users.promotion()
+    assert found["state"] == "open"
+    told = "; before the shares mismatched it had shown: after 6,000 units new beats old by 0.100"
+    assert told in found["gates"][2].reason
+
+
 def test_a_waiver_of_harm_covers_the_same_harm_after_a_new_epoch(users: Users) -> None:
     users.serve("search", {"old": 60, "new": 50})
     promote(users)

@@ -393,10 +393,11 @@ def _conclude(
         against = exposure.reason
         told = {gate.gate for gate in failed}
         if exposure.result is not GateResult.FAIL:
-            better = "users are served better"
+            better = _BETTER
             if exposure.result is not GateResult.WAIVED:
                 told.add(exposure.gate)
-                better += f" ({exposure.reason})"
+                reason = exposure.reason
+                better = reason if reason.startswith(_BETTER) else f"{_BETTER} ({reason})"
             say = {GateName.JUDGE: "the judge failed", GateName.OFFLINE: "offline failed"}
             against = f"{better}, but {'; '.join(f'{say[gate.gate]}: {gate.reason}' for gate in failed)}"
         who = "an admin" if exposure in failed else "a person"
@@ -406,6 +407,9 @@ def _conclude(
         better = f"it may go to all users: they are served better, {exposure.reason}"
         return PromotionState.PROMOTE, better, {exposure.gate}
     return _conclude_without_users(gates, users, never)
+
+
+_BETTER: Final = "users are served better"
 
 
 def _leaks(offline: Gate) -> bool:
@@ -663,7 +667,7 @@ def _decide_users(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> tu
         return GateResult.FAIL, found.reason
     broken = [guard.reason for guard in guards if guard.result is GateResult.FAIL]
     if broken:
-        than = "users are served better" if found.is_better else "no difference is shown"
+        than = _BETTER if found.is_better else "no difference is shown"
         return GateResult.FAIL, f"{than} ({found.reason}), but {'; '.join(broken)}"
     if not found.is_better:
         told = found.mismatch or found.within is not None
@@ -676,7 +680,7 @@ def _decide_better(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> t
     """Pass where no guard rail is unknown, and users saw the candidate as it is by now."""
     unknown = [guard.reason for guard in guards if guard.result is GateResult.INCONCLUSIVE]
     if unknown:
-        return GateResult.INCONCLUSIVE, f"users are served better ({found.reason}), but {'; '.join(unknown)}"
+        return GateResult.INCONCLUSIVE, f"{_BETTER} ({found.reason}), but {'; '.join(unknown)}"
     before = f"though {found.harm_before}" if found.harm_before else ""
     passed = "; ".join(filter(None, [found.reason, *(guard.reason for guard in guards), before]))
     if found.changed:

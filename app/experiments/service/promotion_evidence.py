@@ -175,6 +175,8 @@ def read_exposure(
     if like is None and names[0] == arms.candidate:
         reason += f"; arm {arms.candidate} stays the candidate's, though the arms changed places"
     before, told = next(_harm_before(current, earlier, arms), (None, ""))
+    if decision.state is ExperimentState.MISMATCH and not told and current.decided.ended:
+        reason += f"; before the shares mismatched it had shown: {current.decided.reason}"
     return ExposureEvidence(
         difference=_read_by(arms, names, decision.difference),
         later=_read_by(arms, names, decision.later),
