@@ -55,13 +55,14 @@ from app.base.documents.fields import (
 )
 from app.base.documents.parsing import escape_dollars, read_yaml
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import counted, measure_words
+from app.base.texts import counted, listed, measure_words
 from app.base.values import (
     ANSWER_MEASURES,
     ANSWERED_RATIO,
     COVERAGE,
     DEGRADED_SHARE,
     DETECTOR_CLOSE,
+    EMPTY,
     OPEN_BAD,
     OPEN_OF,
     OWN_MEASURES,
@@ -437,25 +438,41 @@ def rule_in_words(rule: Rule) -> str:
     return f"{sentence}; opens {opens}, closes after {counted(rule.close, 'good run')}"
 
 
-def protection_text(rules: Iterable[Rule], warm_up: WarmUpView, *, frozen: bool, judged: bool = True) -> str | None:
+def protection_text(
+    rules: Iterable[Rule],
+    warm_up: WarmUpView,
+    *,
+    frozen: bool,
+    judged: bool = True,
+    unmeasured: Mapping[str, str] = EMPTY,
+) -> str | None:
     """When an alert opens while no baseline stands, and when smaller losses are noticed too; None = no rule does.
 
     Sentences with their full stops, about coverage and generated answers. `frozen`: whether nothing is learned at
-    present, because alerts are open. `judged`: whether a judge read the answers of the newest run.
+    present, because alerts are open. `judged`: whether a judge read the answers of the newest run. `unmeasured`: by
+    measure of answers, why runs do not have it as things are defined now, a clause.
     """
     known = list(rules)
+    of_answers = [rule for rule in known if watches_answers(rule.kind, rule.measure)]
+    lacking = [rule for rule in of_answers if rule.measure in unmeasured]
     coverage = [f"coverage {one}" for rule in known if _bounds_coverage(rule) and (one := _lower_limit(rule))]
     answers = [
         f"{measure_words(rule.measure or '')} {one}"
-        for rule in known
-        if watches_answers(rule.kind, rule.measure) and (one := _lower_limit(rule))
+        for rule in of_answers
+        if rule not in lacking and (one := _lower_limit(rule))
     ]
-    if not coverage and not answers:
+    if not coverage and not answers and not lacking:
         return None
     watched = [*coverage[:1], *(answers if judged else ())]
     sentences = [f"Protected now: alerts when {' or '.join(watched)}."] if watched else []
     if answers and not judged:
         sentences.append("Not protected now: answers, until a judge reads them again.")
+    for why in dict.fromkeys(unmeasured[rule.measure or ""] for rule in lacking):
+        names = dict.fromkeys(
+            measure_words(rule.measure or "") for rule in lacking if unmeasured[rule.measure or ""] == why
+        )
+        which = "answers" if len(lacking) == len(of_answers) else f"{listed(list(names))} of answers"
+        sentences.append(f"Not protected now: {which}, since {why}.")
     sentence = " ".join(sentences)
     if not any(rule.kind is RuleKind.REGRESSION for rule in known):
         return sentence

@@ -1,21 +1,28 @@
 """Answers that a judge did not judge are not known to be good, and pages, badges and reports say so."""
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
+from app.alerts.documents import protection_text
 from app.alerts.domain.rules import RunFacts, condition
 from app.answers.domain.generated import RunAnswers, unjudged, unjudged_text
 from app.answers.service import labels
 from app.base.db.engine import Store
 from app.base.values import Aggregates, Bound, Rule, RuleKind
+from app.catalog.store import API
+from app.definitions.service import applying
+from app.detection.domain.views import WarmUpView
 from app.reports.pages.overviews import make_badge
 from app.reports.rendering.reports import report_html, report_markdown
 from app.reports.service import check_details
 from app.reports.service.reports import load_report
 from tests.answers.test_answer_alerts import FEW, few, lie, mail_of, notices
-from tests.support.answered_world import Answered
+from tests.support.answered_world import JUDGE, Answered, answers_page, with_texts
 from tests.support.pages_service import Site
+from tests.support.world import RETRIEVER, World, documents
 
 CLAUSE = "6 of 6 answers were not judged (the judge answers HTTP 500)"
 SAID = f"healthy by what was retrieved; {CLAUSE}"
@@ -191,3 +198,70 @@ def test_an_alert_about_bad_answers_counts_those_of_the_last_run_that_was_judged
     assert "0.667, below 0.9" in alert
     assert f"{CLAUSE} (warning); the alert is firing" in alert
     assert SAID[1:] in site.page("/checks/watch").text
+
+
+def watched(store: Store, page: Mapping[str, Any]) -> Answered:
+    """Run a check that the API defines, so that one definition can be changed alone, with good answers."""
+    it = Answered(world=World(store=store))
+    it.world.probe.otherwise = with_texts
+    edit(it, page)
+    it.judge.no.add("A lie about")
+    it.run()
+    return it
+
+
+def edit(it: Answered, page: Mapping[str, Any]) -> None:
+    """Put these definitions in force, as the API does."""
+    world = it.world
+    applying.apply(world.store, world.vault, documents(page), managed_by=API, now=world.clock.advance(1))
+
+
+WATCHED = answers_page(FEW, sample=1.0, rules=[{"kind": "threshold", "measure": "faithful", "warning": {"below": 0.9}}])
+
+
+def assert_is_told_as_unmeasured(it: Answered, why: str) -> None:
+    """Assert that nowhere a rule on answers that nothing measures any more is told to protect."""
+    site = Site(world=it.world)
+    clause = f"faithful is not measured though a rule watches it: {why}"
+    head = site.page("/checks/watch").one("section", **{"class": "headline recovering"}).text
+    assert f"ealthy by what was retrieved; {clause}." in head
+    assert f"Not protected now: answers, since {why}." in head
+    assert "Protected now: alerts when" not in head
+    assert "until a judge reads them again" not in head
+    assert f"healthy by what was retrieved; {clause}" in site.page("/").text
+    line = check_details.load_line(it.world.store, "watch", it.world.clock())
+    assert make_badge(it.world.store, line).value == "answers not judged"
+    rules = site.client().get("/v1/checks/watch/alerting").json()["rules"]
+    [rule] = [one for one in rules if "faithful" in one["rule"]]
+    assert (rule["state"], rule["bad_runs_to_open"]) == ("unknown", None)
+    assert rule["reason"] == f"faithful is not measured: {why}"
+    assert rule["to_open"] == f"It cannot open: {why}."
+
+
+@pytest.mark.both
+def test_a_rule_on_what_the_judge_is_not_asked_any_more_is_not_told_to_protect(store: Store) -> None:
+    it = watched(store, WATCHED)
+    edit(it, {"judges": [{**JUDGE, "questions": ["answer_relevance"]}]})
+    lie(it, len(FEW))
+    it.run()
+    assert_is_told_as_unmeasured(it, "judge 'reader' is not asked about it")
+
+
+def test_a_rule_on_answers_that_no_retriever_gives_any_more_is_not_told_to_protect(sqlite_store: Store) -> None:
+    it = watched(sqlite_store, WATCHED)
+    edit(it, {"retrievers": [{**RETRIEVER, "response": {**RETRIEVER["response"], "text": "text"}}]})
+    it.run()
+    assert_is_told_as_unmeasured(it, "retriever 'search' gives no answers any more")
+
+
+def test_what_is_still_measured_protects_beside_what_is_not() -> None:
+    rules = [
+        Rule(key=name, kind=RuleKind.THRESHOLD, measure=name, critical=Bound(below=0.7))
+        for name in ("faithful", "answer_relevance")
+    ]
+    warm_up = WarmUpView(runs=0, runs_needed=23, identical_runs=0, identical_runs_needed=8, summary="", note=None)
+    said = protection_text(rules, warm_up, frozen=False, unmeasured={"faithful": "judge 'j' is not asked about it"})
+    assert said == (
+        "Protected now: alerts when answer relevance falls below 0.7 in 2 of 3 runs. "
+        "Not protected now: faithful of answers, since judge 'j' is not asked about it."
+    )

@@ -5,7 +5,7 @@ alert. It only reads.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -62,12 +62,13 @@ from app.alerts.silences.service import silences_of
 from app.alerts.store import AlertRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import NotFoundError
+from app.base.texts import measure_words
 from app.base.values import COVERAGE, Bound, Percentile, Rule, RuleKind, Severity, TimeText, Verdict
 from app.base.views import id_text, rounded, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.domain import Use
-from app.catalog.service.references import find_check, last_completed, schedule_of
+from app.catalog.service.references import find_check, last_completed, schedule_of, unmeasured_answers
 from app.catalog.store import Definition, require
 from app.detection import store as detector_rows
 from app.detection.service import baselines
@@ -161,6 +162,7 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
             evidence=TransitionEvidence(connection, check, newest.id if newest is not None else None),
             context=load_context(connection, check, members, now=now, hold=False),
             silences=silences_of(connection, check),
+            unmeasured=unmeasured_answers(connection, check),
             last_completed=last_completed(connection, check, now),
             now=now,
         )
@@ -193,6 +195,8 @@ class _Situation:
     evidence: TransitionEvidence
     context: Context
     silences: Sequence[SilenceDocument]
+    unmeasured: Mapping[str, str]
+    """By measure of answers, why runs do not have it as things are defined now."""
     last_completed: datetime | None
     now: datetime
 
@@ -212,6 +216,13 @@ def _explain_rule(rule: Rule, known: _Situation) -> RuleExplanation:
     ahead = outlook(rule, window, alert, unmeasured)
     decision = _decide(rule, window, overdue, alert, known.now)
     judged, told = (alert, row) if alert is not None else (decision, decision)
+    reason = told.reason if told is not None else _reason_without_runs(rule, has_data=has_data)
+    why = known.unmeasured.get(rule.measure or "")
+    if why is not None and alert is None:
+        has_data, reason = False, f"{measure_words(rule.measure or '')} is not measured: {why}"
+        ahead = replace(ahead, to_open=f"It cannot open: {why}.", bad_runs_to_open=None)
+    elif why is not None and ahead.to_close is not None:
+        ahead = replace(ahead, to_close=f"{ahead.to_close} But {why}.")
     severity = judged.severity if judged is not None else None
     is_silenced = open_row is not None and known.context.members[open_row.id].silence is not None
     due = known.context.reminder_due(open_row.id) if open_row is not None and not is_silenced else None
@@ -225,7 +236,7 @@ def _explain_rule(rule: Rule, known: _Situation) -> RuleExplanation:
         state=alert.state if alert is not None else AlertState.OK if has_data else UNKNOWN,
         alert_id=id_text(None if row is None else row.id),
         incident_id=id_text(None if row is None else row.incident_id),
-        reason=told.reason if told is not None else _reason_without_runs(rule, has_data=has_data),
+        reason=reason,
         evidence=shown_alerts.evidence(decision.evidence if decision is not None else {}),
         unmeasured=unmeasured,
         deadline=time_text(overdue.deadline) if overdue is not None and ahead.to_open else None,

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import Schedule, credible_until, parse_schedule
-from app.base.values import LatencyView
+from app.base.texts import listed, measure_words
+from app.base.values import ANSWER_MEASURES, JUDGED, LatencyView, judged_name
 from app.base.views import id_number, id_text
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
@@ -103,6 +104,41 @@ def gives_answers(connection: Connection, retriever: str) -> bool:
     """Whether a stored retriever gives answers besides hits; one that is not there gives none."""
     row = catalog.find_definition(connection, "retriever", retriever)
     return row is not None and bool(row.body.get("answer") or row.body["response"].get("answer"))
+
+
+def unmeasured_answers(connection: Connection, check: Definition) -> dict[str, str]:
+    """Return by measure, of the rules on answers, why runs do not have it as things are defined now; usually empty.
+
+    Each is a clause: `judge 'small' is not asked about it`.
+    """
+    rules = [one for one in check.body.get("rules") or () if one.get("measure") in ANSWER_MEASURES]
+    watched = dict.fromkeys(str(one["measure"]) for one in rules if one.get("enabled", True))
+    if not watched:
+        return {}
+    retriever, judge = check.body["retriever"], check.body.get("judge")
+    if not gives_answers(connection, retriever):
+        return dict.fromkeys(watched, f"retriever '{retriever}' gives no answers any more")
+    row = None if judge is None else catalog.find_definition(connection, "judge", judge)
+    if row is None or row.archived_at is not None:
+        asked: Collection[str] = ()
+    else:
+        asked = row.body.get("questions") or JUDGED  # what is not written is all
+    return {
+        measure: f"judge '{judge}' is not asked about it"
+        for measure in watched
+        if (said := judged_name(measure)) is not None and said not in asked
+    }
+
+
+def unmeasured_text(unmeasured: Mapping[str, str]) -> str:
+    """Return what rules watch although nothing measures it, as a clause; empty where they watch nothing such."""
+    measures: dict[str, list[str]] = {}
+    for measure, why in unmeasured.items():
+        measures.setdefault(why, []).append(measure_words(measure))
+    return "; ".join(
+        f"{listed(names)} {'is' if len(names) == 1 else 'are'} not measured though a rule watches it: {why}"
+        for why, names in measures.items()
+    )
 
 
 def hook_kinds(connection: Connection, check: CheckDocument) -> dict[str, str]:

@@ -100,7 +100,13 @@ def show_check(
         baseline=baseline,
         protection=_renewal(rules, baseline, run)
         if warm_up is None
-        else protection_text(rules, warm_up, frozen=baseline.waits is not None, judged=not detail.line.unjudged),
+        else protection_text(
+            rules,
+            warm_up,
+            frozen=baseline.waits is not None,
+            judged=not detail.line.is_judge_failing,
+            unmeasured=detail.line.unmeasured,
+        ),
         suggested=None if detail.line.archived else explanations.suggest(store, slug),
         proposed=bool(reanchoring.list_all(store, slug, state=ReanchorState.PROPOSED, limit=1)),
         why=why,

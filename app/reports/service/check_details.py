@@ -4,7 +4,7 @@ Reads a bounded number of rows per check. Nothing here writes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -22,11 +22,11 @@ from app.answers.store import unjudged_of_run
 from app.base.db.engine import Connection, Store, from_us, row_value, to_us
 from app.base.schedules import cron_words, next_due, parse_schedule, spread
 from app.base.texts import bad_answers_text
-from app.base.values import Verdict
+from app.base.values import EMPTY, Verdict
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references
-from app.catalog.service.references import schedule_of
+from app.catalog.service.references import schedule_of, unmeasured_answers, unmeasured_text
 from app.catalog.store import Definition
 from app.diagnosis.domain.cases import is_overcome
 from app.diagnosis.store import DiagnosisRow
@@ -92,7 +92,15 @@ class CheckHead:
     """What is bad of the answers of the newest run, which its verdict does not know; see `transitions.bad_answers`."""
 
     unjudged: str = ""
-    """Which answers of the newest run were not judged, a clause; see `generated.unjudged_text`."""
+    """Which answers of the newest run were not judged, and what rules watch of answers although nothing measures it, as
+    a clause; see `generated.unjudged_text` and `references.unmeasured_text`."""
+    unmeasured: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    """The latter: by measure of answers, why runs do not have it as things are defined now."""
+
+    @property
+    def is_judge_failing(self) -> bool:
+        """Whether answers of the newest run that a judge was asked about were not judged."""
+        return self.unjudged != unmeasured_text(self.unmeasured)
 
     @property
     def answers_text(self) -> str:
@@ -264,12 +272,18 @@ def _version(found: Rescoring) -> Version:
     )
 
 
+def unjudged_clause(of_run: str, unmeasured: Mapping[str, str]) -> str:
+    """Return what is not known of the answers of a check: `of_run`, and what is not measured any more."""
+    return "; ".join(filter(None, (of_run, unmeasured_text(unmeasured))))
+
+
 def _line(
     connection: Connection, check: Definition, unresolved: Mapping[tuple[str, str], int], now: datetime
 ) -> CheckLine:
     ended = run_rows.ended_runs(connection, check.id, limit=SPARK_RUNS)
     recent = tuple(map(run_line, ended))
     live = check.archived_at is None and bool(check.body["enabled"])
+    unmeasured = unmeasured_answers(connection, check) if live else {}
     return CheckLine(
         slug=check.slug,
         suite=check.body["suite"],
@@ -284,7 +298,8 @@ def _line(
         overdue=live and find_overdue(connection, check, now) is not None,
         alerts=unresolved,
         bad_answers=bad_answers(connection, check, ended[-1]) if ended else (),
-        unjudged=unjudged_of_run(connection, ended[-1].id) if ended else "",
+        unjudged=unjudged_clause(unjudged_of_run(connection, ended[-1].id), unmeasured) if ended else "",
+        unmeasured=unmeasured,
     )
 
 

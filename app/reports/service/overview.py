@@ -24,13 +24,21 @@ from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.documents.fields import nearest_name
 from app.base.values import Category, RunStatus, Verdict
 from app.catalog import store as catalog
-from app.catalog.service.references import schedule_of
+from app.catalog.service.references import schedule_of, unmeasured_answers
 from app.catalog.store import Definition, FoundCanary
 from app.experiments import store as experiment_rows
 from app.hooks import store as outbox
 from app.records.store import open_runs, run_rows
 from app.records.store.run_rows import Newest, Part, RecentRun
-from app.reports.service.check_details import SPARK_RUNS, CheckHead, next_run, open_alerts, run_line, schedule_text
+from app.reports.service.check_details import (
+    SPARK_RUNS,
+    CheckHead,
+    next_run,
+    open_alerts,
+    run_line,
+    schedule_text,
+    unjudged_clause,
+)
 from app.runs.service.due_checks import find_overdue
 
 PAGE: Final = 50
@@ -169,7 +177,14 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
         bad = {summary.slug: _bad_answers(connection, checks[summary.slug], newest) for summary in shown}
         judged = [one.run.id for summary in shown if (one := newest.get(checks[summary.slug].id)) is not None]
         rated = read_run_answers(connection, judged)
-        unjudged = {run_id: unjudged_text(one) for run_id, one in rated.items()}
+        unjudged = {
+            summary.slug: unjudged_clause(
+                unjudged_text(rated.get(one.run.id)),
+                unmeasured_answers(connection, checks[summary.slug]) if summary.enabled else {},
+            )
+            for summary in shown
+            if (one := newest.get(checks[summary.slug].id)) is not None
+        }
         dead = outbox.dead_letters(connection, to_us(now - _DEAD_FOR))
         lately = alerts.count_incidents(connection, since=to_us(now - timedelta(days=1)))
     parts = [one.slices for check in checks.values() if (one := newest.get(check.id)) is not None]
@@ -180,7 +195,7 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
                 summary,
                 recent=recent[checks[summary.slug].id],
                 bad_answers=bad[summary.slug],
-                unjudged="" if (one := newest.get(checks[summary.slug].id)) is None else unjudged.get(one.run.id, ""),
+                unjudged=unjudged.get(summary.slug, ""),
                 next_run=next_run(checks[summary.slug], now) if summary.enabled else None,
             )
             for summary in shown
