@@ -36,6 +36,8 @@ class PooledRecallView(TypedDict):
     task: str
     self_judged: bool
     """Whether the task asked this retriever alone, without random texts of a corpus: `value` is too high."""
+    edited_since: bool
+    """Whether the retriever was edited after the task asked it, so that it may find other texts now."""
 
 
 class TaskState(StrEnum):

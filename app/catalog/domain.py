@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from typing_extensions import TypedDict
 
-from app.base.texts import listed, ratio_text
+from app.base.texts import counted, listed, ratio_text
 
 JUDGMENT_SOURCE: Final = r"^(task|retriever):[a-z0-9-]{1,64}$"
 """Form of a source: the annotation task that graded a chunk, or the retriever among whose hits it was ticked."""
@@ -76,8 +76,14 @@ class PooledNote(TypedDict):
     """Whether that task asked this retriever alone, without random texts of a corpus."""
     edited_since: bool
     """Whether the retriever was edited after that task asked it, so that it may find other texts now."""
+    queries: int
+    """Number of queries that it rests on: those of the task whose chunks are all graded."""
+    few_queries: bool
+    """Whether these are fewer than half of the canaries of the suite that expect something."""
 
 
+EDITED_SINCE: Final = "before the retriever was edited"
+"""Said of pooled recall whose retriever was edited after its task asked it."""
 POOLED_FRAME: Final = "a share of the relevant texts of the task when it was pooled, not of the questions of a run"
 """What pooled recall is of, said where coverage stands near: the two have different denominators."""
 TAKEN_AS_RIGHT: Final = "every grade is taken as right"
@@ -117,15 +123,18 @@ def pooled_at(measure: str, pooled: Sequence[PooledNote]) -> list[PooledNote]:
 def pooled_text(one: PooledNote, *, conditional: bool = True) -> str:
     """Return pooled recall with its 95 % interval, `0.907 (0.851 to 0.952, if every grade is right)`, and its label.
 
+    Where few queries of the suite stand behind it, their number follows: `1.000 (0.625 to 1.000) over 6 queries`.
     Without `conditional` it stands where the condition is said for all of them.
     """
     low, high = one["low"], one["high"]
     interval = "" if low is None or high is None else f"{ratio_text(low)} to {ratio_text(high)}"
     behind = ", ".join(filter(None, (interval, pooled_condition([one]) if conditional else "")))
     text = f"{ratio_text(one['value'])} ({behind})" if behind else ratio_text(one["value"])
-    # Alerts of older releases have neither.
-    own, earlier = one.get("self_judged", False), one.get("edited_since", False)
-    return ", ".join([text, *([SELF_JUDGED] * own), *(["before the retriever was edited"] * earlier)])
+    # Alerts of older releases have none of these.
+    own, earlier, few = (one.get(name, False) for name in ("self_judged", "edited_since", "few_queries"))
+    if few:
+        text = f"{text} over {counted(one['queries'], 'query')}"
+    return ", ".join([text, *([SELF_JUDGED] * bool(own)), *([EDITED_SINCE] * bool(earlier))])
 
 
 def labelled(

@@ -242,6 +242,13 @@ _VERSIONS = sa.select(definitions.c.kind, definition_versions).join(
 _VERSION = _VERSIONS.where(definition_versions.c.id == sa.bindparam("id"))
 
 
+def made_since(connection: Connection, kind: str, slugs: Collection[str], at: int) -> set[str]:
+    """Return the definitions of these whose version in force was made after `at`."""
+    of = sa.and_(definitions.c.kind == kind, definitions.c.slug.in_(slugs), definition_versions.c.created_at > at)
+    found = sa.select(definitions.c.slug).where(definition_versions.c.id == definitions.c.version_id, of)
+    return set(connection.execute(found).scalars())
+
+
 def version_bodies(connection: Connection, version_ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:
     """Return the bodies of a few hundred versions of definitions at most, by version; without secrets."""
     return {

@@ -532,7 +532,8 @@ def _shared_families(state: State) -> Iterator[Metric]:
         yield gauge(
             "coalmine_pooled_recall_ratio",
             "Estimated share of what is relevant that a retriever finds, with its 95 % interval as low and high; both "
-            "hold only if every grade is right, unless coalmine_pooled_recall_corrected is 1.",
+            "hold only if every grade is right, unless coalmine_pooled_recall_corrected is 1. It is of the queries of "
+            "an annotation task, which may be few of the suite.",
             ("suite", "retriever", "k", "bound"),
             [
                 ((one.suite, one.retriever, str(one.k), bound), value)
@@ -560,6 +561,17 @@ def _shared_families(state: State) -> Iterator[Metric]:
             [
                 (key, float(own))
                 for key, own in {(one.suite, one.retriever): one.self_judged for one in state.pooled_recalls}.items()
+            ],
+        )
+        yield gauge(
+            "coalmine_pooled_recall_edited",
+            "1 = the retriever was edited after the task asked it, so the estimate is of what it was before.",
+            ("suite", "retriever"),
+            [
+                (key, float(edited))
+                for key, edited in {
+                    (one.suite, one.retriever): one.edited_since for one in state.pooled_recalls
+                }.items()
             ],
         )
     corrected = [

@@ -15,6 +15,7 @@ from app.annotation.service.results import load_suite_recalls
 from app.base.db.engine import Store, to_us
 from app.base.jobs.local import at_hand
 from app.base.jobs.values import JobKind
+from app.catalog.domain import labelled
 from app.catalog.service import suites
 from app.catalog.store import API
 from app.cli import app
@@ -187,8 +188,37 @@ def test_an_estimate_is_marked_once_its_retriever_was_edited_and_no_more_once_th
     assert marked() == {"bm25": False, "dense": False}
     apply(url="http://elsewhere.test/")
     assert marked() == {"bm25": True, "dense": False}
+    estimates = results.load_recall(store, "truth")["estimates"]
+    assert {one["retriever"]: one["edited_since"] for one in estimates} == marked()
+    shown = present(results.load_figures(store, "truth", may_write=True).recall)["estimates"]
+    assert {one["retriever"]: one["edited_since"] for one in shown} == marked()
+    edited, same = pooled_recall_lines(load_suite_recalls(store, "suite"))
+    assert "(before the retriever was edited)" in edited
+    assert "edited" not in same
     apply()
     assert marked() == {"bm25": False, "dense": False}
+    shown = present(results.load_figures(store, "truth", may_write=True).recall)["estimates"]
+    assert {one["edited_since"] for one in shown} == {False}, "what is kept of the task follows its retrievers"
+
+
+@pytest.mark.parametrize(("canaries", "few"), [(8, False), (9, True)])
+def test_an_estimate_over_few_queries_of_a_suite_says_over_how_many(
+    sqlite_store: Store,
+    canaries: int,
+    few: bool,  # noqa: FBT001 - a case of the table
+) -> None:
+    desk = pooled(sqlite_store)
+    desk.grade_all("Ann")
+    compute(desk)
+    keys = [*QUERIES, *(f"more-{place}" for place in range(canaries - len(QUERIES)))]
+    described = described_page([described_canary(key) for key in keys], retriever="bm25", hooks=[])
+    described["retrievers"] = [{**RETRIEVER, "slug": "bm25"}, {**RETRIEVER, "slug": "dense"}]
+    now = desk.world.clock.advance(1)
+    applying.apply(sqlite_store, desk.world.vault, documents(described), managed_by=API, now=now)
+    with sqlite_store.read() as connection:
+        note, *_ = suites.pooled_notes(connection, "suite", "bm25")
+    assert (note["queries"], note["few_queries"]) == (4, few)
+    assert (" over 4 queries" in labelled(f"R@{note['k']}", self_judged=False, pooled=[note])) is few
 
 
 def test_a_line_says_what_it_is_a_share_of(sqlite_store: Store) -> None:
@@ -265,6 +295,7 @@ def test_it_stands_on_pages_in_reports_and_in_metrics(service: Api) -> None:
     assert 'coalmine_pooled_recall_ratio{bound="estimate",k="10",retriever="search",suite="docs"} 1.0' in exposed
     assert 'coalmine_pooled_recall_corrected{retriever="search",suite="docs"} 0.0' in exposed
     assert 'coalmine_pooled_recall_self_judged{retriever="search",suite="docs"} 1.0' in exposed
+    assert 'coalmine_pooled_recall_edited{retriever="search",suite="docs"} 0.0' in exposed
     for path in ("/v1/checks/docs", "/v1/retrievers/search"):
         assert service.client.delete(path).status_code == 204
     service.refresh()

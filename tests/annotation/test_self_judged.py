@@ -115,6 +115,8 @@ def test_pooled_recall_stands_beside_recall_at_its_k() -> None:
         "assumes": "corrected for wrong grades, ...",
         "self_judged": False,
         "edited_since": False,
+        "queries": 6,
+        "few_queries": False,
     }
     pooled = [note]
     assert labelled("R@10", self_judged=False, pooled=pooled) == "R@10 (pooled 0.907 (0.850 to 0.950))"
@@ -136,6 +138,8 @@ def test_pooled_recall_stands_beside_recall_at_its_k() -> None:
     assert labelled("R@10", self_judged=True, pooled=own) == f"R@10 (self-judged; {text})"
     earlier: list[PooledNote] = [{**note, "self_judged": True, "edited_since": True}]
     assert labelled("R@10", self_judged=False, pooled=earlier) == f"R@10 ({text}, before the retriever was edited)"
+    few: list[PooledNote] = [{**note, "few_queries": True}]
+    assert labelled("R@10", self_judged=False, pooled=few) == "R@10 (pooled 0.907 (0.850 to 0.950) over 6 queries)"
     uncorrected: list[PooledNote] = [{**note, "assumes": f"{TAKEN_AS_RIGHT}: no chunk was graded by two people"}]
     text = "pooled 0.907 (0.850 to 0.950, if every grade is right)"
     assert labelled("R@10", self_judged=False, pooled=uncorrected) == f"R@10 ({text})"

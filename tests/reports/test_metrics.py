@@ -58,6 +58,7 @@ STATE: dict[str, tuple[str, set[str]]] = {
     "coalmine_deliveries_dead": (GAUGE, {"hook"}),
     "coalmine_hook_disabled": (GAUGE, {"hook"}),
     "coalmine_pooled_recall_corrected": (GAUGE, {"suite", "retriever"}),
+    "coalmine_pooled_recall_edited": (GAUGE, {"suite", "retriever"}),
     "coalmine_pooled_recall_ratio": (GAUGE, {"suite", "retriever", "k", "bound"}),
     "coalmine_pooled_recall_self_judged": (GAUGE, {"suite", "retriever"}),
 }

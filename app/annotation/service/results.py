@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -47,7 +47,7 @@ from app.base.views import rounded_or_none, view_of
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.domain import TAKEN_AS_RIGHT
 from app.catalog.service.references import checks_in_force
-from app.catalog.store import definition_by_id
+from app.catalog.store import definition_by_id, made_since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +78,11 @@ def _figures(connection: Connection, task: TaskRow, *, may_write: bool) -> TaskF
     of_chunks = not task.of_answers and not task.of_pairs
     suite = definition_by_id(connection, task.suite_id)
     checks = tuple(check.slug for check in checks_in_force(connection) if check.suite == task.suite)
+    edited = tuple(sorted(_edited_since(connection, task)))
 
     def make() -> tuple[TaskFigures, int]:
         found, canaries = read_grades(connection, task), rows.list_task_canaries(connection, task.id)
-        recall, estimates = _recall(found, canaries) if of_chunks else (None, [])
+        recall, estimates = _recall(found, canaries, edited) if of_chunks else (None, [])
         figures = TaskFigures(
             agreement=_agreement(found),
             budget=_budget(found),
@@ -93,7 +94,7 @@ def _figures(connection: Connection, task: TaskRow, *, may_write: bool) -> TaskF
         return figures, _FIGURES_BYTES * (1 + len(canaries))
 
     said = rows.version_of_grades(connection, task.id)
-    return cached_of_run(connection, ("task figures", said, suite.revision, checks, may_write), make)
+    return cached_of_run(connection, ("task figures", said, suite.revision, checks, edited, may_write), make)
 
 
 _FIGURES_BYTES: Final = 600
@@ -199,10 +200,19 @@ def load_recall(store: Store, slug: str) -> RecallView:
     """
     with store.read() as connection:
         task = _find_task_of_chunks(connection, slug)
-        return _recall(read_grades(connection, task), rows.list_task_canaries(connection, task.id))[0]
+        canaries = rows.list_task_canaries(connection, task.id)
+        return _recall(read_grades(connection, task), canaries, _edited_since(connection, task))[0]
 
 
-def _recall(found: TaskGrades, canaries: list[TaskCanary]) -> tuple[RecallView, list[RecallEstimate]]:
+def _edited_since(connection: Connection, task: TaskRow) -> set[str]:
+    """Return the retrievers of a task that were edited after it asked them."""
+    at = task.pool_requested_at
+    return set() if at is None else made_since(connection, "retriever", task.document.retrievers, at)
+
+
+def _recall(
+    found: TaskGrades, canaries: list[TaskCanary], edited: Collection[str]
+) -> tuple[RecallView, list[RecallEstimate]]:
     """Return the pooled recall of a task of chunks, and the estimates that it is made of."""
     task, graded = found.task, _graded_queries(found, canaries)
     estimates, of_rest = _estimate(found, graded)
@@ -212,7 +222,15 @@ def _recall(found: TaskGrades, canaries: list[TaskCanary]) -> tuple[RecallView, 
         "queries": len(graded),
         "undecided": sum(_expects(one) for one in canaries) - len(graded),
         "estimates": [
-            view_of(PooledRecallView, one, rounding=True, task=task.slug, self_judged=own) for one in estimates
+            view_of(
+                PooledRecallView,
+                one,
+                rounding=True,
+                task=task.slug,
+                self_judged=own,
+                edited_since=one.retriever in edited,
+            )
+            for one in estimates
         ],
         "to_grade_again": len(_heavy_items(found)) if of_rest > MOST_OF_REST else 0,
     }

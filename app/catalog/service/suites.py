@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from app.annotation import store as task_rows
-from app.base.db.engine import Connection, Store, to_us
+from app.base.db.engine import Connection, Store, cached, to_us
 from app.base.errors import ConflictError
 from app.base.values import MAX_GRADE, Canary, Category, Judgment, Segment
 from app.base.views import view_of
@@ -45,7 +45,7 @@ from app.catalog.store import (
     require,
 )
 from app.catalog.views import CompositionView, CountedReach, SuiteReach
-from app.scoring.run_inputs import SuiteSnapshot
+from app.scoring.run_inputs import SuiteSnapshot, UnusableSuiteError
 from app.scoring.suites import SEGMENT_TARGETS, SuiteFloors, SuitePower, compose, coverage_note, power_of
 
 ATTEMPTS: Final = 5
@@ -438,7 +438,22 @@ def _taken_error(kind: str, name: str, longest: int, taken: Callable[[list[str]]
 def pooled_notes(connection: Connection, suite: str, retriever: str) -> list[PooledNote]:
     """Return the pooled recall of a retriever over a suite, the deepest k first; none where no task estimates it."""
     rows = task_rows.list_recalls(connection, suite=suite, retriever=retriever)
-    return [view_of(PooledNote, row, rounding=True) for row in rows]
+    expecting = _count_expecting(connection, suite) if rows else 0
+    return [view_of(PooledNote, row, rounding=True, few_queries=2 * row.queries < expecting) for row in rows]
+
+
+def _count_expecting(connection: Connection, slug: str) -> int:
+    """Return how many canaries of a suite, as it is now, expect something; 0 where it cannot be read."""
+    suite = require_suite(connection, slug)
+
+    def count() -> tuple[int, int]:
+        members = load_suite_in_force(connection, suite).members
+        return sum(member.canary.expects for member in members), 1
+
+    try:
+        return cached(connection, ("expecting", suite.id, suite.revision), count)
+    except UnusableSuiteError:
+        return 0
 
 
 def is_self_judged(connection: Connection, shares: Mapping[str, float], retriever: str) -> bool:

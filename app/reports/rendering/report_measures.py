@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from app.base.texts import MEAN_SHARE, Table, beside_text, corrected_label, counted, measure_words, number, plain
 from app.base.values import EMPTY, FAITHFUL, ROUNDING, CorrectedRateView, corrected_name, marked_name
-from app.catalog.domain import SELF_JUDGED, judgment_lines, labelled, pooled_condition, pooled_text
+from app.catalog.domain import EDITED_SINCE, SELF_JUDGED, judgment_lines, labelled, pooled_condition, pooled_text
 from app.scoring.measures import RECALL_BY
 
 CUT_MEASURES = ("Hit", "P", "R", "R_id", "R_passage", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")
@@ -102,7 +102,8 @@ def pooled_recall_lines(recalls: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for one in deepest.values():
         interval = f"({one['low']:.2f} to {one['high']:.2f})"
-        own = f" ({SELF_JUDGED})" if one.get("self_judged") else ""
+        labels = [SELF_JUDGED] * bool(one.get("self_judged")) + [EDITED_SINCE] * bool(one.get("edited_since"))
+        own = f" ({', '.join(labels)})" if labels else ""
         lines.append(
             f"pooled recall@{one['k']} of {one['retriever']} {one['value']:.2f} {interval}{own} {one['frame']}, "
             f"by {counted(one['queries'], 'query')} of task {one['task']}; {one['assumes']}"
