@@ -136,6 +136,14 @@ _CUT = """() => [...document.querySelectorAll('table.canaries .edit')]
   .map((one) => one.textContent)"""
 
 
+def test_the_runs_to_compare_are_chosen_without_scrolling_sideways(chromium: Browser, crowded: Crowded) -> None:
+    with opened(chromium, crowded.address) as tab:
+        shown = tab.open("/checks/watch")
+        for width in (390, 768, 1024):
+            shown.set_viewport_size({"width": width, "height": 900})
+            assert shown.locator("#compare > .scroll").evaluate("one => one.scrollWidth <= one.clientWidth"), width
+
+
 def test_no_page_is_scrolled_sideways_at_any_width(chromium: Browser, crowded: Crowded) -> None:
     found: list[str] = []
     with opened(chromium, crowded.address) as tab:
