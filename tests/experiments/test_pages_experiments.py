@@ -214,7 +214,7 @@ def test_a_promotion_is_stopped_by_the_open_critical_alerts_of_its_checks_which_
     (alert,) = service.get("/v1/promotions/hybrid")["critical_alerts"]
     assert (alert["check"], alert["rule"]) == ("docs", "threshold-coverage")
     page = Page(service.client.get("/promotions/hybrid").text)
-    assert "Check docs has 1 open critical alert: threshold-coverage since" in page.text
+    assert "Check docs has 1 open critical alert: threshold-coverage, opened" in page.text
     assert page.all("a", href=f"/alerts/{alert['alert_id']}")
     found = service.get("/v1/promotions/hybrid")
     assert found["state"] == "stopped"
