@@ -7,7 +7,7 @@ import typer
 
 from app.base import terminal
 from app.base.commands import DataDir, ServerUrl, examples
-from app.comparison.domain.outcomes import ComparisonVerdict, Side
+from app.comparison.domain.outcomes import ComparisonVerdict, Side, missing_canaries
 from app.comparison.rendering import (
     ComparisonReport,
     comparison_headline,
@@ -23,7 +23,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 WORSE: Final = 1
 NOT_COMPARED: Final = 2
-"""Nothing was measured in both: a candidate that does not answer passes no gate by its exit code."""
+"""Nothing, or too little of a side, was measured: a candidate that does not answer passes no gate by its exit code."""
 _MOST: Final = 500
 """Number of canaries in JSON, as many as a page of the API has at most."""
 _SHOWN: Final = 10
@@ -57,7 +57,7 @@ def compare(
 
     Over the canaries that both measured and that expect the same, and over those that rule out the same answers. Exit
     code 1: B is worse, or better in one measure and worse in another, or it returns more forbidden chunks; 0: better,
-    or no difference is shown; 2: they cannot be compared, or no canary can.
+    or no difference is shown; 2: they cannot be compared, no canary can, or one side left more than 10 % unanswered.
     """
     if server is not None:
         service = connect_server(server)
@@ -75,6 +75,10 @@ def compare(
         _show(ComparisonReport(view=whole, losses=losses["items"], wins=wins["items"]), form)
     if whole["verdict"] in {ComparisonVerdict.WORSE, ComparisonVerdict.TRADE}:
         raise typer.Exit(WORSE)
+    # By values: a service of another release may name reasons that this one does not know.
+    excluded = {one["reason"]: one["canaries"] for one in whole["excluded"]}
+    if missing_canaries(excluded, whole["canaries"]):
+        raise typer.Exit(NOT_COMPARED)
     if not whole["canaries"] and whole["verdict"] == ComparisonVerdict.TOO_FEW:
         raise typer.Exit(NOT_COMPARED)
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 from app.base.values import Outcome
 from app.cli import app
 from tests.support.api_service import CHECK, Api, api
+from tests.support.html_pages import Page
 from tests.support.http_servers import Seen, peer, reply
 
 KEYS = [f"q{number:02}" for number in range(24)]
@@ -128,6 +129,27 @@ def test_a_candidate_that_answers_nothing_ends_with_2(service: Api) -> None:
     service.retriever.outcomes = {}
     found = compare("check:docs", "check:dead", "--data-dir", folder(service))
     assert (found.exit_code, found.stdout.startswith("Nothing to compare between A and B")) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("unanswered", "lost", "code"), [(KEYS[:1], [], 0), (KEYS[::3], [], 2), (KEYS[14::3], KEYS[:12], 1)]
+)
+def test_a_side_that_left_more_than_a_tenth_unanswered_ends_with_2_unless_it_is_worse_and_is_said_so(
+    tmp_path: Path, unanswered: list[str], lost: list[str], code: int
+) -> None:
+    with api(tmp_path) as opened:
+        opened.docs(canaries=[{"key": key, "query": f"ask {key}", "expected_chunks": ["c1"]} for key in KEYS])
+        opened.put("/v1/checks/ill", {**CHECK, "hooks": []})
+        opened.run()
+        opened.retriever.outcomes = {f"ask {key}": Outcome.UNREACHABLE for key in unanswered}
+        opened.retriever.found = {f"ask {key}": ["c9"] for key in lost}
+        opened.run("ill")
+        told = compare("check:docs", "check:ill", "--data-dir", folder(opened))
+        page = Page(opened.client.get("/compare?a=check:docs&b=check:ill").text).one("main").text
+    said = f"; {len(unanswered)} of {len(KEYS)} canaries were not measured in B."
+    assert told.exit_code == code
+    assert (said in told.stdout.splitlines()[0]) is (len(unanswered) > 1)
+    assert (said in " ".join(page.split())) is (len(unanswered) > 1)
 
 
 def test_a_server_that_is_no_coalmine_is_said_to_be_none() -> None:

@@ -248,6 +248,20 @@ class Claim(StrEnum):
     TOO_FEW = "too_few"
 
 
+MISSING_SHARE: Final = 0.1
+"""Share of canaries that one run alone measured above which the others do not stand for them, as of failed probes."""
+
+
+def missing_canaries(excluded: Mapping[Exclusion, int], compared: int) -> dict[Side, int]:
+    """Return by side how many canaries it alone did not answer, where those that are compared do not stand for them.
+
+    `excluded`: numbers of canaries that are not compared.
+    """
+    reasons = {Side.A: Exclusion.NOT_MEASURED_IN_A, Side.B: Exclusion.NOT_MEASURED_IN_B}
+    found = {side: excluded.get(reason, 0) for side, reason in reasons.items()}
+    return {side: count for side, count in found.items() if compared and count > MISSING_SHARE * (compared + count)}
+
+
 class CautionKind(StrEnum):
     """What a caution beside a verdict is about."""
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from app.base.statistics import CONFIDENCE
 from app.base.texts import counted, listed, percent_text, ratio_text
+from app.base.values import EMPTY
 from app.catalog.domain import labelled
 from app.comparison.domain.estimates import FEWEST_PAIRS, Estimate
 from app.comparison.domain.outcomes import (
@@ -65,9 +66,17 @@ BEFORE_AND_NOW: Final = SideNames(
 )
 
 
-def headline(outcome: ComparisonOutcome, names: SideNames) -> str:
-    """Return the sentence at the top of a comparison: its verdict, and the differences it rests on."""
-    return _HEADLINES[outcome.verdict](outcome, names)
+def headline(outcome: ComparisonOutcome, names: SideNames, missing: Mapping[Side, int] = EMPTY) -> str:
+    """Return the sentence at the top of a comparison: its verdict, and the differences it rests on.
+
+    `missing`: by side, how many canaries it did not answer, where those that are compared do not stand for them.
+    """
+    without = [
+        f"{count:,} of {counted(outcome.pairs + count, 'canary')} {'was' if count == 1 else 'were'} not measured"
+        f" {names.within[side]}"
+        for side, count in missing.items()
+    ]
+    return "; ".join([_HEADLINES[outcome.verdict](outcome, names), *without])
 
 
 def caution_sentence(caution: RecallCaution, names: SideNames) -> str:

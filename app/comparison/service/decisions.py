@@ -28,6 +28,7 @@ from app.comparison.domain.outcomes import (
     Violations,
     compare,
     count_violations,
+    missing_canaries,
     pair_canaries,
     primary_measures,
 )
@@ -204,7 +205,11 @@ def decision_shape(outcome: ComparisonOutcome, pairing: Pairing, depth: Depth, n
     """Return the view of a comparison's decision."""
     return {
         "verdict": outcome.verdict,
-        "sentence": headline(outcome, names),
+        "sentence": headline(
+            outcome,
+            names,
+            missing_canaries({reason: len(keys) for reason, keys in pairing.excluded.items()}, outcome.pairs),
+        ),
         "cautions": [
             *(
                 view_of(ComparisonCaution, one, _NO_LOSS, sentence=judgments_sentence(one, names))
