@@ -65,6 +65,7 @@ def test_a_shadow_shows_its_figures_and_the_queries_that_differ(service: Api) ->
     assert "Chunks in both, of those in either 0.000" in " ".join(text.split()), "Jaccard's index, not a share of ten"
     assert "Candidate empty, where it answered 0" in " ".join(text.split())
     assert "250 ms" in text
+    assert "queries wait and are asked later, so its failures and latency are not those of live traffic" in text
     assert f"{HOSTILE} 0" in text
     assert "New comparison of 3 pairs" in text
     assert service.client.get("/shadows/nobody").status_code == 404

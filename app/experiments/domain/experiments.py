@@ -637,7 +637,8 @@ def decide_preference(found: Preferences, names: tuple[str, str], *, units: int,
             state, reason = ExperimentState.WINNER, f"{winner} is preferred to {other}{reason[reason.index(':') :]}"
     if winner is None and units >= max_units:
         state = ExperimentState.INCONCLUSIVE
-        reason = f"{counted(units, 'unit')} of at most {max_units:,} came, and {reason}"
+        # How many have come by now is no part of the decision: units that come later change nothing of it.
+        reason = f"{counted(max_units, 'unit')} came, as many as it waits for, and {reason}"
     return PreferenceDecision(state=state, reason=reason, difference=one, winner=winner)
 
 
