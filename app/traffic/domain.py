@@ -162,12 +162,22 @@ def _sampled_interval(share: float, draws: int, seed: int) -> tuple[float, float
     return (low - unseen if share == 1 else low), (high + unseen if share == 0 else high)
 
 
-def reach_reason(failures: Sequence[str], *, answered: int, empty: int = 0, unanswered: float = 0.0) -> str | None:
+def reach_reason(
+    failures: Sequence[str], *, answered: int, empty: int = 0, unanswered: float = 0.0, unseen: int = 0
+) -> str | None:
     """Say why there is no reach, or which queries of the sample it does not rest on; None = all were answered.
 
     `failures` are why queries got no answer, one each, with `unanswered` of the traffic; `empty` of those answered got
-    one without a hit.
+    one without a hit. `unseen` canaries expect passages alone, which name no document, and no check has run yet.
     """
+    if unseen and answered > empty:
+        expect = "canary expects" if unseen == 1 else "canaries expect"
+        lacking = (
+            f"{unseen:,} {expect} passages alone, whose documents only a run tells, and no check has run yet: until "
+            f"then reach counts {'it' if unseen == 1 else 'them'} for nothing"
+        )
+        rest = reach_reason(failures, answered=answered, empty=empty, unanswered=unanswered)
+        return f"{lacking}; {rest}" if rest else lacking
     if answered and empty == answered:
         return (
             f"the retriever found nothing for any of {counted(answered, 'query')}: look at it before you add canaries"
@@ -375,7 +385,7 @@ class TrafficReachView(TypedDict):
     low: float | None
     high: float | None
     reason: str | None
-    """Why there is no value, or which queries had no answer; null = all were answered."""
+    """Why there is no value, which queries had no answer, or which canaries no run tells of; null = nothing lacks."""
     covered_groups: int
     all_groups: int
     groups: list[GroupView]

@@ -120,9 +120,9 @@ def load_reaches(store: Store, suite: str, *, suggestions: int = 0) -> list[Suit
 def _view(store: Store, sample: "_Sample", covered: AbstractSet[str]) -> TrafficReachView:
     reach = sample.reach
     with store.read() as connection:
-        seen = [
-            one for run in _newest_runs(connection, reach) for one in found_documents(connection, run).by_chunk.items()
-        ]
+        runs = _newest_runs(connection, reach)
+        standing = standing_canaries(connection, _suite(connection, reach))
+        seen = [one for run in runs for one in found_documents(connection, run).by_chunk.items()]
     found = estimates.estimate_reach(
         sample.counts, sample.drawn, {place: group in covered for place, group in sample.groups.items()}
     )
@@ -151,9 +151,11 @@ def _view(store: Store, sample: "_Sample", covered: AbstractSet[str]) -> Traffic
             answered=len(sample.groups),
             empty=sum(group is None for group in sample.groups.values()),
             unanswered=unanswered,
+            unseen=0 if runs else standing.unnamed,
         ),
         unanswered=rounded(unanswered),
         too_fine=sample.grouping is None
+        and any(group is not None for group in sample.groups.values())
         and estimates.are_groups_fine([*sample.first_hits, *seen], list(sample.groups.values())),
     )
 
@@ -572,6 +574,8 @@ class StandingCanaries:
     """Ids of expected chunks; which document they are of only answers tell."""
     expecting: frozenset[int]
     """Ids of the canaries that expect a chunk."""
+    unnamed: int
+    """How many of them name neither id nor document of any, so that only a run tells what they find."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -620,6 +624,7 @@ def queries_in_tasks(connection: Connection, suite_id: int) -> frozenset[str]:
 
 def _read_canaries(connection: Connection, suite_id: int) -> StandingCanaries:
     queries, pending, documents, chunks, expecting = set[str](), set[str](), set[str](), set[str](), set[int]()
+    unnamed = 0
     after = ""
     while block := catalog.list_canaries(connection, suite_id, after=after, limit=_CANARIES_BLOCK):
         after = block[-1].key
@@ -633,6 +638,7 @@ def _read_canaries(connection: Connection, suite_id: int) -> StandingCanaries:
             relevant = [chunk for chunk in body["expected_chunks"] if chunk["grade"] >= 1]
             if relevant:
                 expecting.add(row.id)
+                unnamed += all(chunk["id"] is None and chunk["document"] is None for chunk in relevant)
             documents.update(str(chunk["document"]) for chunk in relevant if chunk["document"] is not None)
             chunks.update(str(chunk["id"]) for chunk in relevant if chunk["id"] is not None)
     return StandingCanaries(
@@ -641,6 +647,7 @@ def _read_canaries(connection: Connection, suite_id: int) -> StandingCanaries:
         documents=frozenset(documents),
         chunks=frozenset(chunks),
         expecting=frozenset(expecting),
+        unnamed=unnamed,
     )
 
 

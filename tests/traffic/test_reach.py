@@ -190,6 +190,17 @@ def test_a_retriever_that_finds_nothing_is_named_as_the_reason() -> None:
     assert reach_reason([], answered=120, empty=119) is None
 
 
+def test_canaries_that_no_run_tells_of_are_named_as_the_reason_of_a_low_reach() -> None:
+    told = (
+        "80 canaries expect passages alone, whose documents only a run tells, and no check has run yet: until then "
+        "reach counts them for nothing"
+    )
+    assert reach_reason([], answered=120, unseen=80) == told
+    failing = reach_reason(["timeout"], answered=119, unanswered=0.01)
+    assert reach_reason(["timeout"], answered=119, unanswered=0.01, unseen=80) == f"{told}; {failing}"
+    assert reach_reason([], answered=120, empty=120, unseen=80) == reach_reason([], answered=120, empty=120)
+
+
 def test_counts_must_descend() -> None:
     with pytest.raises(ValueError, match="descend"):
         sample_of([1, 2])

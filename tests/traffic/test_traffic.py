@@ -492,6 +492,14 @@ def test_a_document_that_always_comes_by_the_same_chunk_first_is_not_as_fine_as_
     assert traffic.load_reach(world.store, "suite", "search")["too_fine"] is False
 
 
+def test_a_grouping_is_not_advised_where_no_first_hit_is_known(world: World) -> None:
+    send(world, {"fees monthly": 5, "refunds late": 4, "returns by post": 3})
+    send(world, {"nothing": 2})
+    ask(world, Shop(failing={"fees monthly", "refunds late", "returns by post"}))
+    found = traffic.load_reach(world.store, "suite", "search")
+    assert (found["all_groups"], found["too_fine"]) == (0, False), "there is nothing to group"
+
+
 def test_documents_as_fine_as_chunks_are_told_and_can_be_grouped(world: World) -> None:
     send(world, {"fees monthly": 5, "refunds late": 4, "returns by post": 3})
     ask(world)
