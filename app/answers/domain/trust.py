@@ -438,11 +438,12 @@ _UNKNOWN: Final = (
 
 
 def trust_sentences(
-    found: CalibrationBody | None, *, waiting: int = 0, of_others: Mapping[str, int] = EMPTY
+    found: CalibrationBody | None, *, waiting: int = 0, of_others: Mapping[str, int] = EMPTY, drawn: str = ""
 ) -> list[str]:
     """Return what is known of a measure: whether it is confirmed, the true rate, the errors, and length.
 
-    `waiting` labels came since, and are counted soon; those `of_others`, by who rated the answers, never are.
+    `drawn` is the day that the answers were drawn on: the rate is of these, not of later ones. `waiting` labels came
+    since, and are counted soon; those `of_others`, by who rated the answers, never are.
     """
     soon = [f"{counted(waiting, 'new label')} {'is' if waiting == 1 else 'are'} counted within a minute."]
     never = [
@@ -461,7 +462,7 @@ def trust_sentences(
     return [
         state,
         *disputed,
-        _rate(found),
+        _rate(found, drawn),
         *_errors(found["sensitivity"], found["specificity"]),
         *([] if found["length_bias"] is None else [_length(found["length_bias"])]),
         *(soon if waiting else []),
@@ -476,14 +477,17 @@ def _disputed(found: CalibrationBody) -> str:
     return f"{waits} {them}{'; what is told here is of easier ones' if found['labels'] else ''}."
 
 
-def check_sentence(found: CheckRateView) -> str:
-    """Return what people would say of the answers of a check, and whether its runs are corrected by their labels."""
+def check_sentence(found: CheckRateView, *, drawn: str = "") -> str:
+    """Return what people would say of the answers of a check, and whether its runs are corrected by their labels.
+
+    `drawn`: as of `trust_sentences`.
+    """
     rate, check = found["rate"], found["check"]
     if rate["value"] is None:
         return f"No answer of check {check} is labelled, so its numbers are the judge's own."
     people = (
-        f"Of the answers of check {check}, people would say yes of {percent_text(rate['value'])}, between"
-        f" {percent_text(rate['low'])} and {percent_text(rate['high'])} with 95 % confidence"
+        f"Of the answers of check {check}{_drawn(drawn)}, people would say yes of {percent_text(rate['value'])},"
+        f" between {percent_text(rate['low'])} and {percent_text(rate['high'])} with 95 % confidence"
     )
     judge = "" if rate["judge_rate"] is None else f"; the judge alone says {percent_text(rate['judge_rate'])}"
     if found["corrects"]:
@@ -510,13 +514,17 @@ def next_step(found: CalibrationBody | None) -> str:
     return few if found["labels"] < FEWEST_LABELS else enough
 
 
-def _rate(found: CalibrationBody) -> str:
+def _drawn(day: str) -> str:
+    return f" drawn on {day}" if day else ""
+
+
+def _rate(found: CalibrationBody, drawn: str) -> str:
     rate = found["rate"]
     if rate["value"] is None:
         return "The rate that people would give is unknown."
     people = (
-        f"People would say yes of {percent_text(rate['value'])} of the answers, between {percent_text(rate['low'])} and"
-        f" {percent_text(rate['high'])} with 95 % confidence ({rate['reason']})"
+        f"People would say yes of {percent_text(rate['value'])} of the answers{_drawn(drawn)}, between"
+        f" {percent_text(rate['low'])} and {percent_text(rate['high'])} with 95 % confidence ({rate['reason']})"
     )
     judge = rate["judge_rate"]
     if judge is None:

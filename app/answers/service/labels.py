@@ -314,7 +314,7 @@ def suites_of(store: Store, checks: Sequence[str]) -> list[str]:
 
 def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeReport:
     known = [_with_rates_of_yes(connection, row) for row in rows.list_calibrations(connection, judge)]
-    of_checks = rows.labels_of_checks(known)
+    of_checks, drawn = rows.labels_of_checks(known), {row.task: _day(row.drawn_at) for row in known}
     checks = [check.slug for check in checks_in_force(connection) if check.judge == judge.slug]
     rater = rater_of(judge.body["model"], judge.body["questions"])
     measures: list[MeasureTrust] = []
@@ -326,9 +326,14 @@ def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeRe
             {
                 "measure": question,
                 "calibrated": row is not None and row.calibrated,
-                "sentences": trust_sentences(body, waiting=counts.waiting, of_others=counts.of_others),
+                "sentences": trust_sentences(
+                    body,
+                    waiting=counts.waiting,
+                    of_others=counts.of_others,
+                    drawn="" if row is None else _day(row.drawn_at),
+                ),
                 "next": next_step(body),
-                "checks": [_check_trust(check, of_checks.get((question, check))) for check in checks],
+                "checks": [_check_trust(check, of_checks.get((question, check)), drawn) for check in checks],
                 "calibration": None
                 if row is None
                 else view_of(CalibrationView, row.body, row, updated_at=time_text(row.at)),
@@ -370,9 +375,13 @@ def _with_rates_of_yes(connection: Connection, row: CalibrationRow) -> Calibrati
     return replace(row, body={**row.body, "rate": whole, "checks": checks})
 
 
-def _check_trust(check: str, found: tuple[str, CheckRateView] | None) -> CheckTrust:
+def _check_trust(check: str, found: tuple[str, CheckRateView] | None, drawn: Mapping[str, str]) -> CheckTrust:
     task, rate = (None, _check_rate(check, _NONE_LABELLED)) if found is None else found
-    return view_of(CheckTrust, rate, task=task, sentence=check_sentence(rate))
+    return view_of(CheckTrust, rate, task=task, sentence=check_sentence(rate, drawn=drawn.get(task or "", "")))
+
+
+def _day(moment: int) -> str:
+    return time_text(moment)[: len("2026-11-30")]
 
 
 _NONE_LABELLED: Final = LabelledAnswers(labels=(), judged=(), unlabelled=())
