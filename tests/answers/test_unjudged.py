@@ -118,6 +118,7 @@ def test_a_check_whose_judge_fails_is_nowhere_healthy_without_a_word(sqlite_stor
     assert "No rule is violated" not in head
     assert "faithful falls below" not in head
     assert "Not protected now: answers, until a judge reads them again." in head
+    assert "0 of 6 answers rated" in site.page("/checks/watch").one("dl", class_="tiles").text
     assert SAID[1:] in site.page(f"/runs/{run_id}").text
     overview = site.page("/").text
     assert "answers not judged" in overview
