@@ -11,6 +11,7 @@ from app.alerts.domain.summaries import AlertFacts, ChangedCanaries, alert_summa
 from app.alerts.domain.views import AnswerChange, SinceView, TransitionType, WorseAnswers
 from app.base.texts import bound_text, duration_text, ratio_text, seconds_text
 from app.base.values import Cause, CorrectedRateView, Outcome, Percentile, Reason, RuleKind, Severity, Step
+from app.catalog.domain import PooledNote
 from app.retrievers.domain.probes import FailureSummary
 
 OPENED = datetime(2026, 3, 2, 14, 5, tzinfo=UTC)
@@ -205,6 +206,10 @@ def test_the_summary_of_no_kind_of_rule_names_a_severity(kind: RuleKind) -> None
             "coverage 0.950, 1 canary is worse than before the alert",
         ),
         (replace(COVERAGE, value=0.97), "coverage 0.970, {none}"),
+        (
+            replace(FACTS, kind=RuleKind.THRESHOLD, measure="faithful", value=0.807, threshold=0.6, coverage=1.0),
+            "faithful (the judge alone) 0.807; coverage 1.000",
+        ),
         (replace(LATENCY, value=0.0612), "p95 latency 61 ms"),
         (replace(OUTAGE, failure=None, measured=140, total=143), "140 of 143 probes answered"),
         (replace(FACTS, kind=RuleKind.NO_DATA), "a run completed"),
@@ -287,6 +292,10 @@ def test_numbers_are_written_as_people_read_them() -> None:
 WORSE: WorseAnswers = {"worse": 40, "of": 110, "changes": {AnswerChange.ANSWER: 40}, "listed": []}
 FAITHFUL = replace(FACTS, kind=RuleKind.THRESHOLD, measure="faithful", value=0.58, threshold=0.6, answers=WORSE)
 BY_LABELS = CorrectedRateView(value=0.58, low=0.4, high=0.7, judge_rate=0.5, answers=110, labels=110, task="labels")
+POOLED: PooledNote = {
+    "k": 5, "value": 0.776, "low": 0.139, "high": 1.0, "task": "truth", "assumes": "corrected for wrong grades",
+    "self_judged": False, "edited_since": False, "queries": 40, "few_queries": False,
+}  # fmt: skip
 TITLED = {
     "handbook: 7 of 113 questions got worse: chunks missing from the index": REGRESSION,
     "handbook-weekly: 7 of 113 questions got worse": replace(
@@ -319,6 +328,15 @@ TITLED = {
         FACTS, reason="7 of 87 canaries without an expected chunk; 3 canaries newly fail (critical)."
     ),
     "handbook: 40 of 110 answers got worse by the judge": FAITHFUL,
+    "handbook: 40 of 110 answers of both runs got worse by the judge": replace(
+        FAITHFUL, answers={**WORSE, "came": 140}
+    ),
+    "handbook: R@5 (pooled 0.776 (0.139 to 1.000)) 0.830, below 0.9": replace(
+        COVERAGE, measure="R@5", pooled_recall=[POOLED]
+    ),
+    "a-handbook: R@5 (self-judged) 0.830, below 0.9": replace(
+        COVERAGE, check="a-handbook", measure="R@5", self_judged=True, pooled_recall=[POOLED]
+    ),  # there is no room for both
     "handbook: 40 of 110 answers got worse (by an uncalibrated judge)": replace(FAITHFUL, uncalibrated=True),
     "handbook: faithful (the judge alone) 0.580, below 0.6": replace(FAITHFUL, answers=None),
     "handbook: faithfulness (mean share by the judge) 0.580, below 0.6": replace(

@@ -26,6 +26,7 @@ from app.scoring.run_inputs import judgment_shares
 from tests.support.annotation_tasks import Desk
 from tests.support.api_service import Api, api
 from tests.support.filled_service import rescored
+from tests.support.html_pages import Page
 
 OWN = "retriever:search"
 
@@ -257,7 +258,8 @@ def test_a_comparison_says_of_which_side(service: Api) -> None:
     service.put("/v1/suites/docs", {"canaries": ticked(None)})
     later = service.run()
     same = service.get("/v1/compare", a=f"run:{first['id']}", b=f"run:{later['id']}")
-    assert [line for line in same["differences"] if "brought up by search itself" in line], "A alone, of one retriever"
+    [told] = [line for line in same["differences"] if "brought up by search itself" in line]
+    assert told.startswith(f"of run {first['id']} alone, R@k is self-judged: "), "of one retriever it says of which run"
     assert same["cautions"] == [], "both sides are what brought it up"
 
 
@@ -375,6 +377,21 @@ def test_alerts_and_notifications_about_recall_say_so(service: Api, *, own: bool
     assert alert["transitions"][-1]["evidence"].get("self_judged", False) is own
     page = words(service.client.get(f"/alerts/{alert['id']}").text)
     assert (f"docs: {name} 0.5" in page, "self-judged" in page) == (True, own)
+
+
+def test_each_run_of_an_alert_says_of_itself_whether_it_was_self_judged(service: Api) -> None:
+    rule = {"kind": "threshold", "measure": "R@3", "critical": {"below": 0.9}, "open": {"bad": 2, "of": 3}}
+    service.docs(canaries=ticked(), rules=[rule])
+    service.run()
+    service.put("/v1/suites/docs", {"canaries": ticked("retriever:other")})
+    service.retriever.found = {"How long is data kept?": ["c9"]}
+    service.run()
+    service.run()
+    (alert,) = service.get("/v1/alerts")["items"]
+    page = Page(service.client.get(f"/alerts/{alert['id']}").text)
+    assert page.one("table", class_="evaluated").text.count("self-judged") == 1, "of one run, not of the column"
+    cells = [one.text for one in page.all("td") if one.get("data-label") == "R@3"]
+    assert ["self-judged" in cell for cell in cells] == [True, False, False]
 
 
 RULES = [

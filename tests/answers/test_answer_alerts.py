@@ -258,7 +258,7 @@ def test_a_run_whose_answers_are_bad_is_nowhere_healthy_by_its_rules(sqlite_stor
 
     told = site.page("/checks/watch").one("section", class_="recovering").text
     assert f"Healthy by what was retrieved; its answers are bad: {BAD}." in told
-    assert "1 of 6 canaries are below their own limits." in told
+    assert "1 of 6 canaries break limits of their own." in told
     assert "answers bad" in told
     assert ("1 alert is still open, and resolves after 3 good runs." in told) == (runs_to_open == 1)
     assert f"Healthy by what was retrieved; its answers are bad: {BAD}." in site.page("/runs/2").text
@@ -316,7 +316,9 @@ def test_an_alert_by_peoples_labels_that_ends_says_by_which_rate(sqlite_store: S
     rate = two.it.summary(run_id)["corrected"]["faithful"]
     last = notices(two.it)[-1]
     assert last["type"] == "alert.resolved"
-    shown = f"(run {run_id}): faithful, corrected by people's labels, {corrected_text(rate['value'], rate)}"
+    shown = (
+        f"(run {run_id}): faithful, corrected by people's labels, {corrected_text(rate['value'], rate)}; coverage 1.000"
+    )
     assert last["data"]["summary"].endswith(shown)
     assert (last["data"]["advice"], last["data"]["answers"]) == (None, None)
 

@@ -18,6 +18,7 @@ from app.alerts.domain.summaries import (
     ChangedCanaries,
     commonest_first,
     measure_text,
+    worse_of_text,
 )
 from app.alerts.domain.views import AlertState, TransitionType
 from app.base.texts import (
@@ -86,7 +87,7 @@ def _claims(facts: AlertFacts) -> tuple[str, ...]:
 def _worse(facts: AlertFacts) -> tuple[str, ...]:
     """Say how many questions or answers got worse; where none did, or that is unknown, what the rule watches."""
     if facts.answers is not None and facts.answers["worse"]:
-        count = f"{facts.answers['worse']:,} of {counted(facts.answers['of'], 'answer')} got worse"
+        count = f"{worse_of_text(facts.answers)} got worse"
         if facts.uncalibrated:
             return (f"{count} (by an uncalibrated judge)", f"{count} (uncalibrated)")
         return (f"{count} by the judge",) if facts.measure not in GROUNDING else (count,)
@@ -100,14 +101,20 @@ def _worse(facts: AlertFacts) -> tuple[str, ...]:
     if facts.kind is RuleKind.REGRESSION or facts.value is None:
         return (first_clause(facts.reason.rstrip(".")), "it got worse") if facts.reason else ("it got worse",)
     measure = facts.measure if facts.corrected is None else corrected_name(judged_name(facts.measure) or FAITHFUL)
-    name = measure_text(measure, facts.category, self_judged=facts.self_judged)
     has_rate = facts.corrected is not None or facts.beside is not None
-    name += judge_mark(facts.measure, uncalibrated=facts.uncalibrated, corrected=has_rate)
+    mark = judge_mark(facts.measure, uncalibrated=facts.uncalibrated, corrected=has_rate)
+    # Pooled recall stands beside recall where there is room.
+    names = [
+        f"{measure_text(measure, facts.category, self_judged=facts.self_judged, pooled=pooled)}{mark}"
+        for pooled in ((facts.pooled_recall, ()) if facts.pooled_recall else ((),))
+    ]
     if facts.kind is RuleKind.DROP and facts.baseline is not None:
-        return (f"{name} fell from {ratio_text(facts.baseline)} to {ratio_text(facts.value, facts.baseline)}",)
-    level = f"{name} {ratio_text(facts.value, facts.threshold)}{_bound(facts)}"
+        fell = f"fell from {ratio_text(facts.baseline)} to {ratio_text(facts.value, facts.baseline)}"
+        return tuple(f"{name} {fell}" for name in names)
+    levels = [f"{name} {ratio_text(facts.value, facts.threshold)}{_bound(facts)}" for name in names]
     edits = f": {counted(changed.rejudged, 'canary')} changed" if changed and changed.are_many_rejudged else ""
-    return (f"{level}{edits}", level)
+    # Why it may be so comes before what it may be instead.
+    return (*(f"{level}{edits}" for level in levels if edits), *levels)
 
 
 def _causes(changed: ChangedCanaries) -> list[str]:

@@ -349,7 +349,10 @@ def _recovered(facts: AlertFacts) -> str:
 
 def _recovered_canaries(facts: AlertFacts) -> str:
     if _is_about_answers(facts):
-        return "the answers are good again" if facts.value is None else f"{_level(facts, facts.value)}{_labels(facts)}"
+        # Of an incident whose canaries got worse too this is the last word: it says that they find their documents.
+        found = "" if facts.coverage is None else f"; coverage {ratio_text(facts.coverage)}"
+        said = "the answers are good again" if facts.value is None else f"{_level(facts, facts.value)}{_labels(facts)}"
+        return f"{said}{found}"
     watched = facts.kind in {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD} and facts.value is not None
     name = _measure_of(facts) if watched else "coverage"
     value = facts.value if watched else facts.coverage
@@ -410,7 +413,16 @@ def _with_answers(facts: AlertFacts) -> str:
     if found is None or not found["worse"]:
         return ""
     told = f"got worse{' by the judge' if judged_name(facts.measure) else ''}: {answer_changes_text(found)}"
-    return f", {found['worse']:,} of {counted(found['of'], 'answer')} {told}"
+    return f", {worse_of_text(found)} {told}"
+
+
+def worse_of_text(found: WorseAnswers) -> str:
+    """Say how many answers got worse of those compared: `45 of 88 answers of both runs`, or `of 140 answers`.
+
+    The former where the run has others, which did not come or were not rated in the one that it is compared with.
+    """
+    both = " of both runs" if found.get("came", 0) > found["of"] else ""
+    return f"{found['worse']:,} of {counted(found['of'], 'answer')}{both}"
 
 
 def answer_changes_text(found: WorseAnswers) -> str:

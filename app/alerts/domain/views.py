@@ -138,6 +138,8 @@ class WorseAnswers(TypedDict):
     worse: int
     of: int
     """Answers that have a value in both runs."""
+    came: NotRequired[int]
+    """Answers of the run that have a value; absent from what earlier releases stored."""
     changes: dict[AnswerChange, int]
     """The worse ones by what changed with them; none that is 0."""
     listed: list[WorseAnswer]

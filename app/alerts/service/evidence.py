@@ -387,7 +387,8 @@ def worse_answers(
         for one, version in zip(worse, versions, strict=False)
     ]
     counts = dict(Counter(changes.values()))
-    return {"worse": len(worse), "of": len(values), "changes": counts, "listed": listed}
+    came = sum(value_of(one.body, question) is not None for one in now.values())
+    return {"worse": len(worse), "of": len(values), "came": came, "changes": counts, "listed": listed}
 
 
 _MOST_COMPARED = 500

@@ -67,8 +67,10 @@ from app.base.values import COVERAGE, Bound, Percentile, Rule, RuleKind, Severit
 from app.base.views import id_text, rounded, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
-from app.catalog.domain import Use
+from app.catalog.domain import Use, recall_label
 from app.catalog.service.references import find_check, last_completed, schedule_of, unmeasured_answers
+from app.catalog.service.suites import is_self_judged
+from app.catalog.service.versions import load_suite
 from app.catalog.store import Definition, require
 from app.detection import store as detector_rows
 from app.detection.service import baselines
@@ -514,6 +516,8 @@ class DecisiveRun(EvaluatedRun):
     did: list[TransitionType]
     after_others: bool
     """Whether runs before it are left out."""
+    self_judged: bool
+    """Whether its value is recall of which the retriever itself brought up much of what is expected."""
 
 
 def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict[str, Any]:
@@ -533,7 +537,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict
         if "cause" in evaluated:  # resolved without a run
             earlier = [one["evidence"] for one in alert["transitions"] if "window" in one["evidence"]]
             evaluated = earlier[-1] if earlier else {}
-        evaluated_runs = _evaluated_runs(connection, row.check_id, alert)
+        evaluated_runs = _evaluated_runs(connection, check, alert)
         by_value = watches_answers(row.kind, row.evidence.get("measure"))  # a bad run without one was not judged
         bad = [one for one in evaluated_runs if one["severity"] is not None]
         bad_runs = [one["run_id"] for one in bad if one["value"] is not None or not by_value]
@@ -615,8 +619,9 @@ def incident_details(store: Store, incident_id: int, *, links: Links, now: datet
     }
 
 
-def _evaluated_runs(connection: Connection, check_id: int, alert: AlertDetail) -> list[DecisiveRun]:
+def _evaluated_runs(connection: Connection, check: Definition, alert: AlertDetail) -> list[DecisiveRun]:
     """Return the runs of the transitions and of the newest evaluation; each with the values of its first evaluation."""
+    check_id = check.id
     turns = [change for change in alert["transitions"] if change["type"] in _TURNS]
     windows = [found.get("window", []) for found in (*(one["evidence"] for one in turns), alert["evidence"])]
     runs: dict[int, DecisiveRun] = {}
@@ -629,8 +634,14 @@ def _evaluated_runs(connection: Connection, check_id: int, alert: AlertDetail) -
                 **one,
                 "did": [turn["type"] for turn in turns if turn["run_id"] == one["run_id"]],
                 "after_others": left_out and number == ids[0],
+                "self_judged": False,
             }
             runs.setdefault(number, evaluated)
+    if runs and recall_label(alert["evidence"].get("measure") or "", self_judged=True):
+        for number, row in run_rows.find_runs(connection, runs.keys()).items():
+            if row.suite_version_id is not None:  # judgments may have been adopted between two of them
+                shares = load_suite(connection, row.suite_version_id).judgment_shares
+                runs[number]["self_judged"] = is_self_judged(connection, shares, check.body["retriever"])
     return [runs[number] for number in sorted(runs)]
 
 

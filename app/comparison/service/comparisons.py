@@ -283,11 +283,17 @@ def _decided(comparison: Comparison, answers: Sequence[ComparedAnswers], names: 
 
 def _recall_notes(comparison: Comparison) -> list[str]:
     """Return what to know of the recall of each retriever whose own first hits are all that was judged."""
+    # One run of a retriever alone may be self-judged, as where other judgments were adopted between the two.
+    differs = comparison.a.outline["self_judged"] != comparison.b.outline["self_judged"]
+    one_alone = differs and comparison.a.retriever == comparison.b.retriever
     notes = [
         line
         for run in (comparison.a, comparison.b)
         for line in (
-            *judgment_lines(run.retriever, self_judged=run.outline["self_judged"]),
+            *(
+                f"of run {run.row.id} alone, {line}" if one_alone else line
+                for line in judgment_lines(run.retriever, self_judged=run.outline["self_judged"])
+            ),
             *pooled_lines(run.retriever, comparison.depth.k, run.outline["pooled_recall"]),
         )
     ]
