@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from app.base.statistics import CONFIDENCE
 from app.base.texts import counted, listed, percent_text, ratio_text
-from app.base.values import EMPTY
 from app.catalog.domain import labelled
 from app.comparison.domain.estimates import FEWEST_PAIRS, Estimate
 from app.comparison.domain.outcomes import (
@@ -66,7 +66,7 @@ BEFORE_AND_NOW: Final = SideNames(
 )
 
 
-def headline(outcome: ComparisonOutcome, names: SideNames, missing: Mapping[Side, int] = EMPTY) -> str:
+def headline(outcome: ComparisonOutcome, names: SideNames, missing: Mapping[Side, int] = MappingProxyType({})) -> str:
     """Return the sentence at the top of a comparison: its verdict, and the differences it rests on.
 
     `missing`: by side, how many canaries it did not answer, where those that are compared do not stand for them.
