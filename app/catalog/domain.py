@@ -76,8 +76,8 @@ class PooledNote(TypedDict):
     """Whether that task asked this retriever alone, without random texts of a corpus."""
     edited_since: bool
     """Whether the retriever was edited after that task asked it, so that it may find other texts now."""
-    queries: int
-    """Number of queries that it rests on: those of the task whose chunks are all graded."""
+    queries: int | None
+    """Number of queries that it rests on: those of the task whose chunks are all graded; null in older alerts."""
     few_queries: bool
     """Whether these are fewer than half of the canaries of the suite that expect something."""
 
@@ -133,7 +133,7 @@ def pooled_text(one: PooledNote, *, conditional: bool = True) -> str:
     # Alerts of older releases have none of these.
     own, earlier, few = (one.get(name, False) for name in ("self_judged", "edited_since", "few_queries"))
     if few:
-        text = f"{text} over {counted(one['queries'], 'query')}"
+        text = f"{text} over {counted(one['queries'] or 0, 'query')}"
     return ", ".join([text, *([SELF_JUDGED] * bool(own)), *([EDITED_SINCE] * bool(earlier))])
 
 

@@ -8,14 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from app.alerts.domain.summaries import measure_text
 from app.alerts.service import transitions
+from app.alerts.service.shown_alerts import evidence
 from app.annotation.service import annotations
 from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment
-from app.catalog.domain import TAKEN_AS_RIGHT, PooledNote, are_self_judged, is_own_pool, labelled, unlike_tasks_lines
+from app.catalog.domain import (
+    TAKEN_AS_RIGHT,
+    PooledNote,
+    are_self_judged,
+    is_own_pool,
+    labelled,
+    pooled_text,
+    unlike_tasks_lines,
+)
 from app.catalog.service import references
 from app.catalog.service.suites import is_self_judged, judging_retrievers
 from app.catalog.store import FILE
@@ -377,6 +387,13 @@ def test_alerts_and_notifications_about_recall_say_so(service: Api, *, own: bool
     assert alert["transitions"][-1]["evidence"].get("self_judged", False) is own
     page = words(service.client.get(f"/alerts/{alert['id']}").text)
     assert (f"docs: {name} 0.5" in page, "self-judged" in page) == (True, own)
+
+
+def test_pooled_recall_in_an_alert_of_an_earlier_release_is_shown() -> None:
+    stored: Any = {"pooled_recall": [{"k": 3, "value": 0.9, "low": 0.8, "high": 1.0, "task": "truth"}]}
+    [note] = TypeAdapter(list[PooledNote]).validate_python(evidence(stored)["pooled_recall"])
+    assert (note["queries"], note["few_queries"]) == (None, False)
+    assert pooled_text(note) == "0.900 (0.800 to 1.000)"
 
 
 def test_each_run_of_an_alert_says_of_itself_whether_it_was_self_judged(service: Api) -> None:

@@ -228,8 +228,12 @@ def _transition(change: TransitionRow) -> TransitionView:
     return view_of(TransitionView, change, run_id=run_id, evidence=evidence(change.evidence))
 
 
-_RUN_OF_A_WINDOW: Final[Mapping[str, None]] = {"baseline": None, "corrected": None}
-"""Defaults for runs of a window stored by an earlier release."""
+_UNMARKED: Final = dict.fromkeys(("self_judged", "edited_since", "few_queries"), False)
+_EARLIER: Final[Mapping[str, Mapping[str, Any]]] = {
+    "window": {"baseline": None, "corrected": None},
+    "pooled_recall": {"assumes": "", "queries": None, **_UNMARKED},
+}
+"""Defaults for what lies within evidence that was stored by an earlier release."""
 
 
 def evidence(found: StoredEvidence) -> RuleEvidence:
@@ -242,7 +246,7 @@ def _on_the_wire(name: str, value: Any) -> Any:
         words = AnswerChange if name == "changes" else str
         return {words(inner): _on_the_wire(inner, one) for inner, one in value.items()}
     if isinstance(value, list):
-        default = _RUN_OF_A_WINDOW if name == "window" else {}
+        default = _EARLIER.get(name, {})
         return [_on_the_wire(name, {**default, **one} if isinstance(one, Mapping) else one) for one in value]
     if name in _ENUMERATIONS and value is not None:
         return _ENUMERATIONS[name](value)
