@@ -21,7 +21,7 @@ from app.base.db.files import migrate
 from app.base.values import Outcome
 from app.hooks.service import deliveries
 from app.records.domain import RunCells, heat_map_cells
-from app.reports.rendering.pictures import heat_map_png, layout_of
+from app.reports.rendering.pictures import heat_map_png, layout_of, short_versions
 from app.reports.service import charts
 from app.reports.service.charts import heat_map_of_incident
 from app.reports.views import HeatMap, HeatMapRow
@@ -110,6 +110,23 @@ def test_canaries_that_came_and_went_and_runs_that_measured_nothing(store: Store
     found = _heat_map(world)
     assert _cells(found) == {"simple_factual": {"bee": ".?.", "cat": ".?.", "dog": " ?."}}
     assert found["left_out_canaries"] == 1
+
+
+@pytest.mark.parametrize(
+    ("versions", "shown"),
+    [
+        (["demo-4c9096cb2969", "demo-413ec3008628"], ["4c9096cb2969", "413ec3008628"]),
+        (["docs_2026-11-29", "docs_2026-11-30"], ["29", "30"]),
+        (["v41", "v42"], ["v41", "v42"]),
+        (["demo-4c9096cb2969"], ["demo-4c9096cb…"]),
+        (["a-b", "a-b"], ["a-b", "a-b"]),
+        ([], []),
+    ],
+)
+def test_index_versions_are_shown_whole_but_for_words_that_all_begin_with(
+    versions: list[str], shown: list[str]
+) -> None:
+    assert short_versions(versions) == shown
 
 
 def test_of_very_many_canaries_and_tags_those_are_drawn_that_were_degraded_most(sqlite_store: Store) -> None:

@@ -3,6 +3,7 @@
 `layout_of` says where each cell is, so that a page can tell what is under the pointer; `heat_map_png` draws it.
 """
 
+import re
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,8 +33,9 @@ _LINE: Final = 13
 _FONT: Final = 11
 _LABEL: Final = 150
 _MARGIN: Final = 8
-_VERSION: Final = 10
-"""Letters of an index version."""
+_VERSION: Final = 14
+"""Letters of an index version, without the words that all of them begin with."""
+_WORD: Final = re.compile(r"[^-_.:/@ ]*[-_.:/@ ]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,20 +143,29 @@ def _draw_marks(
     draw: ImageDraw.ImageDraw, heat_map: HeatMap, edges: Sequence[int], height: int, inks: _Inks, scale: int
 ) -> None:
     """Draw a dashed line where the index version changed, and its name where there is room in one of two lines."""
-    letters = zip(*(mark["index_version"] for mark in heat_map["marks"]), strict=False)
-    shared = next((place for place, some in enumerate(letters) if len(set(some)) > 1), 0)
+    names = short_versions([mark["index_version"] for mark in heat_map["marks"]])
     ends = [0, 0]
-    for mark in heat_map["marks"]:
+    for mark, name in zip(heat_map["marks"], names, strict=True):
         x = edges[min(mark["column"], len(edges) - 1)]
         for y in range((2 * _LINE) * scale, height * scale, 5 * scale):
             draw.line((x, y, x, y + 2 * scale), inks.line, scale)
-        name = mark["index_version"][shared:][:_VERSION]
         wide = int(_font(scale).getlength(name)) + 2 * scale
         begin = x + 2 * scale if x + wide <= edges[-1] else x - wide  # left of the line where it is the last
         level = next((one for one in (1, 0) if begin >= ends[one]), None)
         if level is not None:
             draw.text((begin, level * _LINE * scale), name, inks.text, _font(scale))
             ends[level] = begin + wide + 6 * scale
+
+
+def short_versions(versions: Sequence[str]) -> list[str]:
+    """Return index versions without the words that all begin with, cut where they are long: `…` says so."""
+    short = list(versions)
+    while len(set(short)) > 1:
+        first = _WORD.match(short[0])
+        if first is None or not first[0] or not all(one.startswith(first[0]) for one in short):
+            break
+        short = [one[len(first[0]) :] for one in short]
+    return [one if len(one) <= _VERSION else f"{one[: _VERSION - 1]}…" for one in short]
 
 
 def _cut(text: str, width: int, scale: int) -> str:
