@@ -60,8 +60,12 @@ _LINKS: Mapping[str, str] = {
 }
 _RENAMED = "the page of renamed chunks"
 """As advice names it."""
+_SCALE: Final = "“Scores are” of the retriever"
+"""Likewise."""
 _RENAMED_CHUNKS: Final = "Renamed chunks"
 """As a link names it."""
+_RETRIEVER: Final = "Retriever"
+"""Likewise."""
 
 
 class NoticeText:
@@ -106,7 +110,8 @@ class NoticeText:
     def lost(self) -> list[str]:
         """The chunks that the changed canaries lost, as a line; empty where they are not known."""
         lost = clean(self.data.get("lost"), _LONGEST_FACT)
-        return [f"Lost chunks: {lost}"] if lost and not self.resolved else []
+        what = "Ids that are gone" if _RENAMED in self.advice else "Lost chunks"
+        return [f"{what}: {lost}"] if lost and not self.resolved else []
 
     @property
     def next_step(self) -> list[str]:
@@ -195,6 +200,11 @@ class NoticeText:
         }
         if "Check" in known and _RENAMED in (self.data.get("advice") or ""):
             known[_RENAMED_CHUNKS] = f"{known['Check']}/reanchors"
+        if "Check" in known and _SCALE in (self.data.get("advice") or "") and self.data.get("retriever"):
+            page = (
+                f"{known['Check'].rpartition('/checks/')[0]}/retrievers/{quote(str(self.data['retriever']), safe='')}"
+            )
+            known[_RETRIEVER] = page
         return tuple(known.items())
 
     @property
@@ -227,8 +237,8 @@ class NoticeText:
         if page is None or self.resolved:
             return () if self.page is None else (("See", self.page),)
         acknowledge = () if self.type == "alert.acknowledged" else (("Acknowledge", f"{page}#acknowledge"),)
-        renamed = [(name, url) for name, url in self.links if name == _RENAMED_CHUNKS]
-        return (("See", page), *renamed, *acknowledge, ("Silence 2 h", f"{page}#silence"))
+        where = [(name, url) for name, url in self.links if name in {_RENAMED_CHUNKS, _RETRIEVER}]
+        return (("See", page), *where, *acknowledge, ("Silence 2 h", f"{page}#silence"))
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         data = self.data

@@ -313,7 +313,7 @@ _SCHEME = '<meta name="color-scheme" content="light"><meta name="viewport" conte
 _STYLE = "font-family:sans-serif;font-size:14px;line-height:1.45;color:#111827;background-color:#ffffff"
 """Both colours: mail programs put a text that has one of them on a ground of theirs."""
 _BUTTON = (
-    "display:inline-block;padding:0 14px;border:1px solid #9ca3af;border-radius:6px;color:#111827;"
+    "display:inline-block;margin:0 4px 6px 0;padding:0 14px;border:1px solid #9ca3af;border-radius:6px;color:#111827;"
     "background-color:#f3f4f6;text-decoration:none;font-weight:bold;white-space:nowrap"
 )
 _IN_HEADING = frozenset({OPENED, "Severity", "Event"})

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from app.alerts.domain.summaries import CAUSE_ADVICE
-from app.base.values import Cause
+from app.alerts.domain.summaries import CAUSE_ADVICE, AlertFacts, ChangedCanaries, alert_advice
+from app.base.values import Cause, Reason, RuleKind
 from app.hooks.domain import Hook, HookKind, Mail, MailTls, Notice, NoticeData, NoticeLinks
 from app.hooks.notice_texts import NoticeText, clean
 from app.hooks.notices import body_of, defused, escaped, is_written_for
@@ -216,6 +216,22 @@ def test_advice_on_renamed_chunks_leads_to_their_page() -> None:
     assert "Renamed chunks" not in dict(NoticeText(notice()).links)
     told = dict(NoticeText(notice(advice=CAUSE_ADVICE[Cause.RECHUNKED])).links)
     assert told["Renamed chunks"] == f"{told['Check']}/reanchors"
+
+
+def test_advice_on_scores_leads_to_the_retriever() -> None:
+    low = ChangedCanaries(count=2, of=9, reasons=[[Reason.LOW_RELEVANCE]] * 2)
+    advice = alert_advice(AlertFacts(check="watch", kind=RuleKind.REGRESSION, changed=low))
+    links = {**notice()["data"]["links"], "incident": "https://coalmine.test/incidents/3"}
+    story = NoticeText(notice(advice=advice, retriever="docs search", links=links))
+    assert dict(story.links)["Retriever"].endswith("/retrievers/docs%20search")
+    assert "Retriever" in dict(story.actions)
+    assert "Retriever" not in dict(NoticeText(notice()).links)
+
+
+@pytest.mark.parametrize(("cause", "what"), [(Cause.MISSING, "Lost chunks"), (Cause.RECHUNKED, "Ids that are gone")])
+def test_what_is_lost_is_named_before_what_to_do(cause: Cause, what: str) -> None:
+    html = mailed(notice(advice=CAUSE_ADVICE[cause], lost="a, b")).get_body(("html",)).get_content()
+    assert re.search(rf"<p>{what}: a, b</p>\s*<p><strong>What to do:", html)
 
 
 def test_what_there_is_to_know_is_told() -> None:
