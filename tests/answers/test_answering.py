@@ -13,6 +13,7 @@ from app.answers.service import answering
 from app.base.db.engine import Store, to_us
 from app.base.errors import InvalidInputError
 from app.base.jobs.values import JobKind
+from app.comparison.service import comparisons
 from app.reports.service import charts
 from app.retrievers.domain.retrievers import ProbeQuery
 from tests.support.answered_world import JUDGE, answered_world, answers_page, with_texts
@@ -200,10 +201,15 @@ def test_answers_judged_after_those_of_a_later_run_do_not_take_their_place(store
 
 def test_answers_that_cannot_be_judged_as_defined_end_with_the_reason(sqlite_store: Store) -> None:
     it = answered_world(sqlite_store, answers_page(["ant"]))
+    judged = it.run()
     run_id = it.world.run().id
     with sqlite_store.write() as connection:
         connection.execute(sa.text("UPDATE definition_versions SET body = '{}' WHERE body LIKE '%judge.test%'"))
     assert it.rate(run_id), "trying again would change nothing"
+    compared, _ = comparisons.compare_references(sqlite_store, f"run:{judged}", f"run:{run_id}")
+    [told] = [one for one in compared["differences"] if "not judged" in one]
+    assert told.startswith(f"the answers of run {run_id} were not judged (")
+    assert told.endswith("), so answers are not compared")
     page_ = answering.answers_of_run(sqlite_store, str(run_id))
     assert page_["summary"] is not None
     assert "is missing" in page_["summary"]["problem"]

@@ -33,8 +33,13 @@ def compare_answers(connection: Connection, a: int, b: int) -> tuple[list[Compar
     ]
     asked = [name for name in JUDGED if name in first["ratings"] and name in second["ratings"]]
     compared = [_compared_answers(name, *sides) for name in asked]
-    notes = dict.fromkeys(note for name in asked if (note := _unlike_raters(name, *sides)) is not None)
-    return compared, list(notes)
+    notes = [note for name in asked if (note := _unlike_raters(name, *sides)) is not None]
+    notes += [
+        f"the answers of run {run_id} were not judged ({one['problem']}), so answers are not compared"
+        for run_id, one in ((a, first), (b, second))
+        if "problem" in one
+    ]
+    return compared, list(dict.fromkeys(notes))
 
 
 def answer_cautions(compared: Sequence[ComparedAnswers], names: SideNames) -> list[ComparisonCaution]:
