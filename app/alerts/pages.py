@@ -134,18 +134,19 @@ _LEAST_BAR: Final = 0.6
 
 def draw_timeline(groups: Sequence[tuple[IncidentRow | None, Sequence[AlertLine]]], now: datetime) -> Timeline | None:
     """Lay out the incidents of a list over time, the check with the newest one first; None = fewer than two."""
-    found = [(incident, lines[0]) for incident, lines in groups if incident is not None]
+    found = [(incident, lines) for incident, lines in groups if incident is not None]
     if len(found) < 2:  # noqa: PLR2004 - one alone is told by its card
         return None
     first, last = min(incident.opened_at for incident, _ in found), to_us(now)
     whole = max(1, last - first)
     checks: dict[str, list[IncidentBar]] = {}
-    for incident, line in found:
+    for incident, lines in found:
+        line = lines[0]
         begin = min(100 * (incident.opened_at - first) / whole, 100 - _LEAST_BAR)
         lasted = (incident.resolved_at or last) - incident.opened_at
         bar = IncidentBar(
             id=incident.id,
-            severity=incident.severity,
+            severity=gravest(incident.severity, lines),
             title=line.title,
             begin=round(begin, 2),
             length=round(min(100 - begin, max(_LEAST_BAR, 100 * lasted / whole)), 2),
@@ -414,6 +415,12 @@ def alert_reason(reason: str) -> str:
     return capitalize_first(reason.removeprefix(word))
 
 
+def gravest(told: str, lines: Sequence[AlertLine]) -> str:
+    """Return how grave an incident is: as was told of it, or as an alert of it is by now, which a silence may hide."""
+    now = {line.alert["severity"] for line in lines if line.alert["state"] in OPEN}
+    return Severity.CRITICAL if Severity.CRITICAL in now else told
+
+
 def observed_part(reason: str) -> str:
     """First part of the reason of an alert: the observation, without its effect on the alert."""
     observed, _, _ = alert_reason(reason).rpartition("; ")
@@ -511,6 +518,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "transition_word": transition_word,
     "suppressed": suppressed,
     "alert_reason": alert_reason,
+    "gravest": gravest,
     "observed_part": observed_part,
     "rule_value": value,
     "limits": limits,

@@ -60,7 +60,7 @@ _LINKS: Mapping[str, str] = {
 }
 _RENAMED = "the page of renamed chunks"
 """As advice names it."""
-_SCALE: Final = "“Scores are” of the retriever"
+_SCALE: Final = "“Scores are” in the form of the retriever"
 """Likewise."""
 _RENAMED_CHUNKS: Final = "Renamed chunks"
 """As a link names it."""

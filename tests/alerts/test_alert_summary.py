@@ -349,6 +349,9 @@ TITLED = {
     "handbook: p95 latency 1.31 s, usually 400 ms": replace(LATENCY, baseline=0.4),
     "handbook: answers take too long": replace(LATENCY, kind=RuleKind.SLOWER, value=None),
     "handbook: it cannot be measured: embedder answers HTTP 500": OUTAGE,
+    "handbook: it cannot be measured: embedder answers HTTP 503": replace(
+        OUTAGE, failure=replace(HTTP_500, error="answers HTTP 503: “the shard that holds these documents is away”")
+    ),
     "handbook: it cannot be measured": replace(OUTAGE, failure=None),
     "handbook: 40 of 143 probes failed": replace(
         OUTAGE, failure=replace(HTTP_500, count=40, failed=40, error="answers HTTP 500 " * 4), unknown=False

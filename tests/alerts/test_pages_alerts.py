@@ -22,7 +22,7 @@ from app.runs.service import due_checks
 from tests.support.fakes import answered, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import HOSTILE, Site, csrf, page, site
-from tests.support.world import COVERAGE, LINKS, canary, statements
+from tests.support.world import COVERAGE, LINKS, World, canary, statements
 from tests.support.world import page as canary_page
 
 CANARIES = [canary("ant", category="procedural"), canary("bee"), canary("cat")]
@@ -492,9 +492,28 @@ def test_an_incident_is_silenced_by_one_button(pages: Site) -> None:
     left = datetime.fromisoformat(body["ends"]) - datetime.now(UTC)
     assert timedelta(minutes=119) < left <= timedelta(minutes=121)
     shown = pages.page("/incidents/1")
-    assert shown.one("p", id="silenced").text.endswith(" by incident-1-watch: nobody is notified.")
+    assert shown.one("p", id="silenced").text.endswith(": nobody is notified, but that what was told before is over.")
     assert "Silence for 2 h" not in shown.text
-    assert "by incident-1-watch: nobody is notified of what it matches." in pages.page("/checks/watch").text
+    assert "by incident-1-watch: nobody is notified of what it matches" in pages.page("/checks/watch").text
+
+
+def test_an_incident_is_as_grave_as_its_alerts_though_a_silence_keeps_that_untold(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    rule = {"kind": "threshold", "measure": "coverage", "warning": {"below": 0.9}, "critical": {"below": 0.3}}
+    keys = ("ant", "bee", "cat", "dog")
+    world.apply(canary_page([canary(key) for key in keys], rules=[{**rule, "open": {"bad": 1, "of": 1}}]))
+    world.probe.answers = {"ant": answered(hits("noise"))}
+    world.run()
+    shown = Site(world=world)
+    path, filled_in = _form(shown.client().get("/incidents/1").text, "/new-silence")
+    assert "warning" in shown.page("/incidents/1").one("p", class_="badges").text
+    shown.client().post(path, data=filled_in)
+    world.clock.now = datetime.now(UTC) + timedelta(minutes=1)
+    world.probe.answers = {key: answered(hits("noise")) for key in keys}
+    world.run()
+    for one, tag in (("/incidents/1", "p"), ("/alerts", "span"), ("/checks/watch", "span")):
+        badges = shown.page(one).all(tag, class_="badges")
+        assert badges[0].text.startswith("critical"), one
 
 
 def _form(html: str, told_by: str) -> tuple[str, dict[str, list[str]]]:

@@ -6,6 +6,7 @@ a phone shows; the numbers and the moment are in `summaries`, which say them of 
 Below: what will open or close an alert next, and how a check recovers.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -163,13 +164,15 @@ def _unmeasured(facts: AlertFacts) -> tuple[str, ...]:
     if failure is None:
         return ("it cannot be measured",)
     if facts.unknown or failure.failed >= failure.total:
-        return (
-            f"it cannot be measured: {failure.who()} {failure.error}",
-            f"it cannot be measured: {failure.step} {failure.error}",
-            f"it cannot be measured: {failure.who()} fails",
-        )
+        short = _DETAIL.split(failure.error)[0]
+        said = (f"{failure.who()} {failure.error}", f"{failure.step} {failure.error}", f"{failure.step} {short}")
+        return tuple(f"it cannot be measured: {one}" for one in (*said, f"{failure.step} fails"))
     count = f"{failure.failed:,} of {counted(failure.total, 'probe')} failed"
     return (f"{count}: {failure.who()} {failure.error}", f"{count}: {failure.step} {failure.error}", count)
+
+
+_DETAIL: Final = re.compile(r"[:,(“]| answered | after ")
+"""What begins the details of an error: `HTTP 500 answered ...`, `refused the connection (...)`."""
 
 
 def _no_data(facts: AlertFacts) -> tuple[str, ...]:

@@ -519,8 +519,9 @@ _REJUDGED_ADVICE: Final = (
 )
 """Where a number fell with that, and no canary is degraded."""
 _SCORED_LOW: Final = (
-    "Find out whether the embedding model or the scoring was changed. If on purpose, set “Scores are” of the retriever "
-    "anew, or lower the minimum relevance of the canaries: accepting the present as normal changes neither."
+    "Find out whether the embedding model or the scoring was changed. If on purpose, say what its scores are now "
+    "(“Scores are” in the form of the retriever, scorer in its file), or lower the minimum relevance of the canaries: "
+    "accepting the present as normal changes neither."
 )
 """Where the right chunks come with scores below the canaries' own minimum, which no baseline moves."""
 _UNKNOWN_CAUSE: Final = "Compare the run with the last healthy one, and diagnose the canaries that changed."
