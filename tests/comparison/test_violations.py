@@ -19,7 +19,7 @@ from app.comparison.domain.outcomes import (
 )
 from app.comparison.domain.sentences import A_AND_B, headline
 from app.comparison.service import comparisons
-from app.experiments.domain.promotions import GateName, GateResult, PromotionState
+from app.experiments.domain.promotions import GateName, GateResult, PromotionState, Waiver
 from app.experiments.service.promotions import compare_offline
 from tests.experiments.test_promotion_gates import decide, exposure, gate, judge
 from tests.support.fakes import answered, failed, hits
@@ -164,9 +164,11 @@ def test_the_offline_gate_fails_a_candidate_that_returns_forbidden_chunks(sqlite
     assert found.reason.startswith(
         "forbidden chunks for 2 of 12 canaries in the candidate, for 0 in the current check; 20 canaries that"
     )
-    assert list(found.losses["forbidden"]) == pytest.approx([-2 / 12, -2 / 12])
-    assert "trade" not in found.reason
     assert not isinstance(evidence, str)
+    leaks = [f"forbidden: {key}" for key in evidence.violations[0].only_b]
+    assert found.losses == {"forbidden": (-2.0, -2.0), **dict.fromkeys(leaks, (-1.0, -1.0))}
+    assert len(leaks) == 2
+    assert "trade" not in found.reason
     assert [one.winner for one in evidence.broken] == [Side.A]
     served = decide(evidence, judge(), exposure(0.02, 0.06))
     assert served.state is PromotionState.NEEDS_DECISION, "what users do says nothing of a leak"
@@ -174,5 +176,20 @@ def test_the_offline_gate_fails_a_candidate_that_returns_forbidden_chunks(sqlite
     assert served.reason.endswith("a person decides: keep what is current, or waive offline")
     unjudged = decide(evidence, "no judge", exposure(0.02, 0.06))
     assert unjudged.reason.partition("or waive offline")[2] == "; judge decided nothing: no judge"
+    waiver = Waiver(
+        by="ana", reason="r", at="2026-01-01T00:00:00Z", finding=GateResult.FAIL, found="", losses=found.losses
+    )
+    waived = {GateName.OFFLINE: waiver}
+    assert gate(decide(evidence, waivers=waived), GateName.OFFLINE).result is GateResult.WAIVED
+    leaked = evidence.violations[0]
+    for other in (
+        replace(leaked, only_b=("other", leaked.only_b[0])),
+        replace(leaked, b=3, only_b=(*leaked.only_b, "x")),
+    ):
+        more = decide(replace(evidence, violations=(other,)), waivers=waived)
+        assert gate(more, GateName.OFFLINE).result is GateResult.FAIL, "nobody has looked at that one"
+    even = replace(leaked, a=2, only_a=("s10", "s11"))
+    told = gate(decide(replace(evidence, canaries=600, violations=(even,))), GateName.OFFLINE)
+    assert "returns forbidden chunks for 2 canaries for which the current check does not: " in told.reason
     few = decide(replace(evidence, violations=()), judge(), exposure(0.02, 0.06))
     assert few.state is PromotionState.PROMOTE

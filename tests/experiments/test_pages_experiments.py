@@ -183,7 +183,7 @@ def test_harm_is_not_forgotten_by_a_new_epoch_nor_by_archiving_the_experiment(se
     found = service.client.get("/v1/promotions/hybrid", headers=writer).json()
     assert found["gates"][2]["evidence"] == "inconclusive"
     shown, _, made = harm["reason"].partition("; check ")
-    assert made.count("was made after these users were counted") == 2
+    assert made.count("was made when the last of these users was exposed, or later") == 2
     assert found["gates"][2]["reason"].endswith(f"; epoch 1 had shown: {shown}")
     body = {"reason": WHY}
     assert service.client.put("/v1/promotions/hybrid/waivers/exposure", json=body, headers=writer).status_code == 403

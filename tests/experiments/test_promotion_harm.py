@@ -110,6 +110,27 @@ def test_harm_counts_in_every_promotion_of_the_same_checks(users: Users) -> None
     assert (better["state"], said in better["reason"]) == ("promote", True)
     turned = users.promote("fourth", current="candidate", candidate=CHECK, experiment="nobody")
     assert said not in turned["gates"][2].reason
+    won = "experiment 'fresh' of promotion 'third' of the same checks says: after 6,000 units new beats old by 0.100"
+    assert won in turned["gates"][2].reason, "which is harm where the checks are exchanged"
+    assert turned["gates"][2].losses["users"][1] < 0
+
+
+def test_harm_of_an_epoch_is_over_once_a_later_one_showed_that_users_are_served_better(users: Users) -> None:
+    users.serve("search", {"old": 60, "new": 50})
+    users.split("search", "old", "new", delta=0.05)
+    assert "epoch 1 had shown" in promote(users)["gates"][2].reason
+    users.serve("search", {"old": 50, "new": 60})
+    assert users.promotion()["state"] == "promote"
+    users.split("search", "old", "new", delta=0.04)
+    exposure = users.promotion()["gates"][2]
+    assert (exposure.losses, "epoch 1" in exposure.reason) == ({}, False)
+
+
+def test_units_of_an_earlier_epoch_that_are_not_final_are_told(users: Users) -> None:
+    users.split("search", "old", "new", window="1h")
+    users.serve("search", {"old": 60, "new": 50})
+    users.split("search", "old", "new", window="1h", delta=0.05)
+    assert "; epoch 2: 6,000 units are not final yet and may still decide it" in promote(users)["gates"][2].reason
 
 
 def test_a_promotion_that_harm_stopped_becomes_none_of_other_checks(users: Users) -> None:
@@ -183,7 +204,7 @@ def test_what_users_may_not_have_seen_is_told_beside_what_they_showed(sqlite_sto
     told = f"while users were counted, run {strayed} of check 'candidate' asked retriever 'other', and the check asks"
     assert f"; {told} 'search' by now" in exposure.reason
     late = users.promote("second", current=CHECK, candidate="late", experiment="search")["gates"][2].reason
-    assert "; check 'late' was made after these users were counted: see that they saw what it asks" in late
+    assert "; check 'late' was made when the last of these users was exposed, or later: see that they saw" in late
     assert "; promotion 'hybrid' reads the same users for 'candidate' in place of 'watch'" in late
     assert "promotion 'second' reads the same users for 'late'" in users.promotion()["gates"][2].reason
 

@@ -13,7 +13,7 @@ from app.alerts.domain.rules import FAILED_SHARE
 from app.base.texts import bound_text, change_text, counted, percent_text
 from app.base.values import TimeText
 from app.comparison.domain.outcomes import ComparisonVerdict, Side, ViolationKind
-from app.comparison.domain.sentences import A_AND_B, judgments_sentence, violations_text
+from app.comparison.domain.sentences import A_AND_B, judgments_sentence, violations_sentence, violations_text
 from app.experiments.domain.promotion_evidence import (
     ExposureEvidence,
     GuardEvidence,
@@ -259,12 +259,20 @@ def _offline_losses(found: OfflineEvidence | str) -> Losses:
         return {}
     paid = found.paid if found.is_trade else {}
     traded = {name: (one.low, one.high) for name, one in paid.items() if one.low is not None and one.high is not None}
-    more = {str(one.kind): (one.a - one.b) / one.canaries for one in found.broken}
-    return {
-        **traded,
-        **_lost(found.measures, OFFLINE_MARGIN),
-        **{name: (share, share) for name, share in more.items()},
-    }
+    return {**traded, **_lost(found.measures, OFFLINE_MARGIN), **_ruled_out(found)}
+
+
+def _ruled_out(found: OfflineEvidence) -> Losses:
+    """Return how many canaries more get what they rule out, less than zero, and the first of them one by one.
+
+    So that who waives some of them has waived no others.
+    """
+    more = {str(one.kind): float(one.a - one.b) for one in found.broken}
+    named = {f"{one.kind}: {key}": -1.0 for one in found.broken for key in one.only_b[:_MOST_NAMED]}
+    return {name: (number, number) for name, number in (more | named).items()}
+
+
+_MOST_NAMED: Final = 20
 
 
 def _judged_losses(found: JudgeEvidence | str) -> Losses:
@@ -448,7 +456,8 @@ def _conclude_without_users(
         return PromotionState.STOPPED, f"stopped by {stopped.gate}: {stopped.reason}", {stopped.gate}
     waiting = next((gate for gate in gates if gate.result is GateResult.INCONCLUSIVE), None)
     if waiting is not None:
-        found = never.get(waiting.gate, "has decided nothing yet")
+        waits = waiting.gate is GateName.EXPOSURE and users is not None and users.is_better
+        found = never.get(waiting.gate, "waits for its guard rails" if waits else "has decided nothing yet")
         return PromotionState.OPEN, f"{waiting.gate} {found}: {waiting.reason}", {waiting.gate}
     decided = _how_waived(exposure, users)
     return PromotionState.PROMOTE, f"it may go to all users: a person decided so, {decided}", set()
@@ -492,10 +501,17 @@ def _decide_offline(found: OfflineEvidence | str) -> tuple[GateResult, str]:
     if isinstance(found, str):
         return GateResult.INCONCLUSIVE, found
     result, reason = _decide_measured(found)
+    reason = "; ".join([reason, *_other_leaks(found)])
     if not found.broken:
         return result, reason
     ruled_out = [violations_text(one, _CURRENT_AND_CANDIDATE) for one in found.broken]
     return GateResult.FAIL, "; ".join([*ruled_out, reason])
+
+
+def _other_leaks(found: OfflineEvidence) -> list[str]:
+    """Say for which canaries the candidate alone returns what they rule out, whoever does so for more."""
+    alone = [one for one in found.violations if one.only_b]
+    return [violations_sentence(one, _CURRENT_AND_CANDIDATE) for one in alone]
 
 
 def _decide_measured(found: OfflineEvidence) -> tuple[GateResult, str]:

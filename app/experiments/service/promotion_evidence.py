@@ -19,7 +19,7 @@ from app.catalog import store as catalog
 from app.catalog.service.references import find_check, find_run
 from app.experiments import store as rows
 from app.experiments.documents import PromotionDocument
-from app.experiments.domain.experiments import ExperimentState, RateDifference
+from app.experiments.domain.experiments import ExperimentState, RateDifference, bucket_us
 from app.experiments.domain.promotion_evidence import ExperimentArms, ExposureEvidence
 from app.experiments.service.experiments import CountedEpoch, find_experiment, read_epochs
 from app.experiments.store import PromotionRow
@@ -93,7 +93,7 @@ def _say_unlike(connection: Connection, slug: str, since: int, until: int) -> It
     retriever = catalog.find_definition(connection, "retriever", check.body["retriever"])
     for what, made in ((f"check '{slug}'", check), (f"the retriever of check '{slug}'", retriever)):
         if made is not None and made.created_at > until:
-            yield f"{what} was made after these users were counted: see that they saw what it asks"
+            yield f"{what} was made when the last of these users was exposed, or later: see that they saw what it asks"
             return
     ended = run_rows.ended_runs(connection, check.id, limit=_MOST)
     meanwhile = [run for run in ended if run.aggregates and since < (run.started_at or 0) <= until]
@@ -171,7 +171,10 @@ def read_exposure(
     is_stopped = current.row.ended_at is not None and not decision.ended
     pending = "" if decision.ended else _say_pending(current)
     reason = f"experiment '{slug}' was stopped undecided: {decision.reason}" if is_stopped else decision.reason
-    reason = f"{reason}; {pending}" if pending else reason
+    waits = [
+        f"epoch {one.row.epoch}: {said}" for one in earlier if (said := _say_pending(one)) and not one.decided.ended
+    ]
+    reason = "; ".join(filter(None, [reason, pending, *waits]))
     if like is None and names[0] == arms.candidate:
         reason += f"; arm {arms.candidate} stays the candidate's, though the arms changed places"
     before, told = next(_harm_before(current, earlier, arms), (None, ""))
@@ -190,28 +193,46 @@ def read_exposure(
         before=before,
         arms=arms,
         began_at=current.row.began_at,
-        counted_until=None if decision.look is None or not decision.ended else decision.look.at,
+        counted_until=None
+        if decision.look is None or not decision.ended
+        else decision.look.at - bucket_us(current.row.document.window_us),
     )
 
 
 def read_users(store: Store, document: PromotionDocument, *, now: datetime) -> ExposureEvidence | str:
-    """Return what users of a promotion show; where other promotions of its checks know of harm, with that as before."""
+    """Return what users of a promotion show; where other promotions of its checks know of harm, with that as before.
+
+    Also where they hold what is current here to what is the candidate, and users were served better.
+    """
     own = read_exposure(store, document.experiment, now=now)
     if isinstance(own, ExposureEvidence) and own.harm_before:
         return own
+    pair = (document.current, document.candidate)
     with store.read() as connection:
-        alike = rows.promotions_of(connection, document.current, document.candidate)
-    others = {one.document.experiment: one.slug for one in alike if one.document.experiment != document.experiment}
-    for experiment, slug in others.items():
+        alike = [(one, False) for one in rows.promotions_of(connection, *pair)]
+        alike += [(one, True) for one in rows.promotions_of(connection, *reversed(pair))]
+    for other, is_turned in alike:
+        experiment = other.document.experiment
         found = read_exposure(store, experiment, now=now)
-        if isinstance(found, str) or not (found.is_worse or (found.harm_before and not found.is_better)):
+        if isinstance(found, str) or (experiment == document.experiment and not is_turned):
+            continue
+        harm, said = _harm_of(found, is_turned=is_turned)
+        if harm is None:
             continue
         if isinstance(own, str):
             own = ExposureEvidence(difference=None, mismatch=False, reason=own, power="")
-        said = found.reason if found.is_worse else found.harm_before
-        told = f"experiment '{experiment}' of promotion '{slug}' of the same checks says: {said}"
-        return replace(own, harm_before=told, before=found.harm or found.before)
+        told = f"experiment '{experiment}' of promotion '{other.slug}' of the same checks says: {said}"
+        return replace(own, harm_before=told, before=harm)
     return own
+
+
+def _harm_of(found: ExposureEvidence, *, is_turned: bool) -> tuple[RateDifference | None, str]:
+    """Return by how much users are worse served with the candidate, as another promotion shows it, and in its words."""
+    if is_turned:
+        return (found.difference.turned, found.reason) if found.difference and found.is_better else (None, "")
+    if found.is_worse:
+        return found.harm, found.reason
+    return (found.before, found.harm_before) if found.harm_before and not found.is_better else (None, "")
 
 
 def _say_pending(epoch: CountedEpoch) -> str:
@@ -245,6 +266,8 @@ def _harm_before(
             continue
         when = "before the shares mismatched it" if one is current else f"epoch {one.row.epoch}"
         read = [_read_by(arms.place_in(names), names, of) for of in (found.difference, found.later)]
+        if one is not current and read[0] is not None and read[0].low > 0 and read[1] is None:
+            return  # users were shown to be served better since
         for interval in read:
             if interval is not None and interval.high < 0:
                 yield interval, f"{when} had shown: {found.reason}"
