@@ -370,6 +370,9 @@ TITLED = {
     ),
     "handbook: acknowledged: 7 of 113 questions got worse": replace(REGRESSION, change=TransitionType.ACKNOWLEDGED),
     "handbook: recovered after 3 min": replace(
+        REGRESSION, change=TransitionType.RESOLVED, at=OPENED + timedelta(minutes=3), changed=None
+    ),
+    "handbook: recovered after 3 min, but 7 questions are worse": replace(
         REGRESSION, change=TransitionType.RESOLVED, at=OPENED + timedelta(minutes=3)
     ),
     "handbook: closed after 3 min: its rule was removed": replace(

@@ -79,7 +79,11 @@ def _claims(facts: AlertFacts) -> tuple[str, ...]:
     """Return what is to be said, the longest form first."""
     if facts.change is TransitionType.RESOLVED:
         span = f" after {duration_text(facts.at - facts.opened_at)}" if facts.at and facts.opened_at else ""
-        return (f"closed{span}: {facts.retired}", f"closed{span}") if facts.retired else (f"recovered{span}",)
+        if facts.retired:
+            return f"closed{span}: {facts.retired}", f"closed{span}"
+        left = facts.changed.count if facts.changed is not None and facts.changed.compared else 0
+        worse = f", but {counted(left, 'question')} {'is' if left == 1 else 'are'} worse" if left else ""
+        return f"recovered{span}{worse}", f"recovered{span}"
     if facts.kind is RuleKind.EMBEDDING:
         return ("the embedding model changed",)
     return _STATED.get(facts.kind, _worse)(facts)

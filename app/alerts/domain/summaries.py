@@ -519,8 +519,8 @@ _REJUDGED_ADVICE: Final = (
 )
 """Where a number fell with that, and no canary is degraded."""
 _SCORED_LOW: Final = (
-    "Find out whether the embedding model or the scoring was changed. If on purpose, say what its scores are now "
-    "(“Scores are” in the form of the retriever, scorer in its file), or lower the minimum relevance of the canaries: "
+    "Find out which model or scoring was changed, and bring the former one back. If on purpose, say what scores are "
+    "now (“Scores are” in the form of the retriever, scorer in its file), or lower the minimum relevance of canaries: "
     "accepting the present as normal changes neither."
 )
 """Where the right chunks come with scores below the canaries' own minimum, which no baseline moves."""
