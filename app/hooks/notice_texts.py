@@ -200,7 +200,8 @@ class NoticeText:
         }
         if "Check" in known and _RENAMED in (self.data.get("advice") or ""):
             known[_RENAMED_CHUNKS] = f"{known['Check']}/reanchors"
-        if "Check" in known and _SCALE in (self.data.get("advice") or "") and self.data.get("retriever"):
+        is_of_retriever = _SCALE in self.advice or self.data.get("kind") == RuleKind.PROBE_ERRORS
+        if "Check" in known and is_of_retriever and self.advice and self.data.get("retriever"):
             page = (
                 f"{known['Check'].rpartition('/checks/')[0]}/retrievers/{quote(str(self.data['retriever']), safe='')}"
             )

@@ -356,6 +356,13 @@ TITLED = {
     "handbook: 40 of 143 probes failed": replace(
         OUTAGE, failure=replace(HTTP_500, count=40, failed=40, error="answers HTTP 500 " * 4), unknown=False
     ),
+    "handbook: 45 of 143 probes failed: retriever answers HTTP 500": replace(
+        OUTAGE,
+        failure=replace(
+            HTTP_500, step=Step.RETRIEVER, count=45, failed=45, error="answers HTTP 500: “told to fail, now”"
+        ),
+        unknown=False,
+    ),
     "handbook: no run completed for 2 h": replace(FACTS, kind=RuleKind.NO_DATA, at=OPENED + timedelta(hours=2)),
     "handbook: the embedding model changed": replace(FACTS, kind=RuleKind.EMBEDDING),
     "handbook: still: 7 of 113 questions got worse: missing from the index": replace(

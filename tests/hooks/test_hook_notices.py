@@ -226,6 +226,9 @@ def test_advice_on_scores_leads_to_the_retriever() -> None:
     assert dict(story.links)["Retriever"].endswith("/retrievers/docs%20search")
     assert "Retriever" in dict(story.actions)
     assert "Retriever" not in dict(NoticeText(notice()).links)
+    failing = notice(advice="Check the log of it.", retriever="docs search")
+    failing["data"]["kind"] = RuleKind.PROBE_ERRORS
+    assert "Retriever" in dict(NoticeText(failing).links)
 
 
 @pytest.mark.parametrize(("cause", "what"), [(Cause.MISSING, "Lost chunks"), (Cause.RECHUNKED, "Ids that are gone")])

@@ -167,12 +167,13 @@ def _unmeasured(facts: AlertFacts) -> tuple[str, ...]:
     failure = facts.failure
     if failure is None:
         return ("it cannot be measured",)
+    short = _DETAIL.split(failure.error)[0]
     if facts.unknown or failure.failed >= failure.total:
-        short = _DETAIL.split(failure.error)[0]
         said = (f"{failure.who()} {failure.error}", f"{failure.step} {failure.error}", f"{failure.step} {short}")
         return tuple(f"it cannot be measured: {one}" for one in (*said, f"{failure.step} fails"))
     count = f"{failure.failed:,} of {counted(failure.total, 'probe')} failed"
-    return (f"{count}: {failure.who()} {failure.error}", f"{count}: {failure.step} {failure.error}", count)
+    said = (f"{failure.who()} {failure.error}", f"{failure.step} {failure.error}", f"{failure.step} {short}")
+    return (*(f"{count}: {one}" for one in said), count)
 
 
 _DETAIL: Final = re.compile(r"[:,(“]| answered | after ")

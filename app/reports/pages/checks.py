@@ -168,8 +168,8 @@ class CauseGroup:
 
 def _renewal(rules: Sequence[Rule], baseline: BaselineView, run: RunView | None) -> str | None:
     """Say what protects canaries that the baseline does not know."""
-    if run is None or baseline.detector is None or baseline.learned is None:
-        return None
+    if run is None or baseline.detector is None or baseline.detector.evidence is None:
+        return None  # the newest run was compared with none
     canaries = run["canaries"]
     watched = (canaries["measured"] or 0) - (canaries["undefined"] or 0)
     return renewal_text(rules, unknown=baseline.detector.unknown, watched=watched)
