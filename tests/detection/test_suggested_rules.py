@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.alerts.domain.rules import suggested_bound
 from app.alerts.service import explanations
+from app.alerts.service.explanations import suggested_bound
 from app.base.db.engine import Store
 from app.catalog.service import references
 from tests.conftest import DIALECTS, Databases

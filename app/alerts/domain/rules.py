@@ -4,7 +4,6 @@ The result of judging a run is a `Condition` with its sentence. How many runs it
 decided in `state`.
 """
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -211,11 +210,7 @@ def judge_guard(coverage: float | None, warm_up: WarmUp | None, *, unknown: bool
         return bad_condition(Severity.CRITICAL, coverage, bound, reason)
     if first is None or start is None:
         return unmeasured_condition("there is no first run to compare with")
-    why = (
-        "half of the canaries or more are new or changed since the baseline"
-        if warm_up and warm_up.renewed
-        else "no baseline yet"
-    )
+    why = _RENEWED if warm_up and warm_up.renewed else "no baseline yet"
     compared = f"the first run's {start:.3f} (run {first.run_id}); {why}"
     for severity, share, words in GUARD_BOUNDS:
         if coverage < share * start - ROUNDING:
@@ -224,6 +219,8 @@ def judge_guard(coverage: float | None, warm_up: WarmUp | None, *, unknown: bool
     _, share, words = GUARD_BOUNDS[-1]
     return good_condition(coverage, share * start, f"coverage {coverage:.3f} is at least {words} of {compared}")
 
+
+_RENEWED: Final = "half of the canaries or more are new or changed since the baseline"
 
 SLOWER_FACTOR: Final = 3.0
 """Times the baseline, where a rule names no factor."""
@@ -291,21 +288,6 @@ def judge_slower(rule: Rule, median: float | None, baseline: float | str) -> Con
 def watches_answers(kind: str, measure: str | None) -> bool:
     """Whether a rule of a kind and a measure is about generated answers, not about what was retrieved."""
     return kind == RuleKind.THRESHOLD and measure in ANSWER_MEASURES
-
-
-ROOM: Final = 0.02
-"""Between the lowest usual value and the bound: what is usual is never bad."""
-_DECIMALS: Final = 3
-
-
-def suggested_bound(usual_low: float) -> float | None:
-    """Bound below which a value is bad, to three decimals, rounded down; None where no value could be below it.
-
-    `usual_low`: the 1 % quantile of the baseline's runs, 0 to 1.
-    """
-    scale = 10**_DECIMALS
-    bound = math.floor(round((usual_low - ROOM) * scale, 6)) / scale
-    return bound if bound > 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

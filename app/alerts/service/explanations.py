@@ -4,6 +4,7 @@ Also here: the range in which a measure usually lies, the bounds that charts dra
 alert. It only reads.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,7 +16,7 @@ from typing_extensions import TypedDict
 from app.alerts import store as alerts
 from app.alerts.documents import RuleDocument, rules_yaml
 from app.alerts.domain.incidents import incident_title, outlook
-from app.alerts.domain.rules import default_rule_key, is_silent_about_quality, suggested_bound, watches_answers
+from app.alerts.domain.rules import default_rule_key, is_silent_about_quality, watches_answers
 from app.alerts.domain.state import (
     COMPARING,
     OPEN,
@@ -313,6 +314,21 @@ def _measures(document: CheckDocument) -> list[str]:
     deep = [Measure("R", document.k), *([Measure("NDCG", _DEEP)] if is_deep else [])]
     first = () if document.use is Use.GENERAL else document.guide.measures
     return list(dict.fromkeys([*first, COVERAGE, "health_score", *(mean_name(measure) for measure in deep)]))
+
+
+_ROOM: Final = 0.02
+"""Between the lowest usual value and the bound: what is usual is never bad."""
+_DECIMALS: Final = 3
+
+
+def suggested_bound(usual_low: float) -> float | None:
+    """Bound below which a value is bad, to three decimals, rounded down; None where no value could be below it.
+
+    `usual_low`: the 1 % quantile of the baseline's runs, 0 to 1.
+    """
+    scale = 10**_DECIMALS
+    bound = math.floor(round((usual_low - _ROOM) * scale, 6)) / scale
+    return bound if bound > 0 else None
 
 
 def _suggestion(
