@@ -59,7 +59,8 @@ def test_rate_errors_and_length_are_said_in_order() -> None:
     assert state.startswith("Calibrated: people and judge agree well beyond chance (kappa 0.70 over 200 labels")
     assert "People would say yes of 80 % of the answers, between 75 % and 85 %" in rate
     dated = trust_sentences(calibration(), drawn="2026-11-30")[1]
-    assert "80 % of the answers drawn on 2026-11-30, between 75 % and 85 %" in dated, "not of those that came since"
+    says = "80 % of the answers that the judge rated, drawn on 2026-11-30, between 75 % and 85 %"
+    assert says in dated, "not of those that came since, nor of those that it refused"
     assert "the judge alone says 88 %, outside of that, so use the first number and not the judge's own." in rate
     assert accepts == "It accepts 155 of 160 answers that people accept (93 % to 99 %)."
     assert (

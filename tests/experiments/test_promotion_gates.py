@@ -239,6 +239,17 @@ def test_users_who_are_served_better_wait_for_guard_rails_and_not_for_more_users
     assert gate(waived, GateName.EXPOSURE).next is None
 
 
+def test_harm_is_told_of_what_the_candidate_was_where_it_was_changed_since() -> None:
+    changed = replace(exposure(-0.1, -0.04), changed="check 'b' asked retriever 'r' before its url changed")
+    found = gate(decide(offline(), judge(), changed), GateName.EXPOSURE)
+    says = "check 'b' asked retriever 'r' before its url changed: users were asked about what it was before, so begin"
+    assert (found.result, found.reason.startswith(says), found.reason.endswith("; users say so")) == (
+        GateResult.FAIL,
+        True,
+        True,
+    )
+
+
 def test_harm_of_an_earlier_epoch_is_told_and_hinders_until_users_are_served_better() -> None:
     again = replace(exposure(-0.1, 0.1), harm_before="epoch 1 had shown: users are served worse")
     found = decide(offline(), judge(), again)

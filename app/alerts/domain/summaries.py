@@ -536,7 +536,7 @@ def alert_advice(facts: AlertFacts) -> str:
             unknown = "Correct what the reason names, and run the check again."
             return unknown if facts.failure is None else facts.failure.advice(facts.retriever)
         case RuleKind.NO_DATA:
-            return "Check that a worker is running; its log shows why no run completes."
+            return "See whether a run is under way, slower than its schedule, and a worker running: its log shows why."
         case RuleKind.LATENCY | RuleKind.SLOWER:
             return f"Check the load of {facts.retriever or 'the retriever'}: CPU, cold caches, a larger index."
         case RuleKind.EMBEDDING:

@@ -515,7 +515,7 @@ def next_step(found: CalibrationBody | None) -> str:
 
 
 def _drawn(day: str) -> str:
-    return f" drawn on {day}" if day else ""
+    return f" that the judge rated, drawn on {day}" if day else ""
 
 
 def _rate(found: CalibrationBody, drawn: str) -> str:

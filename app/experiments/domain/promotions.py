@@ -680,7 +680,7 @@ def _decide_exposure(found: ExposureEvidence | str, guards: Sequence[GuardFindin
 
 def _decide_users(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> tuple[GateResult, str]:
     if found.is_worse:
-        return GateResult.FAIL, found.reason
+        return GateResult.FAIL, "; ".join([*_asked_before(found), found.reason])
     broken = [guard.reason for guard in guards if guard.result is GateResult.FAIL]
     if broken:
         than = _BETTER if found.is_better else "no difference is shown"
@@ -700,9 +700,14 @@ def _decide_better(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> t
     before = f"though {found.harm_before}" if found.harm_before else ""
     passed = "; ".join(filter(None, [found.reason, *(guard.reason for guard in guards), before]))
     if found.changed:
-        begin = "users were asked about what it was before, so begin a new epoch"
-        return GateResult.INCONCLUSIVE, f"{found.changed}: {begin}; {passed}"
+        return GateResult.INCONCLUSIVE, "; ".join([*_asked_before(found), passed])
     return GateResult.PASS, passed
+
+
+def _asked_before(found: ExposureEvidence) -> list[str]:
+    """Say that users saw something else than what a check asks by now."""
+    begin = "users were asked about what it was before, so begin a new epoch"
+    return [f"{found.changed}: {begin}"] if found.changed else []
 
 
 def _decide_guard(one: GuardEvidence) -> GuardFinding:
