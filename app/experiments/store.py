@@ -367,12 +367,6 @@ def list_promotions(connection: Connection, *, after: str = "", limit: int) -> l
     return [_promotion(row) for row in connection.execute(statement)]
 
 
-def promotions_of(connection: Connection, current: str, candidate: str) -> list[PromotionRow]:
-    """List the promotions of two checks by slug."""
-    found = map(_promotion, connection.execute(sa.select(promotions).order_by(promotions.c.slug)))
-    return [one for one in found if (one.document.current, one.document.candidate) == (current, candidate)]
-
-
 def delete_promotion(connection: Connection, promotion_id: int) -> None:
     """Delete a promotion with its waivers."""
     _forget_waivers(connection, promotion_id)

@@ -172,8 +172,8 @@ class ExposureEvidence:
     """By which its arms are read."""
     began_at: int = 0
     """When its epoch began, in microseconds."""
-    counted_until: int | None = None
-    """When the last of the units that it was decided by was counted; None = nothing was decided."""
+    exposed_until: int | None = None
+    """When the last of the units that it was decided by were exposed, at the earliest; None = nothing was decided."""
     changed: str = ""
     """How a check differs by now from what it was when the epoch began, in words; empty where neither does."""
     cautions: tuple[str, ...] = ()

@@ -58,11 +58,12 @@ def describe_change(store: Store, slug: str, since: int) -> str:
     """Say how the retriever that a check asks has changed since a moment, by its last run before; empty where not."""
     with store.read() as connection:
         check = find_check(connection, slug)
+        retriever = catalog.find_definition(connection, "retriever", check.body["retriever"])
+        if max(check.updated_at, 0 if retriever is None else retriever.updated_at) <= since:
+            return ""
         ended = run_rows.ended_runs(connection, check.id, limit=_MOST)
         before = [run for run in ended if run.aggregates and run.started_at is not None and run.started_at <= since]
-        retriever = catalog.find_definition(connection, "retriever", check.body["retriever"])
-        edited = max(check.updated_at, 0 if retriever is None else retriever.updated_at)
-        if not before or edited <= since:
+        if not before:
             return ""
         how = retriever_changes(connection, before[-1])
     return f"check '{slug}' {how}" if how else ""
@@ -70,7 +71,7 @@ def describe_change(store: Store, slug: str, since: int) -> str:
 
 def say_cautions(store: Store, promotion: PromotionRow, users: ExposureEvidence) -> tuple[str, ...]:
     """Say why the users of an experiment that decided may have seen something else than what the checks ask."""
-    if users.counted_until is None:
+    if users.exposed_until is None:
         return ()
     document = promotion.document
     with store.read() as connection:
@@ -83,7 +84,7 @@ def say_cautions(store: Store, promotion: PromotionRow, users: ExposureEvidence)
             and (one.document.candidate, one.document.current) != (document.candidate, document.current)
         ]
         for slug in (document.candidate, document.current):
-            told += _say_unlike(connection, slug, users.began_at, users.counted_until)
+            told += _say_unlike(connection, slug, users.began_at, users.exposed_until)
     return tuple(told)
 
 
@@ -193,7 +194,7 @@ def read_exposure(
         before=before,
         arms=arms,
         began_at=current.row.began_at,
-        counted_until=None
+        exposed_until=None
         if decision.look is None or not decision.ended
         else decision.look.at - bucket_us(current.row.document.window_us),
     )
@@ -209,14 +210,15 @@ def read_users(store: Store, document: PromotionDocument, *, now: datetime) -> E
         return own
     pair = (document.current, document.candidate)
     with store.read() as connection:
-        alike = [(one, False) for one in rows.promotions_of(connection, *pair)]
-        alike += [(one, True) for one in rows.promotions_of(connection, *reversed(pair))]
-    for other, is_turned in alike:
-        experiment = other.document.experiment
+        others = {
+            (one.document.experiment, (one.document.candidate, one.document.current) == pair): one
+            for one in rows.list_promotions(connection, limit=_MOST)
+            if {one.document.current, one.document.candidate} == {*pair}
+        }
+    others.pop((document.experiment, False), None)
+    for (experiment, is_turned), other in others.items():
         found = read_exposure(store, experiment, now=now)
-        if isinstance(found, str) or (experiment == document.experiment and not is_turned):
-            continue
-        harm, said = _harm_of(found, is_turned=is_turned)
+        harm, said = (None, "") if isinstance(found, str) else _harm_of(found, is_turned=is_turned)
         if harm is None:
             continue
         if isinstance(own, str):
