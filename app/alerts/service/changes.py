@@ -155,8 +155,9 @@ def _read_changes(
     then = state_rows.degraded_at(connection, canaries_then)
     found_well = state_rows.versions_found_well(connection, edited) if edited else {}
     suites = load_suites(connection, {one.suite_version_id or 0 for one in earlier.values()} - {0})
-    detections = detector_rows.detections_of(connection, list(measured))
-    rates = _failure_rates(connection, detections, {run_id: one.suite for run_id, one in measured.items()})
+    told = {run_id for run_id, _ in first_runs}
+    detections = detector_rows.detections_of(connection, sorted(told))
+    rates = _failure_rates(connection, detections, {run_id: measured[run_id].suite for run_id in told})
     return [
         None
         if (first_run := first_runs.get(one)) is None

@@ -150,7 +150,8 @@ def load_suites(connection: Connection, version_ids: Iterable[int]) -> dict[int,
 def former_versions(connection: Connection, suite: SuiteSnapshot, version_ids: Iterable[int]) -> Mapping[int, int]:
     """Return those of these versions that ask and expect what the suite's canary does, each with its version there.
 
-    Tags, limits and the like may differ. Without those of the suite itself, and without what cannot be read.
+    Tags, limits and the like may differ. Without those of the suite itself. Where one that has to be read is invalid in
+    this release, those after it are left out too: to a detector they are new, and it says so.
     """
     older = tuple(sorted(set(version_ids) - suite.known_versions))
     if not older:

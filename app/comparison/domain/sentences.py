@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 from app.base.statistics import CONFIDENCE
@@ -66,7 +65,7 @@ BEFORE_AND_NOW: Final = SideNames(
 )
 
 
-def headline(outcome: ComparisonOutcome, names: SideNames, missing: Mapping[Side, int] = MappingProxyType({})) -> str:
+def headline(outcome: ComparisonOutcome, names: SideNames, missing: Mapping[Side, int] | None = None) -> str:
     """Return the sentence at the top of a comparison: its verdict, and the differences it rests on.
 
     `missing`: by side, how many canaries it did not answer, where those that are compared do not stand for them.
@@ -74,7 +73,7 @@ def headline(outcome: ComparisonOutcome, names: SideNames, missing: Mapping[Side
     without = [
         f"{count:,} of {counted(outcome.pairs + count, 'canary')} {'was' if count == 1 else 'were'} not measured"
         f" {names.within[side]}"
-        for side, count in missing.items()
+        for side, count in (missing or {}).items()
     ]
     return "; ".join([_HEADLINES[outcome.verdict](outcome, names), *without])
 
