@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.domain.rules import FAILED_SHARE, REPEATED, SlowerLimits
 from app.alerts.domain.state import OPEN, Retirement
-from app.alerts.domain.summaries import CAUSE_WORDS, answer_change_text
+from app.alerts.domain.summaries import CAUSE_WORDS, answer_change_text, leads_to_retriever
 from app.alerts.domain.views import BoundSides, ChangedCanary, RuleEvidence, TransitionView, lost_text
 from app.alerts.service import explanations, notifications, shown_alerts
 from app.alerts.service.explanations import LatencyCurve, RunLatency
@@ -519,6 +519,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "suppressed": suppressed,
     "alert_reason": alert_reason,
     "gravest": gravest,
+    "leads_to_retriever": leads_to_retriever,
     "observed_part": observed_part,
     "rule_value": value,
     "limits": limits,

@@ -6,7 +6,7 @@ from typing import Final
 from urllib.parse import quote
 
 from app.alerts.domain.state import is_about_canaries
-from app.alerts.domain.summaries import answer_change_text
+from app.alerts.domain.summaries import answer_change_text, leads_to_retriever
 from app.alerts.domain.views import ChangedCanary, WorseAnswer, lost_text
 from app.base.texts import (
     bound_text,
@@ -60,8 +60,6 @@ _LINKS: Mapping[str, str] = {
 }
 _RENAMED = "the page of renamed chunks"
 """As advice names it."""
-_SCALE: Final = "“Scores are” in the form of the retriever"
-"""Likewise."""
 _RENAMED_CHUNKS: Final = "Renamed chunks"
 """As a link names it."""
 _RETRIEVER: Final = "Retriever"
@@ -200,12 +198,9 @@ class NoticeText:
         }
         if "Check" in known and _RENAMED in (self.data.get("advice") or ""):
             known[_RENAMED_CHUNKS] = f"{known['Check']}/reanchors"
-        is_of_retriever = _SCALE in self.advice or self.data.get("kind") == RuleKind.PROBE_ERRORS
-        if "Check" in known and is_of_retriever and self.advice and self.data.get("retriever"):
-            page = (
-                f"{known['Check'].rpartition('/checks/')[0]}/retrievers/{quote(str(self.data['retriever']), safe='')}"
-            )
-            known[_RETRIEVER] = page
+        retriever = self.data.get("retriever")
+        if "Check" in known and retriever and leads_to_retriever(self.advice, self.data.get("kind") or ""):
+            known[_RETRIEVER] = f"{known['Check'].rpartition('/checks/')[0]}/retrievers/{quote(retriever, safe='')}"
         return tuple(known.items())
 
     @property

@@ -102,7 +102,7 @@ def test_an_outage_says_what_to_do_by_how_probes_fail(outcome: Outcome, status: 
         (replace(OUTAGE, failure=None), "Correct what the reason names, and run the check again."),
         (
             replace(FACTS, kind=RuleKind.NO_DATA),
-            "See whether a run is under way, slower than its schedule, and a worker running: its log shows why.",
+            "See whether a run is under way, slower than its schedule, and if a worker runs: its log shows why.",
         ),
         (
             replace(FACTS, kind=RuleKind.LATENCY, retriever="search at 10.0.0.5:8001"),

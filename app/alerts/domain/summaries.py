@@ -518,13 +518,19 @@ _REJUDGED_ADVICE: Final = (
     "accept the present as normal."
 )
 """Where a number fell with that, and no canary is degraded."""
+_SCALE: Final = "“Scores are” in the form of the retriever"
 _SCORED_LOW: Final = (
     "Find out which model or scoring was changed, and bring the former one back. If on purpose, say what scores are "
-    "now (“Scores are” in the form of the retriever, scorer in its file), or lower the minimum relevance of canaries: "
+    f"now ({_SCALE}, scorer in its file), or lower the minimum relevance of canaries: "
     "accepting the present as normal changes neither."
 )
 """Where the right chunks come with scores below the canaries' own minimum, which no baseline moves."""
 _UNKNOWN_CAUSE: Final = "Compare the run with the last healthy one, and diagnose the canaries that changed."
+
+
+def leads_to_retriever(advice: str, kind: str) -> bool:
+    """Whether what advice on an alert of this kind says is done at the retriever, so that a link leads there."""
+    return bool(advice) and (kind == RuleKind.PROBE_ERRORS or _SCALE in advice)
 
 
 def alert_advice(facts: AlertFacts) -> str:
@@ -536,7 +542,7 @@ def alert_advice(facts: AlertFacts) -> str:
             unknown = "Correct what the reason names, and run the check again."
             return unknown if facts.failure is None else facts.failure.advice(facts.retriever)
         case RuleKind.NO_DATA:
-            return "See whether a run is under way, slower than its schedule, and a worker running: its log shows why."
+            return "See whether a run is under way, slower than its schedule, and if a worker runs: its log shows why."
         case RuleKind.LATENCY | RuleKind.SLOWER:
             return f"Check the load of {facts.retriever or 'the retriever'}: CPU, cold caches, a larger index."
         case RuleKind.EMBEDDING:
