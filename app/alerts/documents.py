@@ -491,8 +491,8 @@ def renewal_text(rules: Iterable[Rule], *, unknown: int, watched: int) -> str | 
     if not unknown:
         return None
     verb = "is" if unknown == 1 else "are"
-    new = f"{counted(unknown, 'canary')} {verb} new or changed since the baseline, or measured too seldom"
-    later = f"{new}: smaller losses of {'its' if unknown == 1 else 'theirs'} are noticed after some more runs."
+    new = f"{counted(unknown, 'canary')} {verb} unknown to the baseline (new, changed, restless or measured seldom)"
+    later = f"{new}: smaller losses of {'its' if unknown == 1 else 'theirs'} are noticed later."
     limits = [one for rule in rules if _bounds_coverage(rule) and (one := _lower_limit(rule))]
     if 2 * unknown < watched or not limits:
         return later

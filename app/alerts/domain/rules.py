@@ -175,7 +175,7 @@ class WarmUp:
     """A baseline of most canaries stood, or people have accepted the present since: the guard has nothing to guard."""
     first: FirstRun | None = None
     renewed: bool = False
-    """Whether a baseline stood, and most canaries were new or changed since."""
+    """Whether a baseline stood that does not know half of the canaries or more."""
 
 
 def first_run(
@@ -220,7 +220,7 @@ def judge_guard(coverage: float | None, warm_up: WarmUp | None, *, unknown: bool
     return good_condition(coverage, share * start, f"coverage {coverage:.3f} is at least {words} of {compared}")
 
 
-_RENEWED: Final = "half of the canaries or more are new or changed since the baseline"
+_RENEWED: Final = "half of the canaries or more are unknown to the baseline"
 
 SLOWER_FACTOR: Final = 3.0
 """Times the baseline, where a rule names no factor."""

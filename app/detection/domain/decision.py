@@ -373,12 +373,12 @@ def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings, m
 
 
 def _unwatched(reading: Reading, watched: int) -> str:
-    """Say how many canaries a baseline does not know; empty while there is none."""
+    """Say how many canaries a baseline does not know, restless ones among them; empty while there is none."""
     if reading.warming is not None or not reading.unknown:
         return ""
     of = f"{reading.unknown:,} of {counted(watched, 'canary')}"
     are = "is" if reading.unknown == 1 else "are"
-    return f"; {of} {are} new or changed since the baseline, or measured too seldom, and {are} hardly watched yet"
+    return f"; {of} {are} unknown to the baseline (new, changed, restless or measured seldom) and watched less closely"
 
 
 def habit_reason(reading: Reading, *, watched: int) -> str:

@@ -219,7 +219,7 @@ def _detection_row(
 
 
 def _is_blind(observed: Step) -> bool:
-    """Whether half of the canaries or more have no baseline: there is none, or they are new or changed since."""
+    """Whether there is no baseline, or half of the canaries or more are unknown to it."""
     return observed.baseline is None or 2 * observed.reading.unknown >= len(observed.detector.follower.state.keys)
 
 
