@@ -178,3 +178,31 @@ def test_another_fault_that_follows_one_that_stands_begins_with_its_own_run(sqli
     assert carry_out(6) == []
     assert carry_out(3, first=5) == [("other_vectors", 7)] * 3  # nothing that was found is found
     assert carry_out(3, prefix="new") == [("reindexed", 10)] * 3  # it is found again, under other ids
+
+
+def test_a_fault_that_follows_scores_which_moved_without_harm_is_told_of_the_present(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    canaries = [canary(f"q{place}", expected_chunks=[f"doc-{place}"]) for place in range(2 * SHELF)]
+    world.apply(page(canaries, rules=[REGRESSION]))
+
+    def carry_out(count: int, *, scale: float, lagging: bool = False) -> list[tuple[int, str, int, int]]:
+        for place in range(2 * SHELF):
+            found = {f"doc-{(place + step) % (2 * SHELF)}": scale * (0.9 - 0.03 * step) for step in range(12)}
+            if lagging and place % 2:  # every second answer is of a replica that lacks a quarter
+                found = {name: score for name, score in found.items() if int(name[4:]) % 4 != 1}
+            found = dict(list(found.items())[:8])
+            world.probe.answers[f"q{place}"] = answered(hits(*found, scores=list(found.values())))
+        ended = [world.run().id for _ in range(count)]
+        with sqlite_store.read() as connection:
+            causes = diagnoses.run_causes_of(connection, ended)
+        return [(run, cause["kind"], cause["since_run"], cause["before_run"]) for run, cause in sorted(causes.items())]
+
+    assert carry_out(LEARNED, scale=1.0) == []
+    moved = LEARNED + 1
+    scores = [(run, "scores_changed", moved, LEARNED) for run in (moved, moved + 1)]
+    assert carry_out(2, scale=0.5) == scores
+    told = [sum("Scores" in reason for reason in world.shown(run)["reasons"]) for run in (moved, moved + 1)]
+    assert told == [1, 0], "once, by the run in which they moved"
+    lagging = carry_out(2, scale=0.5, lagging=True)
+    assert lagging == [(run, "replicas_differ", moved + 2, moved + 1) for run in (moved + 2, moved + 3)]
+    assert carry_out(2, scale=0.5) == [], "after it things are as they were before it"

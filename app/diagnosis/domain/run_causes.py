@@ -92,10 +92,15 @@ class RunCause:
 
     @property
     def is_harmful(self) -> bool:
-        """Whether it loses something: expected chunks by their names, or scores and vectors that no longer fit."""
-        if self.shape is not None:  # told of any change; the detector says whether it does harm
+        """Whether it loses something by itself: expected chunks by their names, or vectors that no longer fit."""
+        if self.shape is not None or self.kind is RunCauseKind.SCORES_CHANGED:  # the detector says whether it does harm
             return False
         return self.affected > 0 or self.kind not in {*RENAMING, RunCauseKind.TEXTS_CHANGED}
+
+    @property
+    def did_no_harm(self) -> bool:
+        """Whether nothing fell while it stood; one with a shape is told only where something fell."""
+        return self.quiet_runs > 0 and self.shape is None
 
     def is_reportable(self, run_id: int) -> bool:
         """Whether it is reported for a run: for the first one, and as long as it is harmful."""

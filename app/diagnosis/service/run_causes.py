@@ -88,23 +88,34 @@ def _compared_cause(
 ) -> RunCause | None:
     """Return the cause that shows where answers are compared with earlier ones; None = none, or not compared."""
     fell = bool(changed) and _fell(plan, changed)
+    has_opened = detection.row.body.get("change") == Change.OPENED
     basis = comparison_basis(
         standing,
         is_changed=bool(changed),
         is_alarm=detection.row.open,
-        has_opened=detection.row.body.get("change") == Change.OPENED,
+        has_opened=has_opened,
         is_widespread=fell or (bool(changed) and _mostly_changed(plan, changed)),
     )
     compare = partial(_compared, connection, plan, ranking_ids, newest)
-    if basis is Basis.STANDING and standing is not None:
-        compared = compare(standing.before_run, since_run=standing.since_run) if changed else standing
-        if compared is not None and compared.kind is not standing.kind and (fell or _mostly_changed(plan, changed)):
-            return replace(compared, since_run=plan.run.id)  # another fault joins it, or follows
-        return compared and replace(compared, quiet_runs=standing.quiet_runs)
-    if basis is Basis.ALARM:
+
+    def since_alarm() -> RunCause | None:
         since_run = detection.row.since_run or plan.run.id  # answers may have changed some runs ago
         before_run = run_rows.newest_known_id(connection, plan.run.check_id, before=since_run)
         return None if before_run is None else compare(before_run, since_run=since_run)
+
+    if basis is Basis.STANDING and standing is not None:
+        compared = compare(standing.before_run, since_run=standing.since_run) if changed else standing
+        follows = compared is not None and compared.kind is not standing.kind
+        follows = follows and (fell or _mostly_changed(plan, changed))
+        if standing.did_no_harm and (follows or has_opened):  # that is how things were when this came
+            later = since_alarm() if has_opened else compare(newest, since_run=plan.run.id)
+            if later is not None:
+                return later
+        if compared is not None and follows:
+            return replace(compared, since_run=plan.run.id)  # another fault joins it, or follows
+        return compared and replace(compared, quiet_runs=standing.quiet_runs)
+    if basis is Basis.ALARM:
+        return since_alarm()
     if basis is Basis.NEWEST:
         compared = compare(newest, since_run=plan.run.id)
         # Answers of another shape that lose nothing are no news.
