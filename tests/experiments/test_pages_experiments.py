@@ -190,6 +190,9 @@ def test_harm_is_not_forgotten_by_a_new_epoch_nor_by_archiving_the_experiment(se
     page = Page(service.client.get("/promotions/hybrid", headers=writer).text)
     assert "only a key of scope admin may waive it, and yours is none." in page.text
     assert not page.all("input", id="f-exposure"), "no form is offered that is refused"
+    assert "only a key of scope admin may set another experiment or delete the promotion." in page.text
+    refused_buttons = [one for one in page.all("button") if "title" in one.attributes]
+    assert {one.attributes["title"] for one in refused_buttons} == {"Only a key of scope admin may do that"}
     short = service.client.put("/v1/promotions/hybrid/waivers/judge", json={"reason": "x"}, headers=writer)
     assert "must be at least 20 characters long" in short.text
     unasked = {"current": "docs", "candidate": "docs-hybrid"}
@@ -473,12 +476,13 @@ def test_an_undecided_experiment_that_was_stopped_leaves_the_gate_to_a_person(se
     service.put("/v1/experiments/young", {"arms": ARMS, "window": "1h"})
     assert service.client.post("/promotions/hybrid/experiment", data={"experiment": "young"}).is_success
     assert service.get("/v1/promotions/hybrid")["experiment"] == "young"
-    assert "let the experiment run until it decides" in text_of(service, "/promotions/hybrid")
+    sent = "see that units are sent to the experiment, and let it run until it decides"
+    assert sent in text_of(service, "/promotions/hybrid")
     service.client.post("/experiments/young/stop")
     follows = "more units change nothing: keep what is current, or begin a new epoch of the experiment"
     assert follows in text_of(service, "/promotions/hybrid")
     exposure = service.get("/v1/promotions/hybrid")["gates"][2]
-    assert exposure["reason"].startswith("experiment 'young' was stopped undecided: no outcome is final yet")
+    assert exposure["reason"].startswith("experiment 'young' was stopped undecided: no unit was exposed to it")
     assert service.client.post("/promotions/hybrid/delete").url.path == "/experiments"
     assert service.client.get("/promotions/hybrid").status_code == 404
 

@@ -278,7 +278,7 @@ FORMS: list[tuple[Margin | str, Margin | str, int, bool, GateResult, str]] = [
         150,
         False,
         GateResult.PASS,
-        "; the judge is uncalibrated: no labels of people confirm",
+        "; the judge is uncalibrated: too few labels of people confirm",
     ),
     (
         LOST,
@@ -315,7 +315,7 @@ BY_LABELS = Margin(
 )
 ASIDE = "(faithfulness); known, though it decides nothing: faithfulness"
 UNCONFIRMED = (
-    "the judge is uncalibrated: no labels of people confirm what it says, and its page says what to do "
+    "the judge is uncalibrated: too few labels of people confirm what it says, and its page says what to do "
     f"{ASIDE} (uncalibrated)"
 )
 UNCERTAIN = [
@@ -365,8 +365,8 @@ def test_labels_show_a_loss_whatever_the_judge_that_they_correct() -> None:
         assert result is GateResult.FAIL
         assert reason == (
             "a loss of more than 0.05 is shown over 150 judged answers: faithfulness (uncalibrated) -0.608 to -0.060 "
-            "(corrected by 109 and 105 labels of people); the judge is uncalibrated: no labels of people confirm what "
-            "it says, and its page says what to do (faithfulness)"
+            "(corrected by 109 and 105 labels of people); the judge is uncalibrated: too few labels of people confirm "
+            "what it says, and its page says what to do (faithfulness)"
         )
     kept = replace(one, margin=replace(BY_LABELS, low=-0.04, high=0.04, uncorrected=None))
     evidence = JudgeEvidence(measures={"faithfulness": {"faithfulness": kept}})

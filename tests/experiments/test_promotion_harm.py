@@ -7,7 +7,7 @@ import pytest
 from app.base.db.engine import Store
 from app.base.errors import ForbiddenError
 from app.experiments.domain.experiments import ExperimentState
-from app.experiments.domain.promotions import GateName
+from app.experiments.domain.promotions import FEWEST_CANARIES, GateName
 from app.experiments.service import experiments, promotions
 from app.experiments.views import PromotionView
 from tests.support.user_traffic import Users
@@ -115,6 +115,48 @@ def test_harm_counts_in_every_promotion_of_the_same_checks(users: Users) -> None
     assert turned["gates"][2].losses["users"][1] < 0
 
 
+def test_harm_counts_in_promotions_of_other_checks_that_ask_the_same(sqlite_store: Store) -> None:
+    made = page([canary("c1")], rules=[], hooks=[])
+    [retriever], [check] = made["retrievers"], made["checks"]
+    new = {**retriever, "slug": "new", "url": "http://retriever.example/new"}
+    made["retrievers"] += [
+        new,
+        {**new, "slug": "copy", "concurrency": 2},
+        {**new, "slug": "newer", "url": f"{new['url']}er"},
+    ]
+    named = {"candidate": "new", "copied": "copy", "deeper": "new", "unlike": "newer"}
+    made["checks"] += [{**check, "slug": slug, "retriever": name} for slug, name in named.items()]
+    made["checks"][3] |= {"k": 3}
+    world = World(store=sqlite_store)
+    world.apply(made)
+    users = Users(sqlite_store)
+    users.split("search", "old", "new")
+    users.serve("search", {"old": 60, "new": 50})
+    promote(users)
+    said = "experiment 'search' of promotion 'hybrid' of checks that ask the same says: after 6,000 units old beats new"
+    told = {
+        slug: said in users.promote(slug, current=CHECK, candidate=slug)["reason"]
+        for slug in ("copied", "deeper", "unlike")
+    }
+    assert told == {"copied": True, "deeper": False, "unlike": False}
+    with pytest.raises(ForbiddenError):
+        waive(users, GateName.EXPOSURE, slug="copied")
+
+
+def test_retrievers_that_differ_in_name_alone_are_told(sqlite_store: Store) -> None:
+    made = page([canary(f"c{one}") for one in range(FEWEST_CANARIES)], rules=[], hooks=[])
+    [retriever], [check] = made["retrievers"], made["checks"]
+    made["retrievers"].append({**retriever, "slug": "copy"})
+    made["checks"].append({**check, "slug": "copied", "retriever": "copy"})
+    world = World(store=sqlite_store)
+    world.apply(made)
+    for slug in (CHECK, "copied"):
+        world.run(slug)
+    found = Users(sqlite_store).promote(current=CHECK, candidate="copied")
+    shared = f"the checks ask '{retriever['slug']}' and 'copy', which differ in name alone: nothing else is compared"
+    assert shared in found["gates"][0].reason
+
+
 def test_harm_of_an_epoch_is_over_once_a_later_one_showed_that_users_are_served_better(users: Users) -> None:
     users.serve("search", {"old": 60, "new": 50})
     users.split("search", "old", "new", delta=0.05)
@@ -194,7 +236,8 @@ def test_what_users_may_not_have_seen_is_told_beside_what_they_showed(sqlite_sto
     strayed = world.run("candidate").id
     world.clock.advance(60)
     made["checks"][1]["retriever"] = "search"
-    made["checks"].append({**made["checks"][0], "slug": "late"})
+    made["checks"].append({**made["checks"][0], "slug": "late", "k": 3})
+    made["checks"].append({**made["checks"][1], "slug": "alike"})
     users.at = world.clock.advance(60)
     users.serve("search", {"old": 50, "new": 60})
     world.clock.now = users.at
@@ -207,6 +250,8 @@ def test_what_users_may_not_have_seen_is_told_beside_what_they_showed(sqlite_sto
     assert "; check 'late' was made when the last of these users was exposed, or later: see that they saw" in late
     assert "; promotion 'hybrid' reads the same users for 'candidate' in place of 'watch'" in late
     assert "promotion 'second' reads the same users for 'late'" in users.promotion()["gates"][2].reason
+    alike = users.promote("third", current=CHECK, candidate="alike", experiment="search")["gates"][2].reason
+    assert "reads the same users for 'candidate'" not in alike, "they saw both, which ask the same"
 
 
 def test_units_that_are_not_final_may_decide_a_stopped_experiment(users: Users) -> None:

@@ -172,7 +172,9 @@ def test_what_an_unconfirmed_judge_says_is_told_to_who_waives_it_and_by_the_guar
     assert found.reason.endswith(" (mean share by the judge)"), "what corrects a run is said once"
     assert found.reason.count("a run is corrected where") == 1
     (rail,) = judged.gate(GateName.EXPOSURE).guards
-    assert rail.reason.startswith("not enough is known of faithfulness: the judge is uncalibrated: no labels of people")
+    assert rail.reason.startswith(
+        "not enough is known of faithfulness: the judge is uncalibrated: too few labels of people"
+    )
     assert "; known, though it decides nothing: faithfulness (uncalibrated) -0." in rail.reason
     now = judged.it.world.clock()
     reason = "two people have read fifty of the answers"

@@ -34,6 +34,7 @@ OLD = "run 7 of check 'candidate' asked retriever 'r1', and the check asks 'r2' 
 UNANSWERED = "are not compared, more than 10 %: see why, and run it again"
 FEW = "440 canaries that both newest runs measured, of at least 500: add canaries to the suite"
 NOT_MANY = "420 canaries that both newest runs measured, of at least 500"
+NONE = "0 canaries that both newest runs measured, of at least 500"
 LOST = "a loss of more than 0.02 is shown over 531 canaries: MRR@10 -0.200 to -0.100"
 
 
@@ -67,9 +68,14 @@ LOST = "a loss of more than 0.02 is shown over 531 canaries: MRR@10 -0.200 to -0
             f"{NOT_MANY}: 100 canaries differ between these runs, so run both checks again",
         ),
         (
-            replace(FOUND, shared="r1"),
+            replace(FOUND, canaries=0, without_judgments=40),
+            GateResult.INCONCLUSIVE,
+            f"{NONE}: 40 canaries expect nothing, so say what each is to find",
+        ),
+        (
+            replace(FOUND, shared="the same retriever, 'r1'"),
             GateResult.PASS,
-            f"{KEPT}; both checks ask the same retriever, 'r1': nothing else is compared",
+            f"{KEPT}; the checks ask the same retriever, 'r1': nothing else is compared",
         ),
         (replace(FOUND, outdated=(OLD,)), GateResult.INCONCLUSIVE, f"{OLD}: run it again; {KEPT}"),
         (
@@ -129,7 +135,7 @@ def test_a_run_of_another_retriever_or_configuration_is_told(sqlite_store: Store
     world.probe.otherwise = lambda _: answered(hits("c1"))
     first, second = world.run(), world.run("candidate")
     found = compare(sqlite_store)
-    assert (found.outdated, found.shared) == ((), RETRIEVER["slug"])
+    assert (found.outdated, found.shared) == ((), f"the same retriever, '{RETRIEVER['slug']}'")
     assert [(one.check, one.run_id) for one in found.runs] == [(CHECK, str(first.id)), ("candidate", str(second.id))]
     run, slug = f"run {second.id} of check 'candidate'", RETRIEVER["slug"]
     world.apply(definitions(retriever="other"))
@@ -146,7 +152,7 @@ def test_a_run_of_another_retriever_or_configuration_is_told(sqlite_store: Store
     )
     world.run()
     world.run("candidate")
-    assert compare(sqlite_store).shared == RETRIEVER["slug"]
+    assert compare(sqlite_store).shared == f"the same retriever, '{RETRIEVER['slug']}'"
     changed["retrievers"][0]["timeout"] = 3
     changed["checks"][1]["hooks"] = []
     world.apply(changed)

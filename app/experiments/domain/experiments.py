@@ -150,9 +150,8 @@ def decide_experiment(looks: Sequence[Look], exposed: tuple[int, int], plan: Exp
         reason, look = _say_mismatch(exposed, plan), looks[-1] if looks else None
         return ExperimentDecision(state=ExperimentState.MISMATCH, reason=reason, look=look, difference=None)
     if not looks:
-        return ExperimentDecision(
-            state=ExperimentState.RUNNING, reason="no outcome is final yet", look=None, difference=None
-        )
+        nothing = "no outcome is final yet" if sum(exposed) else "no unit was exposed to it so far"
+        return ExperimentDecision(state=ExperimentState.RUNNING, reason=nothing, look=None, difference=None)
     return next(
         (decision for look in looks if (decision := decide_look(look, plan)).ended), decide_look(looks[-1], plan)
     )

@@ -52,10 +52,12 @@ class OfflineEvidence:
     """Those that what is current did not answer."""
     unlike: int = 0
     """Canaries that ask or expect something else in each run, or are in one alone."""
+    without_judgments: int = 0
+    """Those that expect nothing, in both runs."""
     outdated: tuple[str, ...] = ()
     """Runs that are not of what their checks ask by now, each in words."""
     shared: str = ""
-    """The retriever that both runs asked alike; empty where they asked different ones."""
+    """What both runs asked alike, in words; empty where they asked different retrievers."""
     runs: tuple["PromotionRun", ...] = ()
     """That of what is current, and that of the candidate."""
     violations: tuple[Violations, ...] = ()
@@ -164,7 +166,7 @@ class ExposureEvidence:
     harm_before: str = ""
     """What an earlier epoch had shown, in words, where users were served worse then; empty where none had.
 
-    Or what users of another promotion of the same checks show.
+    Or what users of another promotion of the same checks show, or of checks that ask the same.
     """
     before: RateDifference | None = None
     """By how much users were served worse then."""

@@ -519,12 +519,14 @@ def _decide_measured(found: OfflineEvidence) -> tuple[GateResult, str]:
     if found.canaries < FEWEST_CANARIES:
         both = f"{counted(found.canaries, 'canary')} that both newest runs measured, of at least {FEWEST_CANARIES}"
         what = "add canaries to the suite" if found.canaries else "see why these runs measured none"
+        if found.without_judgments and not found.canaries:
+            what = f"{counted(found.without_judgments, 'canary')} expect nothing, so say what each is to find"
         if found.unlike and (not found.canaries or found.canaries + found.unlike >= FEWEST_CANARIES):
             what = f"{counted(found.unlike, 'canary')} differ between these runs, so run both checks again"
         return GateResult.INCONCLUSIVE, f"{both}: {what}{left_out}"
     result, reason = _believe_judgments(found)
     if found.shared:
-        reason += f"; both checks ask the same retriever, '{found.shared}': nothing else is compared"
+        reason += f"; the checks ask {found.shared}: nothing else is compared"
     if result is GateResult.PASS and found.lacks_answers:
         result = GateResult.INCONCLUSIVE
     return _believe_runs(result, f"{reason}{left_out}", found.outdated)
@@ -651,7 +653,9 @@ def _lacks(one: JudgedQuestion | str) -> str:
         return one
     if one.answers < FEWEST_ANSWERS:
         return f"{counted(one.answers, 'judged answer')} of at least {FEWEST_ANSWERS}"
-    unconfirmed = "the judge is uncalibrated: no labels of people confirm what it says, and its page says what to do"
+    unconfirmed = (
+        "the judge is uncalibrated: too few labels of people confirm what it says, and its page says what to do"
+    )
     return "" if one.calibrated else unconfirmed
 
 

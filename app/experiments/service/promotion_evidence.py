@@ -1,12 +1,15 @@
 """What a promotion rests on, as it is read: the newest runs of both checks, and what users of its candidate showed.
 
 Of runs: which they are, and whether they are of what their checks ask by now. Of users: what an experiment says by now,
-before its shares mismatched, in earlier epochs, and what those of other promotions of the same checks say.
+before its shares mismatched, in earlier epochs, and what those of other promotions of the same checks say, or of checks
+that ask the same.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from itertools import product
 from typing import Any, Final
 
@@ -26,11 +29,12 @@ from app.experiments.store import PromotionRow
 from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
 
-_OF_CHECK: Final = ("suite", "k", "fetch_k")
+_DEPTHS: Final = ("k", "fetch_k")
+_OF_CHECK: Final = ("suite", *_DEPTHS)
 _NOT_MEASURED_BY: Final = frozenset(
-    {"concurrency", "requests_per_second", "timeout", "retries", "breaker", "max_body_bytes", "tls"}
+    {"slug", "concurrency", "requests_per_second", "timeout", "retries", "breaker", "max_body_bytes", "tls"}
 )
-"""Fields of a retriever that say how it is asked, and not what it answers."""
+"""Fields of a retriever that say how it is called and asked, and not what it answers."""
 
 
 def describe_outdated(store: Store, run_ids: Sequence[str]) -> tuple[str, ...]:
@@ -82,6 +86,8 @@ def say_cautions(store: Store, promotion: PromotionRow, users: ExposureEvidence)
             for one in others
             if one.document.experiment == document.experiment
             and (one.document.candidate, one.document.current) != (document.candidate, document.current)
+            and [_asked(connection, of) for of in (one.document.candidate, one.document.current)]
+            != [_asked(connection, of) for of in (document.candidate, document.current)]
         ]
         for slug in (document.candidate, document.current):
             told += _say_unlike(connection, slug, users.began_at, users.exposed_until)
@@ -109,6 +115,17 @@ _MOST: Final = 1_000
 
 def _changed(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in catalog.fields_changed(then, now) if name not in _NOT_MEASURED_BY)
+
+
+def name_shared_retriever(store: Store, runs: Sequence[RunRow]) -> str:
+    """Name the retriever that two runs asked alike, or both where only their names differ; else empty."""
+    versions = [run.retriever_version_id for run in runs if run.retriever_version_id is not None]
+    with store.read() as connection:
+        one, other = (catalog.version_body(connection, version).body for version in versions)
+    if _changed(one, other):
+        return ""
+    names = list(dict.fromkeys(f"'{body['slug']}'" for body in (one, other)))
+    return f"the same retriever, {names[0]}" if len(names) == 1 else f"{listed(names)}, which differ in name alone"
 
 
 def _describe(connection: Connection, run: RunRow) -> str:
@@ -208,13 +225,7 @@ def read_users(store: Store, document: PromotionDocument, *, now: datetime) -> E
     own = read_exposure(store, document.experiment, now=now)
     if isinstance(own, ExposureEvidence) and own.harm_before:
         return own
-    pair = (document.current, document.candidate)
-    with store.read() as connection:
-        others = {
-            (one.document.experiment, (one.document.candidate, one.document.current) == pair): one
-            for one in rows.list_promotions(connection, limit=_MOST)
-            if {one.document.current, one.document.candidate} == {*pair}
-        }
+    others = _alike(store, document)
     others.pop((document.experiment, False), None)
     for (experiment, is_turned), other in others.items():
         found = read_exposure(store, experiment, now=now)
@@ -223,9 +234,38 @@ def read_users(store: Store, document: PromotionDocument, *, now: datetime) -> E
             continue
         if isinstance(own, str):
             own = ExposureEvidence(difference=None, mismatch=False, reason=own, power="")
-        told = f"experiment '{experiment}' of promotion '{other.slug}' of the same checks says: {said}"
+        theirs = {other.document.current, other.document.candidate}
+        of = "the same checks" if theirs == {document.current, document.candidate} else "checks that ask the same"
+        told = f"experiment '{experiment}' of promotion '{other.slug}' of {of} says: {said}"
         return replace(own, harm_before=told, before=harm)
     return own
+
+
+def _alike(store: Store, document: PromotionDocument) -> dict[tuple[str | None, bool], PromotionRow]:
+    """Return the promotions of the same two checks, or of checks that ask the same, by experiment.
+
+    Beside the experiment stands whether what is current here is the candidate there.
+    """
+    asked = lru_cache(maxsize=None)(_asked)
+    found: dict[tuple[str | None, bool], PromotionRow] = {}
+    with store.read() as connection:
+        for one in rows.list_promotions(connection, limit=_MOST):
+            pair, other = ((of.current, of.candidate) for of in (document, one.document))
+            if {*pair} != {*other}:
+                pair, other = ((asked(connection, of[0]), asked(connection, of[1])) for of in (pair, other))
+            if {*pair} == {*other} and len({*pair}) > 1:
+                found[one.document.experiment, pair != other] = one
+    return found
+
+
+def _asked(connection: Connection, slug: str) -> str:
+    """Return what a check asks, and how deep, as a text: users of a retriever do not see what its check is called."""
+    check = catalog.find_definition(connection, "check", slug)
+    retriever = None if check is None else catalog.find_definition(connection, "retriever", check.body["retriever"])
+    if check is None or retriever is None:
+        return slug
+    body = {name: value for name, value in retriever.body.items() if name not in _NOT_MEASURED_BY}
+    return json.dumps([body, *(check.body.get(name) for name in _DEPTHS)], sort_keys=True, default=str)
 
 
 def _harm_of(found: ExposureEvidence, *, is_turned: bool) -> tuple[RateDifference | None, str]:

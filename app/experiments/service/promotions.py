@@ -54,6 +54,7 @@ from app.experiments.service.promotion_evidence import (
     describe_change,
     describe_outdated,
     find_judged_pair,
+    name_shared_retriever,
     read_exposure,
     read_users,
     say_cautions,
@@ -368,9 +369,10 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
         paid={name: one for name, one in margins.items() if name in paid},
         unanswered=excluded.get(Exclusion.NOT_MEASURED_IN_B, 0) + neither,
         unanswered_now=excluded.get(Exclusion.NOT_MEASURED_IN_A, 0) + neither,
+        without_judgments=excluded.get(Exclusion.NOTHING_EXPECTED, 0),
         unlike=sum(excluded.get(why, 0) for why in (*_UNLIKE, added)),
         outdated=outdated,
-        shared=found.a.retriever if found.a.retriever_version == found.b.retriever_version else "",
+        shared=name_shared_retriever(store, [one.row for one in (found.a, found.b)]),
         runs=tuple(
             PromotionRun(check=one.row.check, run_id=one.outline["id"], finished_at=one.outline["finished_at"])
             for one in (found.a, found.b)
