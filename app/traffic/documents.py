@@ -176,6 +176,12 @@ class Grouping(Document):
         """Return the group of a document."""
         return self.separator.join(document.split(self.separator)[: self.parts])
 
+    @property
+    def words(self) -> str:
+        """It in words, as an end of "grouped by"."""
+        first = "first part" if self.parts == 1 else f"first {self.parts} parts"
+        return f"the {first} of their names, which '{self.separator}' divides"
+
 
 class ReachRequest(Document):
     """A request to ask a sample of the traffic; `group` where documents are as fine as chunks."""

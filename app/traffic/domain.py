@@ -394,7 +394,9 @@ class TrafficReachView(TypedDict):
     unanswered: float
     """Share of the traffic whose queries have no answer: the interval allows for all or none of it being covered."""
     too_fine: bool
-    """Whether documents are as fine as chunks, so that a grouping should be given."""
+    """Whether documents are as fine as chunks: where they are parts of larger ones, a grouping should be given."""
+    grouped_by: str | None
+    """Which part of their names groups documents, in words; null = each is a group."""
 
 
 class SuggestionView(TypedDict):

@@ -154,6 +154,7 @@ def _view(store: Store, sample: "_Sample", covered: AbstractSet[str]) -> Traffic
             unseen=0 if runs else standing.unnamed,
         ),
         unanswered=rounded(unanswered),
+        grouped_by=None if sample.grouping is None else sample.grouping.words,
         too_fine=sample.grouping is None
         and any(group is not None for group in sample.groups.values())
         and estimates.are_groups_fine([*sample.first_hits, *seen], list(sample.groups.values())),

@@ -131,12 +131,15 @@ def test_documents_may_be_grouped(service: Api) -> None:
     names = {query: [f"handbook/{place}/a"] for place, query in enumerate(QUERIES)}
     service.retriever.found = names
     service.reached(*QUERIES)
-    assert "Nearly every first hit is a document of its own" in read(service).text
+    assert "Nearly every document here is a single chunk" in read(service).text
     post(service, "/suites/docs/reach", retriever="search", separator="/", parts="1")
     service.ask_sample()
     shown = read(service)
     assert [row.text for row in shown.all("tr") if "covered" in row.text] == ["handbook 100.0 % not covered"]
     assert "Nearly every" not in shown.text
+    assert (
+        "Documents are grouped by the first part of their names, which '/' divides: a canary counts for" in shown.text
+    )
     refused = post(service, "/suites/docs/reach", retriever="search", separator="/", parts="none")
     assert refused.status_code == 422
     assert "parts" in Page(refused.text).text
