@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from typing_extensions import TypedDict
 
@@ -46,20 +46,16 @@ def are_self_judged(shares: Mapping[str, float], own: Collection[str]) -> bool:
 def lone_judges(shares: Mapping[str, float], pools: Mapping[str, str] = MappingProxyType({})) -> list[str]:
     """Return the retrievers each of which alone brought up much of what is expected, by the shares of the sources.
 
-    `pools`: the retriever that a task pooled alone, by the source of the task.
+    `pools`: who alone brought up what a source brings, where that is not the retriever that its name tells: the one
+    that a task pooled alone, or what several retrievers ask alike.
     """
     own: dict[str, set[str]] = {}
     for source in shares:
         kind, _, slug = source.partition(":")
-        retriever = slug if kind == "retriever" else pools.get(source)
+        retriever = pools.get(source, slug if kind == "retriever" else None)
         if retriever is not None:
             own.setdefault(retriever, set()).add(source)
     return sorted(retriever for retriever, sources in own.items() if are_self_judged(shares, sources))
-
-
-def is_own_pool(task: Mapping[str, Any], retriever: str) -> bool:
-    """Whether a task, as JSON, pooled this retriever alone: however deep, what only others find was never judged."""
-    return list(task.get("retrievers") or ()) == [retriever]
 
 
 class PooledNote(TypedDict):

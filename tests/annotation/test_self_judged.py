@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from app.catalog.domain import (
     TAKEN_AS_RIGHT,
     PooledNote,
     are_self_judged,
-    is_own_pool,
     labelled,
     pooled_text,
     unlike_tasks_lines,
@@ -91,21 +90,6 @@ def test_more_than_a_fifth_of_its_own_makes_recall_self_judged(own: float, *, la
 
 def test_no_judgments_are_not_self_judged() -> None:
     assert not are_self_judged({}, [OWN])
-
-
-@pytest.mark.parametrize(
-    ("task", "own"),
-    [
-        ({"pool": 5, "retrievers": ["search"], "strata": []}, True),
-        ({"pool": 5, "retrievers": ["other"], "strata": []}, False),
-        ({"pool": 5, "retrievers": ["search", "other"], "strata": []}, False),
-        ({"pool": 5, "retrievers": ["search"], "strata": [{"to": 30, "sample": 5}]}, True),
-        ({"pool": 5, "retrievers": ["search"], "strata": [{"rest": 10}]}, True),
-        ({"pool": 100, "retrievers": ["search"], "strata": []}, True),
-    ],
-)
-def test_a_pool_of_one_retriever_is_its_own_however_deep(task: dict[str, Any], *, own: bool) -> None:
-    assert is_own_pool(task, "search") is own
 
 
 @pytest.mark.parametrize("name", ["R@5", "R_id@10", "R_passage@1", "R"])
@@ -213,6 +197,23 @@ def test_other_judgments_have_no_label(service: Api, source: str | None) -> None
     )
 
 
+def another(retriever: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a retriever that answers alike at another address."""
+    return {**{name: retriever[name] for name in ("response", "scorer")}, "url": f"{retriever['url']}?of=other"}
+
+
+def test_retrievers_that_differ_in_name_alone_bring_up_what_either_does(service: Api) -> None:
+    service.docs(canaries=ticked("task:both"))
+    retriever = service.get("/v1/retrievers/search")
+    service.put("/v1/retrievers/other", {**another(retriever), "url": retriever["url"], "concurrency": 1})
+    service.put("/v1/tasks/both", {"suite": "docs", "retrievers": ["other", "search"]})
+    run = service.run()
+    assert (run["self_judged"], run["judged_by"]) == (True, ["other"]), "no other retriever was asked"
+    service.put("/v1/retrievers/other", another(retriever))
+    apart = service.run()
+    assert (apart["self_judged"], apart["judged_by"]) == (False, [])
+
+
 @pytest.mark.parametrize(
     ("source", "others"), [("retriever:other", ["other"]), ("task:alone", ["other"]), ("task:both", []), (OWN, [])]
 )
@@ -221,7 +222,7 @@ def test_judgments_of_another_retriever_alone_are_said_beside_recall(
 ) -> None:
     service.docs(canaries=ticked(source))
     retriever = service.get("/v1/retrievers/search")
-    service.put("/v1/retrievers/other", {name: retriever[name] for name in ("url", "response", "scorer")})
+    service.put("/v1/retrievers/other", another(retriever))
     for task, pooled in (("alone", ["other"]), ("both", ["other", "search"])):
         service.put(f"/v1/tasks/{task}", {"suite": "docs", "retrievers": pooled})
     run = service.run()
@@ -249,7 +250,7 @@ def test_judgments_of_few_are_not_said(service: Api) -> None:
 def test_a_comparison_says_of_which_side(service: Api) -> None:
     service.docs(canaries=ticked())
     retriever = service.get("/v1/retrievers/search")
-    service.put("/v1/retrievers/other", {name: retriever[name] for name in ("url", "response", "scorer")})
+    service.put("/v1/retrievers/other", another(retriever))
     service.put("/v1/checks/other", {"suite": "docs", "retriever": "other", "schedule": {"every": "1h"}, "k": 3})
     first = service.run()
     service.run("other")
@@ -285,7 +286,7 @@ def loses_half(service: Api, source: str | None) -> None:
     chunk = {"id": "c1", "source": source} if source else {"id": "c1"}
     service.docs(canaries=[{"key": f"q{n}", "query": one, "expected_chunks": [chunk]} for n, one in enumerate(queries)])
     retriever = service.get("/v1/retrievers/search")
-    service.put("/v1/retrievers/other", {name: retriever[name] for name in ("url", "response", "scorer")})
+    service.put("/v1/retrievers/other", another(retriever))
     service.put("/v1/checks/other", {"suite": "docs", "retriever": "other", "schedule": {"every": "1h"}, "k": 3})
     service.run()
     service.retriever.found = {one: ["c9"] for one in queries[:12]}

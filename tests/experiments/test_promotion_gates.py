@@ -154,7 +154,7 @@ def test_a_trade_names_what_is_gained_and_what_it_is_paid_with_and_a_waiver_cove
 def test_a_promotion_reads_what_a_comparison_claims_to_be_gained_and_paid_with(sqlite_store: Store) -> None:
     world = World(store=sqlite_store)
     made = page([canary(f"c{number:02}", expected_chunks=["a", "b"]) for number in range(40)], rules=[], hooks=[])
-    made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]
+    made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other", "url": "http://b.example"}]
     made["checks"].append({**made["checks"][0], "slug": "candidate", "retriever": "other"})
     world.apply(made)
     world.probe.otherwise = lambda _: answered(hits("noise", "a", "b"))
@@ -379,7 +379,7 @@ def test_a_promotion_reads_whose_judgments_its_comparison_rests_on(sqlite_store:
     world = World(store=sqlite_store)
     expected = [{"id": "c1", "source": "retriever:other"}]
     made = page([canary(f"c{number}", expected_chunks=expected) for number in range(20)], rules=[], hooks=[])
-    made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]
+    made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other", "url": "http://b.example"}]
     made["checks"].append({**made["checks"][0], "slug": "candidate", "retriever": "other"})
     world.apply(made)
     world.probe.otherwise = lambda _: answered(hits("noise"))

@@ -99,7 +99,9 @@ class Desk:
         """Put suite, retrievers and task in force, with a canary of each query or these; nobody asked for the pool."""
         desk = cls(world=World(store=store), shelves=Shelves(counted=counted))
         described = page(list(canaries) or [canary(key) for key in queries], retriever="bm25", hooks=[])
-        described["retrievers"] = [{**RETRIEVER, "slug": slug} for slug in ("bm25", "dense")]
+        described["retrievers"] = [
+            {**RETRIEVER, "slug": slug, "url": f"{RETRIEVER['url']}?{slug}"} for slug in ("bm25", "dense")
+        ]
         applying.apply(
             store, desk.world.vault, documents(described, file=file), managed_by=owner, now=desk.world.clock.advance(1)
         )

@@ -30,9 +30,9 @@ from app.catalog.documents.canary_documents import (
     possible_keys,
 )
 from app.catalog.documents.canary_files import Documents
-from app.catalog.domain import PooledNote, is_own_pool, lone_judges, task_source
+from app.catalog.domain import PooledNote, lone_judges, retriever_source, task_source
 from app.catalog.service.references import refuse_named, require_canary, require_floors, require_suite
-from app.catalog.service.versions import load_suite_in_force
+from app.catalog.service.versions import load_suite_in_force, what_is_asked
 from app.catalog.store import (
     API,
     CanaryHead,
@@ -458,22 +458,31 @@ def _count_expecting(connection: Connection, slug: str) -> int:
 
 def is_self_judged(connection: Connection, shares: Mapping[str, float], retriever: str) -> bool:
     """Whether much of what is expected was brought up by a retriever itself, by the shares of the sources."""
-    return retriever in judging_retrievers(connection, shares)
+    return retriever in judging_retrievers(connection, shares, retriever)
 
 
-def judging_retrievers(connection: Connection, shares: Mapping[str, float]) -> list[str]:
+def judging_retrievers(connection: Connection, shares: Mapping[str, float], *others: str) -> list[str]:
     """Return the retrievers each of which alone brought up much of what is expected, by the shares of the sources.
 
-    A task counts where it pooled one retriever; one that is not there does not count.
+    A task counts where it pooled one retriever, also under several names; one that is not there does not count.
+    `others`: retrievers that no source names, which count where they ask the same as one that does.
     """
-    tasks = [slug for kind, _, slug in (one.partition(":") for one in shares) if kind == "task"]
-    pools = {
-        task_source(slug): retriever
-        for slug, bodies in task_rows.documents_of(connection, tasks).items()
-        for retriever in bodies[0].get("retrievers") or ()
-        if all(is_own_pool(one, retriever) for one in bodies)
+    named = [one.partition(":") for one in shares]
+    tasks = task_rows.documents_of(connection, [slug for kind, _, slug in named if kind == "task"])
+    pooled = {
+        task_source(slug): {retriever for one in bodies for retriever in one["retrievers"]}
+        for slug, bodies in tasks.items()
+        if all(one.get("retrievers") for one in bodies)
     }
-    return lone_judges(shares, pools)
+    pooled |= {retriever_source(slug): {slug} for kind, _, slug in named if kind == "retriever"}
+    asked = {one: what_is_asked(connection, one) for one in set().union(*pooled.values(), others)} if pooled else {}
+    pools = {
+        source: alike.pop()
+        for source, retrievers in pooled.items()
+        if len(alike := {asked[one] for one in retrievers}) == 1
+    }
+    judges = lone_judges(shares, pools)
+    return sorted(one for one, what in asked.items() if what in judges)
 
 
 _JUDGMENTS: Final = [Judgment(grade=grade) for grade in range(MAX_GRADE + 1)]

@@ -17,6 +17,7 @@ from app.base.values import COVERAGE, DEGRADED_SHARE, ROUNDING, Outcome, Verdict
 from app.base.views import rounded_or_none, view_of
 from app.catalog.domain import POOLED_FRAME, judgment_lines, pooled_at, pooled_lines, unlike_tasks_lines
 from app.catalog.service.suites import judging_retrievers
+from app.catalog.service.versions import what_is_asked
 from app.comparison.domain.estimates import Floats
 from app.comparison.domain.outcomes import (
     Change,
@@ -171,13 +172,15 @@ def compare_runs(connection: Connection, a: ComparedRun, b: ComparedRun) -> Comp
 def _brought_up(connection: Connection, a: ComparedRun, b: ComparedRun) -> dict[str, Side | None]:
     """Return the retrievers that alone brought up much of what is expected, with their sides, None = neither.
 
-    There are none where both sides are one retriever, since that is as good for either. What is compared expects the
-    same in both runs, so what was brought up in either was so in both.
+    There are none where both sides are one retriever, or ask the same, since that is as good for either. What is
+    compared expects the same in both runs, so what was brought up in either was so in both.
     """
-    if a.retriever == b.retriever:
+    if what_is_asked(connection, a.retriever) == what_is_asked(connection, b.retriever):
         return {}
     sides = {a.retriever: Side.A, b.retriever: Side.B}
-    found = {slug for run in (a, b) for slug in judging_retrievers(connection, run.inputs.suite.judgment_shares)}
+    found = {
+        slug for run in (a, b) for slug in judging_retrievers(connection, run.inputs.suite.judgment_shares, *sides)
+    }
     return {slug: sides.get(slug) for slug in sorted(found, key=lambda slug: (sides.get(slug, "z"), slug))}
 
 

@@ -144,7 +144,7 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, 
         series=_series(connection, check.id, inputs.yardstick, start, to_us(now)),
         changed=_changed(connection, row, start),
         retriever=inputs.retriever.slug,
-        judges=judging_retrievers(connection, inputs.suite.judgment_shares),
+        judges=judging_retrievers(connection, inputs.suite.judgment_shares, inputs.retriever.slug),
         pooled=pooled_notes(connection, inputs.suite_slug, inputs.retriever.slug),
     )
 

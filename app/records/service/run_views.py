@@ -109,7 +109,8 @@ def _full(connection: Connection, row: RunRow, body: RunDetails) -> RunDocument:
     run: RunDocument = {**_run(row, check, body), "note": notes_of(connection, [row.id]).get(row.id)}
     if not body:
         return run
-    retriever, judges = run["retriever"], judging_retrievers(connection, stored_shares(body))
+    retriever = run["retriever"]
+    judges = judging_retrievers(connection, stored_shares(body), retriever)
     return {
         **run,
         "self_judged": retriever in judges,
