@@ -221,6 +221,42 @@ def test_users_who_saw_another_candidate_promote_none(sqlite_store: Store) -> No
     assert exposure.reason.startswith("check 'watch' asked retriever 'search', and the check asks 'other' by now: ")
 
 
+@pytest.mark.parametrize("rail", [{"calm": 20}, {"calm": 50}, {}])
+def test_a_check_that_changed_after_its_users_is_told_whatever_the_rails_say(
+    sqlite_store: Store, rail: dict[str, int]
+) -> None:
+    made = page([canary("c1")], rules=[], hooks=[])
+    made["checks"].append({**made["checks"][0], "slug": "candidate"})
+    world = World(store=sqlite_store)
+    world.apply(made)
+    world.run()
+    world.run("candidate")
+    users = Users(sqlite_store, world.clock.advance(60))
+    for one in ("search", *rail):
+        users.split(one, "old", "new")
+    users.serve("search", {"old": 60, "new": 50})
+    users.split("search", "old", "new", delta=0.05)
+    users.serve("search", {"old": 50, "new": 60})
+    for one, rate in rail.items():
+        users.serve(one, {"old": 50, "new": rate})
+    promote(users, *rail)
+    if rail != {"calm": 50}:
+        before = waive(users, *(GateName if rail else [GateName.OFFLINE]), admin=True)
+        assert before["state"] == "promote"
+        assert "though epoch 1 had shown: after 6,000 units old beats new" in before["gates"][2].reason
+    world.clock.now = users.at
+    made["checks"][1]["k"] = 1
+    world.apply(made)
+    found = users.promotion()
+    changed = "check 'candidate' was of k 5, which is 1 by now: users were asked about what it was before"
+    assert changed in found["gates"][2].reason
+    assert (found["state"] == "promote", found["gates"][2].result in {"fail", "inconclusive"}) == (False, True)
+    again = waive(users, *GateName, admin=True)
+    assert again["state"] == "promote"
+    assert "although users were asked about something else than what the checks ask by now" in again["reason"]
+    assert "although a guard rail is not known" not in again["reason"]
+
+
 def test_what_users_may_not_have_seen_is_told_beside_what_they_showed(sqlite_store: Store) -> None:
     made = page([canary("c1")], rules=[], hooks=[])
     made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]

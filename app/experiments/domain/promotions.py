@@ -4,6 +4,7 @@ Offline measures and judges stand for users; only exposure asks them, so the las
 found stays, whoever waives it.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -170,10 +171,12 @@ def decide_promotion(
         (GateName.JUDGE, _decide_judge(judge), (), _judged_losses(judge)),
         (GateName.EXPOSURE, _decide_exposure(exposure, rails), rails, _exposure_losses(exposure, guards)),
     )
+    users = exposure if isinstance(exposure, ExposureEvidence) else None
+    changes = defaultdict(str, {GateName.EXPOSURE: "" if users is None else users.changed})
     gates = tuple(
         Gate(
             gate=name,
-            result=GateResult.WAIVED if _is_waived(evidence, waivers.get(name), losses) else evidence,
+            result=GateResult.WAIVED if _is_waived(evidence, waivers.get(name), losses, changes[name]) else evidence,
             reason=reason,
             evidence=evidence,
             waiver=waivers.get(name),
@@ -182,7 +185,6 @@ def decide_promotion(
         )
         for name, (evidence, reason), of_gate, losses in found
     )
-    users = exposure if isinstance(exposure, ExposureEvidence) else None
     steps = _next_steps(offline, judge, users, gates)
     gates = tuple(replace(gate, next=step) for gate, step in zip(gates, steps, strict=True))
     unknown = any(one.ended and rail.result is GateResult.INCONCLUSIVE for one, rail in zip(guards, rails, strict=True))
@@ -240,13 +242,13 @@ def _next_of_users(users: ExposureEvidence | None) -> NextStep:
     return NextStep.AWAIT_OUTCOMES if users is not None and users.stopped else NextStep.AWAIT_USERS
 
 
-def _is_waived(evidence: GateResult, waiver: Waiver | None, losses: Losses) -> bool:
+def _is_waived(evidence: GateResult, waiver: Waiver | None, losses: Losses, changed: str) -> bool:
     """Whether a waiver covers what a gate finds.
 
     Who waived what nobody knew yet has not waived a loss shown later, also of an earlier epoch, nor one of something
-    else, nor a larger one: an interval that lies below that of then.
+    else, nor a larger one: an interval that lies below that of then; nor that a check was `changed` later, in words.
     """
-    if waiver is None or evidence is GateResult.PASS:
+    if waiver is None or evidence is GateResult.PASS or (waiver.found and changed not in waiver.found):
         return False
     if evidence is GateResult.FAIL and waiver.finding is not GateResult.FAIL:
         return False
@@ -478,6 +480,8 @@ def _how_waived(exposure: Gate, users: ExposureEvidence | None) -> str:
         decided = "although exposure ended without a decision"
         if users.within is not None:
             decided = f"where users showed no difference larger than {bound_text(users.within)}"
+    elif users.is_better and users.changed:
+        decided = "although users were asked about something else than what the checks ask by now"
     elif users.is_better:
         broken = any(guard.result is GateResult.FAIL for guard in exposure.guards)
         decided = f"with users who are served better, although a guard rail is {'broken' if broken else 'not known'}"
@@ -688,7 +692,8 @@ def _decide_users(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> tu
     broken = [guard.reason for guard in guards if guard.result is GateResult.FAIL]
     if broken:
         than = _BETTER if found.is_better else "no difference is shown"
-        return GateResult.FAIL, f"{than} ({found.reason}), but {'; '.join(broken)}"
+        but = "; ".join([*broken, *_harm_before(found), *_asked_before(found)])
+        return GateResult.FAIL, f"{than} ({found.reason}), but {but}"
     if not found.is_better:
         told = found.mismatch or found.within is not None
         parts = [found.reason, *([] if told else [found.power]), found.harm_before]
@@ -700,12 +705,17 @@ def _decide_better(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> t
     """Pass where no guard rail is unknown, and users saw the candidate as it is by now."""
     unknown = [guard.reason for guard in guards if guard.result is GateResult.INCONCLUSIVE]
     if unknown:
-        return GateResult.INCONCLUSIVE, f"{_BETTER} ({found.reason}), but {'; '.join(unknown)}"
-    before = f"though {found.harm_before}" if found.harm_before else ""
-    passed = "; ".join(filter(None, [found.reason, *(guard.reason for guard in guards), before]))
+        but = "; ".join([*unknown, *_harm_before(found), *_asked_before(found)])
+        return GateResult.INCONCLUSIVE, f"{_BETTER} ({found.reason}), but {but}"
+    passed = "; ".join([found.reason, *(guard.reason for guard in guards), *_harm_before(found)])
     if found.changed:
         return GateResult.INCONCLUSIVE, "; ".join([*_asked_before(found), passed])
     return GateResult.PASS, passed
+
+
+def _harm_before(found: ExposureEvidence) -> list[str]:
+    """Say that users had been served worse before."""
+    return [f"though {found.harm_before}"] if found.harm_before else []
 
 
 def _asked_before(found: ExposureEvidence) -> list[str]:

@@ -6,12 +6,12 @@ that ask the same.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import product
-from typing import Any, Final
+from typing import Final
 
 from app.answers.domain.judges import JudgeOutcome
 from app.answers.store import read_run_answers
@@ -20,6 +20,7 @@ from app.base.errors import NotFoundError
 from app.base.texts import counted, listed
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check, find_run
+from app.catalog.service.versions import answers_changed, what_is_asked
 from app.experiments import store as rows
 from app.experiments.documents import PromotionDocument
 from app.experiments.domain.experiments import ExperimentState, RateDifference, bucket_us
@@ -30,11 +31,6 @@ from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
 
 _DEPTHS: Final = ("k", "fetch_k")
-_OF_CHECK: Final = ("suite", *_DEPTHS)
-_NOT_MEASURED_BY: Final = frozenset(
-    {"slug", "concurrency", "requests_per_second", "timeout", "retries", "breaker", "max_body_bytes", "tls"}
-)
-"""Fields of a retriever that say how it is called and asked, and not what it answers."""
 
 
 def describe_outdated(store: Store, run_ids: Sequence[str]) -> tuple[str, ...]:
@@ -54,7 +50,7 @@ def retriever_changes(connection: Connection, run: RunRow) -> str:
         return f"asked retriever '{then}', and the check asks '{now}' by now"
     definition = catalog.find_definition(connection, "retriever", now)
     asked = catalog.version_body(connection, run.retriever_version_id).body
-    changed = () if definition is None else _changed(asked, definition.body)
+    changed = () if definition is None else answers_changed(asked, definition.body)
     return f"asked retriever '{now}' before its {listed(changed)} changed" if changed else ""
 
 
@@ -69,7 +65,7 @@ def describe_change(store: Store, slug: str, since: int) -> str:
         before = [run for run in ended if run.aggregates and run.started_at is not None and run.started_at <= since]
         if not before:
             return ""
-        how = retriever_changes(connection, before[-1])
+        how = _changes(connection, before[-1])
     return f"check '{slug}' {how}" if how else ""
 
 
@@ -113,33 +109,33 @@ def _say_unlike(connection: Connection, slug: str, since: int, until: int) -> It
 _MOST: Final = 1_000
 
 
-def _changed(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(name for name in catalog.fields_changed(then, now) if name not in _NOT_MEASURED_BY)
-
-
 def name_shared_retriever(store: Store, runs: Sequence[RunRow]) -> str:
     """Name the retriever that two runs asked alike, or both where only their names differ; else empty."""
     versions = [run.retriever_version_id for run in runs if run.retriever_version_id is not None]
     with store.read() as connection:
         one, other = (catalog.version_body(connection, version).body for version in versions)
-    if _changed(one, other):
+    if answers_changed(one, other):
         return ""
     names = list(dict.fromkeys(f"'{body['slug']}'" for body in (one, other)))
     return f"the same retriever, {names[0]}" if len(names) == 1 else f"{listed(names)}, which differ in name alone"
 
 
 def _describe(connection: Connection, run: RunRow) -> str:
+    told = _changes(connection, run, "suite")
+    return f"run {run.id} of check '{run.check}' {told}" if told else ""
+
+
+def _changes(connection: Connection, run: RunRow, *also: str) -> str:
+    """Say how the retriever of a check, its depths and its fields `also` differ from those of its run."""
     assert run.check_version_id is not None  # noqa: S101 - it has results
     then = catalog.version_body(connection, run.check_version_id).body
     now = find_check(connection, run.check).body
-    parts = [retriever_changes(connection, run)]
-    parts += [
+    fields = [
         f"was of {name} {then[name]}, which is {now[name]} by now"
-        for name in _OF_CHECK
+        for name in (*also, *_DEPTHS)
         if name in then and name in now and then[name] != now[name]
     ]
-    told = listed([one for one in parts if one])
-    return f"run {run.id} of check '{run.check}' {told}" if told else ""
+    return listed([one for one in (retriever_changes(connection, run), *fields) if one])
 
 
 _OLDER: Final = 5
@@ -261,11 +257,10 @@ def _alike(store: Store, document: PromotionDocument) -> dict[tuple[str | None, 
 def _asked(connection: Connection, slug: str) -> str:
     """Return what a check asks, and how deep, as a text: users of a retriever do not see what its check is called."""
     check = catalog.find_definition(connection, "check", slug)
-    retriever = None if check is None else catalog.find_definition(connection, "retriever", check.body["retriever"])
-    if check is None or retriever is None:
+    if check is None:
         return slug
-    body = {name: value for name, value in retriever.body.items() if name not in _NOT_MEASURED_BY}
-    return json.dumps([body, *(check.body.get(name) for name in _DEPTHS)], sort_keys=True, default=str)
+    depths = [check.body.get(name) for name in _DEPTHS]
+    return json.dumps([what_is_asked(connection, check.body["retriever"]), *depths])
 
 
 def _harm_of(found: ExposureEvidence, *, is_turned: bool) -> tuple[RateDifference | None, str]:
