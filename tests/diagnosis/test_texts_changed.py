@@ -206,3 +206,26 @@ def test_a_fault_that_follows_scores_which_moved_without_harm_is_told_of_the_pre
     lagging = carry_out(2, scale=0.5, lagging=True)
     assert lagging == [(run, "replicas_differ", moved + 2, moved + 1) for run in (moved + 2, moved + 3)]
     assert carry_out(2, scale=0.5) == [], "after it things are as they were before it"
+
+
+def test_a_fault_after_another_one_is_not_told_as_replicas_once_nothing_alternates(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    canaries = [canary(f"q{place}", expected_chunks=[f"doc-{place}"]) for place in range(4 * SHELF)]
+    world.apply(page(canaries, rules=[REGRESSION]))
+
+    def carry_out(count: int, *, without: range = range(0)) -> list[tuple[str, int]]:
+        there = [one for one in range(6 * SHELF) if one not in without]
+        for place in range(4 * SHELF):
+            found = [one for one in there if one >= place][:6]
+            scores = [0.9 - 0.03 * (one - place) for one in found]
+            world.probe.answers[f"q{place}"] = answered(hits(*(f"doc-{one}" for one in found), scores=scores))
+        ended = [world.run().id for _ in range(count)]
+        with sqlite_store.read() as connection:
+            causes = diagnoses.run_causes_of(connection, ended)
+        return [(cause["kind"], cause["since_run"]) for _, cause in sorted(causes.items())]
+
+    assert carry_out(LEARNED) == []
+    assert carry_out(2, without=range(12)) == [("missing", LEARNED + 1)] * 2
+    exchanged = LEARNED + 3
+    first, *later = carry_out(3, without=range(20, 27))
+    assert later == [("missing", exchanged)] * 2, first

@@ -104,16 +104,18 @@ def _compared_cause(
         return None if before_run is None else compare(before_run, since_run=since_run)
 
     if basis is Basis.STANDING and standing is not None:
-        compared = compare(standing.before_run, since_run=standing.since_run) if changed else standing
-        follows = compared is not None and compared.kind is not standing.kind
-        follows = follows and (fell or _mostly_changed(plan, changed))
+        is_calm = not changed and standing.kind is RunCauseKind.REPLICAS_DIFFER  # of which some came in turn
+        compared = compare(standing.before_run, since_run=standing.since_run) if changed or is_calm else standing
+        is_other = compared is not None and compared.kind is not standing.kind
+        follows = is_other and (fell or _mostly_changed(plan, changed))  # another fault joins it, or comes after it
+        later = None
         if standing.did_no_harm and (follows or has_opened):  # that is how things were when this came
             later = since_alarm() if has_opened else compare(newest, since_run=plan.run.id)
-            if later is not None:
-                return later
-        if compared is not None and follows:
-            return replace(compared, since_run=plan.run.id)  # another fault joins it, or follows
-        return compared and replace(compared, quiet_runs=standing.quiet_runs)
+        if compared is None or later is not None:
+            return later
+        if follows or (is_calm and is_other):
+            return replace(compared, since_run=plan.run.id if follows else newest)
+        return replace(compared, quiet_runs=standing.quiet_runs)
     if basis is Basis.ALARM:
         return since_alarm()
     if basis is Basis.NEWEST:
