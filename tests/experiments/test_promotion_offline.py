@@ -157,6 +157,12 @@ def test_a_run_of_another_retriever_or_configuration_is_told(sqlite_store: Store
     changed["checks"][1]["hooks"] = []
     world.apply(changed)
     assert compare(sqlite_store).outdated == (), "how it is asked changes no answer"
+    for edited, told in ((2, False), (3, True)):
+        other = [{**one, "expected_chunks": ["c9"]} for one in changed["canaries"][:edited]]
+        world.apply({**changed, "canaries": [*other, *changed["canaries"][edited:]]})
+        outdated = compare(sqlite_store).outdated
+        before = "was before 3 of 20 canaries were edited or added"
+        assert [one.endswith(before) for one in outdated] == [True, True] * told
 
 
 def test_canaries_that_a_side_did_not_answer_are_counted(sqlite_store: Store) -> None:

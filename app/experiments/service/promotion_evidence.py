@@ -7,12 +7,14 @@ that ask the same.
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import product
 from typing import Final
 
+from app.alerts.domain.rules import FAILED_SHARE
 from app.answers.domain.judges import JudgeOutcome
 from app.answers.store import read_run_answers
 from app.base.db.engine import Connection, Store, from_us
@@ -20,7 +22,7 @@ from app.base.errors import NotFoundError
 from app.base.texts import counted, listed
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check, find_run
-from app.catalog.service.versions import answers_changed, what_is_asked
+from app.catalog.service.versions import answers_changed, load_suite, load_suite_in_force, what_is_asked
 from app.experiments import store as rows
 from app.experiments.documents import PromotionDocument
 from app.experiments.domain.experiments import ExperimentState, RateDifference, bucket_us
@@ -29,6 +31,7 @@ from app.experiments.service.experiments import CountedEpoch, find_experiment, r
 from app.experiments.store import PromotionRow
 from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
+from app.scoring.run_inputs import UnusableSuiteError
 
 _DEPTHS: Final = ("k", "fetch_k")
 
@@ -121,8 +124,26 @@ def name_shared_retriever(store: Store, runs: Sequence[RunRow]) -> str:
 
 
 def _describe(connection: Connection, run: RunRow) -> str:
-    told = _changes(connection, run, "suite")
+    told = listed([one for one in (_changes(connection, run, "suite"), _edits(connection, run)) if one])
     return f"run {run.id} of check '{run.check}' {told}" if told else ""
+
+
+def _edits(connection: Connection, run: RunRow) -> str:
+    """Say how many canaries were edited or added since a run; empty where they are a tenth at most."""
+    suite = catalog.find_definition(connection, "suite", find_check(connection, run.check).body["suite"])
+    if suite is None or run.suite_version_id is None:
+        return ""
+    with suppress(UnusableSuiteError):
+        then, now = load_suite(connection, run.suite_version_id), load_suite_in_force(connection, suite)
+        if then.version_ids == now.version_ids or then.suite_id != suite.id:
+            return ""
+        before = {one.canary_id: one.canary for one in then.members}
+        edited = sum(
+            one.canary_id not in before or not one.canary.finds_as(before[one.canary_id]) for one in now.members
+        )
+        if edited > FAILED_SHARE * len(now.members):
+            return f"was before {edited:,} of {counted(len(now.members), 'canary')} were edited or added"
+    return ""
 
 
 def _changes(connection: Connection, run: RunRow, *also: str) -> str:
