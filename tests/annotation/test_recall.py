@@ -21,12 +21,12 @@ from app.catalog.store import API
 from app.cli import app
 from app.definitions.service import applying
 from app.reports.rendering.report_measures import pooled_recall_lines
-from tests.support.annotation_tasks import QUERIES, Desk
+from tests.support.annotation_tasks import QUERIES, RETRIEVERS, Desk
 from tests.support.api_service import CHECK, Api, api
 from tests.support.html_pages import Page
 from tests.support.present import present
-from tests.support.world import RETRIEVER, documents
 from tests.support.world import canary as described_canary
+from tests.support.world import documents
 from tests.support.world import page as described_page
 
 
@@ -181,7 +181,7 @@ def test_an_estimate_is_marked_once_its_retriever_was_edited_and_no_more_once_th
 
     def apply(**changes: object) -> None:
         described = described_page([described_canary(key) for key in QUERIES], retriever="bm25", hooks=[])
-        described["retrievers"] = [{**RETRIEVER, "slug": "bm25", **changes}, {**RETRIEVER, "slug": "dense"}]
+        described["retrievers"] = [{**RETRIEVERS[0], **changes}, RETRIEVERS[1]]
         now = desk.world.clock.advance(1)
         applying.apply(store, desk.world.vault, documents(described), managed_by=API, now=now)
 
@@ -212,7 +212,7 @@ def test_an_estimate_over_few_queries_of_a_suite_says_over_how_many(
     compute(desk)
     keys = [*QUERIES, *(f"more-{place}" for place in range(canaries - len(QUERIES)))]
     described = described_page([described_canary(key) for key in keys], retriever="bm25", hooks=[])
-    described["retrievers"] = [{**RETRIEVER, "slug": "bm25"}, {**RETRIEVER, "slug": "dense"}]
+    described["retrievers"] = RETRIEVERS
     now = desk.world.clock.advance(1)
     applying.apply(sqlite_store, desk.world.vault, documents(described), managed_by=API, now=now)
     with sqlite_store.read() as connection:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
@@ -28,6 +28,9 @@ TASK: dict[str, Any] = {
     "seed": 7,
 }
 QUERIES = ("refunds", "invoices", "exports", "quotas")
+
+
+RETRIEVERS: Final = [{**RETRIEVER, "slug": slug, "url": f"{RETRIEVER['url']}?{slug}"} for slug in ("bm25", "dense")]
 
 
 @dataclass
@@ -99,9 +102,7 @@ class Desk:
         """Put suite, retrievers and task in force, with a canary of each query or these; nobody asked for the pool."""
         desk = cls(world=World(store=store), shelves=Shelves(counted=counted))
         described = page(list(canaries) or [canary(key) for key in queries], retriever="bm25", hooks=[])
-        described["retrievers"] = [
-            {**RETRIEVER, "slug": slug, "url": f"{RETRIEVER['url']}?{slug}"} for slug in ("bm25", "dense")
-        ]
+        described["retrievers"] = RETRIEVERS
         applying.apply(
             store, desk.world.vault, documents(described, file=file), managed_by=owner, now=desk.world.clock.advance(1)
         )
