@@ -15,9 +15,11 @@ from app.experiments.domain.experiments import (
     ExperimentPlan,
     ExperimentState,
     Look,
+    Preferences,
     decide_experiment,
+    decide_preference,
 )
-from app.experiments.domain.later_looks import hold_against_looks
+from app.experiments.domain.later_looks import hold_against_clicks, hold_against_looks
 from app.experiments.domain.promotions import GateName, PromotionState
 from app.experiments.service import promotions
 from app.experiments.views import PromotionView
@@ -153,6 +155,23 @@ def test_the_state_of_what_is_contradicted_is_no_plain_success() -> None:
     assert "new won, contradicted since" in draw(one=one)
     assert 'class="badge warning"' in draw(one=one)
     assert 'class="badge healthy"' in draw(one={**one, "later": None})
+
+
+@pytest.mark.parametrize(
+    ("newest", "is_told"), [((900, 0), True), ((671, 29), True), ((240, 439), False), ((20, 25), False)]
+)
+def test_clicks_that_all_turned_contradict_though_too_few_are_left_for_an_interval(
+    newest: tuple[int, int], *, is_told: bool
+) -> None:
+    decided = Preferences(a=240, b=439)
+    decision = decide_preference(decided, ("old", "new"), units=679, max_units=5_000)
+    a, b = newest
+    found = hold_against_clicks(decision, Preferences(a=a, b=b), decided)
+    says = (
+        f"; but by now, over {a + b:,} units, {a:,} prefer the first ranking and {b:,} the second, the opposite of what"
+    )
+    assert (says in found.reason) is is_told
+    assert found.winner == "new", "the first look decides"
 
 
 def test_an_interleaving_says_where_the_clicks_by_now_contradict_it(tmp_path: Path) -> None:

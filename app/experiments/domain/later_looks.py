@@ -11,6 +11,7 @@ from typing import Final
 from app.base.texts import counted
 from app.comparison.domain.outcomes import Side
 from app.experiments.domain.experiments import (
+    FEWEST_OF_A_KIND,
     ExperimentDecision,
     ExperimentPlan,
     Look,
@@ -40,12 +41,18 @@ def hold_against_clicks(
     decision: PreferenceDecision, newest: Preferences, decided: Preferences | None
 ) -> PreferenceDecision:
     """Return the decision of an interleaving that says where the clicks by now contradict it."""
-    found = estimate_preference(newest)
-    if not decision.ended or found is None or newest == decided:
+    if not decision.ended or newest == decided:
         return decision
-    says = f"over {counted(newest.a + newest.b, 'unit')}, the preference is {difference_text(found)}"
-    how = _contradiction(decision.difference, found, delta=0.0)
-    return replace(decision, reason=_say(decision.reason, says, how), later=found if how in _STRONG else None)
+    found, over = estimate_preference(newest), f"over {counted(newest.a + newest.b, 'unit')}"
+    if found is not None:
+        says = f"{over}, the preference is {difference_text(found)}"
+        how = _contradiction(decision.difference, found, delta=0.0)
+        return replace(decision, reason=_say(decision.reason, says, how), later=found if how in _STRONG else None)
+    nearer = Preferences(a=max(newest.a, FEWEST_OF_A_KIND), b=max(newest.b, FEWEST_OF_A_KIND))
+    known = estimate_preference(nearer)  # of fewer there is no interval, and this one is nearer to zero than they are
+    says = f"{over}, {newest.a:,} prefer the first ranking and {newest.b:,} the second"
+    how = "" if known is None else _contradiction(decision.difference, known, delta=0.0)
+    return replace(decision, reason=_say(decision.reason, says, how))
 
 
 _OPPOSITE: Final = "the opposite of what it was decided by: begin a new epoch"
