@@ -797,6 +797,15 @@ def test_an_exposure_that_ended_undecided_says_so_and_what_follows(within: float
         assert "exposure decided nothing" not in one.reason
 
 
+def test_a_waived_rail_that_is_broken_is_named_where_users_showed_no_difference() -> None:
+    ended = replace(exposure(-0.05, 0.05), ended=True, within=0.06)
+    rail = GuardEvidence(name="experiment calm", allowed_loss=0.02, found=Margin(low=-0.2, high=-0.1))
+    given = {GateName.EXPOSURE: waiver(GateResult.FAIL)}
+    found = decide_promotion(offline(), judge(), ended, given, guards=[rail])
+    how = "where users showed no difference larger than 0.06, although a guard rail is broken"
+    assert (found.state, how in found.reason) == (PromotionState.PROMOTE, True)
+
+
 def test_an_exposure_whose_guard_rail_ended_unknown_cannot_pass_any_more() -> None:
     decision = decide_promotion(offline(), judge(), BETTER, {}, guards=RAILS[-1])
     assert decision.reason.startswith(

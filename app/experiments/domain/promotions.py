@@ -467,7 +467,7 @@ def _conclude_without_users(
 
 def _how_waived(exposure: Gate, users: ExposureEvidence | None) -> str:
     """Say what was known of users when nothing but waivers is in the way."""
-    decided = "before users showed a difference"
+    decided, broken = "before users showed a difference", any(one.result is GateResult.FAIL for one in exposure.guards)
     if users is None:
         decided = "without asking users"
     elif users.harm_before and not users.is_better:
@@ -480,10 +480,10 @@ def _how_waived(exposure: Gate, users: ExposureEvidence | None) -> str:
         decided = "although exposure ended without a decision"
         if users.within is not None:
             decided = f"where users showed no difference larger than {bound_text(users.within)}"
+        decided += ", although a guard rail is broken" if broken else ""
     elif users.is_better and users.changed:
         decided = "although users were asked about something else than what the checks ask by now"
     elif users.is_better:
-        broken = any(guard.result is GateResult.FAIL for guard in exposure.guards)
         decided = f"with users who are served better, although a guard rail is {'broken' if broken else 'not known'}"
     elif exposure.evidence is GateResult.FAIL:
         decided = "against what exposure showed"
