@@ -395,6 +395,8 @@ class TrafficReachView(TypedDict):
     """Share of the traffic whose queries have no answer: the interval allows for all or none of it being covered."""
     too_fine: bool
     """Whether documents are as fine as chunks: where they are parts of larger ones, a grouping should be given."""
+    edited_since: bool
+    """Whether the retriever was edited after the sample was drawn: what it finds by now is not known."""
     grouped_by: str | None
     """Which part of their names groups documents, in words; null = each is a group."""
 

@@ -123,6 +123,7 @@ def _view(store: Store, sample: "_Sample", covered: AbstractSet[str]) -> Traffic
         runs = _newest_runs(connection, reach)
         standing = standing_canaries(connection, _suite(connection, reach))
         seen = [one for run in runs for one in found_documents(connection, run).by_chunk.items()]
+        edited = bool(catalog.made_since(connection, "retriever", [reach.retriever], reach.requested_at))
     found = estimates.estimate_reach(
         sample.counts, sample.drawn, {place: group in covered for place, group in sample.groups.items()}
     )
@@ -154,6 +155,7 @@ def _view(store: Store, sample: "_Sample", covered: AbstractSet[str]) -> Traffic
             unseen=0 if runs else standing.unnamed,
         ),
         unanswered=rounded(unanswered),
+        edited_since=edited,
         grouped_by=None if sample.grouping is None else sample.grouping.words,
         too_fine=sample.grouping is None
         and any(group is not None for group in sample.groups.values())

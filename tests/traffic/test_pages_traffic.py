@@ -89,6 +89,24 @@ def test_traffic_for_which_nothing_was_found_is_told_beside_the_shares_that_it_i
     assert "found nothing" not in read(service).text
 
 
+def test_a_reach_of_before_is_told_beside_newer_traffic_and_an_edited_retriever(service: Api) -> None:
+    service.reached(*QUERIES)
+    known = service.get("/v1/suites/docs/reach", retriever="search")
+    assert known["edited_since"] is False
+    assert "Reach is of the" not in read(service).text
+    body = {"files": {"a.csv": "query,count\nwho pays?,30\n"}}
+    service.client.post("/v1/suites/docs/traffic", params={"retriever": "search"}, json=body)
+    older = f"Reach is of the {known['traffic']} queries that had come when its sample was drawn; 30 came since."
+    for path in (TRAFFIC, SUITE):
+        assert older in read(service, path).text
+    retriever = service.get("/v1/retrievers/search")
+    service.put(
+        "/v1/retrievers/search", {name: retriever[name] for name in ("response", "scorer")} | {"url": "http://b.c"}
+    )
+    assert service.get("/v1/suites/docs/reach", retriever="search")["edited_since"] is True
+    assert "search was edited after this sample was drawn: reach by now is not known." in read(service).text
+
+
 def test_an_interval_stands_behind_what_is_estimated(service: Api) -> None:
     lines = "\n".join(f'{{"query": "how long is data kept {number}?", "count": 5}}' for number in range(900))
     body = {"files": {"a.jsonl": lines}}
