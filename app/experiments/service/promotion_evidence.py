@@ -259,7 +259,7 @@ def read_users(store: Store, document: PromotionDocument, *, now: datetime) -> E
 
 
 def _alike(store: Store, document: PromotionDocument) -> dict[tuple[str | None, bool], PromotionRow]:
-    """Return the promotions of the same two checks, or of checks that ask the same, by experiment.
+    """Return the promotions that asked users about the same two checks, or checks that ask the same, by experiment.
 
     Beside the experiment stands whether what is current here is the candidate there.
     """
@@ -267,6 +267,8 @@ def _alike(store: Store, document: PromotionDocument) -> dict[tuple[str | None, 
     found: dict[tuple[str | None, bool], PromotionRow] = {}
     with store.read() as connection:
         for one in rows.list_promotions(connection, limit=_MOST):
+            if one.document.experiment is None:
+                continue  # no user of it was asked
             pair, other = ((of.current, of.candidate) for of in (document, one.document))
             if {*pair} != {*other}:
                 pair, other = ((asked(connection, of[0]), asked(connection, of[1])) for of in (pair, other))
