@@ -4,7 +4,6 @@ Offline measures and judges stand for users; only exposure asks them, so the las
 found stays, whoever waives it.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -172,11 +171,13 @@ def decide_promotion(
         (GateName.EXPOSURE, _decide_exposure(exposure, rails), rails, _exposure_losses(exposure, guards)),
     )
     users = exposure if isinstance(exposure, ExposureEvidence) else None
-    changes = defaultdict(str, {GateName.EXPOSURE: "" if users is None else users.changed})
+    changes = {} if users is None else {GateName.EXPOSURE: users.changed}
     gates = tuple(
         Gate(
             gate=name,
-            result=GateResult.WAIVED if _is_waived(evidence, waivers.get(name), losses, changes[name]) else evidence,
+            result=GateResult.WAIVED
+            if _is_waived(evidence, waivers.get(name), losses, changes.get(name, ""))
+            else evidence,
             reason=reason,
             evidence=evidence,
             waiver=waivers.get(name),
