@@ -1,6 +1,7 @@
 """Harm that exposure has shown stays known: after a mismatch, to earlier waivers, and in other promotions."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -184,15 +185,20 @@ def test_a_promotion_that_harm_stopped_becomes_none_of_other_checks(users: Users
     assert users.promote(current="candidate", candidate=CHECK, experiment="search")["candidate"] == CHECK
 
 
-def test_users_who_saw_another_candidate_promote_none(sqlite_store: Store) -> None:
+def measured_checks(store: Store) -> tuple[dict[str, Any], World, Users]:
+    """Give two checks that have run, as they are described, their world, and users who come after that."""
     made = page([canary("c1")], rules=[], hooks=[])
     made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]
     made["checks"].append({**made["checks"][0], "slug": "candidate"})
-    world = World(store=sqlite_store)
+    world = World(store=store)
     world.apply(made)
     world.run()
     world.run("candidate")
-    users = Users(sqlite_store, world.clock.advance(60))
+    return made, world, Users(store, world.clock.advance(60))
+
+
+def test_users_who_saw_another_candidate_promote_none(sqlite_store: Store) -> None:
+    made, world, users = measured_checks(sqlite_store)
     users.split("search", "old", "new")
     users.serve("search", {"old": 50, "new": 60})
     assert promote(users)["state"] == "promote"
@@ -225,13 +231,7 @@ def test_users_who_saw_another_candidate_promote_none(sqlite_store: Store) -> No
 def test_a_check_that_changed_after_its_users_is_told_whatever_the_rails_say(
     sqlite_store: Store, rail: dict[str, int]
 ) -> None:
-    made = page([canary("c1")], rules=[], hooks=[])
-    made["checks"].append({**made["checks"][0], "slug": "candidate"})
-    world = World(store=sqlite_store)
-    world.apply(made)
-    world.run()
-    world.run("candidate")
-    users = Users(sqlite_store, world.clock.advance(60))
+    made, world, users = measured_checks(sqlite_store)
     for one in ("search", *rail):
         users.split(one, "old", "new")
     users.serve("search", {"old": 60, "new": 50})
