@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -472,13 +471,6 @@ def _is_ignored(name: str) -> bool:
     return any(fnmatch(name, line.removeprefix("**/")) for line in lines if line.startswith("**/"))
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.mark.systems
 def test_the_steps_of_the_image_make_what_compose_starts(tmp_path: Path, databases: Databases) -> None:
     image = Replay(tmp_path / "image")
@@ -497,7 +489,7 @@ def test_the_steps_of_the_image_make_what_compose_starts(tmp_path: Path, databas
     _make_secrets(secrets)
     (secrets / "database_url").unlink()
     (secrets / "database_url").write_text(databases.postgresql(migrated=False), encoding="utf-8")
-    demo_port, port = _free_port(), _free_port()
+    demo_port, port = free_ports(), free_ports()
     places = {
         "/run/secrets": str(secrets),
         "/canaries": str(ROOT / "canaries"),

@@ -6,11 +6,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 
 from tests.support.living import until
 
 ROOT = Path(__file__).parents[2]
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 10
+_FIRST = 12_000 + 2_000 * _WORKER
+# Begins anywhere, so that two runs of the tests on one machine rarely meet.
+_OFFSET = os.getpid() * 2 % 2_000
+_PORTS: Iterator[int] = cycle((*range(_FIRST + _OFFSET, _FIRST + 2_000, 2), *range(_FIRST, _FIRST + _OFFSET, 2)))
 
 
 class Process:
@@ -65,15 +71,20 @@ def taken_port() -> Iterator[int]:
 
 
 def free_ports() -> int:
-    """Find a port that is free and so is the one after it."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first:
-            port: int = first.getsockname()[1]
-            try:
-                socket.create_server(("127.0.0.1", port + 1)).close()
-            except OSError:
-                continue
-            return port
+    """Find a port that is free and so is the one after it, among those that this test process alone gives away.
+
+    They lie below the ports that the system lends to outgoing connections, so that nobody takes one of them
+    between its choice and its use.
+    """
+    return next(port for port in _PORTS if _is_free(port) and _is_free(port + 1))
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 def listens(port: int) -> bool:
