@@ -239,9 +239,11 @@ class JudgedSide(TypedDict):
     high: float | None
     labels: int
     answers: int
-    """Number of answers that the judge rated: those that its numbers are of."""
+    """Number of canaries whose answers are rated in both runs: those that its numbers are of."""
+    asked: int
+    """Number of canaries whose answers both runs watch, and that ask the same."""
     unrated: int
-    """Answers of watched canaries that have no rating: the judge said nothing of them, or they did not come."""
+    """Answers to these that have no rating: the judge said nothing of them, or they did not come."""
 
 
 class ComparedAnswers(TypedDict):

@@ -18,7 +18,8 @@ from app.base.db.rows import STAGED_ROWS, numbers
 from app.base.views import time_text
 from app.experiments.documents import ExperimentDocument, InterleavingDocument, PromotionDocument, ShadowDocument
 from app.experiments.domain.experiments import Hits, Preferences, ShadowHit, bucket_of, bucket_us
-from app.experiments.domain.promotions import GateName, GateResult, Waiver
+from app.experiments.domain.margins import GateResult
+from app.experiments.domain.promotions import GateName, Waiver
 from app.experiments.tables import (
     experiment_counts,
     experiment_epochs,

@@ -1,7 +1,7 @@
 """What people would say of the answers of each check: drawn for each, estimated for each, and correcting its runs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from app.alerts.domain.rules import RunFacts, condition
 from app.annotation.service import tasks
 from app.answers import store as rows
+from app.answers.domain.generated import AnswerCounts
 from app.answers.domain.trust import (
     Basis,
     JudgedAnswer,
@@ -25,7 +26,7 @@ from app.answers.service import answering, labels
 from app.base.db.engine import Store
 from app.base.statistics import clopper_pearson, interval_of_difference
 from app.base.texts import change_text, corrected_text
-from app.base.values import Aggregates, Bound, CorrectedRate, CorrectedRateView, Rule, RuleKind
+from app.base.values import Aggregates, Bound, CorrectedRate, CorrectedRateView, Outcome, Rule, RuleKind
 from app.comparison.rendering import ComparisonReport, comparison_markdown, comparison_tables
 from app.comparison.service import comparisons
 from app.experiments.domain.promotion_evidence import JudgedQuestion, Margin
@@ -35,10 +36,11 @@ from app.reports.metrics import Snapshot, state_families
 from app.reports.pages.overviews import make_badge
 from app.reports.service import check_details
 from app.reports.service.metrics_snapshot import read_state
-from tests.support.answered_world import JUDGE, answered_world, answers_page
+from tests.support.answered_world import JUDGE, answered_world, answers_page, with_texts
+from tests.support.fakes import failed
 from tests.support.pages_service import Site
 from tests.support.present import present
-from tests.support.two_checks import KEYS, LIES, TwoChecks
+from tests.support.two_checks import KEYS, LIES, UNSEEN, TwoChecks
 
 HOUR = 3_600_000_000
 
@@ -403,8 +405,8 @@ def test_a_comparison_claims_no_difference_of_answers_that_the_judge_did_not_jud
     site = Site(world=two.it.world)
     view = site.client().get("/v1/compare?a=check:seen&b=check:blind").json()
     [answers] = view["answers"]
-    assert (answers["a"]["answers"], answers["a"]["unrated"]) == (110, 0)
-    assert (answers["b"]["answers"], answers["b"]["unrated"]) == (110 - lacking, lacking)
+    assert [answers["a"][one] for one in ("answers", "asked", "unrated")] == [110 - lacking, 110, 0]
+    assert [answers["b"][one] for one in ("answers", "asked", "unrated")] == [110 - lacking, 110, lacking]
     assert (answers["low"], answers["high"]) == (None, None), "the rated answers do not stand for the others"
     assert answers["b"]["corrected"] is not None
     says = (
@@ -419,7 +421,7 @@ def test_a_comparison_claims_no_difference_of_answers_that_the_judge_did_not_jud
     assert f"of {110 - lacking}, {lacking} not rated" in shown
     report = ComparisonReport(view=view, losses=[], wins=[])
     [table] = [one for one in comparison_tables(report) if one.title == "Generated answers"]
-    assert table.rows[0][5:] == ("110", f"{110 - lacking}, {lacking} not rated", "people's labels")
+    assert table.rows[0][5:] == (f"{110 - lacking}", f"{110 - lacking}, {lacking} not rated", "people's labels")
     assert says in comparison_markdown(report)
 
 
@@ -538,6 +540,55 @@ def test_a_promotion_reads_the_corrected_difference(sqlite_store: Store) -> None
     corrected = margin_of(sqlite_store)
     assert present(corrected.low) < 0 < present(corrected.high)
     assert corrected.basis.startswith("corrected by 110 and 110 labels of people; the judge alone +")
+
+
+def run_without(two: TwoChecks, failing: Collection[str]) -> int:
+    """Run the check whose lies are seen less, with probes that fail for these queries."""
+    two.it.world.probe.otherwise = lambda item: failed(Outcome.TIMEOUT) if item.query in failing else with_texts(item)
+    run_id = two.run("blind")
+    two.it.world.probe.otherwise = with_texts
+    return run_id
+
+
+@pytest.mark.parametrize(("lacking", "claimed"), [(8, True), (12, False)])
+def test_both_sides_are_compared_over_the_canaries_that_both_answered(
+    lacking: int, *, claimed: bool, sqlite_store: Store
+) -> None:
+    two = TwoChecks.of(sqlite_store, "faithfulness")
+    two.label("faithfulness")
+    two.run("seen")
+    two.run("blind")
+    failing = sorted(LIES)[:lacking]  # of which earlier runs have an answer
+    run_without(two, failing)
+    view, _ = comparisons.compare_references(sqlite_store, "check:seen", "check:blind")
+    [answers] = view["answers"]
+    assert [(one["answers"], one["asked"], one["unrated"]) for one in (answers["a"], answers["b"])] == [
+        (110 - lacking, 110, 0),
+        (110 - lacking, 110, lacking),
+    ]
+    told = 28 - lacking
+    assert answers["a"]["judge"] == pytest.approx(1 - told / (110 - lacking)), "of the questions that B answered"
+    assert answers["b"]["judge"] == pytest.approx(1 - len(set(LIES) - set(failing) - UNSEEN) / (110 - lacking))
+    assert (answers["low"] is not None) is claimed
+    cautions = [one["sentence"] for one in view["cautions"] if one["kind"] == "answers"]
+    assert [one.startswith(f"{lacking} of 110 answers in B have no rating: ") for one in cautions] == [True] * (
+        not claimed
+    )
+    read = read_by_gate(sqlite_store)
+    assert (read.answers, read.candidate) == (110 - lacking, AnswerCounts(asked=110, missing=lacking))
+    assert read.current == AnswerCounts(asked=110)
+    sides = [(one["corrected"], one["low"], one["high"]) for one in (answers["a"], answers["b"])]
+    _, *interval = interval_of_difference(*[present_rate(one) for one in sides])
+    assert [read.margin.low, read.margin.high] == pytest.approx(interval), "gate and comparison read one pair of runs"
+    alone = present(read.margin.uncorrected)
+    assert present(alone.low) < present(answers["b"]["judge"]) - present(answers["a"]["judge"]) < present(alone.high)
+    assert read.lacks_ratings is not claimed
+
+
+def present_rate(one: tuple[float | None, float | None, float | None]) -> CorrectedRate:
+    """Return a corrected rate that is there."""
+    value, low, high = (present(end) for end in one)
+    return value, low, high
 
 
 def test_the_judge_alone_counts_full_shares_wherever_people_stand_beside_it(sqlite_store: Store) -> None:

@@ -19,7 +19,8 @@ from app.comparison.domain.outcomes import (
 )
 from app.comparison.domain.sentences import A_AND_B, headline
 from app.comparison.service import comparisons
-from app.experiments.domain.promotions import GateName, GateResult, PromotionState, Waiver
+from app.experiments.domain.margins import GateResult
+from app.experiments.domain.promotions import GateName, PromotionState, Waiver
 from app.experiments.service.promotions import compare_offline
 from tests.experiments.test_promotion_gates import decide, exposure, gate, judge
 from tests.support.fakes import answered, failed, hits

@@ -91,7 +91,7 @@ def test_what_did_not_pass_beside_users_who_decide_is_named_without_a_next_step(
         assert service.get("/v1/promotions/hybrid")["state"] == "promote"
         decided = Page(service.client.get("/promotions/hybrid").text).text
     assert "Not passed: offline (inconclusive), judge (inconclusive), exposure (inconclusive). What to do" in waiting
-    assert "Next: run the checks that lack a run, or wait until their answers are judged." in waiting
+    assert "Next: run the checks that lack a run or answers, or wait until their answers are judged." in waiting
     assert "Not passed: offline (inconclusive), judge (inconclusive). What users do overrules them." in decided
     assert "Next:" not in decided
 

@@ -11,6 +11,7 @@ import pytest
 from app.base.db.engine import Store
 from app.comparison.domain.outcomes import ComparisonVerdict, JudgmentsCaution, Side
 from app.experiments.domain.experiments import RateDifference
+from app.experiments.domain.margins import GateResult
 from app.experiments.domain.promotion_evidence import (
     ExposureEvidence,
     GuardEvidence,
@@ -22,7 +23,6 @@ from app.experiments.domain.promotion_evidence import (
 from app.experiments.domain.promotions import (
     Gate,
     GateName,
-    GateResult,
     NextStep,
     PromotionDecision,
     PromotionState,

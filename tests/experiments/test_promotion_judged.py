@@ -15,7 +15,8 @@ from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, ForbiddenError
 from app.base.texts import Source
 from app.experiments.documents import ExperimentDocument, Exposure, PromotionDocument, UnitOutcome
-from app.experiments.domain.promotions import Gate, GateName, GateResult, PromotionState
+from app.experiments.domain.margins import GateResult
+from app.experiments.domain.promotions import Gate, GateName, PromotionState
 from app.experiments.service import experiments, promotions
 from app.experiments.views import PromotionView
 from tests.support.answered_world import JUDGE, Answered, answered_world, answers_page

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from app.answers.domain.generated import AnswerCounts
 from app.base.db.engine import Store
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Outcome
 from app.comparison.domain.outcomes import ComparisonVerdict
+from app.experiments.domain.margins import GateResult
 from app.experiments.domain.promotion_evidence import (
     GuardEvidence,
     JudgedQuestion,
@@ -16,7 +18,7 @@ from app.experiments.domain.promotion_evidence import (
     Margin,
     OfflineEvidence,
 )
-from app.experiments.domain.promotions import GateResult, NextStep, decide_promotion
+from app.experiments.domain.promotions import NextStep, decide_promotion
 from app.experiments.service.promotions import compare_offline
 from tests.support.fakes import answered, hits
 from tests.support.user_traffic import Users
@@ -103,17 +105,57 @@ def test_a_judge_passes_nothing_by_runs_of_something_else() -> None:
     assert gates[1].next is NextStep.RUN_AGAIN
 
 
-@pytest.mark.parametrize(("unrated", "result"), [(15, GateResult.PASS), (252, GateResult.INCONCLUSIVE)])
-def test_answers_that_the_judge_did_not_rate_are_told_and_many_of_them_let_nothing_pass(
-    unrated: int, result: GateResult
+AGAIN = ", more than 10 %: see why, and run it again"
+UNRATED: list[tuple[AnswerCounts, GateResult, str]] = [
+    (
+        AnswerCounts(asked=363, silent=15),
+        GateResult.PASS,
+        "the judge did not rate 15 of 363 answers of SIDE (faithful)",
+    ),
+    (
+        AnswerCounts(asked=600, silent=252),
+        GateResult.INCONCLUSIVE,
+        f"the judge did not rate 252 of 600 answers of SIDE (faithful){AGAIN}",
+    ),
+    (
+        AnswerCounts(asked=400, missing=31),
+        GateResult.PASS,
+        "31 of 400 answers of SIDE did not come, and are not compared",
+    ),
+    (
+        AnswerCounts(asked=400, missing=41),
+        GateResult.INCONCLUSIVE,
+        f"41 of 400 answers of SIDE did not come, and are not compared{AGAIN}",
+    ),
+    (
+        AnswerCounts(asked=400, missing=21, silent=20),
+        GateResult.INCONCLUSIVE,
+        (
+            "21 of 400 answers of SIDE did not come, and are not compared; "
+            f"the judge did not rate 20 of 400 answers of SIDE (faithful){AGAIN}"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("counts", "result", "says"), UNRATED)
+@pytest.mark.parametrize(("side", "name"), [("current", "the current check"), ("candidate", "the candidate")])
+def test_answers_without_a_rating_are_told_and_many_of_them_of_either_side_let_nothing_pass(
+    side: str, name: str, counts: AnswerCounts, result: GateResult, says: str
 ) -> None:
     kept = Margin(low=-0.01, high=0.01)
-    one = JudgedQuestion(answers=348, calibrated=True, margin=kept, rated=348, unrated=unrated)
-    found = decide_promotion(FOUND, JudgeEvidence(measures={"faithful": {"faithful": one}}), "no experiment", {}).gates[
-        1
-    ]
-    says = f"the judge did not rate {unrated} of {348 + unrated} answers (faithful, candidate)"
-    assert (found.result, found.reason.endswith(f"; {says}")) == (result, True)
+    sides: Any = {side: counts}
+    one = JudgedQuestion(answers=348, calibrated=True, margin=kept, **sides)
+    rail = GuardEvidence(name="faithful", allowed_loss=0.05, found={"faithful": one})
+    evidence = JudgeEvidence(measures={"faithful": {"faithful": one}})
+    gates = decide_promotion(FOUND, evidence, "no experiment", {}, guards=[rail]).gates
+    for found in (gates[1], gates[2].guards[0]):
+        assert (found.result, found.reason.endswith(f"; {says.replace('SIDE', name)}")) == (result, True), found.reason
+    assert gates[1].next is (None if result is GateResult.PASS else NextStep.MEASURE_MORE)
+    lost = JudgedQuestion(answers=348, calibrated=True, margin=Margin(low=-0.2, high=-0.1), **sides)
+    again = JudgeEvidence(measures={"faithful": {"faithful": lost}})
+    failed = decide_promotion(FOUND, again, "no experiment", {}).gates[1]
+    assert failed.result is GateResult.FAIL, "a loss that the others show stays"
 
 
 def definitions(**candidate: Any) -> dict[str, Any]:

@@ -5,7 +5,8 @@ import pytest
 from app.base.db.engine import Store
 from app.comparison.domain.outcomes import ComparisonVerdict
 from app.experiments.domain.experiments import ExperimentState
-from app.experiments.domain.promotions import GateResult, PromotionState
+from app.experiments.domain.margins import GateResult
+from app.experiments.domain.promotions import PromotionState
 from tests.support.promotion_story import CANARIES, Story, tell_story
 
 

@@ -7,7 +7,7 @@ with, and what the answers of a run come to.
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NotRequired, Protocol
 
@@ -244,6 +244,41 @@ def _commonest(ratings: Sequence[Rating]) -> str | None:
 
 UNJUDGED_SHARE: Final = 0.1
 """Share of answers without a verdict above which the others do not stand for them, as of failed probes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerCounts:
+    """How many canaries were to be answered, and how many of these answers have no rating."""
+
+    asked: int = 0
+    missing: int = 0
+    """Answers that did not come."""
+    silent: int = 0
+    """Answers that came, and of which the judge said nothing."""
+
+    @property
+    def without_rating(self) -> int:
+        """Answers without a rating, for either reason."""
+        return self.missing + self.silent
+
+    @property
+    def lacks_ratings(self) -> bool:
+        """Whether so many have none that the others do not stand for them."""
+        return self.without_rating > UNJUDGED_SHARE * self.asked
+
+
+def count_answers(
+    keys: Collection[str], ratings: Mapping[str, Mapping[str, RatingBody]], question: str
+) -> AnswerCounts:
+    """Count the answers to some canaries by whether a judge rated them; `ratings` of those that came in a run, by key.
+
+    Nothing to judge, as of an answer that declines, is a rating too.
+    """
+    asked = Counter(
+        "missing" if (rating := ratings.get(key, {}).get(question)) is None else rating["outcome"] for key in keys
+    )
+    silent = sum(number for outcome, number in asked.items() if outcome not in {*_VERDICTS, "missing"})
+    return AnswerCounts(asked=len(keys), missing=asked["missing"], silent=silent)
 
 
 def unjudged(found: RunAnswers | None) -> dict[str, str]:

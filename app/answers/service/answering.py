@@ -368,26 +368,6 @@ def answers_of_run(
     return {"status": "rated", "confirmed": confirmed, "summary": summary, "items": items, "next": following}
 
 
-def ratings_of_run(store: Store, run_id: str) -> Mapping[str, Mapping[str, RatingBody]]:
-    """Return how the answers of a judged run were rated, by the keys of its canaries. Raises NotFoundError."""
-    with store.read() as connection:
-        run = find_run(connection, run_id)
-        if run.versions is None:
-            return {}
-        inputs = load_inputs(connection, run.versions)
-        keys = {canary_id: one.key for canary_id, one in zip(inputs.canary_ids, inputs.canaries, strict=True)}
-
-        def read() -> tuple[Mapping[str, Mapping[str, RatingBody]], int]:
-            held = rows.answers_at(connection, run.check_id, run.id)
-            found = {keys[one]: row.body["ratings"] for one, row in held.items() if one in keys}
-            return found, _RATINGS_BYTES * len(found)
-
-        return cached_of_run(connection, ("ratings", run.id), read)
-
-
-_RATINGS_BYTES: Final = 600
-
-
 def _worst(body: AnswerBody) -> float:
     """Return the lowest that a judge said of an answer; one without any rating comes after those with one."""
     values = [rating["value"] for name, rating in body["ratings"].items() if name in set(Question)]

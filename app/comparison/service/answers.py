@@ -1,18 +1,39 @@
-"""What judges said of the answers of two runs, side by side; the gate, which has no database, compares none."""
+"""What judges said of the answers of two runs, side by side; the gate, which has no database, compares none.
 
-from collections.abc import Collection, Sequence
+Both sides are compared over the canaries whose answers a judge rated in both runs, as measures of retrieval are: who
+leaves hard questions unanswered would else be compared by easier ones.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from app.answers.domain.generated import UNJUDGED_SHARE, Rater, RunAnswers, corrected_rate, count_failed
-from app.answers.domain.judges import JudgeOutcome
-from app.answers.store import confirmed_of_runs, rater_of_run, read_run_answers
-from app.base.db.engine import Connection
-from app.base.statistics import interval_of_difference
-from app.base.values import JUDGED
+import numpy as np
+
+from app.answers.domain.generated import AnswerCounts, Rater, RunAnswers, corrected_rate, count_answers, is_sampled
+from app.answers.domain.judges import Question, RatingBody
+from app.answers.domain.trust import correct_rate, rate_of_yes
+from app.answers.store import (
+    answers_at,
+    confirmed_of_runs,
+    labels_of_checks,
+    list_calibrations,
+    rater_of_run,
+    read_run_answers,
+)
+from app.base.db.engine import Connection, cached_of_run
+from app.base.statistics import clopper_pearson, interval_of_difference
+from app.base.values import JUDGED, Canary, CorrectedRate
+from app.catalog import store as catalog
+from app.catalog.service.references import find_run
+from app.catalog.service.versions import load_check, load_inputs
+from app.comparison.domain.estimates import Floats
 from app.comparison.domain.outcomes import Side
 from app.comparison.domain.sentences import SideNames, unrated_sentence
 from app.comparison.service.decisions import caution_of_answers
 from app.comparison.views import ComparedAnswers, ComparisonCaution, JudgedSide
+from app.records.store import run_rows
+from app.records.store.run_rows import RunRow
 
 
 def compare_answers(connection: Connection, a: int, b: int) -> tuple[list[ComparedAnswers], list[str]]:
@@ -21,23 +42,17 @@ def compare_answers(connection: Connection, a: int, b: int) -> tuple[list[Compar
     So do those of one judge with two models, or two wordings of its questions. Where the rated answers of a side do not
     stand for the others, a difference has no interval; `answer_cautions` says so.
     """
-    found = read_run_answers(connection, [a, b])
-    first, second = found.get(a), found.get(b)
-    if first is None or second is None:
+    sides = [one for run_id in (a, b) if (one := read_answers(connection, run_id)) is not None]
+    if len(sides) < 2:  # noqa: PLR2004 - one of each run
         return [], []
-    confirmed = confirmed_of_runs(connection, [a, b])
-    raters = (rater_of_run(connection, a), rater_of_run(connection, b))
-    sides = [
-        _Side(found=one, confirmed=confirmed[run_id], rater=rater)
-        for run_id, one, rater in zip((a, b), (first, second), raters, strict=True)
-    ]
-    asked = [name for name in JUDGED if name in first["ratings"] and name in second["ratings"]]
-    compared = [_compared_answers(name, *sides) for name in asked]
-    notes = [note for name in asked if (note := _unlike_raters(name, *sides)) is not None]
+    first, second = sides
+    asked = [name for name in JUDGED if all(name in one.found["ratings"] for one in sides)]
+    compared = [_compared_answers(connection, name, first, second) for name in asked]
+    notes = [note for name in asked if (note := _unlike_raters(name, first, second)) is not None]
     notes += [
-        f"the answers of run {run_id} were not judged ({one['problem']}), so answers are not compared"
-        for run_id, one in ((a, first), (b, second))
-        if "problem" in one
+        f"the answers of run {one.run.id} were not judged ({one.found['problem']}), so answers are not compared"
+        for one in sides
+        if "problem" in one.found
     ]
     return compared, list(dict.fromkeys(notes))
 
@@ -47,27 +62,164 @@ def answer_cautions(compared: Sequence[ComparedAnswers], names: SideNames) -> li
     measures: dict[tuple[Side, int, int], list[str]] = {}
     for one in compared:
         for side, judged in ((Side.A, one["a"]), (Side.B, one["b"])):
-            if _lacks_ratings(judged):
-                known = measures.setdefault((side, judged["unrated"], judged["answers"] + judged["unrated"]), [])
-                known.append(one["measure"])
+            if AnswerCounts(asked=judged["asked"], silent=judged["unrated"]).lacks_ratings:
+                measures.setdefault((side, judged["unrated"], judged["asked"]), []).append(one["measure"])
     return [caution_of_answers(unrated_sentence(asked, *which, names)) for which, asked in measures.items()]
 
 
-def _lacks_ratings(side: JudgedSide) -> bool:
-    return side["unrated"] > UNJUDGED_SHARE * (side["answers"] + side["unrated"])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Side:
-    """The answers of one run, and who rated them."""
+class AnswersOfRun:
+    """The answers of one run, canary by canary, and who rated them."""
 
+    run: RunRow
     found: RunAnswers
     confirmed: Collection[str]
     rater: Rater | None
     """None = unknown, of an earlier release."""
+    watched: Mapping[str, Canary]
+    """Canaries whose answers are watched, by key, whether or not one came."""
+    ratings: Mapping[str, Mapping[str, RatingBody]]
+    """Of the answers that came in this run, by key. What an earlier run was answered is no answer of this one."""
 
 
-def _unlike_raters(measure: str, a: _Side, b: _Side) -> str | None:
+def read_answers(connection: Connection, run_id: int | str) -> AnswersOfRun | None:
+    """Read the answers of a run; None where it watches none, or they are not judged yet. Raises NotFoundError."""
+    run = find_run(connection, str(run_id))
+    found = read_run_answers(connection, [run.id]).get(run.id)
+    if found is None or run.versions is None:
+        return None
+    inputs = load_inputs(connection, run.versions)
+    check, _ = load_check(connection, run.versions.check)
+    _, failures = run_rows.probes_of(connection, run.id)
+
+    def read() -> tuple[Mapping[str, Mapping[str, RatingBody]], int]:
+        held = answers_at(connection, run.check_id, run.id)
+        ratings = {
+            canary.key: row.body["ratings"]
+            for position, (canary_id, canary) in enumerate(zip(inputs.canary_ids, inputs.canaries, strict=True))
+            if position not in failures and (row := held.get(canary_id)) is not None
+        }
+        return ratings, _RATINGS_BYTES * len(ratings)
+
+    return AnswersOfRun(
+        run=run,
+        found=found,
+        confirmed=confirmed_of_runs(connection, [run.id])[run.id],
+        rater=rater_of_run(connection, run.id),
+        watched={one.key: one for one in inputs.canaries if is_sampled(one.key, check.sample)},
+        ratings=cached_of_run(connection, ("ratings", run.id), read),
+    )
+
+
+_RATINGS_BYTES: Final = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatedSide:
+    """What a judge says to a question about the answers of one run, of the canaries that are rated in both."""
+
+    scores: Floats
+    counts: AnswerCounts
+    """Of the canaries that both runs watch, and that ask the same."""
+    corrected: CorrectedRate | None
+    """What people would say of them, where labels of the check correct its run."""
+    labels: int
+    models: frozenset[str]
+    """Of the judge as it rated them; earlier releases kept none."""
+
+
+def pair_answers(
+    connection: Connection, question: str, a: AnswersOfRun, b: AnswersOfRun
+) -> tuple[RatedSide, RatedSide]:
+    """Return what judges say to a question in two runs, over the canaries of which both have a number."""
+    alike = [key for key, canary in a.watched.items() if key in b.watched and _asks_the_same(canary, b.watched[key])]
+    if question == Question.CORRECTNESS:
+        alike = [key for key in alike if a.watched[key].expected_answer is not None]
+    said = [{key: rating for key in alike if (rating := one.ratings.get(key, {}).get(question))} for one in (a, b)]
+    keys = [key for key in alike if all(key in of and of[key]["value"] is not None for of in said)]
+    first, second = (
+        _rated_side(connection, question, one, of, keys, count_answers(alike, one.ratings, question))
+        for one, of in zip((a, b), said, strict=True)
+    )
+    return first, second
+
+
+def _asks_the_same(one: Canary, other: Canary) -> bool:
+    return (one.query, one.expected_answer) == (other.query, other.expected_answer)
+
+
+def _rated_side(
+    connection: Connection,
+    question: str,
+    one: AnswersOfRun,
+    said: Mapping[str, RatingBody],
+    keys: Sequence[str],
+    counts: AnswerCounts,
+) -> RatedSide:
+    scores = np.array([said[key]["value"] for key in keys], dtype=np.float64)
+    rate = one.found.get("corrected", {}).get(question)
+    corrected: CorrectedRate | None = None
+    if rate is not None and len(keys):
+        whole = len(keys) == rate["answers"]
+        corrected = corrected_rate(one.found, question) if whole else _correct(connection, question, one, scores)
+    return RatedSide(
+        scores=scores,
+        counts=counts,
+        corrected=corrected,
+        labels=0 if rate is None or corrected is None else rate["labels"],
+        models=frozenset(model for key in keys if (model := said[key].get("model")) is not None),
+    )
+
+
+def _correct(connection: Connection, question: str, one: AnswersOfRun, scores: Floats) -> CorrectedRate | None:
+    """Correct the rate of some answers of a run by the labels of its check; None where these do not count any more."""
+    judge = catalog.find_definition(connection, "judge", one.found["judge"] or "")
+    if judge is None or one.rater is None:
+        return None
+    labels = labels_of_checks(list_calibrations(connection, judge, one.rater))
+    _, known = labels.get((question, one.run.check), ("", None))
+    if known is None or not known["corrects"]:
+        return None
+    sides = (clopper_pearson(of["successes"], of["count"]) for of in (known["sensitivity"], known["specificity"]))
+    found = correct_rate(int((scores >= 1).sum()), len(scores), *sides)
+    return found.value, found.low, found.high
+
+
+def _compared_answers(
+    connection: Connection, measure: str, first: AnswersOfRun, second: AnswersOfRun
+) -> ComparedAnswers:
+    rated = pair_answers(connection, measure, first, second)
+    a, b = (_judged_side(measure, one, of) for one, of in zip((first, second), rated, strict=True))
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    if rated[0].corrected is not None and rated[1].corrected is not None:
+        difference, low, high = interval_of_difference(rated[0].corrected, rated[1].corrected)
+        if any(one.counts.lacks_ratings for one in rated):
+            low = high = None
+    elif a["judge"] is not None and b["judge"] is not None and _unlike_raters(measure, first, second) is None:
+        difference = b["judge"] - a["judge"]
+    return {"measure": measure, "a": a, "b": b, "difference": difference, "low": low, "high": high}
+
+
+def _judged_side(measure: str, run: AnswersOfRun, rated: RatedSide) -> JudgedSide:
+    value, low, high = rated.corrected or (None, None, None)
+    return {
+        "model": None if run.rater is None else run.rater["model"],
+        "judge": float(rated.scores.mean()) if len(rated.scores) else None,
+        "judge_rate": None if value is None else rate_of_yes(rated.scores),
+        "confirmed": measure in run.confirmed,
+        "corrected": value,
+        "low": low,
+        "high": high,
+        "labels": rated.labels,
+        "answers": len(rated.scores),
+        "asked": rated.counts.asked,
+        "unrated": rated.counts.without_rating,
+    }
+
+
+def _unlike_raters(measure: str, a: AnswersOfRun, b: AnswersOfRun) -> str | None:
     """Say why what the judges of two runs say of a measure cannot be compared; None = it can."""
     first, second = a.found["judge"], b.found["judge"]
     otherwise = "or people label answers of both checks"
@@ -90,35 +242,3 @@ def _unlike_raters(measure: str, a: _Side, b: _Side) -> str | None:
             f"compared; run both again, {otherwise}"
         )
     return None
-
-
-def _judged_side(measure: str, side: _Side) -> JudgedSide:
-    found, rate = side.found, side.found.get("corrected", {}).get(measure)
-    failed, _ = count_failed(found["ratings"][measure])
-    return {
-        "model": None if side.rater is None else side.rater["model"],
-        "judge": found["measures"].get(measure),
-        "judge_rate": rate and rate["judge_rate"],
-        "confirmed": measure in side.confirmed,
-        "corrected": rate and rate["value"],
-        "low": rate and rate["low"],
-        "high": rate and rate["high"],
-        "labels": 0 if rate is None else rate["labels"],
-        "answers": found["ratings"][measure].get(JudgeOutcome.OK, 0),
-        "unrated": failed + found["sampled"] - found["answered"],
-    }
-
-
-def _compared_answers(measure: str, first: _Side, second: _Side) -> ComparedAnswers:
-    a, b = _judged_side(measure, first), _judged_side(measure, second)
-    rates = (corrected_rate(first.found, measure), corrected_rate(second.found, measure))
-    difference: float | None = None
-    low: float | None = None
-    high: float | None = None
-    if rates[0] is not None and rates[1] is not None:
-        difference, low, high = interval_of_difference(rates[0], rates[1])
-        if _lacks_ratings(a) or _lacks_ratings(b):
-            low = high = None
-    elif a["judge"] is not None and b["judge"] is not None and _unlike_raters(measure, first, second) is None:
-        difference = b["judge"] - a["judge"]
-    return {"measure": measure, "a": a, "b": b, "difference": difference, "low": low, "high": high}

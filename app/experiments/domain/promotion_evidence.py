@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.alerts.domain.rules import FAILED_SHARE
+from app.answers.domain.generated import AnswerCounts
 from app.base.values import TimeText
 from app.comparison.domain.outcomes import ComparisonVerdict, JudgmentsCaution, Side, Violations
 from app.experiments.domain.experiments import RateDifference
@@ -90,17 +91,17 @@ class JudgedQuestion:
     """To the same canary, of which it is known in both checks."""
     calibrated: bool
     margin: Margin
-    unrated: int = 0
-    """Answers of the candidate that the judge was asked about, and did not rate."""
-    rated: int = 0
-    """Those that it rated."""
     corrected: bool = False
     """Whether labels of people correct the difference: a loss that it shows then counts, calibrated or not."""
+    current: AnswerCounts = field(default_factory=AnswerCounts)
+    """Answers of what is current, of the canaries that both checks watch."""
+    candidate: AnswerCounts = field(default_factory=AnswerCounts)
+    """Those of the candidate."""
 
     @property
     def lacks_ratings(self) -> bool:
-        """Whether the judge left so much unrated that the rest does not stand for it."""
-        return self.unrated > FAILED_SHARE * (self.rated + self.unrated)
+        """Whether so many answers of a side have no rating that the rest does not stand for them."""
+        return self.current.lacks_ratings or self.candidate.lacks_ratings
 
 
 Judged = Mapping[str, JudgedQuestion | str]
@@ -123,6 +124,12 @@ class JudgeEvidence:
     def is_blind(self) -> bool:
         """Whether one of them cannot be told as answers are judged now, however many more there are."""
         return any(all(isinstance(one, str) for one in judged.values()) for judged in self.measures.values())
+
+    @property
+    def lacks_ratings(self) -> bool:
+        """Whether so many answers of a side have no rating that the rest does not stand for them."""
+        said = [one for judged in self.measures.values() for one in judged.values()]
+        return any(isinstance(one, JudgedQuestion) and one.lacks_ratings for one in said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

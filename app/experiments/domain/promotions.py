@@ -10,14 +10,23 @@ from enum import StrEnum
 from typing import Final
 
 from app.alerts.domain.rules import FAILED_SHARE
-from app.base.texts import bound_text, change_text, counted, percent_text
+from app.base.texts import bound_text, counted, listed, percent_text
 from app.base.values import TimeText
 from app.comparison.domain.outcomes import ComparisonVerdict, Side, ViolationKind
 from app.comparison.domain.sentences import A_AND_B, judgments_sentence, violations_sentence, violations_text
+from app.experiments.domain.margins import (
+    GateResult,
+    Losses,
+    decide_judged,
+    intervals_text,
+    lacks,
+    lost_measures,
+    lost_of,
+    within_margin,
+)
 from app.experiments.domain.promotion_evidence import (
     ExposureEvidence,
     GuardEvidence,
-    Judged,
     JudgedQuestion,
     JudgeEvidence,
     Margin,
@@ -25,7 +34,6 @@ from app.experiments.domain.promotion_evidence import (
 )
 
 FEWEST_CANARIES: Final = 500
-FEWEST_ANSWERS: Final = 100
 OFFLINE_MARGIN: Final = 0.02
 """A loss of MRR or NDCG@10 below it is accepted on the way to exposure."""
 JUDGE_MARGIN: Final = 0.05
@@ -37,15 +45,6 @@ class GateName(StrEnum):
     OFFLINE = "offline"
     JUDGE = "judge"
     EXPOSURE = "exposure"
-
-
-class GateResult(StrEnum):
-    """What a gate says of the candidate."""
-
-    PASS = "pass"  # noqa: S105 - no password
-    FAIL = "fail"
-    INCONCLUSIVE = "inconclusive"
-    WAIVED = "waived"
 
 
 class PromotionState(StrEnum):
@@ -70,7 +69,7 @@ class Waiver:
     """What the gate said when it was waived."""
     found: str
     """The same in words; empty where an older release kept nothing of it."""
-    losses: "Losses | None" = None
+    losses: Losses | None = None
     """The losses that it had shown; None where an older release kept none."""
 
 
@@ -125,14 +124,10 @@ class Gate:
     waiver: Waiver | None
     guards: tuple[GuardFinding, ...] = ()
     """Of exposure: what else must not get worse."""
-    losses: "Losses" = field(default_factory=dict)
+    losses: Losses = field(default_factory=dict)
     """The losses that it shows."""
     next: NextStep | None = None
     """What to do about it; None where it passes or is waived."""
-
-
-Losses = Mapping[str, tuple[float, float]]
-"""Intervals of what is shown to be lost, candidate less current, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +193,7 @@ def decide_promotion(
     state, reason = _together(gates, users, stopping, final)
     bare = tuple(replace(gate, result=gate.evidence, waiver=None) for gate in gates)
     if state is PromotionState.PROMOTE and unwatched:
-        why = f"{_listed(unwatched)}, so that no alert would tell of a fault"
+        why = f"{listed(unwatched)}, so that no alert would tell of a fault"
         state, reason = PromotionState.STOPPED, f"stopped while {why}; else {reason}"
     by_waiver = state is PromotionState.PROMOTE and _together(bare, users, stopping, final)[0] is not state
     harmed = users is not None and bool(users.harm_before) and not users.is_better
@@ -222,7 +217,7 @@ def _next_steps(
         GateName.JUDGE: NextStep.RUN_AGAIN
         if isinstance(judge, JudgeEvidence) and judge.outdated
         else NextStep.MEASURE_MORE
-        if isinstance(judge, str)
+        if isinstance(judge, str) or judge.lacks_ratings
         else NextStep.LABEL_ANSWERS
         if is_asked
         else NextStep.ASK_JUDGE,
@@ -262,7 +257,7 @@ def _offline_losses(found: OfflineEvidence | str) -> Losses:
         return {}
     paid = found.paid if found.is_trade else {}
     traded = {name: (one.low, one.high) for name, one in paid.items() if one.low is not None and one.high is not None}
-    return {**traded, **_lost(found.measures, OFFLINE_MARGIN), **_ruled_out(found)}
+    return {**traded, **lost_measures(found.measures, OFFLINE_MARGIN), **_ruled_out(found)}
 
 
 def _ruled_out(found: OfflineEvidence) -> Losses:
@@ -279,7 +274,7 @@ _MOST_NAMED: Final = 20
 
 
 def _judged_losses(found: JudgeEvidence | str) -> Losses:
-    return {} if isinstance(found, str) else _lost_of(list(found.measures.values()), JUDGE_MARGIN)
+    return {} if isinstance(found, str) else lost_of(list(found.measures.values()), JUDGE_MARGIN)
 
 
 def _exposure_losses(found: ExposureEvidence | str, guards: Sequence[GuardEvidence]) -> Losses:
@@ -290,28 +285,13 @@ def _exposure_losses(found: ExposureEvidence | str, guards: Sequence[GuardEviden
             losses["users"] = (worst.low, worst.high)
     for one in guards:
         if isinstance(one.found, Margin):
-            losses |= _lost({one.name: one.found}, one.allowed_loss)
+            losses |= lost_measures({one.name: one.found}, one.allowed_loss)
         elif not isinstance(one.found, str):
-            of_rail = _lost_of([one.found], one.allowed_loss)
+            of_rail = lost_of([one.found], one.allowed_loss)
             losses |= {f"{one.name}: {name}": interval for name, interval in of_rail.items()}
         if one.before is not None and one.name not in losses and _decide_guard(one).result is not GateResult.PASS:
             losses[one.name] = (one.before.low, one.before.high)
     return losses
-
-
-def _lost_of(asked: Sequence[Judged], margin: float) -> Losses:
-    questions = {name: one for judged in asked for name, one in judged.items() if isinstance(one, JudgedQuestion)}
-    return _lost({name: _counted(one) for name, one in questions.items() if _shows_loss(one, margin)}, margin)
-
-
-def _lost(measures: Mapping[str, Margin], margin: float) -> Losses:
-    """Return the intervals of what is shown to be lost: of the judge's own where labels are too few to undo it."""
-    lost: dict[str, tuple[float, float]] = {}
-    for name, one in measures.items():
-        shown = one.uncorrected if one.uncorrected is not None and _is_lost(one.uncorrected, margin) else one
-        if _is_lost(shown, margin) and shown.low is not None and shown.high is not None:
-            lost[name] = (shown.low, shown.high)
-    return lost
 
 
 def _together(
@@ -439,14 +419,10 @@ def _waivers_that_suffice(gates: tuple[Gate, ...], never: Mapping[GateName, str]
         for gate in asked
         if gate.result is GateResult.FAIL or (gate.gate in unknown and str(gate.gate) not in also)
     ]
-    only = f"waive {_listed(waive)}"
+    only = f"waive {listed(waive)}"
     if not also:
         return only
-    return f"{only}, and also {_listed(also)} unless {'they pass' if len(also) > 1 else 'it passes'} first"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return f"{only}, and also {listed(also)} unless {'they pass' if len(also) > 1 else 'it passes'} first"
 
 
 def _conclude_without_users(
@@ -568,7 +544,7 @@ def _believe_judgments(found: OfflineEvidence) -> tuple[GateResult, str]:
 
 def _read_offline(found: OfflineEvidence) -> tuple[GateResult, str, bool]:
     """Return what the numbers say by themselves, and whether that may come of whose judgments they rest on."""
-    result, reason = _within_margin(found.measures, OFFLINE_MARGIN, f"over {counted(found.canaries, 'canary')}")
+    result, reason = within_margin(found.measures, OFFLINE_MARGIN, f"over {counted(found.canaries, 'canary')}")
     own = {one.favours: one.not_claimed for one in found.judgments}
     may_be_traded = found.verdict is ComparisonVerdict.BETTER and own.get(Side.A)
     if found.is_trade:
@@ -582,7 +558,7 @@ def _say_trade(found: OfflineEvidence) -> str:
     trade = f"one measure is gained and another one paid with (trade) over {counted(found.canaries, 'canary')}"
     if not (found.gained and found.paid):
         return trade
-    return f"{trade}: {_intervals(found.gained)}, paid for by {_intervals(found.paid)}"
+    return f"{trade}: {intervals_text(found.gained)}, paid for by {intervals_text(found.paid)}"
 
 
 _JUDGE_BOTH: Final = "to judge both alike, let people grade a task over the retrievers of both checks, and adopt it"
@@ -598,7 +574,7 @@ _CURRENT_AND_CANDIDATE: Final = replace(
 def _decide_judge(found: JudgeEvidence | str) -> tuple[GateResult, str]:
     if isinstance(found, str):
         return GateResult.INCONCLUSIVE, found
-    result, reason = _decide_judged(list(found.measures.values()), JUDGE_MARGIN)
+    result, reason = decide_judged(list(found.measures.values()), JUDGE_MARGIN)
     return _believe_runs(*_read_behind(result, reason, found.behind), found.outdated)
 
 
@@ -607,76 +583,6 @@ def _read_behind(result: GateResult, reason: str, behind: Sequence[str]) -> tupl
     if not behind:
         return result, reason
     return GateResult.INCONCLUSIVE if result is GateResult.PASS else result, "; ".join([*behind, reason])
-
-
-def _decide_judged(asked: Sequence[Judged], margin: float) -> tuple[GateResult, str]:
-    """Fail where any question shows a loss, pass where none of those that decide leaves one open.
-
-    Of the questions that ask for the same, the first one decides of which enough is known; where there is none, nothing
-    passes. What does not count is told beside the reason for that.
-    """
-    found: dict[str, JudgedQuestion] = {}
-    lacking: dict[str, list[str]] = {}
-    aside: dict[str, Margin] = {}
-    unrated: dict[str, JudgedQuestion] = {}
-    undecided = False
-    for judged in asked:
-        said = {name: one for name, one in judged.items() if isinstance(one, JudgedQuestion)}
-        counting = {name: one for name, one in said.items() if not _lacks(one)}
-        decides = next(iter(counting), None)
-        undecided |= decides is None or said[decides].lacks_ratings
-        unrated |= {name: one for name, one in said.items() if one.unrated}
-        lost = {name for name, one in said.items() if _shows_loss(one, margin)}
-        found |= {name: one for name, one in said.items() if name == decides or name in lost}
-        for name, one in judged.items():
-            if name == decides:
-                break
-            lacking.setdefault(_lacks(one), []).extend([] if isinstance(one, str) else [name])
-            if isinstance(one, JudgedQuestion) and one.answers and name not in lost:
-                aside[_name_of(name, one)] = one.margin
-    sentences = [f"{why} ({_listed(names)})" if names else why for why, names in lacking.items()]
-    sentences += [
-        f"the judge did not rate {one.unrated:,} of {counted(one.rated + one.unrated, 'answer')} ({name}, candidate)"
-        for name, one in unrated.items()
-    ]
-    if aside:
-        sentences.append(f"known, though it decides nothing: {_intervals(aside)}")
-    if not found:
-        return GateResult.INCONCLUSIVE, "; ".join(sentences)
-    numbers = {one.answers for one in found.values()}
-    over = f"over {'at least ' if len(numbers) > 1 else ''}{counted(min(numbers), 'judged answer')}"
-    margins = {_name_of(name, one): _counted(one) for name, one in found.items()}
-    result, reason = _within_margin(margins, margin, over)
-    if result is GateResult.PASS and undecided:
-        result = GateResult.INCONCLUSIVE
-    return result, "; ".join([reason, *sentences])
-
-
-def _lacks(one: JudgedQuestion | str) -> str:
-    """Say why what a judge says to a question does not count; empty where it does."""
-    if isinstance(one, str):
-        return one
-    if one.answers < FEWEST_ANSWERS:
-        return f"{counted(one.answers, 'judged answer')} of at least {FEWEST_ANSWERS}"
-    unconfirmed = (
-        "the judge is uncalibrated: too few labels of people confirm what it says, and its page says what to do"
-    )
-    return "" if one.calibrated else unconfirmed
-
-
-def _shows_loss(one: JudgedQuestion, margin: float) -> bool:
-    """Whether a loss is shown that counts: by a judge that people confirmed, or by their labels whatever it is."""
-    counts = one.answers >= FEWEST_ANSWERS and (one.calibrated or one.corrected)
-    return counts and _is_lost(_counted(one), margin)
-
-
-def _counted(one: JudgedQuestion) -> Margin:
-    """Return what counts of a difference: a judge that people have not confirmed shows nothing by itself."""
-    return one.margin if one.calibrated else replace(one.margin, uncorrected=None)
-
-
-def _name_of(name: str, one: JudgedQuestion) -> str:
-    return name if one.calibrated else f"{name} (uncalibrated)"
 
 
 def _decide_exposure(found: ExposureEvidence | str, guards: Sequence[GuardFinding]) -> tuple[GateResult, str]:
@@ -729,10 +635,10 @@ def _decide_guard(one: GuardEvidence) -> GuardFinding:
     if isinstance(one.found, str):
         result, reason = GateResult.INCONCLUSIVE, f"nothing is known of {one.name}: {one.found}"
     elif isinstance(one.found, Margin):
-        result, reason = _within_margin({one.name: one.found}, one.allowed_loss)
+        result, reason = within_margin({one.name: one.found}, one.allowed_loss)
     else:
-        result, reason = _decide_judged([one.found], one.allowed_loss)
-        if result is GateResult.INCONCLUSIVE and all(map(_lacks, one.found.values())):
+        result, reason = decide_judged([one.found], one.allowed_loss)
+        if result is GateResult.INCONCLUSIVE and all(map(lacks, one.found.values())):
             known = any(isinstance(said, JudgedQuestion) and said.answers for said in one.found.values())
             reason = f"{'not enough' if known else 'nothing'} is known of {one.name}: {reason}"
         result, reason = _believe_runs(*_read_behind(result, reason, one.behind), one.outdated)
@@ -741,42 +647,3 @@ def _decide_guard(one: GuardEvidence) -> GuardFinding:
     if one.harm_before and result is GateResult.INCONCLUSIVE:
         reason = f"{reason}; {one.harm_before}"
     return GuardFinding(name=one.name, allowed_loss=one.allowed_loss, result=result, reason=reason)
-
-
-def _within_margin(measures: Mapping[str, Margin], margin: float, over: str = "") -> tuple[GateResult, str]:
-    """Pass where every difference is above -margin for sure, fail where one is below it for sure."""
-    over = f" {over}" if over else ""
-    kept = {name: one for name, one in measures.items() if one.low is not None and one.low > -margin}
-    lost = {name: one for name, one in measures.items() if name not in kept and _is_lost(one, margin)}
-    unknown = {name: one for name, one in measures.items() if name not in lost and name not in kept}
-    parts = [
-        f"{words} {_intervals(some)}"
-        for some, words in (
-            (lost, f"a loss of more than {bound_text(margin)} is shown{over}:"),
-            (unknown, f"a loss of more than {bound_text(margin)} is not ruled out{over}:"),
-            (kept, f"no loss of more than {bound_text(margin)}{over}:"),
-        )
-        if some
-    ]
-    result = GateResult.FAIL if lost else GateResult.INCONCLUSIVE if unknown or not kept else GateResult.PASS
-    return result, "; ".join(parts) or f"nothing was measured{over}"
-
-
-def _is_lost(one: Margin, margin: float) -> bool:
-    """Whether a loss is shown: labels that are too few to confirm what the judge says itself do not undo it."""
-    if one.uncorrected is not None and _is_lost(one.uncorrected, margin):
-        return True
-    return one.high is not None and one.high <= -margin
-
-
-def _intervals(measures: Mapping[str, Margin]) -> str:
-    parts = []
-    told = {""}
-    for name, one in measures.items():
-        if one.low is None or one.high is None:
-            parts.append(f"{name} without an interval")
-            continue
-        basis = one.basis if one.lacks in told else f"{one.basis}: {one.lacks}"
-        told.add(one.lacks)
-        parts.append(f"{name} {change_text(one.low)} to {change_text(one.high)}{f' ({basis})' if basis else ''}")
-    return ", ".join(parts)

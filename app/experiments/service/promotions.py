@@ -5,21 +5,18 @@ waiver.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from app.alerts import store as alerts
 from app.alerts.domain.state import OPEN
 from app.alerts.domain.views import AlertState
-from app.answers.domain.generated import RunAnswers, corrected_rate
-from app.answers.domain.judges import JudgeOutcome, Question, RatingBody
+from app.answers.domain.generated import RunAnswers
+from app.answers.domain.judges import Question
 from app.answers.domain.trust import CORRECTING_LABELS
-from app.answers.service.answering import answers_of_run, ratings_of_run
+from app.answers.service.answering import answers_of_run
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem, require_found
 from app.base.statistics import interval_of_difference
@@ -30,8 +27,10 @@ from app.catalog.service.references import find_check
 from app.comparison.domain.estimates import estimate
 from app.comparison.domain.outcomes import Exclusion, Side
 from app.comparison.service import compared_runs, comparisons
+from app.comparison.service.answers import AnswersOfRun, RatedSide, pair_answers, read_answers
 from app.experiments import store as rows
 from app.experiments.documents import GuardDocument, PromotionDocument
+from app.experiments.domain.margins import GateResult
 from app.experiments.domain.promotion_evidence import (
     ExperimentArms,
     ExposureEvidence,
@@ -45,7 +44,6 @@ from app.experiments.domain.promotion_evidence import (
 )
 from app.experiments.domain.promotions import (
     GateName,
-    GateResult,
     PromotionDecision,
     Waiver,
     decide_promotion,
@@ -336,8 +334,6 @@ _JUDGED: Final = {
     "answer_relevance": (Question.ANSWER_RELEVANCE,),
 }
 """What the gate of the judge is about, by the questions that ask for it: claim by claim, or in one word."""
-_Ratings = Mapping[str, Mapping[str, RatingBody]]
-"""Of the answers of a run, by the keys of its canaries."""
 
 
 def compare_offline(store: Store, current: str, candidate: str) -> OfflineEvidence | str:
@@ -426,16 +422,15 @@ def _compare_ratings(store: Store, slugs: Sequence[str], runs: Sequence[str]) ->
         without = [slug for slug in slugs if find_check(connection, slug).body.get("judge") is None]
     if waiting := [slug for slug, page in pages.items() if page["status"] == "pending" and slug not in without]:
         return f"the answers of the {_runs(waiting)} are not judged yet"
-    sides = {slug: page["summary"] for slug, page in pages.items() if page["summary"] is not None}
-    if unjudged := [slug for slug in slugs if slug not in sides or sides[slug]["judge"] is None]:
-        why = _why_unjudged(unjudged, [slug for slug in unjudged if slug in without], sides)
+    summaries = {slug: page["summary"] for slug, page in pages.items() if page["summary"] is not None}
+    if unjudged := [slug for slug in slugs if slug not in summaries or summaries[slug]["judge"] is None]:
+        why = _why_unjudged(unjudged, [slug for slug in unjudged if slug in without], summaries)
         return JudgeEvidence(measures={name: {name: why} for name in _JUDGED})
-    rated = [ratings_of_run(store, run) for run in runs]
-    confirmed = set.intersection(*(set(page["confirmed"]) for page in pages.values()))
-    return JudgeEvidence(
-        measures={name: _compare_asked(rated, sides, confirmed, name) for name in _JUDGED},
-        outdated=describe_outdated(store, runs),
-    )
+    with store.read() as connection:
+        read = [read_answers(connection, run) for run in runs]
+        sides = {slug: one for slug, one in zip(slugs, read, strict=True) if one is not None}
+        measures = {name: _compare_asked(connection, sides, name) for name in _JUDGED}
+    return JudgeEvidence(measures=measures, outdated=describe_outdated(store, runs))
 
 
 def _why_unjudged(slugs: Sequence[str], without: Sequence[str], sides: Mapping[str, RunAnswers]) -> str:
@@ -457,41 +452,34 @@ def _runs(slugs: Sequence[str]) -> str:
     return f"newest {'run' if len(slugs) == 1 else 'runs'} of {_checks(slugs)}"
 
 
-def _compare_asked(
-    rated: Sequence[_Ratings], sides: Mapping[str, RunAnswers], confirmed: Collection[str], name: str
-) -> Judged:
+def _compare_asked(connection: Connection, sides: Mapping[str, AnswersOfRun], name: str) -> Judged:
     """Compare what judges say to the questions that ask for one thing, each by itself, canary by canary."""
     asking = [str(question) for question in _JUDGED[name]]
-    asked = [question for question in asking if all(question in one["ratings"] for one in sides.values())]
+    asked = [question for question in asking if all(question in one.found["ratings"] for one in sides.values())]
     if asked:
-        return {question: _compare_question(rated, sides, confirmed, question) for question in asked}
+        return {question: _compare_question(connection, sides, question) for question in asked}
     either = f"neither {' nor '.join(asking)}" if len(asking) > 1 else name
     add = "add one" if len(asking) > 1 else "add it"
-    lacking = [slug for slug, one in sides.items() if not set(asking) & set(one["ratings"])]
+    lacking = [slug for slug, one in sides.items() if not set(asking) & set(one.found["ratings"])]
     if not lacking:
         return {name: f"{either} is asked in the newest runs of both checks: {add} to the `questions` of both judges"}
-    judges = list(dict.fromkeys(f"judge '{sides[slug]['judge']}'" for slug in lacking))
+    judges = list(dict.fromkeys(f"judge '{sides[slug].found['judge']}'" for slug in lacking))
     to = f"to {'its' if len(judges) == 1 else 'their'} `questions`, and run again"
     verb = "is asked by" if len(asking) > 1 else "is not asked by"
     return {name: f"{either} {verb} {' and '.join(judges)} ({_runs(lacking)}): {add} {to}"}
 
 
-def _compare_question(
-    ratings: Sequence[_Ratings], sides: Mapping[str, RunAnswers], confirmed: Collection[str], question: str
-) -> JudgedQuestion | str:
+def _compare_question(connection: Connection, sides: Mapping[str, AnswersOfRun], question: str) -> JudgedQuestion | str:
     """Compare what judges say to a question, canary by canary; numbers of two judges only once people correct both."""
-    rated = [{key: one[question] for key, one in of_run.items() if question in one} for of_run in ratings]
-    keys = [key for key in rated[0] if key in rated[1]]
-    scores = [np.array([of[key]["value"] for key in keys], dtype=np.float64) for of in rated]
-    found = estimate(question, *scores)
-    models = [{of[key].get("model") for key in keys} - {None} for of in rated]  # older releases kept none
+    current, candidate = rated = pair_answers(connection, question, *sides.values())
+    found = estimate(question, *(one.scores for one in rated))
     judges = [
-        f"judge '{side['judge']}' ({', '.join(sorted(map(str, known)))})"
-        for side, known in zip(sides.values(), models, strict=True)
+        f"judge '{side.found['judge']}' ({', '.join(sorted(one.models))})"
+        for side, one in zip(sides.values(), rated, strict=True)
     ]
-    same_model = models[0] == models[1] or not all(models)
-    alike = same_model and len({side["judge"] for side in sides.values()}) == 1
-    margin = _corrected_margin(question, list(sides.values()), scores if alike else None)
+    same_model = current.models == candidate.models or not (current.models and candidate.models)
+    alike = same_model and len({side.found["judge"] for side in sides.values()}) == 1
+    margin = _corrected_margin(question, rated, alike=alike)
     corrected = margin is not None
     if margin is None and alike:
         own = judge_alone(question)
@@ -501,40 +489,35 @@ def _compare_question(
             f"{question} is rated by {judges[0]} in check '{next(iter(sides))}' and by {judges[1]} in the other one, "
             "whose own numbers cannot be compared: let one judge rate both"
         )
-    outcomes = list(sides.values())[-1]["ratings"][question]
     return JudgedQuestion(
         answers=found.pairs,
-        calibrated=question in confirmed,
+        calibrated=all(question in one.confirmed for one in sides.values()),
         margin=margin,
         corrected=corrected,
-        rated=outcomes.get(JudgeOutcome.OK, 0),
-        unrated=sum(number for outcome, number in outcomes.items() if outcome not in _MEANT),
+        current=current.counts,
+        candidate=candidate.counts,
     )
 
 
-_MEANT: Final = frozenset({JudgeOutcome.OK, JudgeOutcome.DECLINED})
-"""Outcomes of a question that the judge answered, or that has nothing to be judged."""
 _UNCORRECTED: Final = f"a run is corrected where its check had before it {CORRECTING_LABELS}"
 
 
-def _corrected_margin(
-    question: str, summaries: Sequence[RunAnswers], scores: Sequence[NDArray[np.float64]] | None
-) -> Margin | None:
+def _corrected_margin(question: str, rated: Sequence[RatedSide], *, alike: bool) -> Margin | None:
     """Return the difference of what people would say of the answers of both runs; None where labels do not tell.
 
-    Beside it stands what the judge alone says of the same: its rates of full shares, not the means of its `scores`;
-    None = they are of two judges.
+    Beside it stands what the judge alone says of the same: its rates of full shares, not the means of its scores;
+    not where they are of two judges, which are not `alike`.
     """
-    first, second = (corrected_rate(one, question) for one in summaries)
+    first, second = (one.corrected for one in rated)
     if first is None or second is None:
         return None
     _, low, high = interval_of_difference(first, second)
     own: Margin | None = None
     judge = ""
-    if scores is not None:
-        alone = estimate(question, *(np.where(np.isnan(one), np.nan, one >= 1) for one in scores))
+    if alike:
+        alone = estimate(question, *(one.scores >= 1 for one in rated))
         own = Margin(low=alone.lower, high=alone.upper)
-    labels = " and ".join(str(one["corrected"][question]["labels"]) for one in summaries)
+    labels = " and ".join(str(one.labels) for one in rated)
     if own is not None and own.low is not None and own.high is not None:
         judge = f"; the judge alone {change_text(own.low)} to {change_text(own.high)}"
     return Margin(low=low, high=high, basis=f"corrected by {labels} labels of people{judge}", uncorrected=own)
