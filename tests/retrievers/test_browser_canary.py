@@ -143,6 +143,7 @@ def test_a_renamed_chunk_is_read_on_both_sides_and_accepted(chromium: Browser, s
     with served(site.app()) as address, opened(chromium, address) as tab:
         page = tab.open(CANARY)
         page.get_by_role("link", name="1 new judgment proposed").click()
+        page.wait_for_url("**/reanchors")  # loaded: its script ticks all
         assert page.locator("blockquote").count() == 2
         assert page.locator("blockquote mark").first.inner_text() == setting.library.chunks[f"{KEY}@2"]
         every = page.get_by_label("All")
