@@ -123,6 +123,36 @@ def test_a_recovery_by_taking_out_what_got_worse_says_so(sqlite_store: Store, *,
     assert _sent(world)[-1]["data"]["summary"].endswith(f"no canary is worse than before the alert; {told}")
 
 
+def test_a_recovery_by_editing_what_got_worse_says_so(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    whole = [canary(key) for key in ("ant", "bee", "cat", "dog")]
+    world.apply(page(whole, rules=[{**QUALITY, "close": 1}]))
+    world.run()
+    _carry_out(world, ["ant", "bee", "cat"])
+    edited = [canary(key, expected_chunks=[{"id": "filler"}]) for key in ("ant", "bee", "cat")]
+    world.apply(page([*edited, whole[3]], rules=[{**QUALITY, "close": 1}]))
+    for key in ("ant", "bee", "cat"):
+        world.probe.answers[key] = answered(hits("filler"))
+    _carry_out(world, [])
+    told = "no other canary is worse than before the alert; 3 that got worse ask or expect something else now"
+    assert _sent(world)[-1]["data"]["summary"].endswith(told)
+
+
+def test_a_recovery_by_asking_another_retriever_says_so(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    whole = [canary(key) for key in ("ant", "bee", "cat", "dog")]
+    before = page(whole, rules=[{**QUALITY, "close": 1}])
+    world.apply(before)
+    world.run()
+    _carry_out(world, ["ant", "bee", "cat"])
+    edited = {**before, "retrievers": [{**before["retrievers"][0], "url": "http://127.0.0.1:9/other"}]}
+    world.apply(edited)
+    _carry_out(world, [])
+    summary = _sent(world)[-1]["data"]["summary"]
+    name = before["retrievers"][0]["slug"]
+    assert summary.endswith(f"no canary is worse than before the alert; retriever {name} was edited after run 2")
+
+
 def test_canaries_that_were_taken_out_and_put_back_are_not_new(sqlite_store: Store) -> None:
     world = World(store=sqlite_store)
     whole = [canary(key) for key in ("ant", "bee", "cat", "dog")]

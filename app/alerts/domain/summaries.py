@@ -102,6 +102,18 @@ _MANY_REJUDGED: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EditsSince:
+    """What people edited between the last notification of an alert and its end, which may be why it ended."""
+
+    taken_out: int = 0
+    """Canaries that got worse and are not in the suite any more, or expect nothing."""
+    rejudged: int = 0
+    """Canaries that got worse and ask or expect something else now."""
+    asked: str = ""
+    """In words, that the check asks another retriever, or that the one it asks was edited."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlertFacts:
     """Inputs of a summary. None = unknown, or not of this kind of rule."""
 
@@ -163,8 +175,8 @@ class AlertFacts:
     measured: int | None = None
     total: int | None = None
     """Canaries of the run: with a measurement, and all."""
-    taken_out: int = 0
-    """Of a resolved alert: canaries that got worse, and are not in the suite any more, or expect nothing."""
+    edits: EditsSince | None = None
+    """Of a resolved alert."""
     coverage: float | None = None
     found: str | None = None
     """Coverage as a count of questions that find their document: `65 of 87`."""
@@ -330,7 +342,8 @@ def _resolved(facts: AlertFacts) -> str:
     if facts.retired:
         return f"closed{span}: {facts.retired}"
     run = f" (run {facts.run_id})" if facts.run_id is not None else ""
-    return f"recovered{span}{run}: {_recovered(facts)}"
+    asked = f"; {facts.edits.asked}" if facts.edits is not None and facts.edits.asked else ""
+    return f"recovered{span}{run}: {_recovered(facts)}{asked}"
 
 
 def _recovered(facts: AlertFacts) -> str:
@@ -342,7 +355,7 @@ def _recovered(facts: AlertFacts) -> str:
         RuleKind.LATENCY: f"{LATENCY_NAMES[facts.percentile]}{latency}",
         RuleKind.SLOWER: f"{LATENCY_NAMES[Percentile.P50]}{latency}",
         RuleKind.EMBEDDING: "the embedder answers as it did before",
-        RuleKind.CANARY: f"canary {facts.canary} is healthy",
+        RuleKind.CANARY: f"canary {facts.canary} is healthy{_edited_canaries(facts)}",
     }
     return simple.get(facts.kind) or _recovered_canaries(facts)
 
@@ -361,10 +374,19 @@ def _recovered_canaries(facts: AlertFacts) -> str:
     if unmeasured > 0:
         return f"{level}{unmeasured:,} of {counted(facts.total or 0, 'canary')} not measured"
     left = facts.changed.count if facts.changed is not None and facts.changed.compared else 0
-    worse = f"{counted(left, 'canary')} {'is' if left == 1 else 'are'}" if left else "no canary is"
-    be, expect = ("was", "expects") if facts.taken_out == 1 else ("were", "expect")
-    gone = f"; {facts.taken_out:,} that got worse {be} taken out of the suite, or {expect} nothing any more"
-    return f"{level}{worse} worse than before the alert{gone if facts.taken_out else ''}"
+    none = "no other canary is" if facts.edits is not None and facts.edits.rejudged else "no canary is"
+    worse = f"{counted(left, 'canary')} {'is' if left == 1 else 'are'}" if left else none
+    return f"{level}{worse} worse than before the alert{_edited_canaries(facts)}"
+
+
+def _edited_canaries(facts: AlertFacts) -> str:
+    """Say how many of the canaries that got worse were edited, so that they say nothing of a recovery."""
+    edits = facts.edits or EditsSince()
+    be, expect = ("was", "expects") if edits.taken_out == 1 else ("were", "expect")
+    gone = f"; {edits.taken_out:,} that got worse {be} taken out of the suite, or {expect} nothing any more"
+    asks = "asks or expects" if edits.rejudged == 1 else "ask or expect"
+    other = f"; {edits.rejudged:,} that got worse {asks} something else now"
+    return f"{gone if edits.taken_out else ''}{other if edits.rejudged else ''}"
 
 
 def _since(facts: AlertFacts) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 
-from app.alerts.domain.summaries import edited_text, reasked_text, recounted_text
+from app.alerts.domain.summaries import EditsSince, edited_text, reasked_text, recounted_text
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
 from app.catalog.service.versions import former_versions, load_check, load_suites
 from app.detection import store as detector_rows
@@ -301,6 +301,35 @@ def _edit(
     ranks = {canary: Match.from_bytes(state.matched).first_relevant for canary, state in states.items()}
     found = frozenset(canary for canary, rank in ranks.items() if rank is not None and this.k < rank <= then.k)
     return replace(edit, k=(then.k, this.k), found=found)
+
+
+def edits_since(connection: Connection, run_id: int, first_run: int | None, now: RunRow) -> EditsSince:
+    """Return what was edited between a run whose changed canaries people were told of and a later one.
+
+    `first_run`: the first bad run of their alert.
+    """
+    then = run_rows.find_run(connection, run_id)
+    asked = "" if then is None else _asked_otherwise(connection, then, now)
+    change = load_changes(connection, [(run_id, first_run)])[0]
+    if change is None or now.suite_version_id is None or change.run.suite_version_id == now.suite_version_id:
+        return EditsSince(asked=asked)
+    (suite,) = load_suites(connection, [now.suite_version_id]).values()
+    there = {member.canary_id: member for member in suite.members}
+    pairs = [(change.members[change.suite.positions[one]], there.get(one)) for one in change.changed_ids]
+    left = [(was, one) for was, one in pairs if one is not None and (one.canary.expects or one.canary.negative)]
+    rejudged = sum(was.version_id != one.version_id and not was.canary.is_judged_as(one.canary) for was, one in left)
+    return EditsSince(taken_out=len(pairs) - len(left), rejudged=rejudged, asked=asked)
+
+
+def _asked_otherwise(connection: Connection, then: RunRow | PreviousRun, now: RunRow) -> str:
+    """Say that a run asked another retriever than an earlier one, or an edited one; empty = the same, or unknown."""
+    if then.check_version_id is None or now.check_version_id is None:
+        return ""
+    was, this = (load_check(connection, one)[0].retriever for one in (then.check_version_id, now.check_version_id))
+    if was != this:
+        return reasked_text(was, this)
+    versions = then.retriever_version_id, now.retriever_version_id
+    return edited_text(this, then.id) if None not in versions and versions[0] != versions[1] else ""
 
 
 def _redefined(

@@ -46,7 +46,7 @@ from app.alerts.domain.views import (
     all_lost_text,
     found_deeper,
 )
-from app.alerts.service.changes import load_changes
+from app.alerts.service.changes import edits_since
 from app.alerts.service.evidence import (
     FleetEvidence,
     TransitionEvidence,
@@ -62,7 +62,6 @@ from app.base.values import Cause, DeliveryState, Outcome, Percentile, Reason, R
 from app.base.views import id_text, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import recall_label
-from app.catalog.service.versions import load_suite
 from app.diagnosis.store import MarkRow, marks_before
 from app.hooks import store as outbox
 from app.hooks.domain import AttemptView, DeliveryView, NoticeAlert, NoticeData, NoticeLinks
@@ -502,21 +501,14 @@ def _facts_at(
     run, is_end = runs.get(transition.run_id or 0), transition.type == TransitionType.RESOLVED
     changes = alerts.list_transitions(connection, [alert.id])[alert.id]
     told = _newest_trigger([one for one in changes if one.id < transition.id])
-    taken_out = _taken_out(connection, alert, told, run) if is_end and about_canaries else 0
+    told_run = told and told.run_id
+    edits = edits_since(connection, told_run, alert.first_run, run) if is_end and told_run and run else None
+    if edits is not None and not about_canaries:
+        edits = replace(edits, taken_out=0, rejudged=0)
     newly = facts.corrected is not None and told is not None and not is_corrected(told.evidence)
     is_up = transition.type == TransitionType.ESCALATED
-    facts = replace(facts, escalated=is_up, taken_out=taken_out, newly_corrected=newly)
+    facts = replace(facts, escalated=is_up, edits=edits, newly_corrected=newly)
     return facts, run, explanation
-
-
-def _taken_out(connection: Connection, alert: AlertRow, trigger: TransitionRow | None, run: RunRow | None) -> int:
-    """Return how many canaries of the last notification are not in the suite of a run any more, or expect nothing."""
-    if run is None or run.suite_version_id is None or trigger is None or trigger.run_id is None:
-        return 0
-    change = load_changes(connection, [(trigger.run_id, alert.first_run)])[0]
-    suite = load_suite(connection, run.suite_version_id).members
-    there = {one.canary_id for one in suite if one.canary.expects or one.canary.negative}
-    return len(change.changed_ids - there) if change is not None else 0
 
 
 AlertRows = Sequence[tuple[AlertRow, Sequence[TransitionRow]]]
