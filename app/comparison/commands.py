@@ -7,7 +7,7 @@ import typer
 
 from app.base import terminal
 from app.base.commands import DataDir, ServerUrl, examples
-from app.comparison.domain.outcomes import ComparisonVerdict, Side, missing_canaries
+from app.comparison.domain.outcomes import CautionKind, ComparisonVerdict, Side, missing_canaries
 from app.comparison.rendering import (
     ComparisonReport,
     comparison_headline,
@@ -23,7 +23,8 @@ app = typer.Typer(rich_markup_mode=None)
 
 WORSE: Final = 1
 NOT_COMPARED: Final = 2
-"""Nothing, or too little of a side, was measured: a candidate that does not answer passes no gate by its exit code."""
+"""Nothing, too little of a side, or something else than what is asked by now was measured: such a candidate passes no
+gate by its exit code."""
 _MOST: Final = 500
 """Number of canaries in JSON, as many as a page of the API has at most."""
 _SHOWN: Final = 10
@@ -57,7 +58,8 @@ def compare(
 
     Over the canaries that both measured and that expect the same, and over those that rule out the same answers. Exit
     code 1: B is worse, or better in one measure and worse in another, or it returns more forbidden chunks; 0: better,
-    or no difference is shown; 2: they cannot be compared, no canary can, or one side left more than 10 % unanswered.
+    or no difference is shown; 2: they cannot be compared, no canary can, one side left more than 10 % unanswered, or
+    the newest run of one is of something else than what it asks by now, as before its retriever was edited.
     """
     if server is not None:
         service = connect_server(server)
@@ -78,6 +80,8 @@ def compare(
     # By values: a service of another release may name reasons that this one does not know.
     excluded = {one["reason"]: one["canaries"] for one in whole["excluded"]}
     if missing_canaries(excluded, whole["canaries"]):
+        raise typer.Exit(NOT_COMPARED)
+    if any(one.get("kind") == CautionKind.OUTDATED for one in whole["cautions"]):
         raise typer.Exit(NOT_COMPARED)
     if not whole["canaries"] and whole["verdict"] == ComparisonVerdict.TOO_FEW:
         raise typer.Exit(NOT_COMPARED)

@@ -29,7 +29,10 @@ class ComparedMeasure(TypedDict):
 
 
 class ComparisonCaution(TypedDict):
-    """What to mind: recall that may be lost, judgments of one retriever, what canaries rule out, unrated answers."""
+    """What to mind: recall that may be lost, judgments of one retriever, what canaries rule out, unrated answers.
+
+    Of what is named by check or retriever also what happened since its newest run: edits, and alerts that are open.
+    """
 
     kind: CautionKind
     sentence: str
@@ -46,6 +49,8 @@ class ComparisonCaution(TypedDict):
     """It alone brought up much of what is expected; null but of judgments."""
     not_claimed: list[str]
     """Primary measures that are higher on the self-judged side beyond chance."""
+    alert_id: str | None
+    """Null but of an open alert."""
 
 
 class ComparedCategory(TypedDict):

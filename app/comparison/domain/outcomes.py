@@ -273,6 +273,12 @@ class CautionKind(StrEnum):
     """Canaries got in B what they rule out, and not in A."""
     ANSWERS = "answers"
     """Much of a side's generated answers has no rating, so a difference stands for the rated ones alone."""
+    OUTDATED = "outdated"
+    """The newest run of a side is of something else than what is asked by now."""
+    EDITED = "edited"
+    """Some canaries of the suite were edited, added or archived since both runs."""
+    ALERT = "alert"
+    """An alert of the check of a side is open."""
 
 
 class ViolationKind(StrEnum):

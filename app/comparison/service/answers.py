@@ -28,9 +28,9 @@ from app.catalog import store as catalog
 from app.catalog.service.references import find_run
 from app.catalog.service.versions import load_check, load_inputs
 from app.comparison.domain.estimates import Floats
-from app.comparison.domain.outcomes import Side
+from app.comparison.domain.outcomes import CautionKind, Side
 from app.comparison.domain.sentences import SideNames, unrated_sentence
-from app.comparison.service.decisions import caution_of_answers
+from app.comparison.service.decisions import plain_caution
 from app.comparison.views import ComparedAnswers, ComparisonCaution, JudgedSide
 from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
@@ -64,7 +64,9 @@ def answer_cautions(compared: Sequence[ComparedAnswers], names: SideNames) -> li
         for side, judged in ((Side.A, one["a"]), (Side.B, one["b"])):
             if AnswerCounts(asked=judged["asked"], silent=judged["unrated"]).lacks_ratings:
                 measures.setdefault((side, judged["unrated"], judged["asked"]), []).append(one["measure"])
-    return [caution_of_answers(unrated_sentence(asked, *which, names)) for which, asked in measures.items()]
+    return [
+        plain_caution(CautionKind.ANSWERS, unrated_sentence(asked, *which, names)) for which, asked in measures.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,12 +38,14 @@ from app.comparison.domain.sentences import A_AND_B, BEFORE_AND_NOW, SideNames
 from app.comparison.service.answers import answer_cautions, compare_answers
 from app.comparison.service.compared_runs import ComparedRun, differences, find_run_ids, read_run, violations_of
 from app.comparison.service.decisions import decision_shape
+from app.comparison.service.outdated import cautions_since
 from app.comparison.views import (
     CanaryDifference,
     CategoryDifference,
     ComparedAnswers,
     ComparedCanary,
     ComparedRunOutline,
+    ComparisonCaution,
     ComparisonDecision,
     ComparisonPage,
     MeasureDifference,
@@ -253,12 +255,13 @@ def compare_references(
     with store.read() as connection:
         comparison = _compare_ended(connection, find_run_ids(connection, a, b)).comparison
         answers, of_judges = compare_answers(connection, comparison.a.row.id, comparison.b.row.id)
+        since = cautions_since(connection, [(a, comparison.a.row), (b, comparison.b.row)])
     scores_a, scores_b = (side[comparison.ordering] for side in comparison.scores)
     gains = scores_b - scores_a
     ordered = np.argsort(-gains if winner is Side.B else gains, kind="stable")
     order = [int(row) for row in ordered if winner is None or _winner(gains[row]) is winner]
     page: ComparisonPage = {
-        **_decided(comparison, answers, A_AND_B),
+        **_decided(comparison, answers, since, A_AND_B),
         "a": _outline(comparison.a, a),
         "b": _outline(comparison.b, b),
         "differences": [one.sentence for one in differences(comparison.a, comparison.b)]
@@ -277,10 +280,12 @@ def compare_references(
     return page, comparison
 
 
-def _decided(comparison: Comparison, answers: Sequence[ComparedAnswers], names: SideNames) -> ComparisonDecision:
-    """Return what is decided, with what to mind of the generated answers."""
+def _decided(
+    comparison: Comparison, answers: Sequence[ComparedAnswers], since: Sequence[ComparisonCaution], names: SideNames
+) -> ComparisonDecision:
+    """Return what is decided, with what to mind of what happened `since`, which comes first, and of the answers."""
     shape = decision_shape(comparison.outcome, comparison.pairing, comparison.depth, names)
-    shape["cautions"] += answer_cautions(answers, names)
+    shape["cautions"] = [*since, *shape["cautions"], *answer_cautions(answers, names)]
     return shape
 
 
@@ -394,6 +399,7 @@ def show_side_by_side(
         comparison, pairs, names = kept.comparison, kept.pairs, kept.comparison.names
         first, second = comparison.a, comparison.b
         answers, of_judges = compare_answers(connection, first.row.id, second.row.id)
+        since = cautions_since(connection, [(a, first.row), (b, second.row)])
         matching = [pair for pair in pairs if not changes or pair.change in changes]
         if gains_first:
             matching.reverse()
@@ -404,7 +410,7 @@ def show_side_by_side(
         a=_outline(first, a),
         b=_outline(second, b),
         names=names,
-        decision=_decided(comparison, answers, names),
+        decision=_decided(comparison, answers, since, names),
         comparable=not any(one.strict for one in found),
         differences=[one.sentence for one in found] + of_judges + _recall_notes(comparison),
         answers=answers,

@@ -260,15 +260,16 @@ def decision_shape(outcome: ComparisonOutcome, pairing: Pairing, depth: Depth, n
     }
 
 
-_NO_LOSS: Final = {"kind": CautionKind.JUDGMENTS, **dict.fromkeys(("measure", "winner", "recall", "loss"))}
-_OF_NEITHER: Final = {"favours": None, "retriever": None, "not_claimed": ()}
+_NO_LOSS: Final = {"kind": CautionKind.JUDGMENTS, **dict.fromkeys(("measure", "winner", "recall", "loss", "alert_id"))}
+_OF_NEITHER: Final = {"favours": None, "retriever": None, "not_claimed": (), "alert_id": None}
 _OF_VIOLATIONS: Final = {**_NO_LOSS, **_OF_NEITHER, "kind": CautionKind.VIOLATIONS}
 _OF_LOSS: Final = {**_OF_NEITHER, "kind": CautionKind.RECALL_LOSS}
 
 
-def caution_of_answers(sentence: str) -> ComparisonCaution:
-    """Return the caution that a difference of generated answers stands for the rated ones alone."""
-    return view_of(ComparisonCaution, {**_NO_LOSS, **_OF_NEITHER, "kind": CautionKind.ANSWERS}, sentence=sentence)
+def plain_caution(kind: CautionKind, sentence: str, *, alert_id: str | None = None) -> ComparisonCaution:
+    """Return a caution that is neither of a measure nor of judgments; of an alert, with its id."""
+    of_kind = {**_NO_LOSS, **_OF_NEITHER, "kind": kind, "alert_id": alert_id}
+    return view_of(ComparisonCaution, of_kind, sentence=sentence)
 
 
 def _recall_losses(outcome: Decided, depth: Depth, names: SideNames) -> list[ComparisonCaution]:

@@ -7,22 +7,21 @@ that ask the same.
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import product
 from typing import Final
 
-from app.alerts.domain.rules import FAILED_SHARE
 from app.answers.domain.judges import JudgeOutcome
 from app.answers.store import read_run_answers
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import NotFoundError
 from app.base.texts import counted, listed
 from app.catalog import store as catalog
-from app.catalog.service.references import find_check, find_run
-from app.catalog.service.versions import answers_changed, load_suite, load_suite_in_force, what_is_asked
+from app.catalog.service.references import find_check
+from app.catalog.service.versions import answers_changed, what_is_asked
+from app.comparison.service.outdated import DEPTHS, check_changes, retriever_changes
 from app.experiments import store as rows
 from app.experiments.documents import PromotionDocument
 from app.experiments.domain.experiments import ExperimentState, RateDifference, bucket_us
@@ -31,30 +30,6 @@ from app.experiments.service.experiments import CountedEpoch, find_experiment, r
 from app.experiments.store import PromotionRow
 from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
-from app.scoring.run_inputs import UnusableSuiteError
-
-_DEPTHS: Final = ("k", "fetch_k")
-
-
-def describe_outdated(store: Store, run_ids: Sequence[str]) -> tuple[str, ...]:
-    """Say of each run that is not of what its check asks by now how it differs; the others are left out."""
-    with store.read() as connection:
-        found = [_describe(connection, find_run(connection, one)) for one in run_ids]
-    return tuple(one for one in found if one)
-
-
-def retriever_changes(connection: Connection, run: RunRow) -> str:
-    """Say how the retriever that a check asks differs from the one that its run asked; empty where it does not."""
-    assert run.check_version_id is not None  # noqa: S101 - it has results
-    assert run.retriever_version_id is not None  # noqa: S101 - likewise
-    then = catalog.version_body(connection, run.check_version_id).body["retriever"]
-    now = find_check(connection, run.check).body["retriever"]
-    if then != now:
-        return f"asked retriever '{then}', and the check asks '{now}' by now"
-    definition = catalog.find_definition(connection, "retriever", now)
-    asked = catalog.version_body(connection, run.retriever_version_id).body
-    changed = () if definition is None else answers_changed(asked, definition.body)
-    return f"asked retriever '{now}' before its {listed(changed)} changed" if changed else ""
 
 
 def describe_change(store: Store, slug: str, since: int) -> str:
@@ -68,7 +43,7 @@ def describe_change(store: Store, slug: str, since: int) -> str:
         before = [run for run in ended if run.aggregates and run.started_at is not None and run.started_at <= since]
         if not before:
             return ""
-        how = _changes(connection, before[-1])
+        how = check_changes(connection, before[-1])
     return f"check '{slug}' {how}" if how else ""
 
 
@@ -121,42 +96,6 @@ def name_shared_retriever(store: Store, runs: Sequence[RunRow]) -> str:
         return ""
     names = list(dict.fromkeys(f"'{body['slug']}'" for body in (one, other)))
     return f"the same retriever, {names[0]}" if len(names) == 1 else f"{listed(names)}, which differ in name alone"
-
-
-def _describe(connection: Connection, run: RunRow) -> str:
-    told = listed([one for one in (_changes(connection, run, "suite"), _edits(connection, run)) if one])
-    return f"run {run.id} of check '{run.check}' {told}" if told else ""
-
-
-def _edits(connection: Connection, run: RunRow) -> str:
-    """Say how many canaries were edited or added since a run; empty where they are a tenth at most."""
-    suite = catalog.find_definition(connection, "suite", find_check(connection, run.check).body["suite"])
-    if suite is None or run.suite_version_id is None:
-        return ""
-    with suppress(UnusableSuiteError):
-        then, now = load_suite(connection, run.suite_version_id), load_suite_in_force(connection, suite)
-        if then.version_ids == now.version_ids or then.suite_id != suite.id:
-            return ""
-        before = {one.canary_id: one.canary for one in then.members}
-        edited = sum(
-            one.canary_id not in before or not one.canary.finds_as(before[one.canary_id]) for one in now.members
-        )
-        if edited > FAILED_SHARE * len(now.members):
-            return f"was before {edited:,} of {counted(len(now.members), 'canary')} were edited or added"
-    return ""
-
-
-def _changes(connection: Connection, run: RunRow, *also: str) -> str:
-    """Say how the retriever of a check, its depths and its fields `also` differ from those of its run."""
-    assert run.check_version_id is not None  # noqa: S101 - it has results
-    then = catalog.version_body(connection, run.check_version_id).body
-    now = find_check(connection, run.check).body
-    fields = [
-        f"was of {name} {then[name]}, which is {now[name]} by now"
-        for name in (*also, *_DEPTHS)
-        if name in then and name in now and then[name] != now[name]
-    ]
-    return listed([one for one in (retriever_changes(connection, run), *fields) if one])
 
 
 _OLDER: Final = 5
@@ -282,7 +221,7 @@ def _asked(connection: Connection, slug: str) -> str:
     check = catalog.find_definition(connection, "check", slug)
     if check is None:
         return slug
-    depths = [check.body.get(name) for name in _DEPTHS]
+    depths = [check.body.get(name) for name in DEPTHS]
     return json.dumps([what_is_asked(connection, check.body["retriever"]), *depths])
 
 

@@ -28,6 +28,7 @@ from app.comparison.domain.estimates import estimate
 from app.comparison.domain.outcomes import Exclusion, Side
 from app.comparison.service import compared_runs, comparisons
 from app.comparison.service.answers import AnswersOfRun, RatedSide, pair_answers, read_answers
+from app.comparison.service.outdated import describe_outdated
 from app.experiments import store as rows
 from app.experiments.documents import GuardDocument, PromotionDocument
 from app.experiments.domain.margins import GateResult
@@ -50,7 +51,6 @@ from app.experiments.domain.promotions import (
 )
 from app.experiments.service.promotion_evidence import (
     describe_change,
-    describe_outdated,
     find_judged_pair,
     name_shared_retriever,
     read_exposure,
