@@ -389,7 +389,8 @@ _LIMITS: Final[Mapping[str, str]] = {
     "canary": "A run is bad when this canary is degraded in it.",
     "embedding": "A run is bad when the reference texts get other vectors than before.",
     "guard": (
-        "A run is bad when its coverage is 0 or below half (critical), or below 80 % (warning), of the first run's."
+        "A run is bad when its coverage is 0 or below half (critical), or below 80 % (warning), of the first run's "
+        "or the accepted one's."
     ),
 }
 """When a run is bad by a rule without bounds of its own."""

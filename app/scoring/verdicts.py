@@ -155,8 +155,9 @@ def differs_from_gate(rules: Iterable[Rule], coverage: float | None, warm_up: Wa
     guarded = any(rule.kind is RuleKind.GUARD for rule in rules)
     if not guarded or warm_up is None or warm_up.over or coverage is None or coverage >= GATE_COVERAGE - ROUNDING:
         return None
+    owner = "the first run's" if warm_up.first is None else warm_up.first.owner
     return (
-        f"no baseline yet: coverage {ratio_text(coverage)} is compared with the first run's only; "
+        f"no baseline yet: coverage {ratio_text(coverage)} is compared with {owner} only; "
         f"`coalmine check`, which has no history, requires {GATE_COVERAGE:g}"
     )
 

@@ -73,7 +73,8 @@ def test_before_a_baseline_stands_half_of_the_first_coverage_gone_is_critical_in
     assert (alert["rule"], alert["kind"], alert["severity"], alert["state"]) == ("guard", "guard", "critical", "firing")
     assert alert["reason"].startswith("coverage 0.350 is below half of the first run's 0.750 (run ")
     assert limits(alert["evidence"], "guard") == (
-        "A run is bad when its coverage is 0 or below half (critical), or below 80 % (warning), of the first run's."
+        "A run is bad when its coverage is 0 or below half (critical), or below 80 % (warning), of the first run's "
+        "or the accepted one's."
     )
     world.deliver_all()
     (message,) = [message for _, message in world.send.sent]

@@ -117,6 +117,26 @@ def test_accepting_resolves_the_alert_at_once_and_begins_anew(world: World) -> N
     expect_retraced(world)
 
 
+def test_a_loss_after_accepting_is_told_against_what_was_accepted(world: World) -> None:
+    accepted = until_open(world, KEYS[:3])[-1]
+    _accept(world)
+    first, _ = carry_out(world, 2, KEYS[:8])
+    assert world.shown(first)["verdict"] == "degraded"
+    (alert,) = world.alerts(state="firing")
+    assert alert["rule"] == "guard"
+    assert alert["reason"].startswith("coverage 0.600 is below 80 % of the accepted run's 0.850 (run ")
+    assert f"(run {accepted.id})" in alert["reason"]
+
+
+def test_after_accepting_a_better_run_is_the_measure(world: World) -> None:
+    until_open(world, KEYS[:12])
+    _accept(world)
+    (mended,) = carry_out(world, 1)
+    carry_out(world, 2, KEYS[:5])
+    (alert,) = world.alerts(state="firing")
+    assert alert["reason"].startswith(f"coverage 0.750 is below 80 % of the first run's 1.000 (run {mended.id})")
+
+
 def test_what_learning_waits_for_is_shown(alone: World) -> None:
     below = {"kind": "threshold", "measure": "coverage", "critical": {"below": 0.9}}
     define(alone, rules=[{"kind": "regression"}, below])

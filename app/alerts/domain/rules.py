@@ -165,6 +165,13 @@ class FirstRun:
     run_id: int
     coverage: float | None
     """None = no canary that expects something was measured."""
+    is_accepted: bool = False
+    """Whether people accepted it as the new normal; else it was the first, or the first since a reset."""
+
+    @property
+    def owner(self) -> str:
+        """Say whose its coverage is, in sentences."""
+        return "the accepted run's" if self.is_accepted else "the first run's"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +218,7 @@ def judge_guard(coverage: float | None, warm_up: WarmUp | None, *, unknown: bool
     if first is None or start is None:
         return unmeasured_condition("there is no first run to compare with")
     why = _RENEWED if warm_up and warm_up.renewed else "no baseline yet"
-    compared = f"the first run's {start:.3f} (run {first.run_id}); {why}"
+    compared = f"{first.owner} {start:.3f} (run {first.run_id}); {why}"
     for severity, share, words in GUARD_BOUNDS:
         if coverage < share * start - ROUNDING:
             reason = f"coverage {coverage:.3f} is below {words} of {compared}"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -105,6 +105,7 @@ class StoredFirstRun(TypedDict):
 
     run: str
     coverage: float | None
+    accepted: NotRequired[bool]  # by people, as the new normal
 
 
 class StoredDrop(TypedDict, total=False):

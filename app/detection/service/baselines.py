@@ -424,7 +424,9 @@ def body_of(
         "drops": {key: drop_as_json(drop) for key, drop in drops.items()},
         "drop_p": p_values(drops),
         "drift": drift,
-        "first": None if first is None else {"run": str(first.run_id), "coverage": first.coverage},
+        "first": None
+        if first is None
+        else {"run": str(first.run_id), "coverage": first.coverage, "accepted": first.is_accepted},
     }
     if reading.culprits:
         fields["culprits"] = {
@@ -447,7 +449,10 @@ def habit_body(habit: HabitReading, names: Mapping[Key, str]) -> StoredHabit:
 def first_run_of(body: StoredReading) -> FirstRun | None:
     """Run that a guard compared with, as kept beside a run; None where a baseline stood or nobody kept it."""
     first = body.get("first")
-    return None if first is None else FirstRun(run_id=int(first["run"]), coverage=first["coverage"])
+    if first is None:
+        return None
+    accepted = first.get("accepted", False)
+    return FirstRun(run_id=int(first["run"]), coverage=first["coverage"], is_accepted=accepted)
 
 
 def withholding(alerted: Sequence[AlertedRule], body: StoredReading) -> list[AlertedRule]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from app.alerts.domain.rules import SLOWER_QUANTILE, FirstRun, alarm_close, first_run, is_outage, outage_share
 from app.base.db.engine import Connection, cached, to_us
 from app.base.values import Percentile, RuleKind
-from app.catalog.service.versions import former_versions
+from app.catalog.service.versions import former_versions, load_check, load_suites
 from app.detection import store as rows
 from app.detection.domain import Baseline, Observation, Reading
 from app.detection.domain.tracker import pack_baseline, unpack_baseline
@@ -100,7 +100,7 @@ def run_detector(connection: Connection, run: EndingRun) -> DetectorStep | None:
             observed,
             stored=stored,
             choice=choice,
-            first=_first_run(connection, measured_run, stored, previous) if _is_blind(observed) else None,
+            first=_first_run(connection, run, measured_run, stored, previous) if _is_blind(observed) else None,
             learned_latency=learned_latency,
         ),
         regressed=run.inputs.panel.watched[[one.position for one in reading.culprits if reading.open and one.fails]],
@@ -224,12 +224,18 @@ def _is_blind(observed: Step) -> bool:
 
 
 def _first_run(
-    connection: Connection, measured_run: MeasuredRun, stored: DetectorRow | None, previous: Detector | None
+    connection: Connection,
+    run: EndingRun,
+    measured_run: MeasuredRun,
+    stored: DetectorRow | None,
+    previous: Detector | None,
 ) -> FirstRun:
     """Run that a guard compares this one with, which may be itself; most canaries have no baseline."""
     measured = measured_run.observation.lost[measured_run.observation.lost >= 0]
     now = FirstRun(run_id=measured_run.run_id, coverage=float(1 - measured.mean()) if measured.size else None)
-    if stored is None or previous is None or previous.measures != measured_run.measures:
+    if stored is None:
+        return _accepted_run(connection, run, measured_run, now)
+    if previous is None or previous.measures != measured_run.measures:
         return now
     last = rows.detections_of(connection, [stored.run_id]).get(stored.run_id)
     first = None if last is None else baselines.first_run_of(last.body)
@@ -237,6 +243,29 @@ def _first_run(
     former = former_versions(connection, measured_run.suite, keys)
     known = [former.get(key, key) for key in keys]
     return first_run(first, now, keys_before=known, keys_now=measured_run.members.keys)
+
+
+def _accepted_run(connection: Connection, run: EndingRun, measured_run: MeasuredRun, now: FirstRun) -> FirstRun:
+    """Run that a guard begins with where no run was measured since: the one that people accepted, or this one.
+
+    A loss between the acceptance and this run must not become normal; where this one is better, it is the measure.
+    """
+    choice = measured_run.choice
+    if choice is None or choice.action != Action.ACCEPTED:
+        return now
+    earlier = run_rows.previous_known_runs(connection, {run.id}).get(run.id)
+    row = None if earlier is None else run_rows.find_run(connection, earlier.id)
+    if row is None or row.suite_version_id is None or row.check_version_id is None:
+        return now
+    if load_check(connection, row.check_version_id)[0].k != measured_run.measures.k:
+        return now
+    accepted = FirstRun(run_id=row.id, coverage=row.aggregates.get("coverage"), is_accepted=True)
+    (then,) = load_suites(connection, [row.suite_version_id]).values()
+    keys = [member.version_id for member in then.members]
+    former = former_versions(connection, measured_run.suite, keys)
+    known = [former.get(key, key) for key in keys]
+    first = first_run(accepted, now, keys_before=known, keys_now=measured_run.members.keys)
+    return now if (now.coverage or 0) >= (first.coverage or 0) else first
 
 
 def _refused(connection: Connection, check_id: int) -> frozenset[str]:
