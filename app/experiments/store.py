@@ -158,6 +158,14 @@ def find_units(connection: Connection, epoch_ids: Collection[int], wanted: Seque
     return found
 
 
+def last_exposure(connection: Connection, epoch_id: int, *, before: int) -> int | None:
+    """Return when the last unit of an epoch was exposed before a moment; None = its units are deleted by now."""
+    table = experiment_units
+    mine = (table.c.epoch_id == epoch_id, table.c.exposed_at < before)
+    last: int | None = connection.execute(sa.select(sa.func.max(table.c.exposed_at)).where(*mine)).scalar_one()
+    return last
+
+
 def insert_units(connection: Connection, rows: Sequence[tuple[int, int, int, int]]) -> None:
     """Insert (epoch id, unit, arm, exposed at) of units that are not there."""
     for block in blocks(sorted(rows), STAGED_ROWS):

@@ -110,6 +110,8 @@ class ReceivedOutcomes(TypedDict):
     """Of a unit that has a value by another event: the first stays."""
     late: int
     """Later than the window after the exposure: it counts as a 0."""
+    early: int
+    """More than a minute before the exposure: it is not kept, as it cannot be of what the unit saw."""
     not_exposed: int
     """Of units that no exposure came for; send exposures first."""
 

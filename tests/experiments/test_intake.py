@@ -124,6 +124,19 @@ def test_no_outcome_within_the_window_is_a_zero_and_a_late_one_changes_nothing(s
     assert (sum(arm["units"] for arm in arms), sum(arm["successes"] for arm in arms)) == (2, 1)
 
 
+@pytest.mark.both
+def test_an_outcome_of_before_the_exposure_is_told_and_a_later_one_of_the_unit_counts(store: Store) -> None:
+    put(store)
+    expose(store, "u1", "u2")
+    early = tell(
+        store, outcome("u1", at=NOW - timedelta(seconds=61)), outcome("u2", at=NOW - timedelta(seconds=60)), now=NOW
+    )
+    assert (early["new"], early["early"]) == (1, 1), "clocks differ by a minute at most"
+    assert sum(arm["successes"] for arm in load(store)["arms"]) == 1
+    assert tell(store, outcome("u1", at=NOW + timedelta(seconds=5)), now=NOW + DAY)["new"] == 1
+    assert sum(arm["successes"] for arm in load(store)["arms"]) == 2
+
+
 def test_an_outcome_without_an_exposure_is_told_and_not_kept(sqlite_store: Store) -> None:
     put(sqlite_store)
     assert tell(sqlite_store, outcome("u1"))["not_exposed"] == 1

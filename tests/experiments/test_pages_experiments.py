@@ -183,7 +183,7 @@ def test_harm_is_not_forgotten_by_a_new_epoch_nor_by_archiving_the_experiment(se
     found = service.client.get("/v1/promotions/hybrid", headers=writer).json()
     assert found["gates"][2]["evidence"] == "inconclusive"
     shown, _, made = harm["reason"].partition("; check ")
-    assert made.count("was made when the last of these users was exposed, or later") == 2
+    assert made.count("was made after the last of these users was exposed") == 2
     assert found["gates"][2]["reason"].endswith(f"; epoch 1 had shown: {shown}")
     body = {"reason": WHY}
     assert service.client.put("/v1/promotions/hybrid/waivers/exposure", json=body, headers=writer).status_code == 403
@@ -478,6 +478,8 @@ def test_an_undecided_experiment_that_was_stopped_leaves_the_gate_to_a_person(se
     assert service.get("/v1/promotions/hybrid")["experiment"] == "young"
     sent = "see that units are sent to the experiment, and let it run until it decides"
     assert sent in text_of(service, "/promotions/hybrid")
+    begins = "no unit was exposed to it so far; send an exposure for each unit that is served; "
+    assert service.get("/v1/promotions/hybrid")["gates"][2]["reason"].startswith(begins)
     service.client.post("/experiments/young/stop")
     follows = "more units change nothing: keep what is current, or begin a new epoch of the experiment"
     assert follows in text_of(service, "/promotions/hybrid")

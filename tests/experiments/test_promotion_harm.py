@@ -4,12 +4,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from app.base.db.engine import Store
 from app.base.errors import ForbiddenError
 from app.experiments.domain.experiments import ExperimentState
 from app.experiments.domain.promotions import FEWEST_CANARIES, GateName
 from app.experiments.service import experiments, promotions
+from app.experiments.tables import experiment_units
 from app.experiments.views import PromotionView
 from tests.support.user_traffic import Users
 from tests.support.world import CHECK, RETRIEVER, World, canary, page
@@ -283,11 +285,45 @@ def test_what_users_may_not_have_seen_is_told_beside_what_they_showed(sqlite_sto
     told = f"while users were counted, run {strayed} of check 'candidate' asked retriever 'other', and the check asks"
     assert f"; {told} 'search' by now" in exposure.reason
     late = users.promote("second", current=CHECK, candidate="late", experiment="search")["gates"][2].reason
-    assert "; check 'late' was made when the last of these users was exposed, or later: see that they saw" in late
+    assert "; check 'late' was made after the last of these users was exposed: see that they saw" in late
     assert "; promotion 'hybrid' reads the same users for 'candidate' in place of 'watch'" in late
     assert "promotion 'second' reads the same users for 'late'" in users.promotion()["gates"][2].reason
     alike = users.promote("third", current=CHECK, candidate="alike", experiment="search")["gates"][2].reason
     assert "reads the same users for 'candidate'" not in alike, "they saw both, which ask the same"
+
+
+@pytest.mark.parametrize(
+    ("before", "restarted", "kept", "says"),
+    [
+        (20, False, True, ""),
+        (-10, False, True, "was"),
+        (20, False, False, "may have been"),
+        (20, True, False, ""),
+        (-10, True, False, "may have been"),
+    ],
+)
+def test_a_check_is_held_against_the_unit_that_came_last_and_else_against_the_begin_of_the_epoch(
+    before: int, *, restarted: bool, kept: bool, says: str, sqlite_store: Store
+) -> None:
+    made = page([canary("c1")], rules=[], hooks=[])
+    world = World(store=sqlite_store)
+    world.apply(made)
+    users = Users(sqlite_store, world.clock().replace(second=40, microsecond=0) + timedelta(minutes=5))
+    if restarted:
+        users.split("search", "old", "new", window="1h")
+        users.at += timedelta(minutes=1)
+    users.split("search", "old", "new")
+    world.clock.now = users.at - timedelta(seconds=before)
+    made["checks"].append({**made["checks"][0], "slug": "candidate"})
+    world.apply(made)  # in the span of time in which all units are counted
+    users.serve("search", {"old": 50, "new": 60})
+    if not kept:
+        with sqlite_store.write() as connection:
+            connection.execute(sa.delete(experiment_units))
+    reason = users.promote(current=CHECK, candidate="candidate", experiment="search")["gates"][2].reason
+    told = f"check 'candidate' {says} made after the last of these users was exposed: see that they saw what it asks"
+    assert (told in reason) is bool(says), reason
+    assert ("made after" in reason) is bool(says)
 
 
 def test_units_that_are_not_final_may_decide_a_stopped_experiment(users: Users) -> None:

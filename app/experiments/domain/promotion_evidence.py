@@ -51,6 +51,8 @@ class OfflineEvidence:
     """Canaries that the candidate did not answer, and would be compared by otherwise."""
     unanswered_now: int = 0
     """Those that what is current did not answer."""
+    unanswered_by_both: int = 0
+    """Those among either that neither answered."""
     unlike: int = 0
     """Canaries that ask or expect something else in each run, or are in one alone."""
     without_judgments: int = 0
@@ -63,6 +65,11 @@ class OfflineEvidence:
     """That of what is current, and that of the candidate."""
     violations: tuple[Violations, ...] = ()
     """What canaries rule out, and how many got it."""
+
+    @property
+    def not_measured(self) -> int:
+        """Canaries that would be compared if both had answered them."""
+        return self.unanswered + self.unanswered_now - self.unanswered_by_both
 
     @property
     def lacks_answers(self) -> bool:

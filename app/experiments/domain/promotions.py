@@ -90,6 +90,8 @@ class NextStep(StrEnum):
     """It is worse: change it, and measure it again."""
     MEASURE_MORE = "measure_more"
     """Run both checks again, or add canaries."""
+    MEND_ANSWERS = "mend_answers"
+    """See why canaries were not answered, and run the checks again: no more canaries are needed."""
     GRADE_TASK = "grade_task"
     """Let people grade a task over the retrievers of both checks, and adopt it."""
     ASK_JUDGE = "ask_judge"
@@ -213,6 +215,8 @@ def _next_steps(
         if isinstance(offline, OfflineEvidence) and offline.outdated
         else NextStep.GRADE_TASK
         if _never_offline(offline)
+        else NextStep.MEND_ANSWERS
+        if isinstance(offline, OfflineEvidence) and (offline.lacks_answers or _would_suffice(offline))
         else NextStep.MEASURE_MORE,
         GateName.JUDGE: NextStep.RUN_AGAIN
         if isinstance(judge, JudgeEvidence) and judge.outdated
@@ -500,6 +504,13 @@ def _decide_measured(found: OfflineEvidence) -> tuple[GateResult, str]:
     if found.canaries < FEWEST_CANARIES:
         both = f"{counted(found.canaries, 'canary')} that both newest runs measured, of at least {FEWEST_CANARIES}"
         what = "add canaries to the suite" if found.canaries else "see why these runs measured none"
+        if _would_suffice(found):
+            were = (
+                f"{counted(found.not_measured, 'canary')} {'was' if found.not_measured == 1 else 'were'} not measured"
+            )
+            what = (
+                f"see why {were}, and run again: with {'it' if found.not_measured == 1 else 'these'} there are enough"
+            )
         if found.without_judgments and not found.canaries:
             what = f"{counted(found.without_judgments, 'canary')} expect nothing, so say what each is to find"
         if found.unlike and (not found.canaries or found.canaries + found.unlike >= FEWEST_CANARIES):
@@ -513,11 +524,17 @@ def _decide_measured(found: OfflineEvidence) -> tuple[GateResult, str]:
     return _believe_runs(result, f"{reason}{left_out}", found.outdated)
 
 
+def _would_suffice(found: OfflineEvidence) -> bool:
+    """Whether there are enough canaries in the suite, of which too many were not measured."""
+    return found.canaries < FEWEST_CANARIES <= found.canaries + found.not_measured
+
+
 def _say_unanswered(found: OfflineEvidence) -> Iterator[str]:
     """Yield how many canaries each side did not answer, which are in no number."""
     if found.unanswered:
         of_all = counted(found.canaries + found.unanswered, "canary")
-        much = f", more than {percent_text(FAILED_SHARE)}: see why, and run it again" if found.lacks_answers else ""
+        again = "" if _would_suffice(found) else ": see why, and run it again"
+        much = f", more than {percent_text(FAILED_SHARE)}{again}" if found.lacks_answers else ""
         yield f"the candidate did not answer {found.unanswered:,} of {of_all}, which are not compared{much}"
     if found.unanswered_now:
         yield f"what is current did not answer {counted(found.unanswered_now, 'canary')}, also not compared"

@@ -183,10 +183,10 @@ def receive_exposures(store: Store, slug: str, exposures: Sequence[Exposure], *,
 def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *, now: datetime) -> ReceivedOutcomes:
     """Store the outcomes of units, each in the epoch that the unit was exposed in: of several, the newest before it.
 
-    The first value of a unit stays. One later than the window after the exposure counts as the 0 that it came to mean.
-    Raises NotFoundError.
+    The first value of a unit stays. One later than the window after the exposure counts as the 0 that it came to mean,
+    one of before the exposure not at all. Raises NotFoundError.
     """
-    tally = Counter(dict.fromkeys(("new", "repeated", "second_value", "late", "not_exposed"), 0))
+    tally = Counter(dict.fromkeys(("new", "repeated", "second_value", "late", "early", "not_exposed"), 0))
     with store.write() as connection:
         experiment = find_experiment(connection, slug, lock=True)
         epochs = {epoch.id: epoch for epoch in rows.list_epochs(connection, experiment.id)}
@@ -211,6 +211,8 @@ def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *
                 tally["repeated" if before == event else "second_value"] += 1
             elif at > row.exposed_at + epoch.document.window_us:
                 tally["late"] += 1
+            elif at < row.exposed_at - _CLOCKS_US:  # not of what it saw: a later outcome of it may still count
+                tally["early"] += 1
             else:
                 tally["new"] += 1
                 saved[key] = event, one.value
@@ -221,6 +223,10 @@ def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *
             counts = [CountRow(bucket, arm, 0, number) for (bucket, arm), number in successes.items() if number]
             rows.add_counts(connection, epoch_id, counts)
     return view_of(ReceivedOutcomes, {"received": len(outcomes)}, tally)
+
+
+_CLOCKS_US: Final = 60_000_000
+"""By so much the clocks that date exposures and outcomes may differ: a minute."""
 
 
 def unit_hasher(salt: bytes) -> Callable[[str], int]:

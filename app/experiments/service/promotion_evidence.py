@@ -27,7 +27,7 @@ from app.experiments.documents import PromotionDocument
 from app.experiments.domain.experiments import ExperimentState, RateDifference, bucket_us
 from app.experiments.domain.promotion_evidence import ExperimentArms, ExposureEvidence
 from app.experiments.service.experiments import CountedEpoch, find_experiment, read_epochs
-from app.experiments.store import PromotionRow
+from app.experiments.store import EpochRow, PromotionRow
 from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
 
@@ -53,6 +53,7 @@ def say_cautions(store: Store, promotion: PromotionRow, users: ExposureEvidence)
         return ()
     document = promotion.document
     with store.read() as connection:
+        epoch = rows.list_epochs(connection, find_experiment(connection, str(document.experiment)).id)[0]
         others = [one for one in rows.list_promotions(connection, limit=_MOST) if one.id != promotion.id]
         told = [
             f"promotion '{one.slug}' reads the same users for '{one.document.candidate}' in place of "
@@ -64,24 +65,41 @@ def say_cautions(store: Store, promotion: PromotionRow, users: ExposureEvidence)
             != [_asked(connection, of) for of in (document.candidate, document.current)]
         ]
         for slug in (document.candidate, document.current):
-            told += _say_unlike(connection, slug, users.began_at, users.exposed_until)
+            told += _say_unlike(connection, slug, epoch, users.exposed_until)
     return tuple(told)
 
 
-def _say_unlike(connection: Connection, slug: str, since: int, until: int) -> Iterator[str]:
-    """Yield what speaks against that users between two moments saw what a check asks by now."""
+def _say_unlike(connection: Connection, slug: str, epoch: EpochRow, until: int) -> Iterator[str]:
+    """Yield what speaks against that users of an epoch saw what a check asks by now.
+
+    The last of those that it was decided by were exposed at `until` at the earliest.
+    """
     check = find_check(connection, slug)
     retriever = catalog.find_definition(connection, "retriever", check.body["retriever"])
     for what, made in ((f"check '{slug}'", check), (f"the retriever of check '{slug}'", retriever)):
-        if made is not None and made.created_at > until:
-            yield f"{what} was made when the last of these users was exposed, or later: see that they saw what it asks"
+        if made is not None and (when := _made_after(connection, made.created_at, epoch, until)):
+            yield f"{what} {when} made after the last of these users was exposed: see that they saw what it asks"
             return
     ended = run_rows.ended_runs(connection, check.id, limit=_MOST)
-    meanwhile = [run for run in ended if run.aggregates and since < (run.started_at or 0) <= until]
+    meanwhile = [run for run in ended if run.aggregates and epoch.began_at < (run.started_at or 0) <= until]
     for run in {(run.check_version_id, run.retriever_version_id): run for run in meanwhile}.values():
         if how := retriever_changes(connection, run):
             yield f"while users were counted, run {run.id} of check '{slug}' {how}"
             return
+
+
+def _made_after(connection: Connection, made: int, epoch: EpochRow, until: int) -> str:
+    """Say whether something was made after the last users of an epoch were exposed; empty where it was not.
+
+    Users are counted by spans of time, so the unit that came last tells. Where units are deleted by now, the begin of
+    the epoch does, but not of a first epoch: its exposures may be dated before it.
+    """
+    if made <= until:
+        return ""
+    last = rows.last_exposure(connection, epoch.id, before=until + bucket_us(epoch.document.window_us))
+    if last is not None:
+        return "was" if made > last else ""
+    return "" if epoch.epoch > 1 and made <= epoch.began_at else "may have been"
 
 
 _MOST: Final = 1_000
@@ -144,6 +162,8 @@ def read_exposure(
     arms = _own_arms(current, earlier) if like is None else like.place_in(names)
     is_stopped = current.row.ended_at is not None and not decision.ended
     pending = "" if decision.ended else _say_pending(current)
+    if not any(current.exposed) and current.row.ended_at is None:
+        pending = "send an exposure for each unit that is served"
     reason = f"experiment '{slug}' was stopped undecided: {decision.reason}" if is_stopped else decision.reason
     waits = [
         f"epoch {one.row.epoch}: {said}" for one in earlier if (said := _say_pending(one)) and not one.decided.ended

@@ -365,6 +365,7 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
         paid={name: one for name, one in margins.items() if name in paid},
         unanswered=excluded.get(Exclusion.NOT_MEASURED_IN_B, 0) + neither,
         unanswered_now=excluded.get(Exclusion.NOT_MEASURED_IN_A, 0) + neither,
+        unanswered_by_both=neither,
         without_judgments=excluded.get(Exclusion.NOTHING_EXPECTED, 0),
         unlike=sum(excluded.get(why, 0) for why in (*_UNLIKE, added)),
         outdated=outdated,
