@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from app.annotation.tables import annotations, tasks
 from app.answers.documents import FeedbackEvent
-from app.answers.domain.generated import AnswerBody, Rater, RunAnswers, rater_of, unjudged_text
+from app.answers.domain.generated import AnswerBody, Rater, RunAnswers, rater_of, unjudged_text, with_unrated
 from app.answers.domain.judges import Question, RatingBody
 from app.answers.domain.trust import CalibrationBody, CheckRateView
 from app.answers.tables import (
@@ -119,7 +119,7 @@ def read_run_answers(connection: Connection, run_ids: Sequence[int]) -> dict[int
         rows = connection.execute(
             sa.select(run_answers.c.run_id, run_answers.c.body).where(run_answers.c.run_id.in_(block))
         )
-        found.update((row.run_id, None if row.body is None else json.loads(row.body)) for row in rows)
+        found.update((row.run_id, None if row.body is None else with_unrated(json.loads(row.body))) for row in rows)
     return found
 
 
@@ -139,7 +139,7 @@ def list_corrected(
     newest = runs.c.finished_at.desc()
     mine = sa.select(runs.c.finished_at, run_answers.c.body).join(runs, runs.c.id == run_answers.c.run_id)
     rows = connection.execute(mine.where(period, run_answers.c.body.is_not(None)).order_by(newest).limit(_MOST_RUNS))
-    read: Iterable[tuple[int, RunAnswers]] = ((row.finished_at, json.loads(row.body)) for row in rows)
+    read: Iterable[tuple[int, RunAnswers]] = ((row.finished_at, with_unrated(json.loads(row.body))) for row in rows)
     return [(at, one["corrected"][question]) for at, one in read if question in one.get("corrected", {})]
 
 

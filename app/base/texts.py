@@ -64,9 +64,15 @@ def corrected_text(value: float, beside: CorrectedInterval, other: float | None 
 
 
 def beside_text(beside: CorrectedInterval) -> str:
-    """Format what stands beside a corrected rate: `0.612 to 0.861; the judge: 0.873`."""
+    """Format what stands beside a corrected rate: `0.612 to 0.861; the judge: 0.873`, and `; 84 of 140 rated`."""
     low, high, judge = map(ratio_text, (beside["low"], beside["high"], beside["judge_rate"]))
-    return f"{low} to {high}; the judge: {judge}"
+    rated = rated_text(beside["answers"], beside.get("unrated", 0))
+    return f"{low} to {high}; the judge: {judge}{rated and f'; {rated}'}"
+
+
+def rated_text(answers: int, unrated: int) -> str:
+    """Say of how many answers a number of a judge is, `84 of 140 rated`; empty where it rated all of them."""
+    return f"{answers:,} of {answers + unrated:,} rated" if unrated else ""
 
 
 def own_text(value: float, rate: CorrectedRateView, other: float | None = None) -> str:
@@ -75,6 +81,14 @@ def own_text(value: float, rate: CorrectedRateView, other: float | None = None) 
     `0.563 (mean share by the judge; corrected rate 0.474, 0.220 to 0.649)`.
     """
     return f"{ratio_text(value, other)} ({MEAN_SHARE}; {rate_text(rate)})"
+
+
+def judged_text(value: float, rate: CorrectedRateView | None, rated: str, other: float | None = None) -> str:
+    """Format what a judge says beside the `rate` of people, or of a part of the answers, `0.852 (84 of 140 rated)`.
+
+    Or another number, of which there is neither.
+    """
+    return f"{ratio_text(value, other)}{rated and f' ({rated})'}" if rate is None else own_text(value, rate, other)
 
 
 def bad_answers_text(reasons: Sequence[str], *, healthy: bool, unjudged: str = "") -> str:
@@ -104,9 +118,13 @@ def judge_mark(measure: str | None, *, uncalibrated: bool, corrected: bool = Fal
 
 
 def rate_text(rate: CorrectedRateView) -> str:
-    """Format a corrected rate that stands beside another number: `corrected rate 0.474, 0.220 to 0.649`."""
+    """Format a corrected rate that stands beside another number: `corrected rate 0.474, 0.220 to 0.649`.
+
+    Where the judge did not rate all answers, both numbers are of the others: `...; 84 of 140 rated`.
+    """
     value, low, high = map(ratio_text, (rate["value"], rate["low"], rate["high"]))
-    return f"corrected rate {value}, {low} to {high}"
+    rated = rated_text(rate["answers"], rate.get("unrated", 0))
+    return f"corrected rate {value}, {low} to {high}{rated and f'; {rated}'}"
 
 
 def corrected_label(measure: str, *, uncalibrated: bool = False) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
@@ -504,20 +504,25 @@ CorrectedRate = tuple[float, float, float]
 
 
 class CorrectedInterval(TypedDict):
-    """What stands beside such a rate wherever it is shown: its 95 % interval, and the rate of the judge alone."""
+    """What stands beside such a rate wherever it is shown: its 95 % interval, and the rate of the judge alone.
+
+    Where more than a tenth of the answers have no rating, it holds whatever people would say of these.
+    """
 
     low: float
     high: float
     judge_rate: float
     """Share of the answers that the judge itself says yes of."""
+    answers: int
+    """Of which the judge says something: the rate is of these alone."""
+    unrated: NotRequired[int]
+    """Watched answers that did not come or have no rating; absent = none."""
 
 
 class CorrectedRateView(CorrectedInterval):
     """The judge's rate of a run, corrected by labels of answers of its check."""
 
     value: float
-    answers: int
-    """Of which the judge says something."""
     labels: int
     task: str
     """Whose labels these are."""

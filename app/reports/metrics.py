@@ -587,6 +587,15 @@ def _shared_families(state: State) -> Iterator[Metric]:
             (*_CHECK_LABELS, "measure", "bound"),
             corrected,
         )
+    unrated = [((*check.labels, name), share) for check in state.checks for name, share in check.unrated.items()]
+    if unrated:
+        yield gauge(
+            "coalmine_answers_unrated_ratio",
+            "Share of the answers of the newest run that did not come or that the judge did not rate: its measures are "
+            "of the others. Above 0.1 the interval of coalmine_corrected_ratio is widened for these.",
+            (*_CHECK_LABELS, "measure"),
+            unrated,
+        )
     if state.judges:  # most installations have none
         yield gauge(
             "coalmine_judge_calibrated",

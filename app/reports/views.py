@@ -80,7 +80,8 @@ class ReportView(TypedDict):
     """Measures of its judge that people confirmed; its others are marked as uncalibrated."""
     corrected: dict[str, CorrectedRateView]
     """By what its judge says, where people labelled enough answers of the check: what they would say, with interval."""
-
+    rated: dict[str, str]
+    """By what its judge says, where it did not rate all answers: of how many a number of it is, `84 of 140 rated`."""
     unjudged_answers: str | None
     """Which of its answers have no verdict of the judge, and why, where those are more than a tenth; else null."""
     bad_answers: list[str]

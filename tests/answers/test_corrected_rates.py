@@ -359,6 +359,7 @@ def test_metrics_show_the_measures_of_answers_that_are_rated_after_the_run_was_r
         rate = two.it.summary(run_id)["corrected"]["faithful"]
         assert shown() == {
             ("coalmine_measure_ratio", ""): pytest.approx(rate["judge_rate"]),
+            ("coalmine_answers_unrated_ratio", ""): 0.0,
             **{
                 ("coalmine_corrected_ratio", bound): pytest.approx(rate[name])
                 for bound, name in (("estimate", "value"), ("low", "low"), ("high", "high"))

@@ -95,7 +95,8 @@ def test_each_point_of_a_run_has_the_interval(two: TwoChecks) -> None:
         (str(number), rate["value"]) for number, rate in zip((3, 4, 5), rates(two), strict=True)
     ]
     assert [one.corrected for one in points] == [
-        {name: pytest.approx(rate[name], abs=1e-6) for name in ("low", "high", "judge_rate")} for rate in rates(two)
+        {name: pytest.approx(rate[name], abs=1e-6) for name in ("low", "high", "judge_rate", "answers")}
+        for rate in rates(two)
     ]
     assert {one.corrected for one in measure_series(two, "faithful")["points"]} == {None}
 
@@ -106,7 +107,7 @@ def test_a_point_of_several_runs_has_the_means_of_their_intervals(two: TwoChecks
     assert present(point.corrected) == {
         name: pytest.approx(sum(rate[name] for rate in rates(two)) / 3, abs=1e-5)
         for name in ("low", "high", "judge_rate")
-    }
+    } | {"answers": sum(rate["answers"] for rate in rates(two))}
 
 
 def test_an_hour_has_the_means_of_the_intervals_of_its_runs(two: TwoChecks, monkeypatch: pytest.MonkeyPatch) -> None:

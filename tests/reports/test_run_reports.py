@@ -249,6 +249,7 @@ def test_the_api_gives_the_report_with_the_change_in_every_format(worse: Site) -
     body = client.get("/v1/runs/2/report?format=json&since=1").json()
     assert list(body) == [
         "run", "worst", "guide", "intervals", "since", "pooled_recall", "composition", "confirmed", "corrected",
+        "rated",
         "bad_answers",
         "unjudged_answers",
     ]  # fmt: skip

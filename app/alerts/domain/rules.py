@@ -16,8 +16,8 @@ from app.base.texts import (
     corrected_text,
     counted,
     judge_mark,
+    judged_text,
     named_text,
-    own_text,
     p_text,
     plural,
     ratio_text,
@@ -80,6 +80,10 @@ class Condition:
     """The value, where that is a rate by people's labels."""
     beside: CorrectedRateView | None = None
     """What people would say, where the value is a judge's own mean of shares."""
+    rated: str = ""
+    """Of how many answers a judge's own value is, where it is not of all: `84 of 140 rated`."""
+    unjudged: str = ""
+    """Why a run that is not bad does not count as good: a clause on the answers that were not judged."""
     uncalibrated: bool = False
     """Whether a judge says the value, corrected or not, whom people had not confirmed as it rated the run."""
     since_run: int | None = None
@@ -351,6 +355,8 @@ class RunFacts:
     """Canaries that this run and the ones before it did not measure."""
     corrected: Mapping[str, CorrectedRateView] = field(default_factory=lambda: EMPTY)
     """By what a judge says: what people would say, where enough of them labelled answers of the check."""
+    rated: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    """By what a judge says, where it did not rate all answers: of how many it is, `84 of 140 rated`."""
     confirmed: Collection[str] = ()
     """What people confirmed of the judge as it rated this run, whatever it is now: else it is a warning at most."""
     unjudged: Mapping[str, str] = field(default_factory=lambda: EMPTY)
@@ -676,7 +682,7 @@ def _threshold(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: 
         return found
     reason = f"{found.reason}; {unjudged}"
     if found.measured or said is None or measure_value(aggregates, said) is not None:
-        return replace(found, good_beyond_margin=False, reason=reason)
+        return replace(found, good_beyond_margin=False, reason=reason, unjudged=unjudged)
     bad = bad_condition(Severity.WARNING, None, found.threshold, f"{reason} ({Severity.WARNING})")
     return replace(bad, uncalibrated=hint)
 
@@ -691,10 +697,9 @@ def _bounded(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: bo
     if value is None:
         why = "the run is unknown" if unknown else f"{name} was not measured"
         return unmeasured_condition(why, threshold=mildest(rule))
-    if rate is None:
-        return judge_bounds(rule, name, value)
-    write = NumberWriter(value=lambda value, bound: own_text(value, rate, bound), bound=bound_text)
-    return replace(judge_bounds(rule, name, value, write), beside=rate)
+    rated = facts.rated.get(rule.measure or "", "") if rate is None else ""
+    write = NumberWriter(value=lambda value, bound: judged_text(value, rate, rated, bound), bound=bound_text)
+    return replace(judge_bounds(rule, name, value, write), beside=rate, rated=rated)
 
 
 def _by_labels(rule: Rule, rate: CorrectedRateView, *, hint: bool) -> Condition:

@@ -462,6 +462,10 @@ def _evaluation(one: Observation) -> StoredEvaluation:
     }
     if one.condition.beside is not None:
         found["beside"] = one.condition.beside
+    if one.condition.rated:
+        found["rated"] = one.condition.rated
+    if one.condition.unjudged:
+        found["unjudged"] = one.condition.unjudged
     if one.condition.uncalibrated:
         found["uncalibrated"] = True
     return found

@@ -27,7 +27,7 @@ from app.base.texts import (
     duration_text,
     first_clause,
     judge_mark,
-    own_text,
+    judged_text,
     ratio_text,
     seconds_text,
     short_name,
@@ -136,6 +136,8 @@ class AlertFacts:
     """Whether it is one by people's labels now, and was the judge's own when the alert was told last."""
     beside: CorrectedRateView | None = None
     """What people would say, where the value is a judge's own mean of shares."""
+    rated: str = ""
+    """Of how many answers the value is a judge's, where it is not of all."""
     answers: WorseAnswers | None = None
     """Of a rule about generated answers: those that got worse."""
     escalated: bool = False
@@ -212,10 +214,8 @@ def _measure_of(facts: AlertFacts) -> str:
 def _level(facts: AlertFacts, value: float) -> str:
     """Return name and value of what a rule watches; a corrected rate with its interval and the judge's own rate."""
     rate, bound = facts.corrected, facts.threshold
-    number = ratio_text(value, bound) if rate is None else corrected_text(value, rate, bound)
-    if facts.beside is not None:
-        number = own_text(value, facts.beside, bound)
-    return f"{_measure_of(facts)} {number}"
+    own = judged_text(value, facts.beside, facts.rated, bound)
+    return f"{_measure_of(facts)} {own if rate is None else corrected_text(value, rate, bound)}"
 
 
 def measure_text(

@@ -206,9 +206,13 @@ class EvaluatedValues(TypedDict):
     """The value, where that is a rate by people's labels."""
     beside: NotRequired[CorrectedRateView]
     """What people would say, where the value is a judge's own mean of shares and enough of them labelled answers."""
+    rated: NotRequired[str]
+    """Of how many answers the value is, where no rate by people's labels says so and a judge did not rate all."""
     severity: Severity | None
     good: bool
     """Whether it counts towards resolving."""
+    unjudged: NotRequired[str]
+    """Why a run that is not bad is not good: which answers were not judged; absent where that is not the reason."""
     uncalibrated: NotRequired[bool]
     """Whether a judge says the value whom people had not confirmed as it rated this run; absent where not."""
 

@@ -602,6 +602,7 @@ def _with_value_at(connection: Connection, facts: AlertFacts, row: AlertRow, run
         baseline=one.get("baseline"),
         corrected=one.get("corrected"),
         beside=one.get("beside"),
+        rated=one.get("rated", ""),
     )
 
 
@@ -703,9 +704,8 @@ def facts_of(
     number = run_of(alert, transition)
     run = None if number is None else runs.get(number)
     first = None if alert.first_run is None else runs.get(alert.first_run)
-    evidence, reason = (
-        (alert.evidence, alert.reason) if transition is None else (transition.evidence, transition.reason)
-    )
+    row = alert if transition is None else transition
+    evidence, reason = row.evidence, row.reason
     if kind is RuleKind.PROBE_ERRORS and run is not None and run.reasons:
         reason = run.reasons[0]  # that of a run that could not be executed is the run's own
     newest_run = window[-1] if (window := evidence.get("window")) else None
@@ -722,6 +722,7 @@ def facts_of(
         uncalibrated=bool(evidence.get("uncalibrated")),
         corrected=newest_run and newest_run.get("corrected"),
         beside=newest_run and newest_run.get("beside"),
+        rated=newest_run.get("rated", "") if newest_run else "",
         answers=evidence.get("answers"),
         interrupted=is_interrupted(alert.first_run, evidence if news else alert.evidence),
         category=evidence.get("category"),

@@ -54,7 +54,7 @@ from app.alerts.service import notifications
 from app.alerts.service.evidence import TransitionEvidence
 from app.alerts.service.notifications import load_context, member_of
 from app.alerts.store import AlertRow
-from app.answers.domain.generated import RunAnswers, unjudged
+from app.answers.domain.generated import RunAnswers, rated_texts, unjudged
 from app.answers.store import confirmed_of_runs, read_run_answers
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.texts import counted, named_text
@@ -712,6 +712,7 @@ def _read_facts(
             canaries=canaries.get(run.id, {}),
             corrected={} if (one := rated.get(run.id)) is None else one.get("corrected", {}),
             unjudged=unjudged(rated.get(run.id)),
+            rated=rated_texts(rated.get(run.id)),
             confirmed=confirmed.get(run.id, ()),
         )
         for run in runs

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from app.alerts.domain.views import AnswerChange
 from app.answers.domain.judges import VERSIONS, Judge, JudgeOutcome, Question, Rating, RatingBody
-from app.base.texts import counted, outcome_word
+from app.base.texts import counted, outcome_word, rated_text
 from app.base.values import (
     ANSWER_MEASURES,
     EMPTY,
@@ -25,6 +25,7 @@ from app.base.values import (
     Outcome,
     corrected_name,
 )
+from app.base.views import rounded
 from app.retrievers.domain.retrievers import AnswerSource
 from app.scoring.words import grams, words_of
 
@@ -171,6 +172,47 @@ def corrected_rate(found: "RunAnswers | None", measure: str) -> CorrectedRate | 
     """Return what people would say of the answers of a run, where their labels tell."""
     one = None if found is None else found.get("corrected", {}).get(measure)
     return None if one is None else (one["value"], one["low"], one["high"])
+
+
+def with_unrated(found: "RunAnswers") -> "RunAnswers":
+    """Say beside the corrected rates of a run how many of its answers are not rated, and widen their intervals.
+
+    Where these are more than a tenth, the others do not stand for them: then the interval goes from what people would
+    say if they refused all of them, to what they would say if they accepted all.
+    """
+    if "corrected" not in found:
+        return found
+    corrected: dict[str, CorrectedRateView] = {}
+    for question, rate in found["corrected"].items():
+        answers, unrated = count_rated(found, question)
+        low, high, every = rate["low"], rate["high"], answers + unrated
+        if unrated > UNJUDGED_SHARE * every:
+            low, high = rounded(low * answers / every), rounded((high * answers + unrated) / every)
+        shown: CorrectedRateView = {**rate, "low": low, "high": high}
+        corrected[question] = {**shown, "unrated": unrated} if unrated else shown
+    return {**found, "corrected": corrected}
+
+
+def count_rated(found: "RunAnswers", question: str) -> tuple[int, int]:
+    """Return how many answers a judge rated by a question, and of how many it should have said something but did not.
+
+    An answer that did not come is one of these; one of which there is nothing to judge is none of either.
+    """
+    outcomes = found["ratings"].get(question, {})
+    failed, _ = count_failed(outcomes)
+    return outcomes.get(JudgeOutcome.OK, 0), failed + found["sampled"] - found["answered"]
+
+
+def rated_texts(found: "RunAnswers | None") -> dict[str, str]:
+    """Say by question of how many answers what the judge says is, where it did not rate all: `84 of 140 rated`."""
+    questions = {} if found is None or "problem" in found else found["ratings"]
+    return {one: text for one in questions if found is not None and (text := rated_text(*count_rated(found, one)))}
+
+
+def unrated_shares(found: "RunAnswers") -> dict[str, float]:
+    """Return by question the share of answers without a rating; where none was to be rated there is none."""
+    counts = {question: count_rated(found, question) for question in found["ratings"]}
+    return {one: unrated / (answers + unrated) for one, (answers, unrated) in counts.items() if answers + unrated}
 
 
 class Rater(TypedDict):

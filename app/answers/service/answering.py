@@ -57,7 +57,7 @@ from app.base.documents.fields import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.statistics import clopper_pearson
 from app.base.values import Canary, CorrectedRateView, Outcome, Ranking
-from app.base.views import view_of
+from app.base.views import rounded, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.secrets import join_secrets
 from app.catalog.service.references import find_check, find_run
@@ -287,10 +287,10 @@ def _correct(connection: Connection, found: AnswerRound, rated: Sequence[RatedAn
             clopper_pearson(one["successes"], one["count"]) for one in (known["sensitivity"], known["specificity"])
         )
         rate = correct_rate(sum(verdicts), len(verdicts), *sides)
-        corrected[str(question)] = view_of(
-            CorrectedRateView,
-            rate,
-            rounding=True,
+        corrected[str(question)] = CorrectedRateView(
+            value=rounded(rate.value),
+            low=rounded(rate.low),
+            high=rounded(rate.high),
             judge_rate=sum(verdicts) / len(verdicts),
             answers=len(verdicts),
             labels=known["labels"],

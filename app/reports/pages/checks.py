@@ -31,6 +31,7 @@ from app.alerts.domain.summaries import CAUSE_ADVICE
 from app.alerts.domain.views import AlertState
 from app.alerts.service import explanations, transitions
 from app.alerts.service.explanations import CheckAlerting
+from app.answers.domain.generated import rated_texts
 from app.answers.service import answering
 from app.base.api.bodies import BaselineRequest, NotNormalRequest
 from app.base.api.requests import PROBE_LIMITER, StoreDep, VaultDep, expensive, takes_form
@@ -127,7 +128,7 @@ def show_check(
         measures=_measures(run),
         kept=charts.stored_measures(store, slug),
         cutoffs=cutoff_table(run, self_judged=run["self_judged"]) if run else None,
-        wholes=whole_table(run, confirmed=confirmed, corrected=corrected) if run else None,
+        wholes=whole_table(run, confirmed=confirmed, corrected=corrected, rated=rated_texts(answers)) if run else None,
         confirmed=confirmed,
         answers=answers,
         category_measures=_category_measures(run, k),

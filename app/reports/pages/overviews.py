@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
 from app.alerts.domain.views import AlertState
+from app.answers.domain.generated import rated_texts
 from app.answers.service.answering import confirmed_by_people, summary_of_run
 from app.base.api.requests import StoreDep, route_path
 from app.base.db.engine import Store
@@ -295,16 +296,19 @@ def _label(measure: str, run: RunView) -> str:
 def _judged_text(store: Store, measure: str, number: float | None, run: RunView) -> str:
     """Return a corrected rate with its interval and the judge's own rate, or what a mean of shares beside it is.
 
-    Empty for other measures, and where labels correct nothing.
+    Where the judge did not rate all answers it says how many. Empty for other measures, and where there is nothing to
+    say.
     """
     said = judged_name(measure)
-    if said is None or measure == FAITHFUL or number is None:
+    if said is None or number is None:
         return ""
     answers = summary_of_run(store, run["id"])
     rate = None if answers is None else answers.get("corrected", {}).get(said)
-    if rate is None:
-        return ""
-    return corrected_text(rate["value"], rate) if measure in CORRECTED else f"{score(number)} ({MEAN_SHARE})"
+    if rate is not None and measure in CORRECTED:
+        return corrected_text(rate["value"], rate)
+    share = MEAN_SHARE if rate is not None and measure != FAITHFUL else ""
+    beside = "; ".join(filter(None, (share, rated_texts(answers).get(said, ""))))
+    return beside and f"{score(number)} ({beside})"
 
 
 def _number(store: Store, slug: str, measure: str) -> tuple[float | None, RunView]:

@@ -49,9 +49,10 @@ def measure_tables(report: Mapping[str, Any]) -> list[Table]:
     if not run["canaries"]["measured"]:
         return []
     intervals, guide, confirmed = _intervals(report), report.get("guide"), report.get("confirmed", ())
+    rated = report.get("rated", EMPTY)
     return [
         cutoff_table(run, intervals, guide, self_judged=run.get("self_judged")),
-        whole_table(run, intervals, confirmed=confirmed, corrected=report.get("corrected", EMPTY)),
+        whole_table(run, intervals, confirmed=confirmed, corrected=report.get("corrected", EMPTY), rated=rated),
         category_table(run, report),
     ]
 
@@ -156,18 +157,20 @@ def whole_table(
     *,
     confirmed: Collection[str] = (),
     corrected: Mapping[str, CorrectedRateView] = EMPTY,
+    rated: Mapping[str, str] = EMPTY,
 ) -> Table:
     """Return the means of the measures over the whole ranking; those of a judge are marked unless `confirmed`.
 
     Rates `corrected` by labels, by what the judge says, have their interval and the judge's own rate beside them; the
-    judge's mean of shares, which is another number, is called so beside such a rate.
+    judge's mean of shares, which is another number, is called so beside such a rate. `rated`: by what the judge says,
+    of how many answers it is, where it did not rate all; see `generated.rated_texts`.
     """
     shares = {said for said in corrected if said != FAITHFUL}
     rates = {corrected_name(said): rate for said, rate in corrected.items()}
     whole = [
         (
             measure_words(marked_name(name, confirmed)),
-            _estimate(run, name, intervals, MEAN_SHARE if name in shares else "")
+            _estimate(run, name, intervals, _of_judge(name, shares, rated))
             if name not in rates
             else f"{number(run['measures'][name])}\n({beside_text(rates[name])})",
         )
@@ -180,6 +183,10 @@ def whole_table(
         for said, rate in corrected.items()
     ]
     return Table(title="Over the whole ranking", columns=("measure", "value"), rows=tuple(whole), note="; ".join(notes))
+
+
+def _of_judge(name: str, shares: Collection[str], rated: Mapping[str, str]) -> str:
+    return "; ".join(filter(None, (MEAN_SHARE if name in shares else "", rated.get(name, ""))))
 
 
 def category_table(run: Mapping[str, Any], report: Mapping[str, Any] = _NO_INTERVALS) -> Table:

@@ -203,14 +203,19 @@ def _load_corrected(
     runs: dict[int, list[CorrectedInterval]] = {}
     for at, rate in list_corrected(connection, check_id, judged_name(measure) or "", starts[0], end):
         runs.setdefault(starts[bisect_right(starts, at) - 1], []).append(rate)
-    return {
-        start: CorrectedInterval(
-            low=_mean(one["low"] for one in rates),
-            high=_mean(one["high"] for one in rates),
-            judge_rate=_mean(one["judge_rate"] for one in rates),
-        )
-        for start, rates in runs.items()
-    }
+    return {start: _beside(rates) for start, rates in runs.items()}
+
+
+def _beside(rates: Sequence[CorrectedInterval]) -> CorrectedInterval:
+    beside = CorrectedInterval(
+        low=_mean(one["low"] for one in rates),
+        high=_mean(one["high"] for one in rates),
+        judge_rate=_mean(one["judge_rate"] for one in rates),
+        answers=sum(one["answers"] for one in rates),
+    )
+    if unrated := sum(one.get("unrated", 0) for one in rates):
+        beside["unrated"] = unrated
+    return beside
 
 
 def _mean(values: Iterable[float]) -> float:

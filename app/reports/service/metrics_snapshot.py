@@ -8,6 +8,7 @@ from typing import cast
 from app.alerts import store as alerts
 from app.annotation import store as task_rows
 from app.annotation.store import RecallRow
+from app.answers.domain.generated import unrated_shares
 from app.answers.store import calibrated_judges, read_run_answers
 from app.base import jobs
 from app.base.db.engine import Connection, Store, to_us
@@ -21,7 +22,6 @@ from app.detection.store import DetectionRow
 from app.hooks import store as outbox
 from app.records.domain import stored_shares
 from app.records.store import open_runs, run_rows, state_rows
-from app.records.store.run_rows import RunRow
 from app.reports import store as report_rows
 from app.reports.store import CheckRows, NumbersVersion
 
@@ -57,6 +57,8 @@ class CheckState:
     degraded_keys: frozenset[str] = frozenset()
     corrected: Mapping[str, CorrectedRateView] = field(default_factory=dict)
     """By measure of its judge, what people would say of the answers of its newest run."""
+    unrated: Mapping[str, float] = field(default_factory=dict)
+    """By measure of its judge, the share of the answers of its newest run that have no rating."""
     canaries_omitted: int | None = None
     """Number of canaries without a series because of the cap; None = the check has no canary series."""
 
@@ -242,6 +244,7 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
     newest_decided = run if run.verdict in _DECIDED else run_rows.newest_known(connection, check.id)
     shown = check.body.get("canary_metrics", 0)
     scores, omitted = state_rows.top_scores(connection, run, shown)
+    answers = read_run_answers(connection, [run.id]).get(run.id) if check.body.get("judge") else None
     counts = {"measured": run.measured, "failed": run.failed, "undefined": run.undefined}
     return CheckState(
         labels=labels,
@@ -273,13 +276,9 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
         top_scores=scores,
         degraded_keys=frozenset(one["key"] for one in body.get("degraded", ())),
         canaries_omitted=omitted if shown else None,
-        corrected=_corrected(connection, run) if check.body.get("judge") else {},
+        corrected={} if answers is None else answers.get("corrected", {}),
+        unrated={} if answers is None else unrated_shares(answers),
     )
-
-
-def _corrected(connection: Connection, run: RunRow) -> Mapping[str, CorrectedRateView]:
-    found = read_run_answers(connection, [run.id]).get(run.id)
-    return {} if found is None else found.get("corrected", {})
 
 
 def _evidence(detection: DetectionRow | None) -> dict[str, float]:

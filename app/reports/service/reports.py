@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 
 from app.alerts.service.transitions import bad_answers
 from app.annotation.service.results import load_recalls
-from app.answers.domain.generated import unjudged_text
+from app.answers.domain.generated import rated_texts, unjudged_text
 from app.answers.store import confirmed_of_run, read_run_answers, unjudged_of_run
 from app.base.db.engine import Connection, Store, blocks, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
@@ -103,6 +103,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
         "composition": None if suite is None else compose_suite(suite),
         "confirmed": sorted(confirmed),
         "corrected": {} if answers is None else answers.get("corrected", {}),
+        "rated": rated_texts(answers),
         "bad_answers": bad,
         "unjudged_answers": unjudged_text(rated) or None,
         "results": list(reported.unhealthy),

@@ -14,7 +14,9 @@ window.plots.words = (() => {
   const ends = ({ corrected, min, max }) => (corrected ? [corrected.low, corrected.high] : [min, max]);
   const told = (one) => {
     if (!one.corrected && one.runs === 1) return plots.score(one.mean);
-    const judge = one.corrected ? `; the judge: ${plots.score(one.corrected.judge_rate)}` : "";
+    const { judge_rate: rate, answers, unrated } = one.corrected || {};
+    const rated = unrated ? `; ${answers} of ${answers + unrated} rated` : "";
+    const judge = one.corrected ? `; the judge: ${plots.score(rate)}${rated}` : "";
     return `${plots.score(one.mean)} (${ends(one).map(plots.score).join(" to ")}${judge})`;
   };
   const within = (at) => ({ from, to }) => plots.seconds(from) < at && at < plots.seconds(to);
