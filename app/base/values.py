@@ -157,6 +157,13 @@ class Canary:
     """How old the newest of the top k hits may be (freshness)."""
     max_latency_seconds: float | None = None
     expected_answer: str | None = None
+    vars: Mapping[str, str] = field(default_factory=empty_mapping)
+    """Values for the templates of the retriever, by the names of its options: as whom, of what, in which language."""
+
+    @property
+    def asked(self) -> tuple[str, Mapping[str, str]]:
+        """What it asks and as whom: canaries that differ in this get different answers."""
+        return self.query, self.vars
 
     @property
     def negative(self) -> bool:
@@ -170,7 +177,7 @@ class Canary:
 
     def finds_as(self, other: "Canary") -> bool:
         """Whether both ask the same and expect the same, whatever limits they set: a detector takes them for one."""
-        mine, others = ((one.query, one.judgments, one.negative) for one in (self, other))
+        mine, others = ((one.asked, one.judgments, one.negative) for one in (self, other))
         return mine == others
 
     def is_judged_as(self, other: "Canary") -> bool:

@@ -7,7 +7,7 @@ suites, `suites` says what one can notice; `evaluation` judges answers by these,
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 
 from app.base.errors import ConflictError
 from app.base.schedules import LONGEST_PATIENCE_SECONDS
-from app.base.values import ANSWERED_RATIO, COVERAGE, DEFAULT_CATEGORY, OWN_MEASURES, Canary, Category, Rule
+from app.base.values import (
+    ANSWERED_RATIO,
+    COVERAGE,
+    DEFAULT_CATEGORY,
+    OWN_MEASURES,
+    Canary,
+    Category,
+    Rule,
+    empty_mapping,
+)
 from app.detection.domain import Members
 from app.retrievers.domain.retrievers import ProbeQuery, Retriever, Scorer
 from app.scoring.measures import Measure, mean_name, measures_for
@@ -311,6 +320,8 @@ class RunInputs:
     """Measures of generated answers, which come after the run has ended."""
     judge: str | None = None
     """Slug of the judge that reads them."""
+    vars: Mapping[str, str] = field(default_factory=empty_mapping)
+    """Values of options of the retriever for canaries that state none."""
 
     @property
     def panel(self) -> Panel:
@@ -340,7 +351,14 @@ class RunInputs:
     @property
     def asks(self) -> list[ProbeQuery]:
         """The probes of the run, by position."""
-        return [ProbeQuery(position=place, query=one.query, key=one.key) for place, one in enumerate(self.canaries)]
+        return [
+            ProbeQuery(position=place, query=one.query, key=one.key, vars=self.vars_of(one))
+            for place, one in enumerate(self.canaries)
+        ]
+
+    def vars_of(self, canary: Canary) -> Mapping[str, str]:
+        """Values of options of the retriever that a canary is asked with: those of the check, and its own before."""
+        return {**self.vars, **canary.vars} if canary.vars else self.vars
 
     @property
     def decimals(self) -> int:

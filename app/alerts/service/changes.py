@@ -346,7 +346,7 @@ def _redefined(
     """
     members = {one: now.suite.members[now.suite.positions[one]] for one in canaries}
     then = {member.canary_id: member for member in before.members if member.canary_id in members}
-    asked = {one for one in then if then[one].canary.query == members[one].canary.query}
+    asked = {one for one in then if then[one].canary.asked == members[one].canary.asked}
     return {
         one
         for one, member in members.items()

@@ -29,7 +29,7 @@ from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Pro
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.texts import Source
-from app.base.values import Answer, Outcome, Ranking
+from app.base.values import EMPTY, Answer, Outcome, Ranking
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
@@ -297,8 +297,8 @@ def _ask(
     """Return the answers of a retriever in the order of the canaries; None = it was not asked."""
     context = ProbeContext(retriever=retriever, k=frame.task.document.plan.depth, run_id=f"task-{frame.task.slug}")
     queries = [
-        ProbeQuery(position=place, query=str(canary.body["query"]), key=canary.key)
-        for place, canary in enumerate(canaries)
+        ProbeQuery(position=place, query=str(one.body["query"]), key=one.key, vars=one.body.get("vars") or EMPTY)
+        for place, one in enumerate(canaries)
     ]
     breaker = CircuitBreaker(limit=retriever.breaker)
     answers, _ = ask_in_turn(probe, context, queries, breaker, stopping=stopping)

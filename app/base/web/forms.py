@@ -35,7 +35,7 @@ from app.base.values import Category, Outcome, Reason, Verdict
 from app.base.views import id_or_none
 
 _MAX_NUMBER_LENGTH = 18
-_COMPOUND_FIELDS = frozenset({"rules", "cutoffs", "floors", "options", "request.json", "request.query"})
+_COMPOUND_FIELDS = frozenset({"rules", "cutoffs", "floors", "options", "vars", "request.json", "request.query"})
 _STAND_IN: Final = "x"
 """A valid name, while the rest of a document is checked."""
 _KEY_MISSING = re.compile("^the key '[^']*' is missing$")

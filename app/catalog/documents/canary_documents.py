@@ -6,7 +6,7 @@
 import hashlib
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any, Final, Self
@@ -58,7 +58,7 @@ from app.base.values import (
     Segment,
 )
 from app.catalog.domain import JUDGMENT_SOURCE
-from app.retrievers.documents.retrievers import RetrieverDocument
+from app.retrievers.documents.retrievers import RetrieverDocument, Vars
 from app.scoring.measures import parse_measure
 
 
@@ -184,6 +184,7 @@ class CanaryDocument(Document):
     Must not return (a tenant's leak, a withdrawn document), by id, document or text:
     `forbidden_chunks: [{document: tenant-b/contract.pdf}, {text: "The old notice period is 14 days"}]`.
     Must return nothing, for example to somebody without access: `expect_empty: true`.
+    Asked as somebody: `vars: {tenant: acme}`, for options of the retriever with these names.
     Freshness, where the retriever's response maps `updated`: `max_age: 2d`. Speed: `max_latency: 800ms`.
     """
 
@@ -191,6 +192,19 @@ class CanaryDocument(Document):
         CanaryKey, Field(title="Key", description="Permanent name within the suite."), Widget(length=128, mono=True)
     ]
     query: Annotated[Text, StringConstraints(max_length=8_000), Field(title="Query"), Widget()]
+    vars: Annotated[
+        Vars,
+        Field(title="Variables", description="Of the retriever's options, for this canary, such as tenant: acme."),
+        Widget(
+            hint="Option of the retriever: value, one per line, for example tenant: acme.",
+            control=Control.AREA,
+            lines=2,
+            mono=True,
+        ),
+    ] = Field(
+        default_factory=dict,
+        json_schema_extra={"default": {}},  # a default of {} would be copied deeply, each time
+    )
     expected_chunks: Annotated[
         tuple[JudgmentDocument, ...],
         Field(title="Expected chunks", max_length=5_000),
@@ -330,6 +344,7 @@ class CanaryDocument(Document):
             segment=self.segment,
             tags=self.tags,
             expected_answer=self.expected_answer,
+            vars=dict(self.vars) if self.vars else EMPTY,
         )
 
     def with_judgments(
@@ -341,6 +356,10 @@ class CanaryDocument(Document):
         """
         chunks = [changed.get(chunk.identity, chunk) for chunk in self.expected_chunks]
         return parse_document(CanaryDocument, {**dict(self), "expected_chunks": (*chunks, *added)})
+
+    def unknown_vars(self, retriever: RetrieverDocument) -> Iterator[tuple[str, str]]:
+        """Yield (name, sentence) for each variable that this retriever does not take."""
+        yield from retriever.unknown_vars(self.vars)
 
     def why_undatable(self, retriever: RetrieverDocument) -> str | None:
         """Return why the maximum age cannot be judged with this retriever; None = it can, or there is none."""

@@ -395,8 +395,8 @@ def problems_between(
     yield from _unfit_hooks(pages)
     yield from _uncomputed_floors(pages)
     yield from _unrecognisable_chunks(pages)
-    yield from _undatable(pages)
-    yield from _unanswered(pages)
+    yield from _unfit_canaries(pages)
+    yield from _unfit_checks(pages)
 
 
 def _unknown_references(
@@ -489,8 +489,8 @@ def _chunk_identities(page: Page) -> Iterator[tuple[Place, tuple[str, ...]]]:
                 yield ("canaries", position, name, number), identity
 
 
-def _undatable(pages: Sequence[Page]) -> Iterator[Problem]:
-    """Yield a problem for every maximum age where a check's retriever maps no date of hits."""
+def _unfit_canaries(pages: Sequence[Page]) -> Iterator[Problem]:
+    """Yield a problem for every maximum age where a check's retriever maps no date, and variable that it lacks."""
     retrievers = {retriever.slug: retriever for page in pages for retriever in page.valid.retrievers}
     retrievers_by_suite: dict[str, list[RetrieverDocument]] = defaultdict(list)
     for page in pages:
@@ -499,16 +499,22 @@ def _undatable(pages: Sequence[Page]) -> Iterator[Problem]:
                 retrievers_by_suite[check.suite].append(retrievers[check.retriever])
     for page in pages:
         for position, canary in enumerate(page.valid.canaries):
-            messages = (canary.why_undatable(retriever) for retriever in retrievers_by_suite[str(page.valid.suite)])
-            yield from (page.problem(("canaries", position, "max_age"), why) for why in messages if why is not None)
+            for retriever in retrievers_by_suite[str(page.valid.suite)]:
+                why = canary.why_undatable(retriever)
+                if why is not None:
+                    yield page.problem(("canaries", position, "max_age"), why)
+                for name, unknown in canary.unknown_vars(retriever):
+                    yield page.problem(("canaries", position, "vars", name), unknown)
 
 
-def _unanswered(pages: Sequence[Page]) -> Iterator[Problem]:
-    """Yield a problem for everything of a check that is about answers, where its retriever gives none."""
+def _unfit_checks(pages: Sequence[Page]) -> Iterator[Problem]:
+    """Yield a problem for all of a check about answers, where its retriever gives none, and variable that it lacks."""
     retrievers = {retriever.slug: retriever for page in pages for retriever in page.valid.retrievers}
     for page in pages:
         for position, check in enumerate(page.valid.checks):
             retriever = retrievers.get(check.retriever)
+            for name, why in () if retriever is None else check.unknown_vars(retriever):
+                yield page.problem(("checks", position, "vars", name), why)
             for name, why in check.without_answers(gives_answers=retriever is None or retriever.gives_answers):
                 place: Place = ("checks", position, name.partition("[")[0])
                 yield page.problem(place, why)

@@ -28,9 +28,10 @@ from app.base.documents.fields import (
     field_errors,
 )
 from app.base.schedules import first_interval, run_patience
-from app.base.values import GROUNDING, JUDGED, Rule
+from app.base.values import EMPTY, GROUNDING, JUDGED, Rule
 from app.catalog.domain import USE_REASONS, MeasureGuide, Use, measure_guide
 from app.hooks.domain import TAKES_NO_REPORT
+from app.retrievers.documents.retrievers import RetrieverDocument, Vars
 from app.retrievers.domain.retrievers import Retriever, Scorer
 from app.scoring.measures import CUTOFFS
 from app.scoring.run_inputs import RunInputs, SuiteSnapshot, Yardstick
@@ -53,6 +54,14 @@ class CheckDocument(Document):
     slug: Annotated[Slug, Field(title="Name", description="Lower-case letters, digits and hyphens."), Widget(length=64)]
     suite: Annotated[Slug, Field(title="Suite"), Widget()]
     retriever: Annotated[Slug, Field(title="Retriever"), Widget()]
+    vars: Annotated[
+        Vars,
+        Field(
+            title="Variables",
+            description="Of the retriever's options, for canaries that state none, such as tenant: acme.",
+        ),
+        Widget(control=Control.AREA, lines=2, mono=True),
+    ] = Field(default_factory=dict, json_schema_extra={"default": {}})
     schedule: Annotated[ScheduleDocument, Field(title="Schedule")]
     k: Annotated[
         Cutoff,
@@ -190,6 +199,10 @@ class CheckDocument(Document):
             if rule.measure in GROUNDING:
                 yield f"rules[{place}].measure", f"retriever '{self.retriever}' gives no answers to watch: {how}"
 
+    def unknown_vars(self, retriever: RetrieverDocument) -> Iterator[tuple[str, str]]:
+        """Yield (name, sentence) for each variable that its retriever does not take."""
+        yield from retriever.unknown_vars(self.vars)
+
     def uncomputed_floors(self, suite: SuiteFloors) -> Iterator[tuple[str, str]]:
         """Yield (canary key, sentence) for floors on measures that no run of the check computes."""
         wrong = {measure: why for measure in suite.measures if (why := self.why_uncomputed(measure)) is not None}
@@ -230,6 +243,7 @@ def build_inputs(suite: SuiteSnapshot, check: CheckDocument, retriever: Retrieve
         patience_seconds=run_patience(first_interval(check.schedule.to_domain()).total_seconds()),
         answer_measures=answer_measures(gives_answers=retriever.gives_answers, judged=check.judge is not None),
         judge=check.judge,
+        vars=check.vars or EMPTY,
         config_hash=config_hash,
     )
 

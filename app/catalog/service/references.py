@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from app.base.db.engine import Connection, Store, from_us, to_us
+from app.base.documents.fields import did_you_mean
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import Schedule, credible_until, parse_schedule
 from app.base.texts import listed, measure_words
@@ -98,6 +99,15 @@ def answer_problems(check: CheckDocument, *, gives_answers: bool) -> list[Proble
     """Return a problem for everything of a check that is about answers, where its retriever gives none."""
     found = check.without_answers(gives_answers=gives_answers)
     return [Problem(path=field, message=message) for field, message in found]
+
+
+def unknown_vars(connection: Connection, check: CheckDocument) -> list[Problem]:
+    """Return a problem for every variable of a check that is no option of its stored retriever."""
+    row = catalog.find_definition(connection, "retriever", check.retriever) if check.vars else None
+    options = {} if row is None else row.body.get("options") or {}
+    what = f"is no option of retriever '{check.retriever}'"
+    unknown = [name for name in check.vars if row is not None and name not in options]
+    return [Problem(path=f"vars.{name}", message=f"{what}{did_you_mean(name, options)}") for name in unknown]
 
 
 def gives_answers(connection: Connection, retriever: str) -> bool:

@@ -194,7 +194,7 @@ def load_corrected(connection: Connection, version_id: int, judged_by: int) -> S
 
 def _corrected(member: SuiteMember, now: SuiteSnapshot) -> SuiteMember:
     position = now.positions.get(member.canary_id)
-    if position is None or now.members[position].canary.query != member.canary.query:
+    if position is None or now.members[position].canary.asked != member.canary.asked:
         return member
     return now.members[position]
 

@@ -86,7 +86,7 @@ def expects_the_same(one: Canary, other: Canary) -> bool:
 def _exclusion(a: Members, place: int, b: Members, other: int) -> Exclusion | None:
     """Return why a canary that both runs have is not compared; None = it is."""
     one, two = a.canaries[place], b.canaries[other]
-    if one.query != two.query:
+    if one.asked != two.asked:
         return Exclusion.OTHER_QUERY
     if not expects_the_same(one, two):
         return Exclusion.OTHER_JUDGMENTS

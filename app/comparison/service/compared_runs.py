@@ -246,7 +246,7 @@ def violations_of(connection: Connection, a: ComparedRun, b: ComparedRun, depth:
         (place, other)
         for place, canary in enumerate(a.canaries)
         if (other := places.get(canary.key)) is not None
-        and canary.query == b.canaries[other].query
+        and canary.asked == b.canaries[other].asked
         and a.states[place] is not None
         and b.states[other] is not None
     ]

@@ -27,6 +27,7 @@ from app.base.web.forms import (
     label_problems,
     parse_form,
     parse_number,
+    parse_pairs,
     problems_by_field,
     read_form,
     read_revision,
@@ -233,7 +234,9 @@ def _try_query(request: Request, store: Store, vault: Vault, typed: Form) -> Tri
         document = trials.stored_retriever(store, vault, slug, {})
     except NotFoundError as error:
         raise InvalidInputError([Problem(path="retriever", message=str(error))]) from None
-    return trials.try_retriever(request.app.state.probe, document, query, k=_TRIAL_HITS, run_id=f"try-{uuid4().hex}")
+    values = parse_pairs("vars", typed.get("vars"))
+    run_id = f"try-{uuid4().hex}"
+    return trials.try_retriever(request.app.state.probe, document, query, k=_TRIAL_HITS, run_id=run_id, values=values)
 
 
 def _add_ticked_hits(typed: Form) -> Form:

@@ -51,6 +51,7 @@ from app.catalog.service.references import (
     missing_references,
     references_of,
     refuse_used,
+    unknown_vars,
 )
 from app.catalog.service.suites import (
     Change,
@@ -269,6 +270,7 @@ def require_references(connection: Connection, check: CheckDocument, revision: i
         problems = [Problem(path="suite", message=message) for _, message in check.uncomputed_floors(floors)]
         problems += [Problem(path="rules", message=message) for message in check.unknown_canaries(floors.keys)]
         problems += answer_problems(check, gives_answers=gives_answers(connection, check.retriever))
+        problems += unknown_vars(connection, check)
     if problems:
         raise InvalidInputError(problems)
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, StoreUnavailableError
-from app.base.values import Answer, Cause, Judgment, Ranking, Reason, ReportProgress, RunStatus, Verdict
+from app.base.values import Answer, Canary, Cause, Judgment, Ranking, Reason, ReportProgress, RunStatus, Verdict
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import JudgmentDocument
@@ -46,7 +46,7 @@ from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import StateRow
 from app.retrievers.domain.probes import CircuitBreaker
-from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind, is_external
+from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Scorer, ScorerKind, is_external
 from app.scoring.evaluation import MISSING, REGRESSED, pack_reasons
 from app.scoring.rankings import match
 from app.scoring.run_inputs import RunInputs
@@ -198,8 +198,8 @@ def ask_about(
 ) -> list[tuple[Subject, Diagnosis]]:
     """Diagnose these canaries; those with too few answers for a cause are left out, unless `anyway`."""
     question_lists = [questions(one.case) for one in subjects]
-    keyed = [(one.case.canary.key, asked) for one, asked in zip(subjects, question_lists, strict=True)]
-    answers = _ask_questions(probe, inputs.retriever, keyed, budget, run_id=run_id, progress=progress)
+    asked = [(one.case.canary, asked) for one, asked in zip(subjects, question_lists, strict=True)]
+    answers = _ask_questions(probe, inputs, asked, budget, run_id=run_id, progress=progress)
     return [
         (one, classify(one.case, asked, got))
         for one, asked, got in zip(subjects, question_lists, answers, strict=True)
@@ -209,26 +209,32 @@ def ask_about(
 
 def _ask_questions(
     probe: Probe,
-    retriever: Retriever,
-    questions_by_canary: Sequence[tuple[str, Sequence[Question]]],
+    inputs: RunInputs,
+    questions_by_canary: Sequence[tuple[Canary, Sequence[Question]]],
     budget: TimeBudget,
     *,
     run_id: str,
     progress: ReportProgress = lambda _answered, _of: None,
 ) -> list[list[Answer | None]]:
-    """Return the answers to every canary's questions, given with its key; None = not asked in time.
+    """Return the answers to every canary's questions, asked as that canary is; None = not asked in time.
 
     The first question of every canary comes before the second of any, so that a short time yields the most telling
     answers. The retriever's own concurrency, rate and circuit breaker hold.
     """
     answers: list[list[Answer | None]] = [[None] * len(questions) for _, questions in questions_by_canary]
+    retriever = inputs.retriever
     breaker = CircuitBreaker(limit=retriever.breaker)
     if is_external(retriever.scorer):  # diagnoses need ranks and own scores alone
         retriever = replace(retriever, scorer=Scorer(kind=ScorerKind.JUDGED))
     queue = [
-        (subject, place, ProbeQuery(position=0, query=questions[place].query, key=key), questions[place].k)
+        (
+            subject,
+            place,
+            ProbeQuery(position=0, query=questions[place].query, key=canary.key, vars=inputs.vars_of(canary)),
+            questions[place].k,
+        )
         for place in range(max((len(questions) for _, questions in questions_by_canary), default=0))
-        for subject, (key, questions) in enumerate(questions_by_canary)
+        for subject, (canary, questions) in enumerate(questions_by_canary)
         if place < len(questions)
     ]
     answer_count = 0

@@ -221,7 +221,7 @@ def _read_standing(connection: Connection, check: Definition, now: SuiteSnapshot
         if place is None or member.canary_id not in reasons_by_canary:
             return unknown
         then = recorded.members[place]
-        if then.canary.query != member.canary.query:
+        if then.canary.asked != member.canary.asked:
             return replace(unknown, query_changed=True)
         if place in failures:
             return unknown

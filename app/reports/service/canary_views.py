@@ -143,7 +143,7 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         places = _places(connection, probed, key)
         timeline = state_rows.timeline(connection, check.id, row.id, limit=STATES)
         bodies = catalog.bodies_of(connection, [state.canary_version_id for state in timeline])
-        same = [state for state in timeline if bodies[state.canary_version_id]["query"] == canary.query]
+        same = [state for state in timeline if _canary_of(bodies[state.canary_version_id]).asked == canary.asked]
         now = same[0] if same and same[0] is timeline[0] else None
         well = past_runs.last_healthy_state(connection, now, [state for state in same if state is not now])
         states_by_side = {name: state for name, state in (("now", now), ("well", well)) if state is not None}

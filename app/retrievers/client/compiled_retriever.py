@@ -6,7 +6,7 @@ times. Which response is no answer is decided in `responses`.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
@@ -435,6 +435,15 @@ class Plan:
     """Those the configuration sets itself, in lower case: nothing of ours replaces them."""
     lookup: CompiledLookup | None
     reader: Reader
+    options: Mapping[str, str]
+    """Those that some queries set for themselves, with the values for all others."""
+
+    def values_of(self, item: ProbeQuery, vectors: Mapping[str, Sequence[float]]) -> dict[str, Value]:
+        """Return what fills the templates for one query."""
+        values: dict[str, Value] = {**self.options, **item.vars, "query": item.query}
+        if vectors:
+            values["vector"] = vectors[item.query]
+        return values
 
     def bound(self, values: Mapping[str, str]) -> "Plan":
         """Plan with values that became known for the whole run."""
@@ -457,8 +466,25 @@ class ProblemCollector:
             return None
 
 
-def compile_retriever(retriever: Retriever, k: int) -> Plan:
-    """Return what is the same for all probes of a run; raises InvalidInputError with everything wrong."""
+def varied_options(retriever: Retriever, queries: Sequence[ProbeQuery]) -> frozenset[str]:
+    """Return the options that these queries set for themselves. Raises InvalidInputError for what is no option."""
+    unknown = {name: item for item in queries for name in item.vars if name not in retriever.options}
+    if unknown:
+        raise InvalidInputError(
+            [
+                Problem(path="vars", message=f"'{name}' is no option of the retriever, and canary '{item.key}' sets it")
+                for name, item in unknown.items()
+            ]
+        )
+    return frozenset(name for item in queries for name in item.vars)
+
+
+def compile_retriever(retriever: Retriever, k: int, varied: Collection[str] = ()) -> Plan:
+    """Return what is the same for all probes of a run; raises InvalidInputError with everything wrong.
+
+    `varied`: options that some of the queries set for themselves, which are filled in with each.
+    """
+    fixed = {name: value for name, value in retriever.options.items() if name not in varied}
     attempt = ProblemCollector()
     problems = attempt.problems
     if retriever.method not in METHODS:
@@ -484,8 +510,9 @@ def compile_retriever(retriever: Retriever, k: int) -> Plan:
     if url is None or reader is None or problems:
         raise InvalidInputError(problems)
     return Plan(
-        url=url.bind(k=k, **retriever.options),
-        body=None if body is None else body.bind(k=k, **retriever.options),
+        url=url.bind(k=k, **fixed),
+        body=None if body is None else body.bind(k=k, **fixed),
+        options={name: value for name, value in retriever.options.items() if name in varied},
         headers=(*(line for line in lines if line is not None), b"expect:"),
         header_names=names,
         lookup=lookup,
@@ -531,11 +558,8 @@ def build_requests(
     headers = request_headers(plan, context, user_agent)
     url = None if plan.url.names else plan.url.render().decode()
     nothing = b"" if retriever.method in {"POST", "PUT", "PATCH"} else None
-    values: dict[str, Value] = {}
     for item in queries:
-        values["query"] = item.query
-        if vectors:
-            values["vector"] = vectors[item.query]
+        values = plan.values_of(item, vectors)
         yield Request(
             tag=item.position,
             url=plan.url.render(**values).decode() if url is None else url,

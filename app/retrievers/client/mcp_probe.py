@@ -31,7 +31,13 @@ from app.retrievers.client.background_loop import (
     query_in_sessions,
     run_in_background,
 )
-from app.retrievers.client.compiled_retriever import Plan, Value, compile_retriever, read_answer, request_headers
+from app.retrievers.client.compiled_retriever import (
+    Plan,
+    compile_retriever,
+    read_answer,
+    request_headers,
+    varied_options,
+)
 from app.retrievers.client.credentials import CredentialError, Redaction, masked, secret_headers
 from app.retrievers.client.endpoint_client import EndpointClient
 from app.retrievers.client.responses import failed_answer, message_of_body, quoted
@@ -59,7 +65,7 @@ class McpProbe:
         self, context: ProbeContext, queries: Sequence[ProbeQuery], vectors: Vectors = EMPTY
     ) -> Iterator[Batch]:
         """Send every query; see `Probe`. Raises InvalidInputError at once for an unusable tool or without the SDK."""
-        plan = compile_retriever(context.retriever, context.k)
+        plan = compile_retriever(context.retriever, context.k, varied_options(context.retriever, queries))
         _check_configuration(context, plan)
         return run_in_background(partial(self._work, plan, context, queries, vectors), "mcp probe")
 
@@ -142,9 +148,8 @@ class _SessionRun:
         self._threads.shutdown()
 
     async def _ask(self, session: "Session", item: ProbeQuery, vectors: Vectors) -> Answer | RefusedAnswer:
-        values: dict[str, Value] = {"query": item.query.encode(errors="replace").decode()}  # no halves of characters
-        if vectors:
-            values["vector"] = vectors[item.query]
+        values = self._plan.values_of(item, vectors)
+        values["query"] = item.query.encode(errors="replace").decode()  # no halves of characters
         body = b"{}" if self._plan.body is None else self._plan.body.render(**values)
         trace, parent = self._asking.trace, None
         if trace is not None:

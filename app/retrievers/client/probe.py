@@ -28,6 +28,7 @@ from app.retrievers.client.compiled_retriever import (
     lookup_request,
     needs_vector,
     read_answer,
+    varied_options,
 )
 from app.retrievers.client.credentials import MASK, CredentialError, Keyring, Redaction, masked, secret_headers
 from app.retrievers.client.embeddings import Embeddings
@@ -230,7 +231,7 @@ class HttpProbe:
 
     def __init__(self, asker: EndpointClient) -> None:
         self._asker = asker
-        self._compiled: dict[tuple[str, int], tuple[Retriever, Plan]] = {}
+        self._compiled: dict[tuple[str, int, frozenset[str]], tuple[Retriever, Plan]] = {}
         self._readers: dict[str, CachingReader] = {}
         self._lock = threading.Lock()
 
@@ -238,13 +239,15 @@ class HttpProbe:
         self, context: ProbeContext, queries: Sequence[ProbeQuery], vectors: Vectors = EMPTY
     ) -> Iterator[Answers]:
         """Send every query; see `Probe`. Raises InvalidInputError at once for an unusable retriever."""
-        return self._answers(self._compile(context.retriever, context.k), context, queries, vectors)
+        plan = self._compile(context.retriever, context.k, varied_options(context.retriever, queries))
+        return self._answers(plan, context, queries, vectors)
 
-    def _compile(self, retriever: Retriever, k: int) -> Plan:
+    def _compile(self, retriever: Retriever, k: int, varied: frozenset[str]) -> Plan:
         """Compile a retriever once for as long as it is the same object, as that of a version is."""
-        kept = self._compiled.get((retriever.slug, k))
+        kept = self._compiled.get((retriever.slug, k, varied))
         if kept is None or kept[0] is not retriever:
-            kept = self._compiled[retriever.slug, k] = retriever, compile_retriever(retriever, k)
+            compiled = compile_retriever(retriever, k, varied)
+            kept = self._compiled[retriever.slug, k, varied] = retriever, compiled
         return kept[1]
 
     def _answers(

@@ -35,7 +35,13 @@ from app.base.limits import Limits
 from app.base.net.transfer import CONNECT_SECONDS, NoAnswerError, RequestAuth, Response, are_exhausted, blocked_text
 from app.base.values import EMPTY, Answer, Exchange, Outcome
 from app.retrievers.client.background_loop import Batch, Deliver, query_in_sessions, run_in_background
-from app.retrievers.client.compiled_retriever import ProblemCollector, Reader, compile_reader, read_answer
+from app.retrievers.client.compiled_retriever import (
+    ProblemCollector,
+    Reader,
+    compile_reader,
+    read_answer,
+    varied_options,
+)
 from app.retrievers.client.credentials import Redaction, masked
 from app.retrievers.client.responses import failed_answer
 from app.retrievers.domain.retrievers import KEPT_CHARACTERS, ProbeContext, ProbeQuery, Retriever
@@ -66,6 +72,7 @@ class SqlProbe:
     ) -> Iterator[Batch]:
         """Send every query; see `Probe`. Raises InvalidInputError at once for an unusable database."""
         plan = _compile_plan(context.retriever, context.k)
+        varied_options(context.retriever, queries)  # raises for what is no option
         return run_in_background(partial(self._work, plan, context, queries, vectors), "sql probe")
 
     async def _work(
@@ -117,7 +124,8 @@ class _Connector:
 
     async def query(self, item: ProbeQuery, vectors: Mapping[str, Sequence[float]]) -> Answer:
         """Answer one query."""
-        values: dict[str, object] = {"query": item.query, "k": self._asking.k}
+        values: dict[str, object] = {**self._asking.retriever.options, **item.vars}
+        values |= {"query": item.query, "k": self._asking.k}
         if "vector" in self._plan.names:
             values["vector"] = json.dumps(list(vectors[item.query]))
         values = {name: values[name] for name in self._plan.names}
@@ -252,7 +260,7 @@ def _compile_plan(retriever: Retriever, k: int) -> _Plan:
     attempt = ProblemCollector()
     problems = attempt.problems
     target = attempt("url", partial(parse_target, retriever.url, retriever.tls))
-    names = ("query", "k", "vector") if retriever.embedder is not None else ("query", "k")
+    names = ("query", "k", *(["vector"] if retriever.embedder is not None else []), *retriever.options)
     statement = attempt("sql", partial(compile_statement, retriever.sql or "", names))
     reader = attempt("response", partial(compile_reader, retriever, k))
     auth = retriever.auth

@@ -85,8 +85,9 @@ def template_problems(
 
 def sql_problems(sql: str, options: Mapping[str, str]) -> Iterator[str]:
     """Yield a sentence for each problem of an SQL template: its parameters, and its names."""
-    for name in sorted(parameters_in(sql) - set(RESERVED)):
-        yield _unknown(f"parameter ':{one_line(name)}'", name, RESERVED)
+    known = (*RESERVED, *options)
+    for name in sorted(parameters_in(sql) - set(known)):
+        yield _unknown(f"parameter ':{one_line(name)}'", name, known)
     for _, message in template_problems(sql, options):
         yield message if options else f"{message}; write :query and :k for what is asked"
     for name in sorted(placeholders_in(sql) & set(options)):

@@ -5,7 +5,7 @@ Its embedder, its scorer and the endpoint that answers are documents here; reque
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import Annotated, Any, Self
@@ -339,6 +339,14 @@ def _check_option_names(options: dict[str, str]) -> dict[str, str]:
     return options
 
 
+Vars = Annotated[
+    dict[str, Annotated[Text, StringConstraints(max_length=500)]],
+    AfterValidator(_check_option_names),
+    Field(max_length=20),
+]
+"""Values for options of a retriever, by name."""
+
+
 class RetrieverDocument(Document):
     """The endpoint a check watches.
 
@@ -522,11 +530,23 @@ class RetrieverDocument(Document):
         """Yield options that nothing uses: they are likely misspelled."""
         request, asks_for = self.request, {option.name for option in PRESETS[self.preset].options}
         templates = [self.url, self.lookup.url if self.lookup else None, request.body, request.query, request.sql]
-        used = placeholders_in(templates)
+        used = placeholders_in(templates) | parameters_in(request.sql or "")
         for name in self.options:
             if name not in used and name not in asks_for:
                 near = did_you_mean(name, {*used, *asks_for} - {*COMMON_NAMES, VECTOR})
                 yield ("options", name), f"is used by no template{near}"
+
+    def unknown_vars(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Yield (name, sentence) for each of these names that canaries and checks cannot set for it."""
+        once = [self.lookup.url if self.lookup else None, self.request.sql]
+        once += [self.url] if self.dialect is Dialect.MCP else []
+        for name in names:
+            if name not in self.options:
+                near = did_you_mean(name, self.options) or f"; write options: {{{name}: <default>}} there"
+                yield name, f"is no option of retriever '{self.slug}'{near}"
+            elif name in placeholders_in(once):
+                what = "the name of a table or column" if self.dialect is Dialect.SQL else "asked for once per run"
+                yield name, f"cannot be set: to retriever '{self.slug}' it is {what}"
 
     @property
     def dialect(self) -> Dialect:

@@ -178,7 +178,7 @@ class Retriever:
     """Variables of the templates by name, such as the collection."""
     lookup: Lookup | None = None
     sql: str | None = None
-    """One SELECT with the parameters `:query`, `:k` and `:vector`; its columns are what the mapping reads."""
+    """One SELECT with the parameters `:query`, `:k`, `:vector` and options; its columns are what the mapping reads."""
     tool: str | None = None
     auth: Auth | None = None
     tls: Tls | None = None
@@ -212,6 +212,8 @@ class ProbeQuery:
     position: int
     query: str
     key: str = ""
+    vars: Mapping[str, str] = field(default_factory=_empty)
+    """Values of options of the retriever for this query alone."""
 
 
 class Trace(Protocol):

@@ -197,6 +197,18 @@ def _refuse_unjudgeable(targets: Sequence[Target]) -> None:
         for canary in target.suite.canaries or ()
         if (why := canary.why_undatable(target.retriever)) is not None
     ]
+    problems += [
+        Problem(path=f"vars.{name}", message=f"of {whose} {why}")
+        for target in targets
+        for whose, found in (
+            (f"check '{target.check.slug}'", target.check.unknown_vars(target.retriever)),
+            *(
+                (f"canary '{target.suite.slug}/{canary.key}'", canary.unknown_vars(target.retriever))
+                for canary in target.suite.canaries or ()
+            ),
+        )
+        for name, why in found
+    ]
     if problems:
         raise InvalidInputError(problems)
 

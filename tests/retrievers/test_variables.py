@@ -1,0 +1,211 @@
+"""Variables of canaries and checks: each question asked as somebody, in whatever way the retriever is asked."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from app.base.addresses import Basic, retriever_policy
+from app.base.db.engine import Store
+from app.base.documents.fields import parse_document
+from app.base.errors import InvalidInputError
+from app.base.values import Outcome
+from app.catalog.documents.canary_documents import CanaryDocument
+from app.catalog.documents.canary_export import write_canary_file
+from app.catalog.documents.canary_files import read_canary_files
+from app.retrievers.client.credentials import Keyring
+from app.retrievers.client.endpoint_client import EndpointClient
+from app.retrievers.client.mcp_probe import McpProbe
+from app.retrievers.client.sql import SqlProbe
+from app.retrievers.documents.retrievers import RetrieverDocument
+from app.retrievers.domain.retrievers import Dialect, ProbeQuery, ResponseMapping
+from tests.support.databases import PASSWORD, READER, Database, database
+from tests.support.fakes import answered, hits
+from tests.support.http_servers import peer, reply
+from tests.support.mcp_peers import Tool, result
+from tests.support.pages_service import Site
+from tests.support.probed import answers_of, retriever_at
+from tests.support.world import CHECK, RETRIEVER, SECRET, World, canary, documents, page
+
+BY_TENANT: Mapping[str, Any] = {
+    **RETRIEVER,
+    "options": {"tenant": "acme"},
+    "request": {"json": {"q": "{{ query }}", "tenant": "{{ tenant }}"}},
+}
+HOSTILE = '../x"&a=b #%'
+FOUND = reply(json.dumps({"results": [{"id": "a"}]}).encode())
+
+
+def test_each_query_fills_url_parameters_and_body_with_its_own_values() -> None:
+    with peer(FOUND) as server:
+        described = retriever_at(
+            f"{server.url}/of/{{{{ tenant }}}}/search",
+            options={"tenant": "acme", "lang": "en"},
+            query_parameters={"for": "{{ tenant }}"},
+            json={"q": "{{ query }}", "tenant": "{{ tenant }}", "lang": "{{ lang }}"},
+        )
+        found = answers_of(described, "a", "b", "c", variables=[{}, {"tenant": "globex"}, {"tenant": HOSTILE}])
+        again = answers_of(described, "d")
+    assert {one.outcome for one in (*found, *again)} == {Outcome.OK}
+    asked = {json.loads(one.body)["q"]: one for one in server.seen}
+    tenants = {"a": "acme", "b": "globex", "c": HOSTILE, "d": "acme"}
+    for query, tenant in tenants.items():
+        body, target = json.loads(asked[query].body), urlsplit(asked[query].target)
+        assert (body["tenant"], body["lang"]) == (tenant, "en")
+        assert parse_qsl(target.query) == [("for", tenant)]
+        assert target.path.count("/") == 3
+    assert urlsplit(asked["b"].target).path == "/of/globex/search"
+
+
+def test_a_value_for_what_is_no_option_keeps_the_run_from_asking() -> None:
+    described = retriever_at("http://127.0.0.1:9/", options={"tenant": "acme"})
+    with pytest.raises(InvalidInputError, match="'tenat' is no option of the retriever"):
+        answers_of(described, "a", variables=[{"tenat": "globex"}])
+
+
+@pytest.fixture(scope="module")
+def tenants() -> Iterator[Database]:
+    """Serve documents of two tenants; the database itself shows a session those of its own (row-level security)."""
+    with database() as running:
+        running.owner.execute("CREATE TABLE docs (id text, tenant text)")
+        running.owner.execute("INSERT INTO docs VALUES ('a', 'acme'), ('g', 'globex')")
+        running.owner.execute("ALTER TABLE docs ENABLE ROW LEVEL SECURITY")
+        running.owner.execute("CREATE POLICY own ON docs USING (tenant = current_setting('app.tenant', true))")
+        running.owner.execute(f"GRANT SELECT ON docs TO {READER}")
+        yield running
+
+
+def test_a_database_is_asked_as_each_tenant(tenants: Database) -> None:
+    described = retriever_at(
+        tenants.url,
+        dialect=Dialect.SQL,
+        json=None,
+        options={"tenant": "acme"},
+        sql="WITH me AS MATERIALIZED (SELECT set_config('app.tenant', :tenant, true) AS tenant) SELECT mine.id "
+        "FROM me CROSS JOIN LATERAL (SELECT id FROM docs WHERE me.tenant <> '' AND :query <> '') AS mine",
+        auth=Basic(user=READER, password=PASSWORD),
+        response=ResponseMapping(hits="@", id="id"),
+    )
+    injected = "x' OR 'a' = 'a"
+    values = [{}, {"tenant": "globex"}, {"tenant": injected}]
+    probe = SqlProbe(retriever_policy())
+    found = answers_of(described, "a", "b", "c", variables=values, probe=probe)
+    assert [None if one.ranking is None else one.ranking.ids for one in found] == [("a",), ("g",), ()]
+    with pytest.raises(InvalidInputError, match="'user' is no option"):
+        answers_of(described, "a", variables=[{"user": "x"}], probe=probe)
+
+
+def test_a_tool_gets_each_value_as_its_argument() -> None:
+    policy = retriever_policy()
+    client = EndpointClient(policy=policy, keyring=Keyring(policy, "coalmine/1.0"), user_agent="coalmine/1.0")
+    told: list[Any] = []
+
+    def call(arguments: Any) -> Any:
+        told.append(arguments)
+        return result({"result": [{"id": "a"}]})
+
+    with peer(Tool(call=call)) as server:
+        described = retriever_at(
+            f"{server.url}/mcp",
+            dialect=Dialect.MCP,
+            tool="search",
+            options={"tenant": "acme"},
+            json={"query": "{{ query }}", "tenant": "{{ tenant }}"},
+            response=ResponseMapping(hits="result", id="id"),
+        )
+        found = answers_of(described, "a", "b", variables=[{}, {"tenant": "globex"}], probe=McpProbe(client))
+    assert {one.outcome for one in found} == {Outcome.OK}
+    assert sorted((one["query"], one["tenant"]) for one in told) == [("a", "acme"), ("b", "globex")]
+
+
+def test_what_is_asked_once_or_names_a_table_cannot_be_set() -> None:
+    sql = parse_document(
+        RetrieverDocument,
+        {
+            "slug": "db",
+            "preset": "pgvector",
+            "url": "postgresql://db.test/docs",
+            "auth": {"user": "reader", "password": "x"},
+            "options": {"table": "docs", "tenant": "acme"},
+            "request": {"sql": "SELECT id FROM {{ table }} WHERE tenant = :tenant AND body = :query LIMIT :k"},
+        },
+    )
+    assert dict(sql.unknown_vars(["tenant", "table"])) == {
+        "table": "cannot be set: to retriever 'db' it is the name of a table or column"
+    }
+    assert dict(sql.unknown_vars(["tenat"])) == {"tenat": "is no option of retriever 'db'; did you mean 'tenant'?"}
+
+
+def test_a_file_that_sets_what_the_retriever_does_not_take_is_refused_at_its_line() -> None:
+    content = {**page([canary("ant", vars={"tenat": "globex"})], vars={"lang": "de"}), "retrievers": [BY_TENANT]}
+    with pytest.raises(InvalidInputError) as raised:
+        read_canary_files([("canaries.yaml", json.dumps(content, indent=1))], {}, None)
+    said = {problem.path: problem.message for problem in raised.value.problems}
+    assert said["canaries[0].vars.tenat"].startswith("is no option of retriever 'search'; did you mean 'tenant'?")
+    assert said["checks[0].vars.lang"].startswith("is no option of retriever 'search'")
+    assert all(problem.line for problem in raised.value.problems)
+
+
+@pytest.mark.parametrize("name", ["query", "k", "vector", "9", "a b"])
+def test_a_variable_has_a_name_that_a_template_can_hold(name: str) -> None:
+    with pytest.raises(InvalidInputError):
+        parse_document(CanaryDocument, {"key": "a", "query": "a", "vars": {name: "x"}})
+
+
+@pytest.fixture
+def world(sqlite_store: Store) -> World:
+    """Give one question asked as two tenants; the second must not get what belongs to the first."""
+    world = World(store=sqlite_store)
+    world.probe.otherwise = _as_whom
+    asked = [
+        canary("own", query="plan", expected_chunks=["doc-acme"], vars={"tenant": "acme"}),
+        canary("other", query="plan", expected_chunks=["doc-globex"], forbidden_chunks=["doc-acme"]),
+    ]
+    world.apply({**page(asked, vars={"tenant": "globex"}), "retrievers": [BY_TENANT]})
+    return world
+
+
+def _as_whom(item: ProbeQuery) -> Any:
+    return answered(hits(f"doc-{item.vars['tenant']}"))
+
+
+def test_a_check_asks_each_canary_with_its_own_values_before_those_of_the_check(world: World) -> None:
+    assert world.run().verdict == "healthy"
+    world.probe.otherwise = lambda item: answered(hits(f"doc-{item.vars['tenant']}", "doc-acme"))
+    world.run()
+    site = Site(world=world)
+    assert "Degraded since run 2" in site.page(f"/checks/{CHECK}/canaries/other").text
+    assert "Healthy" in site.page(f"/checks/{CHECK}/canaries/own").text
+    assert "tenant: acme" in site.page(f"/checks/{CHECK}/canaries/own").text
+    assert "tenant: globex, for canaries that state none" in site.page(f"/checks/{CHECK}").text
+
+
+def test_another_value_asks_another_question(world: World) -> None:
+    world.run()
+    other = [
+        canary("own", query="plan", expected_chunks=["doc-acme"], vars={"tenant": "initech"}),
+        canary("other", query="plan", expected_chunks=["doc-globex"], forbidden_chunks=["doc-acme"]),
+    ]
+    world.apply({**page(other, vars={"tenant": "globex"}), "retrievers": [BY_TENANT]})
+    shown = Site(world=world).page(f"/checks/{CHECK}/canaries/own").text
+    assert "The query was changed after the last run" in shown
+
+
+def test_variables_survive_the_way_into_a_file_and_back() -> None:
+    content = {
+        **page([canary("ant", vars={"tenant": "globex"})], vars={"tenant": "acme"}),
+        "retrievers": [BY_TENANT],
+    }
+    read = documents(content)
+    again = read_canary_files([("canaries.yaml", write_canary_file(read))], {"HOOK_OPS_SECRET": SECRET}, None)
+    (suite,), (check,) = again.suites, again.checks
+    assert suite.canaries is not None
+    assert (suite.canaries[0].vars, check.vars) == ({"tenant": "globex"}, {"tenant": "acme"})
+
+
+def test_a_form_keeps_what_a_canary_is_asked_with(world: World) -> None:
+    site = Site(world=world)
+    shown = site.page("/suites/suite/canaries/own")
+    assert "tenant: acme" in shown.text
