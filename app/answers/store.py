@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -35,7 +35,7 @@ from app.answers.tables import (
 from app.base.db.engine import blocks, hold_content, ids_of, insert_new, row_value, upsert, upsert_many
 from app.base.values import CorrectedRateView
 from app.catalog.store import Definition, definition_by_id, find_definition, list_definitions
-from app.catalog.tables import canaries, definitions
+from app.catalog.tables import canaries, definition_versions, definitions
 from app.records.tables import runs
 
 
@@ -364,6 +364,8 @@ class CalibrationRow:
     body: CalibrationBody
     drawn_at: int
     at: int
+    edited_since: bool = False
+    """Whether the judge asks another endpoint than when the answers were drawn: it may err otherwise now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -422,11 +424,33 @@ def list_calibrations(connection: Connection, judge: Definition, rater: Rater | 
         .where(calibrations.c.judge_id == judge.id, tasks.c.archived_at.is_(None))
         .order_by(calibrations.c.labels.desc(), calibrations.c.task_id.desc())
     )
+    endpoints = list_endpoints(connection, judge)
     return [
-        row_value(CalibrationRow, row, calibrated=bool(row.calibrated), body={**_OF_EARLIER, **json.loads(row.body)})
-        for row in connection.execute(statement)
+        row_value(
+            CalibrationRow,
+            row,
+            calibrated=bool(row.calibrated),
+            body={**_OF_EARLIER, **json.loads(row.body)},
+            edited_since=asked_elsewhere(judge, endpoints, row.drawn_at),
+        )
+        for row in connection.execute(statement).all()
         if (row.model, row.wording) == (counting["model"], counting["wordings"].get(row.measure))
     ]
+
+
+def list_endpoints(connection: Connection, judge: Definition) -> list[tuple[int, str]]:
+    """List when each version of a judge was made, and the address that it asks, the oldest first."""
+    mine = sa.select(definition_versions).where(definition_versions.c.definition_id == judge.id)
+    ordered = mine.order_by(definition_versions.c.created_at, definition_versions.c.id)
+    return [(row.created_at, json.loads(row.body)["url"]) for row in connection.execute(ordered)]
+
+
+def asked_elsewhere(judge: Definition, endpoints: Sequence[tuple[int, str]], at: int) -> bool:
+    """Whether a judge asked another endpoint at that time; a new key, timeout, price or budget is no such edit."""
+    if judge.updated_at <= at:  # a version that came back was made long ago
+        return False
+    asked = [url for made_at, url in endpoints if made_at <= at]
+    return bool(asked) and asked[-1] != judge.body["url"]
 
 
 _OF_EARLIER: Final = {"checks": [], "disputed": 0}
@@ -446,6 +470,19 @@ def labels_of_checks(found: Iterable[CalibrationRow]) -> dict[tuple[str, str], t
 
 def _rank(one: CheckRateView) -> tuple[bool, int]:
     return one["corrects"], one["labels"]
+
+
+def archived_labels(connection: Connection, judge_id: int, question: str, rater: Rater) -> dict[str, int]:
+    """Return by archived task how many labels it has of a model and wording of a judge; they count no more."""
+    counting = (rater["model"], rater["wordings"].get(question))
+    statement = (
+        sa.select(tasks.c.slug, calibrations.c.labels, calibrations.c.model, calibrations.c.wording)
+        .join(tasks, tasks.c.id == calibrations.c.task_id)
+        .where(calibrations.c.judge_id == judge_id, calibrations.c.measure == question, calibrations.c.labels > 0)
+        .where(tasks.c.archived_at.is_not(None))
+        .order_by(calibrations.c.task_id)
+    )
+    return {row.slug: row.labels for row in connection.execute(statement) if (row.model, row.wording) == counting}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -565,13 +602,37 @@ def _confirmed(connection: Connection, judge: str, rater: Rater | None) -> froze
     return frozenset(measure for measure, one in counting.items() if one.calibrated)
 
 
-def calibrated_judges(connection: Connection) -> dict[tuple[str, str], bool]:
+def retriever_asked(connection: Connection, check: str, at: int) -> str | None:
+    """Return the retriever that a check asked in its newest run that had ended by then; None = there is none."""
+    asked = (
+        sa.select(definition_versions.c.body)
+        .join(runs, runs.c.check_version_id == definition_versions.c.id)
+        .join(definitions, definitions.c.id == runs.c.check_id)
+        .where(definitions.c.kind == "check", definitions.c.slug == check, runs.c.finished_at <= at)
+        .order_by(runs.c.id.desc())
+        .limit(1)
+    )
+    body = connection.execute(asked).scalar()
+    return None if body is None else str(json.loads(body)["retriever"])
+
+
+class Confirmation(NamedTuple):
+    """Whether people confirmed a measure of a judge, and did so before it asked the endpoint that it asks now."""
+
+    calibrated: bool
+    edited_since: bool
+
+
+def calibrated_judges(connection: Connection) -> dict[tuple[str, str], Confirmation]:
     """Return for each judge in force and each measure it is asked for whether people confirmed it."""
-    found: dict[tuple[str, str], bool] = {}
+    found: dict[tuple[str, str], Confirmation] = {}
     for judge in list_definitions(connection, "judge"):
         counting = calibrations_in_force(connection, judge)
         for measure in judge.body["questions"]:
-            found[judge.slug, measure] = measure in counting and counting[measure].calibrated
+            one = counting.get(measure)
+            found[judge.slug, measure] = Confirmation(
+                calibrated=one is not None and one.calibrated, edited_since=one is not None and one.edited_since
+            )
     return found
 
 

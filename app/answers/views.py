@@ -90,6 +90,8 @@ class MeasureTrust(TypedDict):
     calibrated: bool
     sentences: list[str]
     next: str
+    edited_since: bool
+    """Whether the judge asks another endpoint than when the answers that people labelled were drawn."""
     checks: list[CheckTrust]
     """Each check that uses the judge."""
     calibration: CalibrationView | None

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.values import FAITHFUL, CorrectedInterval, CorrectedRateView, Outcome, Percentile, judged_name
+from app.base.values import CORRECTED, FAITHFUL, CorrectedInterval, CorrectedRateView, Outcome, Percentile, judged_name
 
 _DECIMALS = 3
 _MOST_DECIMALS = 9
@@ -66,8 +66,16 @@ def corrected_text(value: float, beside: CorrectedInterval, other: float | None 
 def beside_text(beside: CorrectedInterval) -> str:
     """Format what stands beside a corrected rate: `0.612 to 0.861; the judge: 0.873`, and `; 84 of 140 rated`."""
     low, high, judge = map(ratio_text, (beside["low"], beside["high"], beside["judge_rate"]))
+    return "; ".join([f"{low} to {high}", f"the judge: {judge}", *_conditions(beside)])
+
+
+def _conditions(beside: CorrectedInterval) -> list[str]:
     rated = rated_text(beside["answers"], beside.get("unrated", 0))
-    return f"{low} to {high}; the judge: {judge}{rated and f'; {rated}'}"
+    return [*([rated] if rated else []), *([JUDGE_EDITED] if beside.get("edited_since") else [])]
+
+
+JUDGE_EDITED: Final = "labelled before the judge was edited"
+"""Said of what labels tell of a judge that asks another endpoint since: it may err otherwise now."""
 
 
 def rated_text(answers: int, unrated: int) -> str:
@@ -107,7 +115,7 @@ MEAN_SHARE: Final = "mean share by the judge"
 
 def judge_alone(measure: str | None) -> str:
     """Name of what a judge says that no labels correct, of yes or no or in shares; empty where none says it."""
-    said = judged_name(measure)
+    said = None if measure in CORRECTED else judged_name(measure)
     return "" if said is None else "the judge alone" if said == FAITHFUL else MEAN_SHARE
 
 
@@ -123,8 +131,7 @@ def rate_text(rate: CorrectedRateView) -> str:
     Where the judge did not rate all answers, both numbers are of the others: `...; 84 of 140 rated`.
     """
     value, low, high = map(ratio_text, (rate["value"], rate["low"], rate["high"]))
-    rated = rated_text(rate["answers"], rate.get("unrated", 0))
-    return f"corrected rate {value}, {low} to {high}{rated and f'; {rated}'}"
+    return "; ".join([f"corrected rate {value}, {low} to {high}", *_conditions(rate)])
 
 
 def corrected_label(measure: str, *, uncalibrated: bool = False) -> str:

@@ -524,6 +524,8 @@ class CorrectedInterval(TypedDict):
     """Of which the judge says something: the rate is of these alone."""
     unrated: NotRequired[int]
     """Watched answers that did not come or have no rating; absent = none."""
+    edited_since: NotRequired[bool]
+    """Whether the judge asked another endpoint when the labelled answers were drawn; absent = it did not."""
 
 
 class CorrectedRateView(CorrectedInterval):

@@ -601,7 +601,14 @@ def _shared_families(state: State) -> Iterator[Metric]:
             "coalmine_judge_calibrated",
             "1 = people confirmed this measure of the judge; 0 = it is a hint only, and rules on it are warnings.",
             ("judge", "measure"),
-            [(names, float(is_confirmed)) for names, is_confirmed in state.judges.items()],
+            [(names, float(one.calibrated)) for names, one in state.judges.items()],
+        )
+        yield gauge(
+            "coalmine_judge_edited",
+            "1 = the judge asks another endpoint than when the answers that people labelled were drawn, so that what "
+            "these say of it, coalmine_judge_calibrated and coalmine_corrected_ratio, is of what it was before.",
+            ("judge", "measure"),
+            [(names, float(one.edited_since)) for names, one in state.judges.items()],
         )
     for name, text, field in (
         ("coalmine_deliveries_retrying", _RETRYING, "retrying"),

@@ -143,11 +143,11 @@ def test_another_model_has_to_be_confirmed_anew(sqlite_store: Store) -> None:
     it.draw()
     it.label()
     with sqlite_store.read() as connection:
-        assert rows.calibrated_judges(connection) == {("reader", "faithful"): True}
+        assert rows.calibrated_judges(connection) == {("reader", "faithful"): (True, False)}
     changed = answers_page(KEYS)
     it.it.world.apply({**changed, "judges": [{**JUDGE, "model": "large"}]})
     with sqlite_store.read() as connection:
-        assert rows.calibrated_judges(connection) == {("reader", "faithful"): False}
+        assert rows.calibrated_judges(connection) == {("reader", "faithful"): (False, False)}
     it.put(slug="again")
     it.draw("again")
     assert tasks.load_task(sqlite_store, "again")["items"] == 0, "the new model has rated nothing yet"

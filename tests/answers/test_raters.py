@@ -79,7 +79,7 @@ def test_a_number_of_a_model_that_nobody_confirmed_stays_a_hint_when_the_confirm
     assert two.it.summary(run_id)["rated_by"] == {"model": LARGE, "wordings": {"faithful": "faithful-1"}}
     set_model(two, SMALL)
     with sqlite_store.read() as connection:
-        assert rows.calibrated_judges(connection) == {("reader", "faithful"): True}
+        assert rows.calibrated_judges(connection) == {("reader", "faithful"): (True, False)}
     assert badge_of(two, "seen") == "seen faithful (uncalibrated)"
     report = load_report(sqlite_store, str(run_id))
     assert "| faithful (uncalibrated) |" in report_markdown(report)

@@ -118,3 +118,8 @@ def test_disputed_answers_are_told_and_to_be_decided_first(labels: int) -> None:
     assert not any("disputed" in one for one in trust_sentences(calibration(labels=labels)))
     (alone, *_) = [one for one in trust_sentences(calibration(disputed=1)) if "disputed" in one]
     assert alone.startswith("1 answer is disputed and left out until somebody decides, since people disagree on it;")
+
+
+def test_labels_of_an_archived_task_are_not_told_as_never_given() -> None:
+    [said] = trust_sentences(None, archived={"lab1": 240})
+    assert said == "Uncalibrated, a hint only: 240 labels of archived task lab1 no longer count."

@@ -21,7 +21,7 @@ from app.annotation.domain.agreement import Coefficient, kappa_interval
 from app.annotation.views import CoefficientView
 from app.answers.domain.generated import split_sentences
 from app.base.statistics import CONFIDENCE, Proportion, clopper_pearson, exact_limits, hash_share, student_quantile
-from app.base.texts import counted, percent_text
+from app.base.texts import JUDGE_EDITED, counted, listed, percent_text
 from app.base.values import EMPTY
 
 Floats = NDArray[np.float64]
@@ -438,12 +438,19 @@ _UNKNOWN: Final = (
 
 
 def trust_sentences(
-    found: CalibrationBody | None, *, waiting: int = 0, of_others: Mapping[str, int] = EMPTY, drawn: str = ""
+    found: CalibrationBody | None,
+    *,
+    waiting: int = 0,
+    of_others: Mapping[str, int] = EMPTY,
+    drawn: str = "",
+    edited: bool = False,
+    archived: Mapping[str, int] = EMPTY,
 ) -> list[str]:
     """Return what is known of a measure: whether it is confirmed, the true rate, the errors, and length.
 
-    `drawn` is the day that the answers were drawn on: the rate is of these, not of later ones. `waiting` labels came
-    since, and are counted soon; those `of_others`, by who rated the answers, never are.
+    `drawn` is the day that the answers were drawn on: the rate is of these, not of later ones. `edited`: the judge asks
+    another endpoint since, so that all of this is of what it was before. `waiting` labels came since, and are counted
+    soon; those `of_others`, by who rated the answers, and those of `archived` tasks, by task, never are.
     """
     soon = [f"{counted(waiting, 'new label')} {'is' if waiting == 1 else 'are'} counted within a minute."]
     never = [
@@ -454,6 +461,9 @@ def trust_sentences(
     disputed = [] if found is None or not found["disputed"] else [_disputed(found)]
     if found is None or not found["labels"]:
         unknown = "Uncalibrated, a hint only: no label counts yet." if disputed else _UNKNOWN
+        if archived and not disputed:
+            of = listed([f"{counted(labels, 'label')} of archived task {task}" for task, labels in archived.items()])
+            unknown = f"Uncalibrated, a hint only: {of} no longer count."
         return [*(soon if waiting else [unknown]), *disputed, *never]
     if found["calibrated"]:
         state = f"Calibrated: people and judge agree well beyond chance ({found['reason']})."
@@ -461,6 +471,7 @@ def trust_sentences(
         state = f"Uncalibrated, a hint only: {found['reason']}."
     return [
         state,
+        *([_EDITED] if edited else []),
         *disputed,
         _rate(found, drawn),
         *_errors(found["sensitivity"], found["specificity"]),
@@ -470,6 +481,12 @@ def trust_sentences(
     ]
 
 
+_EDITED: Final = (
+    f"{JUDGE_EDITED[0].upper()}{JUDGE_EDITED[1:]}: it asks another endpoint now, which may err more or less often than"
+    " what follows says."
+)
+
+
 def _disputed(found: CalibrationBody) -> str:
     number = found["disputed"]
     are, them = ("is", "it") if number == 1 else ("are", "them")
@@ -477,26 +494,32 @@ def _disputed(found: CalibrationBody) -> str:
     return f"{waits} {them}{'; what is told here is of easier ones' if found['labels'] else ''}."
 
 
-def check_sentence(found: CheckRateView, *, drawn: str = "") -> str:
+LABEL_ANEW: Final = "Draw answers of new runs below and let people label them: the labels are of another endpoint."
+"""What to do next about a measure whose judge was edited since."""
+
+
+def check_sentence(found: CheckRateView, *, drawn: str = "", edited: bool = False, of: str = "", now: str = "") -> str:
     """Return what people would say of the answers of a check, and whether its runs are corrected by their labels.
 
-    `drawn`: as of `trust_sentences`.
+    `drawn`, `edited`: as of `trust_sentences`. `of`: the retriever that it asked when they were drawn, `now`: by now.
     """
     rate, check = found["rate"], found["check"]
     if rate["value"] is None:
         return f"No answer of check {check} is labelled, so its numbers are the judge's own."
+    other = f" These are answers of retriever {of}, and the check asks {now} by now: label anew." if of != now else ""
     people = (
         f"Of the answers of check {check}{_drawn(drawn)}, people would say yes of {percent_text(rate['value'])},"
         f" between {percent_text(rate['low'])} and {percent_text(rate['high'])} with 95 % confidence"
     )
     judge = "" if rate["judge_rate"] is None else f"; the judge alone says {percent_text(rate['judge_rate'])}"
     if found["corrects"]:
-        return f"{people}{judge}. Its runs are corrected by {counted(found['labels'], 'label')}."
-    return f"{people}{judge}. Its runs are not corrected yet: {found['reason']}."
+        earlier = ", given before the judge was edited" if edited else ""
+        return f"{people}{judge}. Its runs are corrected by {counted(found['labels'], 'label')}{earlier}.{other}"
+    return f"{people}{judge}. Its runs are not corrected yet: {found['reason']}.{other}"
 
 
 def next_step(found: CalibrationBody | None) -> str:
-    """Return what to do next about a measure."""
+    """Return what to do next about a measure whose judge asks the endpoint that people labelled."""
     if found is None or not (found["labels"] or found["disputed"]):
         return f"Draw about {_ADVISED} answers below and let people label them."
     if number := found["disputed"]:

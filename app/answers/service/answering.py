@@ -275,7 +275,9 @@ def _correct(connection: Connection, found: AnswerRound, rated: Sequence[RatedAn
     judge = catalog.definition_by_id(connection, found.judge_id)
     check = catalog.definition_by_id(connection, found.run.check_id).slug
     rater = rater_of(found.judge.model, found.judge.questions)  # it may have been edited while it rated
-    labels = rows.labels_of_checks(rows.list_calibrations(connection, judge, rater))
+    calibrations = rows.list_calibrations(connection, judge, rater)
+    labels = rows.labels_of_checks(calibrations)
+    before = {one.task for one in calibrations if one.edited_since}
     corrected: dict[str, CorrectedRateView] = {}
     for question in found.judge.questions:
         task, known = labels.get((str(question), check), ("", None))
@@ -296,6 +298,8 @@ def _correct(connection: Connection, found: AnswerRound, rated: Sequence[RatedAn
             labels=known["labels"],
             task=task,
         )
+        if task in before:
+            corrected[str(question)]["edited_since"] = True
     return corrected
 
 

@@ -35,6 +35,7 @@ from app.answers.domain.judges import (
     read_draft,
 )
 from app.answers.domain.trust import (
+    LABEL_ANEW,
     CalibrationBody,
     CheckRateView,
     JudgedAnswer,
@@ -121,14 +122,20 @@ def draw_labels(
 def _draw(
     connection: Connection, task: TaskRow, wanted: DrawnAnswersDocument, judge: Judge, judge_id: int
 ) -> tuple[DrawRow, list[tuple[DrawnAnswer, tuple[int, float]]]]:
-    """Draw answers from all that the judge has rated as it is now; each comes with its check and verdict."""
+    """Draw answers from all that the judge has rated as it is now; each comes with its check and verdict.
+
+    What another endpoint said before the judge was edited is not what it would say.
+    """
     question = str(wanted.question)
     wording = VERSIONS[wanted.question]
+    defined = catalog.definition_by_id(connection, judge_id)
+    endpoints = rows.list_endpoints(connection, defined)
     rated = {
         str(one.id): one
         for one in rows.rated_answers(
             connection, judge_id, task.suite_id, question=question, model=judge.model, wording=wording
         )
+        if not rows.asked_elsewhere(defined, endpoints, one.at)
     }
     chosen, rest = draw_answers(
         [
@@ -314,12 +321,13 @@ def suites_of(store: Store, checks: Sequence[str]) -> list[str]:
 
 def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeReport:
     known = [_with_rates_of_yes(connection, row) for row in rows.list_calibrations(connection, judge)]
-    of_checks, drawn = rows.labels_of_checks(known), {row.task: _day(row.drawn_at) for row in known}
-    checks = [check.slug for check in checks_in_force(connection) if check.judge == judge.slug]
+    of_checks, drawn = rows.labels_of_checks(known), {row.task: row for row in known}
+    using = [check for check in checks_in_force(connection) if check.judge == judge.slug]
     rater = rater_of(judge.body["model"], judge.body["questions"])
     measures: list[MeasureTrust] = []
     for question in map(str, judge.body["questions"]):
         row = next((one for one in known if one.measure == question), None)
+        is_edited = row is not None and row.edited_since
         body = None if row is None else row.body
         counts = rows.count_labels(connection, judge.id, question, rater)
         measures.append(
@@ -331,9 +339,14 @@ def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeRe
                     waiting=counts.waiting,
                     of_others=counts.of_others,
                     drawn="" if row is None else _day(row.drawn_at),
+                    edited=is_edited,
+                    archived=rows.archived_labels(connection, judge.id, question, rater),
                 ),
-                "next": next_step(body),
-                "checks": [_check_trust(check, of_checks.get((question, check)), drawn) for check in checks],
+                "next": LABEL_ANEW if is_edited else next_step(body),
+                "edited_since": is_edited,
+                "checks": [
+                    _check_trust(connection, check, of_checks.get((question, check.slug)), drawn) for check in using
+                ],
                 "calibration": None
                 if row is None
                 else view_of(CalibrationView, row.body, row, updated_at=time_text(row.at)),
@@ -350,7 +363,7 @@ def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeRe
         "calibrated": all(one["calibrated"] for one in measures),
         "measures": measures,
         "today": view_of(JudgeDayView, day, rounding=True, budget=budget, outcomes=outcomes),
-        "checks": checks,
+        "checks": [check.slug for check in using],
     }
 
 
@@ -375,9 +388,19 @@ def _with_rates_of_yes(connection: Connection, row: CalibrationRow) -> Calibrati
     return replace(row, body={**row.body, "rate": whole, "checks": checks})
 
 
-def _check_trust(check: str, found: tuple[str, CheckRateView] | None, drawn: Mapping[str, str]) -> CheckTrust:
-    task, rate = (None, _check_rate(check, _NONE_LABELLED)) if found is None else found
-    return view_of(CheckTrust, rate, task=task, sentence=check_sentence(rate, drawn=drawn.get(task or "", "")))
+def _check_trust(
+    connection: Connection,
+    check: CheckDocument,
+    found: tuple[str, CheckRateView] | None,
+    drawn: Mapping[str, CalibrationRow],
+) -> CheckTrust:
+    task, rate = (None, _check_rate(check.slug, _NONE_LABELLED)) if found is None else found
+    row = drawn.get(task or "")
+    if row is None:
+        return view_of(CheckTrust, rate, task=task, sentence=check_sentence(rate))
+    asked = rows.retriever_asked(connection, check.slug, row.drawn_at) or check.retriever
+    sentence = check_sentence(rate, drawn=_day(row.drawn_at), edited=row.edited_since, of=asked, now=check.retriever)
+    return view_of(CheckTrust, rate, task=task, sentence=sentence)
 
 
 def _day(moment: int) -> str:

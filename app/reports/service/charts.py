@@ -215,6 +215,8 @@ def _beside(rates: Sequence[CorrectedInterval]) -> CorrectedInterval:
     )
     if unrated := sum(one.get("unrated", 0) for one in rates):
         beside["unrated"] = unrated
+    if any(one.get("edited_since") for one in rates):
+        beside["edited_since"] = True
     return beside
 
 

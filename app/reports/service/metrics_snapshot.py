@@ -9,7 +9,7 @@ from app.alerts import store as alerts
 from app.annotation import store as task_rows
 from app.annotation.store import RecallRow
 from app.answers.domain.generated import unrated_shares
-from app.answers.store import calibrated_judges, read_run_answers
+from app.answers.store import Confirmation, calibrated_judges, read_run_answers
 from app.base import jobs
 from app.base.db.engine import Connection, Store, to_us
 from app.base.jobs.values import JobsWaiting
@@ -91,7 +91,7 @@ class State:
     jobs_waiting: JobsWaiting | None = None
     """None = one process does all of them."""
     pooled_recalls: tuple[RecallRow, ...] = ()
-    judges: Mapping[tuple[str, str], bool] = field(default_factory=dict)
+    judges: Mapping[tuple[str, str], Confirmation] = field(default_factory=dict)
     """By judge and measure: whether people confirmed it."""
 
 
