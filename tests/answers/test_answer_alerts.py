@@ -22,7 +22,7 @@ from app.reports.rendering.reports import report_html, report_markdown
 from app.reports.service import check_details
 from app.reports.service.reports import DueReports, load_report, write_report
 from app.retrievers.domain.retrievers import ProbeQuery
-from tests.support.answered_world import JUDGE, TEXTS, Answered, answered_world, answers_page, with_texts
+from tests.support.answered_world import JUDGE, SOURCE, TEXTS, Answered, answered_world, answers_page, with_texts
 from tests.support.fakes import answered, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import Site
@@ -479,3 +479,42 @@ def test_pages_of_an_open_alert_count_the_answers_of_the_newest_bad_run(sqlite_s
         assert "5 of 6 answers got worse" in text, path
         assert "2 of 6 answers got worse" not in text, path
     assert "2 of 6 answers got worse" in data["title"]
+
+
+def put(it: Answered, retriever: Mapping[str, Any], judge: Mapping[str, Any] = EMPTY) -> None:
+    """Put the check of `few` in force with another retriever or judge."""
+    bound = {"warning": {"below": 0.9}, "open": {"bad": 1, "of": 1}, "close": 1}
+    rules = [{"kind": "threshold", "measure": "faithful", **bound}]
+    described = answers_page(FEW, sample=1.0, rules=rules, schedule={"every": "1d"})
+    [search] = described["retrievers"]
+    used = {**search, **retriever}
+    checks = [{**described["checks"][0], "retriever": used["slug"]}]
+    judges = [{**JUDGE, "questions": ["faithful", "answer_relevance"], **judge}]
+    retrievers = [used] if used["slug"] == search["slug"] else [search, used]
+    it.world.clock.advance(60)
+    it.world.apply({**described, "retrievers": retrievers, "checks": checks, "judges": judges})
+    it.world.clock.advance(60)
+
+
+@pytest.mark.parametrize(
+    ("retriever", "judge", "told"),
+    [
+        ({"slug": "other"}, {}, "the check asks retriever other, it asked search"),
+        ({"answer": {**SOURCE, "url": "http://other.test/"}}, {}, "retriever search was edited after run 1"),
+        ({}, {"url": "http://other.test/v1"}, "judge reader was edited after run 1"),
+        ({"timeout": 7}, {"timeout": 7}, ""),
+    ],
+)
+def test_an_alert_names_what_was_changed_of_the_check_before_it_blames_anything_else(
+    sqlite_store: Store, retriever: Mapping[str, Any], judge: Mapping[str, Any], told: str
+) -> None:
+    it = few(sqlite_store)
+    put(it, retriever, judge)
+    lie(it, 2)
+    it.run()
+    [notice] = notices(it)
+    worse = "2 of 6 answers got worse by the judge: "
+    assert f"{worse}{told}; all" in notice["data"]["summary"] if told else f"{worse}all" in notice["data"]["summary"]
+    assert str(notice["data"]["advice"]).startswith(f"See first what was changed: {told}." if told else "Look at the ")
+    page = Site(world=it.world).page("/alerts/1").text
+    assert (f"Meanwhile {told}." in page) == bool(told)

@@ -448,11 +448,15 @@ def worse_of_text(found: WorseAnswers) -> str:
 
 
 def answer_changes_text(found: WorseAnswers) -> str:
-    """Say what changed with the answers that got worse: `30 changed over the same chunks, 2 with worse retrieval`."""
+    """Say what changed with the answers that got worse: `30 changed over the same chunks, 2 with worse retrieval`.
+
+    What was changed of the check comes first: it may explain all of them.
+    """
     ordered = _commonest_changes(found)
+    edited = f"{found['edited']}; " if "edited" in found else ""
     if len(ordered) == 1:
-        return f"all {_ANSWER_CHANGES[ordered[0][0]][0]}"
-    return ", ".join(f"{count:,} {_ANSWER_CHANGES[change][0]}" for change, count in ordered)
+        return f"{edited}all {_ANSWER_CHANGES[ordered[0][0]][0]}"
+    return edited + ", ".join(f"{count:,} {_ANSWER_CHANGES[change][0]}" for change, count in ordered)
 
 
 def answer_change_text(change: AnswerChange) -> str:
@@ -591,8 +595,9 @@ _ANSWER_CHANGES: Final[Mapping[AnswerChange, tuple[str, str]]] = {
 """What changed with answers, after a count of them, and what to do about it."""
 _READ_ANSWERS: Final = "Read the worst answers of the run beside their chunks: generator, prompt, context or judge?"
 _SEE_JUDGE: Final = (
-    "See why no answer was judged, at the judge and the generator: nothing is known of answers until then."
+    "See why answers were not judged, at the judge and the generator: nothing is known of these until then."
 )
+_SET_BACK: Final = "Set it back, or run the check both ways, before you look for a fault."
 _UNCONFIRMED: Final = "No labels of people confirm the judge: its page says what to do before you rely on it."
 
 
@@ -600,6 +605,9 @@ def _answers(facts: AlertFacts) -> str:
     """Return what to do about the two commonest changes of the answers that got worse."""
     if facts.value is None:
         return _SEE_JUDGE
+    edited = None if facts.answers is None else facts.answers.get("edited")
+    if edited:
+        return " ".join([f"See first what was changed: {edited}. {_SET_BACK}", *([_UNCONFIRMED] * facts.uncalibrated)])
     changes = [] if facts.answers is None else [change for change, _ in _commonest_changes(facts.answers)[:MOST_NAMED]]
     parts = [_ANSWER_CHANGES[change][1] for change in changes] or [_READ_ANSWERS]
     retrieval = [_canaries(facts.changed)] if AnswerChange.RETRIEVAL in changes else []
@@ -657,14 +665,14 @@ def redefined_text(run_id: int) -> str:
     return f"changed or added since run {run_id}"
 
 
-def reasked_text(before: str, now: str) -> str:
-    """Say that the check asks another retriever, as the cause of what changed by that."""
-    return f"the check asks retriever {short_name(now)}, it asked {short_name(before)}"
+def reasked_text(before: str, now: str, kind: str = "retriever") -> str:
+    """Say that the check asks another retriever, or another judge, as the cause of what changed by that."""
+    return f"the check asks {kind} {short_name(now)}, it asked {short_name(before)}"
 
 
-def edited_text(retriever: str, run_id: int) -> str:
-    """Say that a retriever was edited, beside what changed."""
-    return f"retriever {short_name(retriever)} was edited after run {run_id}"
+def edited_text(slug: str, run_id: int, kind: str = "retriever") -> str:
+    """Say that a retriever, or a judge, was edited, beside what changed."""
+    return f"{kind} {short_name(slug)} was edited after run {run_id}"
 
 
 def changed_text(changed: ChangedCanaries) -> str:

@@ -142,6 +142,9 @@ class WorseAnswers(TypedDict):
     """Answers of the run that have a value; absent from what earlier releases stored."""
     changes: dict[AnswerChange, int]
     """The worse ones by what changed with them; none that is 0."""
+    edited: NotRequired[str]
+    """What was changed of the check between the compared runs: whom it asks, or the retriever or judge that it asks;
+    absent where nothing was."""
     listed: list[WorseAnswer]
     """The first ten of them, those that lost most first."""
 
