@@ -73,6 +73,7 @@ from app.base.values import (
     Rule,
     RuleKind,
     Severity,
+    judged_name,
 )
 from app.detection.domain.views import WarmUpView
 from app.scoring.measures import mean_name, parse_measure
@@ -443,30 +444,29 @@ def protection_text(
     warm_up: WarmUpView,
     *,
     frozen: bool,
-    judged: bool = True,
+    silent: Collection[str] = (),
     unmeasured: Mapping[str, str] = EMPTY,
 ) -> str | None:
     """When an alert opens while no baseline stands, and when smaller losses are noticed too; None = no rule does.
 
     Sentences with their full stops, about coverage and generated answers. `frozen`: whether nothing is learned at
-    present, because alerts are open. `judged`: whether a judge read the answers of the newest run. `unmeasured`: by
-    measure of answers, why runs do not have it as things are defined now, a clause.
+    present, because alerts are open. `silent`: what a judge did not say of many answers of the newest run.
+    `unmeasured`: by measure of answers, why runs do not have it as things are defined now, a clause.
     """
     known = list(rules)
     of_answers = [rule for rule in known if watches_answers(rule.kind, rule.measure)]
     lacking = [rule for rule in of_answers if rule.measure in unmeasured]
     coverage = [f"coverage {one}" for rule in known if _bounds_coverage(rule) and (one := _lower_limit(rule))]
-    answers = [
-        f"{measure_words(rule.measure or '')} {one}"
-        for rule in of_answers
-        if rule not in lacking and (one := _lower_limit(rule))
-    ]
-    if not coverage and not answers and not lacking:
+    bounded = [(rule, one) for rule in of_answers if rule not in lacking and (one := _lower_limit(rule))]
+    read = [(rule, one) for rule, one in bounded if judged_name(rule.measure) not in silent]
+    if not coverage and not bounded and not lacking:
         return None
-    watched = [*coverage[:1], *(answers if judged else ())]
+    watched = [*coverage[:1], *(f"{measure_words(rule.measure or '')} {one}" for rule, one in read)]
     sentences = [f"Protected now: alerts when {' or '.join(watched)}."] if watched else []
-    if answers and not judged:
-        sentences.append("Not protected now: answers, until a judge reads them again.")
+    if len(read) < len(bounded):
+        names = dict.fromkeys(measure_words(one.measure or "") for one, _ in bounded if (one, _) not in read)
+        which = f"{listed(list(names))} of answers" if read else "answers"
+        sentences.append(f"Not protected now: {which}, until a judge reads them again.")
     for why in dict.fromkeys(unmeasured[rule.measure or ""] for rule in lacking):
         names = dict.fromkeys(
             measure_words(rule.measure or "") for rule in lacking if unmeasured[rule.measure or ""] == why

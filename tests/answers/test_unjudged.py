@@ -170,7 +170,7 @@ def test_a_judge_that_says_nothing_is_a_warning_of_its_rules(sqlite_store: Store
     assert (notice["type"], data["severity"], data["value"]) == ("alert.opened", "warning", None)
     assert data["title"] == "watch: faithful (uncalibrated) was not measured"
     assert data["summary"] == f"watch: faithful (uncalibrated) was not measured; {CLAUSE}"
-    assert str(data["advice"]).startswith("See why no answer was judged, at the judge and the generator")
+    assert str(data["advice"]).startswith("See why answers were not judged, at the judge and the generator")
     assert CLAUSE in mail_of(notice)[1]
     it.judge.refused.clear()
     lie(it, 2)
@@ -266,3 +266,24 @@ def test_what_is_still_measured_protects_beside_what_is_not() -> None:
         "Protected now: alerts when answer relevance falls below 0.7 in 2 of 3 runs. "
         "Not protected now: faithful of answers, since judge 'j' is not asked about it."
     )
+
+
+def test_only_what_the_judge_did_not_say_is_told_as_not_protected() -> None:
+    rules = [
+        Rule(key=name, kind=RuleKind.THRESHOLD, measure=name, critical=Bound(below=0.7))
+        for name in ("faithful_corrected", "answer_relevance")
+    ]
+    warm_up = WarmUpView(runs=0, runs_needed=23, identical_runs=0, identical_runs_needed=8, summary="", note=None)
+    assert protection_text(rules, warm_up, frozen=False, silent={"faithful"}) == (
+        "Protected now: alerts when answer relevance falls below 0.7 in 2 of 3 runs. "
+        "Not protected now: faithful corrected of answers, until a judge reads them again."
+    )
+    both = protection_text(rules, warm_up, frozen=False, silent={"faithful", "answer_relevance"})
+    assert both == "Not protected now: answers, until a judge reads them again."
+
+
+def test_a_corrected_rate_that_was_not_measured_is_called_no_mean_share() -> None:
+    rule = Rule(key="f", kind=RuleKind.THRESHOLD, measure="faithfulness_corrected", critical=Bound(below=0.7))
+    run = Aggregates(total=20, measured=20, failed=0, undefined=0, degraded=0, health_score=1, coverage=1)
+    found = condition(rule, run, unknown=False, facts=RunFacts(confirmed=("faithfulness",)))
+    assert found.reason == "faithfulness_corrected was not measured"

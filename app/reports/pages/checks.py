@@ -31,14 +31,14 @@ from app.alerts.domain.summaries import CAUSE_ADVICE
 from app.alerts.domain.views import AlertState
 from app.alerts.service import explanations, transitions
 from app.alerts.service.explanations import CheckAlerting
-from app.answers.domain.generated import rated_texts
+from app.answers.domain.generated import rated_texts, unjudged
 from app.answers.service import answering
 from app.base.api.bodies import BaselineRequest, NotNormalRequest
 from app.base.api.requests import PROBE_LIMITER, StoreDep, VaultDep, expensive, takes_form
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import CoalmineError, ConflictError, InvalidInputError, NotFoundError, Problem
-from app.base.values import OWN_MEASURES, Category, Cause, Outcome, Reason, ReportProgress, Rule, Verdict
+from app.base.values import JUDGED, OWN_MEASURES, Category, Cause, Outcome, Reason, ReportProgress, Rule, Verdict
 from app.base.web.forms import Version, parse_choice, parse_number, read_form, read_revision
 from app.base.web.pages import render
 from app.catalog.documents.warnings import blind_to_recall_reason
@@ -105,7 +105,7 @@ def show_check(
             rules,
             warm_up,
             frozen=baseline.waits is not None,
-            judged=not detail.line.is_judge_failing,
+            silent=JUDGED if "problem" in (answers or {}) else unjudged(answers).keys(),
             unmeasured=detail.line.unmeasured,
         ),
         suggested=None if detail.line.archived else explanations.suggest(store, slug),

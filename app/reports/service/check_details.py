@@ -98,11 +98,6 @@ class CheckHead:
     """The latter: by measure of answers, why runs do not have it as things are defined now."""
 
     @property
-    def is_judge_failing(self) -> bool:
-        """Whether answers of the newest run that a judge was asked about were not judged."""
-        return self.unjudged != unmeasured_text(self.unmeasured)
-
-    @property
     def answers_text(self) -> str:
         """Clause on the answers of the newest run that are bad or not judged; empty where there are none."""
         healthy = bool(self.newest and self.newest.verdict == Verdict.HEALTHY)
