@@ -88,7 +88,7 @@ SHAKY = [0.5, 0.5, 0.5, 0.5, 0.5, *[0.0] * 35]
             A_AND_B,
             (
                 "no difference shown between A and B over 40 canaries: the largest is R@5 down 0.050 (95 % between "
-                "-0.125 and +0.025)"
+                "-0.131 and +0.031)"
             ),
         ),
         (

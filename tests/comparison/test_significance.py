@@ -9,7 +9,15 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from app.comparison.domain.estimates import FEWEST_PAIRS, RESAMPLED_PAIRS, SWAPPED_PAIRS, estimate, randomisation_test
+from app.comparison.domain.estimates import (
+    FEW_PAIRS,
+    FEWEST_PAIRS,
+    RESAMPLED_PAIRS,
+    SWAPPED_PAIRS,
+    estimate,
+    randomisation_test,
+)
+from tests.support.paired_samples import SMALL_SAMPLES
 
 Floats = NDArray[np.float64]
 STEPS = (1.0, 0.5, 1 / 3, 0.2, 0.0)
@@ -123,6 +131,30 @@ def test_an_interval_of_95_percent_holds_the_truth_about_that_often(population: 
         held += found.low <= 0 <= found.high
     few = count == 20 and population == "skewed"
     assert (264 if few else 272) <= held <= 298
+
+
+@pytest.mark.parametrize("population", SMALL_SAMPLES)
+@pytest.mark.parametrize("count", [11, 20])
+def test_an_interval_of_few_canaries_of_which_few_differ_holds_the_truth_as_often(population: str, count: int) -> None:
+    """Of 400 samples 380 should; fewer than 365 would be three and a half standard errors off."""
+    random = np.random.default_rng(count)
+    held = told = 0
+    for sample in range(400):
+        found = estimate("NDCG@10", np.zeros(count), SMALL_SAMPLES[population](random, count), seed=sample)
+        if found.low is not None and found.high is not None:
+            told += 1
+            held += found.low <= 0 <= found.high
+    assert held >= told * 365 / 400
+
+
+@pytest.mark.parametrize("count", [FEWEST_PAIRS, FEW_PAIRS - 1])
+def test_with_few_pairs_no_interval_is_narrower_than_that_of_student(count: int) -> None:
+    differences = np.random.default_rng(count).choice([0.0, 0.0, 0.0, 1.0, -0.5], count)
+    found = paired_difference(np.zeros(count), differences)
+    assert found is not None
+    low, high = stats.t.interval(0.95, count - 1, differences.mean(), stats.sem(differences))
+    assert found.low <= low + 1e-9
+    assert found.high >= high - 1e-9
 
 
 @pytest.mark.parametrize("count", [50, 200])

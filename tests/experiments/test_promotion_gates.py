@@ -650,7 +650,10 @@ def test_a_loss_that_the_judge_shows_is_not_undone_by_labels_that_are_too_few(
     assert decision.gates[1].result is result
     refuted = replace(corrected, low=-0.04, high=0.1)
     found = judged({"faithfulness": refuted}, answers=200)
-    assert decide_promotion("no runs", found, "no experiment is set", {}).gates[1].result is GateResult.PASS
+    rail = GuardEvidence(name="faithfulness", allowed_loss=0.05, found=found.measures["faithfulness"])
+    gates = decide_promotion("no runs", found, BETTER, {}, guards=[rail]).gates
+    assert (gates[1].result, gates[2].guards[0].result) == (GateResult.PASS, GateResult.PASS)
+    assert (gates[1].losses, gates[2].losses) == ({}, {}), "what labels rule out is no loss that was shown"
 
 
 NAME = "(?:offline|judge|exposure)"
