@@ -161,6 +161,11 @@ class Canary:
     """Values for the templates of the retriever, by the names of its options: as whom, of what, in which language."""
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """Words that numbers are sliced by: its tags, and its variables such as `tenant:acme`."""
+        return (*self.tags, *(f"{name}:{value}" for name, value in self.vars.items())) if self.vars else self.tags
+
+    @property
     def asked(self) -> tuple[str, Mapping[str, str]]:
         """What it asks and as whom: canaries that differ in this get different answers."""
         return self.query, self.vars

@@ -52,7 +52,13 @@ def run_trial(request: Request, document: RetrieverDocument, trial: TryRequest) 
         read: trials.ReadAnswer = request.app.state.read
         return trials.try_answer(read, document, trial.answer, trial.query, k=trial.k, suggests=trial.suggest)
     return trials.try_retriever(
-        request.app.state.probe, document, trial.query, k=trial.k, run_id=f"try-{uuid4().hex}", suggests=trial.suggest
+        request.app.state.probe,
+        document,
+        trial.query,
+        k=trial.k,
+        run_id=f"try-{uuid4().hex}",
+        values=trial.vars,
+        suggests=trial.suggest,
     )
 
 

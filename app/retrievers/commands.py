@@ -59,6 +59,10 @@ def try_(  # noqa: PLR0913 - options of a command
     url: Annotated[str | None, typer.Option(help="Where the retriever is, instead of what the files say.")] = None,
     answer: Annotated[Path | None, typer.Option(metavar="FILE", help="Read this answer and ask nobody.")] = None,
     suggest: Annotated[bool, typer.Option("--suggest", help="Suggest mappings though there are hits.")] = False,
+    var: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="An option of the retriever, for this query."),
+    ] = None,
     server: ServerUrl = None,
     form: Annotated[Format, typer.Option("--format", help="What is written to stdout.")] = Format.TEXT,
 ) -> None:
@@ -69,8 +73,10 @@ def try_(  # noqa: PLR0913 - options of a command
     unusable input, 3: no answer that could be read.
     """
     body = None if answer is None else answer.read_bytes().decode(errors="replace")
+    values = _values(var or ())
     if server is not None:
         request = {"query": query, "k": k, "suggest": suggest, **({} if body is None else {"answer": body})}
+        request |= {"vars": values} if values else {}
         if url is not None:
             request["retriever"] = {"url": url}
         trial: Mapping[str, Any] = connect_server(server).try_retriever(_server_slug(paths, retriever), request)
@@ -81,13 +87,22 @@ def try_(  # noqa: PLR0913 - options of a command
             trial = trials.try_answer(read_pasted, document, body, query, k=k, suggests=suggest)
         else:
             probe = RetrieverProbe(load_settings(os.environ).retriever_addresses, USER_AGENT)
-            trial = trials.try_retriever(probe, document, query, k=k, run_id=f"try-{uuid4().hex}", suggests=suggest)
+            run_id = f"try-{uuid4().hex}"
+            trial = trials.try_retriever(probe, document, query, k=k, run_id=run_id, values=values, suggests=suggest)
     if form is Format.JSON:
         typer.echo(_json_text(trial))
     else:
         _print_trial(trial)
     if trial["outcome"] != Outcome.OK:
         raise typer.Exit(NOT_MEASURED)
+
+
+def _values(pairs: Sequence[str]) -> dict[str, str]:
+    """Return the values of options by name. Raises InvalidInputError for what is not of the form NAME=VALUE."""
+    wrong = [pair for pair in pairs if "=" not in pair]
+    if wrong:
+        raise InvalidInputError([Problem(path="--var", message=f"'{one}' is not NAME=VALUE") for one in wrong])
+    return dict(pair.split("=", 1) for pair in pairs)
 
 
 def _server_slug(paths: Sequence[Path] | None, retriever: str | None) -> str:

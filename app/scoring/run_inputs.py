@@ -113,8 +113,8 @@ class Panel:
 
     @cached_property
     def tags(self) -> dict[str, NDArray[np.intp]]:
-        """Positions of the canaries by tag."""
-        return _groups([canary.tags for canary in self.canaries])
+        """Positions of the canaries by tag, and by variable such as `tenant:acme`."""
+        return _groups([tuple(dict.fromkeys(canary.labels)) for canary in self.canaries])
 
 
 def _groups(labels: Sequence[Sequence[str]]) -> dict[str, NDArray[np.intp]]:
@@ -146,7 +146,7 @@ def groups_of(canary: Canary) -> list[Group]:
     documents = dict.fromkeys(one.document for one in canary.judgments if one.document is not None)
     return [
         *(Group(kind=GroupKind.CATEGORY, name=str(one)) for one in (canary.category,) if one is not DEFAULT_CATEGORY),
-        *(Group(kind=GroupKind.TAG, name=tag) for tag in canary.tags),
+        *(Group(kind=GroupKind.TAG, name=tag) for tag in dict.fromkeys(canary.labels)),
         *(Group(kind=GroupKind.DOCUMENT, name=name) for name in documents),
     ]
 

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from typer.testing import CliRunner
 
 from app.base.addresses import Basic, retriever_policy
 from app.base.db.engine import Store
@@ -15,6 +17,7 @@ from app.base.values import Outcome
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import read_canary_files
+from app.cli import app as cli
 from app.retrievers.client.credentials import Keyring
 from app.retrievers.client.endpoint_client import EndpointClient
 from app.retrievers.client.mcp_probe import McpProbe
@@ -180,6 +183,42 @@ def test_a_check_asks_each_canary_with_its_own_values_before_those_of_the_check(
     assert "Healthy" in site.page(f"/checks/{CHECK}/canaries/own").text
     assert "tenant: acme" in site.page(f"/checks/{CHECK}/canaries/own").text
     assert "tenant: globex, for canaries that state none" in site.page(f"/checks/{CHECK}").text
+
+
+def test_numbers_and_causes_are_sliced_by_variables(world: World) -> None:
+    many = [
+        canary(f"{tenant}-{number}", expected_chunks=[f"doc-{tenant}"], vars={"tenant": tenant}, tags=["all"])
+        for tenant in ("acme", "globex")
+        for number in range(6)
+    ]
+    world.apply({**page(many), "retrievers": [BY_TENANT]})
+    world.run()
+    world.probe.otherwise = lambda item: answered(hits(f"doc-{item.vars['tenant']}".replace("globex", "acme")))
+    run = world.run()
+    shown = world.shown(run)
+    assert shown["tags"]["tenant:globex"]["coverage"] == 0
+    assert (shown["tags"]["tenant:acme"]["coverage"], shown["tags"]["all"]["coverage"]) == (1, 0.5)
+    site = Site(world=world)
+    assert "tenant:globex" in site.page(f"/checks/{CHECK}").text
+    assert "globex-1" in (found := site.page(f"/runs/{run.id}?tag=tenant:globex").text)
+    assert "acme-1" not in found
+
+
+def test_one_query_is_tried_as_somebody(tmp_path: Path) -> None:
+    with peer(FOUND) as server:
+        tenants = {
+            **BY_TENANT,
+            "url": server.url,
+            "response": {"hits": "results", "id": "id"},
+            "scorer": {"kind": "judged"},
+        }
+        (file := tmp_path / "canaries.yaml").write_text(json.dumps({"retrievers": [tenants]}), "utf-8")
+        done = CliRunner().invoke(cli, ["try", str(file), "plan", "--var", "tenant=globex"])
+        wrong = CliRunner().invoke(cli, ["try", str(file), "plan", "--var", "tenant"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(server.seen[0].body) == {"q": "plan", "tenant": "globex"}
+    assert wrong.exit_code == 2
+    assert "--var: 'tenant' is not NAME=VALUE" in wrong.output
 
 
 def test_another_value_asks_another_question(world: World) -> None:

@@ -518,6 +518,10 @@ class TryRequest(Document):
     """A response body to parse instead of sending the request."""
     suggest: Flag = False
     """Suggest mappings even if hits were found."""
+    vars: Annotated[dict[str, Annotated[Text, StringConstraints(max_length=500)]], Field(max_length=20)] = Field(
+        default={}
+    )
+    """Values of the retriever's options for this query, as a canary sets them."""
 
 
 Proposals = (

@@ -188,7 +188,7 @@ def common_group(canaries: Sequence[Canary], is_changed: Sequence[bool]) -> Comm
     changed, others = Counter[tuple[GroupKind, str]](), Counter[tuple[GroupKind, str]]()
     for canary, mine in zip(canaries, is_changed, strict=True):
         counts = changed if mine else others
-        counts.update((GroupKind.TAG, tag) for tag in set(canary.tags))
+        counts.update((GroupKind.TAG, tag) for tag in set(canary.labels))
         if canary.category is not DEFAULT_CATEGORY:
             counts[GroupKind.CATEGORY, canary.category] += 1
     drawn, total = sum(is_changed), len(canaries)

@@ -468,7 +468,7 @@ def _views_at(connection: Connection, judged: _LoadedRun, positions: Sequence[in
 def _matches(canary: Canary, category: str | None, tag: str | None, keys: Collection[str] | None) -> bool:
     return (
         (not category or canary.category == category)
-        and (not tag or tag in canary.tags)
+        and (not tag or tag in canary.labels)
         and (keys is None or canary.key in keys)
     )
 

@@ -106,7 +106,7 @@ class CanaryFilter:
         return (
             (not text or text in canary.key.casefold() or text in canary.query.casefold())
             and self.category in {"", canary.category}
-            and (not self.tag or self.tag in canary.tags)
+            and (not self.tag or self.tag in canary.labels)
         )
 
 
@@ -180,7 +180,7 @@ def load_suite_view(store: Store, slug: str, canary_filter: CanaryFilter) -> Sui
         total=len(snapshot.members),
         page=page,
         pages=pages,
-        tags=tuple(sorted({tag for canary in snapshot.canaries for tag in canary.tags})),
+        tags=tuple(sorted({tag for canary in snapshot.canaries for tag in canary.labels})),
         categories=tuple(sorted({str(canary.category) for canary in snapshot.canaries})),
     )
 

@@ -490,7 +490,7 @@ def _grouped(
     rows: list[tuple[int, str, str, Canary, str]] = []
     for canary, row in zip(canaries, cells, strict=True):
         good = -(2 * row.count(Cell.DEGRADED) + row.count(Cell.SOMETIMES))
-        names = [canary.category] if by == "category" else canary.tags or [""]
+        names = [canary.category] if by == "category" else canary.labels or [""]
         rows += [(good, canary.key, str(name), canary, row) for name in names]
     groups: dict[str, list[HeatMapRow]] = {}
     for _, key, name, canary, row in sorted(rows, key=itemgetter(0, 1))[:_MOST_ROWS]:
