@@ -442,7 +442,7 @@ def list_endpoints(connection: Connection, judge: Definition) -> list[tuple[int,
     """List when each version of a judge was made, and the address that it asks, the oldest first."""
     mine = sa.select(definition_versions).where(definition_versions.c.definition_id == judge.id)
     ordered = mine.order_by(definition_versions.c.created_at, definition_versions.c.id)
-    return [(row.created_at, json.loads(row.body)["url"]) for row in connection.execute(ordered)]
+    return [(row.created_at, json.loads(row.body).get("url", "")) for row in connection.execute(ordered)]
 
 
 def asked_elsewhere(judge: Definition, endpoints: Sequence[tuple[int, str]], at: int) -> bool:
@@ -450,7 +450,7 @@ def asked_elsewhere(judge: Definition, endpoints: Sequence[tuple[int, str]], at:
     if judge.updated_at <= at:  # a version that came back was made long ago
         return False
     asked = [url for made_at, url in endpoints if made_at <= at]
-    return bool(asked) and asked[-1] != judge.body["url"]
+    return bool(asked) and asked[-1] != judge.body.get("url", "")
 
 
 _OF_EARLIER: Final = {"checks": [], "disputed": 0}
