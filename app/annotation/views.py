@@ -35,7 +35,7 @@ class PooledRecallView(TypedDict):
     """What it takes for granted of the grades, or how it corrects them; empty where `value` is null."""
     task: str
     self_judged: bool
-    """Whether the task asked this retriever alone, without random texts of a corpus: `value` is too high."""
+    """Whether it alone brought up what was judged, without random texts of a corpus: `value` is too high."""
     edited_since: bool
     """Whether the retriever was edited after the task asked it, so that it may find other texts now."""
 

@@ -4,11 +4,12 @@ Recall is self-judged where the retriever itself brought up much of what is expe
 The use of a check decides which of its measures comes first.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from typing_extensions import TypedDict
 
@@ -58,6 +59,26 @@ def lone_judges(shares: Mapping[str, float], pools: Mapping[str, str] = MappingP
     return sorted(retriever for retriever, sources in own.items() if are_self_judged(shares, sources))
 
 
+_NO_MATTER_OF_ANSWERS: Final = frozenset(
+    {"slug", "concurrency", "requests_per_second", "timeout", "retries", "breaker", "max_body_bytes", "tls"}
+)
+"""Fields of a retriever that say how it is called and asked, and not what it answers."""
+
+
+def fields_of_answers(fields: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the fields of a retriever that matter to what it answers."""
+    return tuple(name for name in fields if name not in _NO_MATTER_OF_ANSWERS)
+
+
+def asked_text(slug: str, body: Mapping[str, Any], *, has_secrets: bool) -> str:
+    """Return what a retriever asks as a text, which is the same of two that differ in name alone.
+
+    Of one with stored secrets it is not known whose answers it gets: it is like no other one.
+    """
+    text = json.dumps({name: body[name] for name in fields_of_answers(body)}, sort_keys=True)
+    return f"{slug} {text}" if has_secrets else text
+
+
 class PooledNote(TypedDict):
     """Pooled recall that stands beside R@k: by the newest task of its suite, a self-judged one only without another."""
 
@@ -69,7 +90,7 @@ class PooledNote(TypedDict):
     assumes: str
     """What value and interval take for granted of the grades, or how they are corrected, in words."""
     self_judged: bool
-    """Whether that task asked this retriever alone, without random texts of a corpus."""
+    """Whether this retriever alone brought up what that task judged, without random texts of a corpus."""
     edited_since: bool
     """Whether the retriever was edited after that task asked it, so that it may find other texts now."""
     queries: int | None
@@ -141,15 +162,28 @@ def labelled(
     return f"{measure} ({label})" if label else measure
 
 
-def judgment_lines(retriever: str, *, self_judged: bool | None, others: Sequence[str] | None = ()) -> list[str]:
+def judgment_lines(
+    retriever: str,
+    *,
+    self_judged: bool | None,
+    others: Sequence[str] | None = (),
+    judged_before_edit: bool | None = False,
+) -> list[str]:
     """Return the sentences on recall by judgments that came from one retriever alone; none by any others.
 
     The first says what the label means where recall is self-judged; `others` are other retrievers of which it is so.
+    `judged_before_edit`: the retriever was edited after it had brought up what is expected.
     """
     own = (
         f"R@k is {SELF_JUDGED}: much of what is expected was brought up by {retriever} itself, so that recall is too "
         "high by whatever it misses; have a pool of several retrievers judged, and read pooled recall beside it"
     )
+    if judged_before_edit:
+        own = (
+            f"R@k is {SELF_JUDGED}, {EDITED_SINCE}: much of what is expected was brought up by {retriever} as it was "
+            "then, so whether its recall is too high or too low by now is not known; have a pool of it and others "
+            "judged"
+        )
     names = listed(others or ())
     other = (
         f"much of what is expected was brought up by {names} alone: what only {retriever} finds may never have been "

@@ -44,11 +44,12 @@ class ComparisonCaution(TypedDict):
     loss: float | None
     """The largest loss of recall that the interval allows."""
     favours: Side | None
-    """The self-judged side, which every measure favours against the other one; null where neither side is."""
+    """The self-judged side, which every measure favours against the other one; null where neither side is, or it was
+    edited since, so that whom they favour is not known."""
     retriever: str | None
     """It alone brought up much of what is expected; null but of judgments."""
     not_claimed: list[str]
-    """Primary measures that are higher on the self-judged side beyond chance."""
+    """Primary measures that are higher on the self-judged side beyond chance; on either side where it was edited."""
     alert_id: str | None
     """Null but of an open alert."""
 
@@ -129,6 +130,8 @@ class RunOutline(TypedDict):
     measures_version: str | None
     self_judged: bool
     """Whether more than a fifth of what is expected was brought up by its retriever itself: R@k is too high."""
+    judged_before_edit: bool
+    """Whether that retriever was edited after it had brought that up: R@k may be too high or too low by now."""
     pooled_recall: list[PooledNote]
     """Pooled recall of its retriever over its suite, by k."""
 

@@ -94,6 +94,9 @@ class RunDocument(TypedDict):
     self_judged: bool | None
     """Whether more than a fifth of what is expected was brought up by this retriever itself, so that R@k is too high by
     whatever it misses; null where runs are listed."""
+    judged_before_edit: bool | None
+    """Whether this retriever was edited after it had brought that up, so that R@k may be too high or too low by now;
+    null where runs are listed."""
     judged_by: list[str] | None
     """Other retrievers, each of which alone brought up more than a fifth of what is expected: what only this one finds
     may never have been judged; null where runs are listed."""
@@ -266,10 +269,17 @@ def run_shape(
     """Return the view of a run; a field that is not given is of the first source that has it, as in `view_of`.
 
     `means`: numbers by name, those of categories are ignored. `body` is the JSON stored beside the row, `embedder` the
-    finding on one; `self_judged`, `judged_by` and `pooled_recall`: see `catalog.domain`.
+    finding on one; `self_judged`, `judged_before_edit`, `judged_by` and `pooled_recall`: see `catalog.domain`.
     """
     means = {name: value for name, value in means.items() if "/" not in name}
-    given = {"self_judged": None, "judged_by": None, "pooled_recall": [], "note": None, **given}
+    given = {
+        "self_judged": None,
+        "judged_before_edit": None,
+        "judged_by": None,
+        "pooled_recall": [],
+        "note": None,
+        **given,
+    }
     return view_of(
         RunDocument,
         *sources,

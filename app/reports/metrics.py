@@ -419,7 +419,8 @@ def _check_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
     )
     yield gauge(
         "coalmine_recall_self_judged",
-        "1 = more than a fifth of what is expected was brought up by the retriever itself, so its recall is too high.",
+        "1 = more than a fifth of what is expected was brought up by the retriever itself, so its recall is too high, "
+        "or wrong in either direction once it was edited.",
         labels,
         [(check.labels, float(check.self_judged)) for check in checks if check.self_judged is not None],
     )
@@ -556,7 +557,7 @@ def _shared_families(state: State) -> Iterator[Metric]:
         )
         yield gauge(
             "coalmine_pooled_recall_self_judged",
-            "1 = its task asked this retriever alone, without random texts of a corpus, so the estimate is too high.",
+            "1 = it alone brought up what its task judged, without random texts of a corpus: the estimate is too high.",
             ("suite", "retriever"),
             [
                 (key, float(own))

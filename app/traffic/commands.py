@@ -13,9 +13,9 @@ from typing import Annotated, Final
 
 import typer
 
-from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
 from app.annotation.service import annotations, tasks
+from app.annotation.store import task_rows as rows
 from app.annotation.views import TaskState
 from app.base import terminal
 from app.base.commands import DataDir, ServerUrl, examples, now

@@ -16,9 +16,9 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from app.annotation import store as task_rows
 from app.annotation.documents import TaskDocument
 from app.annotation.service import tasks
+from app.annotation.store import task_rows
 from app.annotation.views import TaskDetail
 from app.base.db.engine import Connection, ReceivedPart, Store, answer_before, blocks, cached, from_us, to_us
 from app.base.db.keys import Vault

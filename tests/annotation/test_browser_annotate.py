@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from playwright.sync_api import Browser, Page, Response, Route, expect
 
-from app.annotation import store as rows
+from app.annotation.store import task_rows as rows
 from app.base.db.engine import Store
 from app.base.values import Answer
 from app.retrievers.domain.retrievers import ProbeQuery

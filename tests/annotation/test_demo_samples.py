@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from app.annotation import store as rows
 from app.annotation.documents import TaskDocument, read_annotations
 from app.annotation.service import annotations, results, tasks
+from app.annotation.store import task_rows as rows
 from app.base.db.engine import Store
 from app.base.texts import Source
 from app.base.values import Answer, Outcome, Ranking

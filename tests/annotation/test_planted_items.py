@@ -12,7 +12,7 @@ from app.annotation.documents import TaskDocument
 from app.annotation.domain.pools import PLANTED, KnownCanary, PoolItem, draw_planted
 from app.annotation.domain.recall import GradedTask, Said, SaidOfPlanted
 from app.annotation.service import annotations, results, tasks
-from app.annotation.store import ItemRow
+from app.annotation.store.task_rows import ItemRow
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError

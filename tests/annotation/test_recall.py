@@ -8,15 +8,16 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from app.annotation import store as rows
 from app.annotation.domain.recall import GradedTask, PooledRecall
 from app.annotation.service import annotations, results, tasks
 from app.annotation.service.results import load_suite_recalls
+from app.annotation.store import recall_rows
+from app.annotation.store import task_rows as rows
 from app.base.db.engine import Store, to_us
 from app.base.jobs.local import at_hand
 from app.base.jobs.values import JobKind
 from app.catalog.domain import labelled
-from app.catalog.service import suites
+from app.catalog.service import judges
 from app.catalog.store import API
 from app.cli import app
 from app.definitions.service import applying
@@ -153,14 +154,14 @@ def test_a_newer_task_that_is_self_judged_does_not_hide_one_that_is_not(store: S
     desk.put(slug="alone", retrievers=["bm25"])
     with store.read() as connection:
         both, alone = (present(rows.find_task(connection, slug)).id for slug in ("truth", "alone"))
-        estimates = [one for one in rows.list_recalls(connection, suite="suite") if one.retriever == "bm25"]
+        estimates = [one for one in recall_rows.list_recalls(connection, suite="suite") if one.retriever == "bm25"]
     with store.write() as connection:
-        rows.replace_recalls(
+        recall_rows.replace_recalls(
             connection, alone, [replace(one, value=1.0) for one in estimates], to_us(desk.world.clock())
         )
     assert {(one["task"], one["self_judged"]) for one in load_suite_recalls(store, "suite")} == {("truth", False)}
     with store.write() as connection:
-        rows.replace_recalls(connection, both, [], to_us(desk.world.clock()))
+        recall_rows.replace_recalls(connection, both, [], to_us(desk.world.clock()))
     shown = load_suite_recalls(store, "suite")
     assert [(one["task"], one["k"], one["self_judged"]) for one in shown] == [("alone", 3, True), ("alone", 1, True)]
 
@@ -176,7 +177,7 @@ def test_an_estimate_is_marked_once_its_retriever_was_edited_and_no_more_once_th
             return {
                 slug: one["edited_since"]
                 for slug in ("bm25", "dense")
-                for one in suites.pooled_notes(connection, "suite", slug)
+                for one in judges.pooled_notes(connection, "suite", slug)
             }
 
     def apply(**changes: object) -> None:
@@ -201,6 +202,31 @@ def test_an_estimate_is_marked_once_its_retriever_was_edited_and_no_more_once_th
     assert {one["edited_since"] for one in shown} == {False}, "what is kept of the task follows its retrievers"
 
 
+@pytest.mark.both
+@pytest.mark.parametrize("of", ["one endpoint", "one that finds nothing", "another endpoint"])
+def test_pooled_recall_is_self_judged_where_one_endpoint_alone_brought_something_up(store: Store, of: str) -> None:
+    desk = Desk.of(store)
+    if of == "one endpoint":
+        described = described_page([described_canary(key) for key in QUERIES], retriever="bm25", hooks=[])
+        described["retrievers"] = [RETRIEVERS[0], {**RETRIEVERS[0], "slug": "dense", "concurrency": 1}]
+        now = desk.world.clock.advance(1)
+        applying.apply(store, desk.world.vault, documents(described), managed_by=API, now=now)
+    if of == "one that finds nothing":
+        desk.shelves.empty.add("dense")
+    desk.make_pool()
+    desk.grade_all("Ann")
+    compute(desk)
+    own = {"bm25": of != "another endpoint", "dense": of == "one endpoint"}
+    estimates = results.load_recall(store, "truth")["estimates"]
+    assert {one["retriever"]: one["self_judged"] for one in estimates} == own
+    alone = {"one endpoint": "bm25 and dense", "one that finds nothing": "bm25"}.get(of)
+    frame = "of the relevant texts among the top 30 of bm25, dense"
+    assert {one["frame"] for one in estimates} == {f"{frame}, the first hits of {alone} alone" if alone else frame}
+    with store.read() as connection:
+        assert judges.pooled_notes(connection, "suite", "bm25")[0]["self_judged"] is own["bm25"]
+        assert judges.is_self_judged(connection, {"task:truth": 1.0}, "bm25") is own["bm25"]
+
+
 @pytest.mark.parametrize(("canaries", "few"), [(8, False), (9, True)])
 def test_an_estimate_over_few_queries_of_a_suite_says_over_how_many(
     sqlite_store: Store,
@@ -216,7 +242,7 @@ def test_an_estimate_over_few_queries_of_a_suite_says_over_how_many(
     now = desk.world.clock.advance(1)
     applying.apply(sqlite_store, desk.world.vault, documents(described), managed_by=API, now=now)
     with sqlite_store.read() as connection:
-        note, *_ = suites.pooled_notes(connection, "suite", "bm25")
+        note, *_ = judges.pooled_notes(connection, "suite", "bm25")
     assert (note["queries"], note["few_queries"]) == (4, few)
     assert (" over 4 queries" in labelled(f"R@{note['k']}", self_judged=False, pooled=[note])) is few
 

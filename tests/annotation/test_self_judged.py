@@ -26,7 +26,7 @@ from app.catalog.domain import (
     unlike_tasks_lines,
 )
 from app.catalog.service import references
-from app.catalog.service.suites import is_self_judged, judging_retrievers
+from app.catalog.service.judges import is_self_judged, judging_retrievers
 from app.catalog.store import FILE
 from app.cli import app
 from app.hooks.notice_texts import NoticeText
@@ -356,6 +356,47 @@ def test_what_is_claimed_against_the_judgments_of_a_side_stands(service: Api) ->
     assert {(one["claim"], one["winner"]) for one in found["primary"]} == {("claimed", "b")}
     [caution] = found["cautions"]
     assert (caution["favours"], caution["retriever"], caution["not_claimed"]) == ("a", "other", [])
+
+
+def test_judgments_of_what_a_retriever_was_before_it_was_edited_favour_nobody_known(service: Api) -> None:
+    loses_half(service, OWN)
+    before = service.get("/v1/checks/docs/health")
+    was = service.get("/v1/retrievers/search")
+    service.retriever.found = {}
+    service.put("/v1/retrievers/search", {**another(was), "timeout": 7, "url": was["url"]})
+    assert service.run()["judged_before_edit"] is False, "it asks what it asked"
+    service.put("/v1/retrievers/search", {**another(was), "url": f"{was['url']}?of=third"})
+    run = service.run()
+    assert (run["self_judged"], run["judged_before_edit"]) == (True, True)
+    assert service.get(f"/v1/runs/{before['id']}")["judged_before_edit"] is False, "it was asked as it was then"
+    reports = [f"/v1/runs/{run['id']}/report?format={form}" for form in ("markdown", "html")]
+    for path in ("/checks/docs", f"/runs/{run['id']}", *reports):
+        told = words(service.client.get(path).text.replace("\\", ""))
+        assert "brought up by search as it was then, so whether its recall is too high or too low by now is not" in told
+        assert "too high by whatever it misses" not in told, path
+    quality = json.dumps(service.get("/v1/checks/docs/quality"))
+    assert "this retriever as it was before it was edited brought up much of what is expected" in quality
+    for names in (("docs", "other"), ("other", "docs")):
+        found = service.get("/v1/compare", **{side: f"check:{name}" for side, name in zip("ab", names, strict=True)})
+        assert found["verdict"] == "no_difference_shown", "neither is claimed to be better"
+        [caution] = found["cautions"]
+        assert (caution["favours"], caution["retriever"]) == (None, "search")
+        assert caution["not_claimed"] == ["NDCG@10", "R@3", "P@3", "MRR@10", "coverage"]
+        assert caution["sentence"] == (
+            "much of what is expected was brought up by search as it was before it was edited, so whether that favours "
+            "A or B by now is not known: what either finds may never have been judged; no difference is claimed"
+        )
+        assert "too high by whatever" not in " ".join(found["differences"])
+    service.put("/v1/retrievers/other", {**another(was), "url": was["url"]})
+    service.run("other")
+    service.retriever.found = {f"What is {number}?": ["c9"] for number in range(12)}
+    service.run()
+    found = service.get("/v1/compare", a="check:docs", b="check:other")
+    assert [(one["favours"], one["retriever"]) for one in found["cautions"]] == [("b", "other")], (
+        "it is what search was"
+    )
+    assert found["b"]["self_judged"] is True
+    assert found["verdict"] == "no_difference_shown"
 
 
 def test_judgments_that_a_later_version_of_the_suite_knows_the_source_of_count_for_both_runs(service: Api) -> None:

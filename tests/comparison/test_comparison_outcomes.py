@@ -15,6 +15,7 @@ from app.base.values import Canary, Category, Judgment
 from app.catalog.domain import Use, is_top_heavy
 from app.comparison.domain.estimates import FEWEST_PAIRS, estimate, estimate_all
 from app.comparison.domain.outcomes import (
+    BroughtUp,
     Claim,
     ComparisonOutcome,
     ComparisonVerdict,
@@ -236,7 +237,7 @@ def test_nothing_is_claimed_in_favour_of_a_side_that_is_self_judged_and_all_agai
     def judged_by(*sides: Side, **differences: Floats) -> ComparisonOutcome:
         named = {name.replace("_", "@"): column for name, column in differences.items()}
         zeros = {name: np.zeros(40) for name in named}
-        own = {f"r{side}": side for side in sides}
+        own = [BroughtUp(retriever=f"r{side}", side=side) for side in sides]
         return compare(zeros, named, primaries=list(named), categories=["one"] * 40, brought_up=own)
 
     found = judged_by(Side.B, R_5=up, MRR_10=still, NDCG_10=up)
@@ -254,7 +255,9 @@ def test_nothing_is_claimed_in_favour_of_a_side_that_is_self_judged_and_all_agai
     assert both.verdict is ComparisonVerdict.NO_DIFFERENCE_SHOWN
     assert [(one.favours, one.not_claimed) for one in both.judgments] == [(Side.A, ("R@5",)), (Side.B, ("MRR@10",))]
     assert judged_by(R_5=up).judgments == ()
-    other = compare({"R@5": np.zeros(40)}, {"R@5": up}, primaries=["R@5"], categories=(), brought_up={"rc": None})
+    other = compare(
+        {"R@5": np.zeros(40)}, {"R@5": up}, primaries=["R@5"], categories=(), brought_up=[BroughtUp(retriever="rc")]
+    )
     assert other.verdict is ComparisonVerdict.BETTER, "whom the judgments of a third one favour is not known"
     assert [(one.favours, one.retriever, one.not_claimed) for one in other.judgments] == [(None, "rc", ())]
 
@@ -270,7 +273,7 @@ def test_judgments_of_one_of_two_equal_retrievers_call_the_other_worse_and_nothi
             columns = [
                 {"R@5": ((one & judged).sum(axis=1) / np.maximum(judged.sum(axis=1), 1))[rows]} for one in (a, b)
             ]
-            own = {"ra": Side.A} if name == "self-judged" else {}
+            own = [BroughtUp(retriever="ra", side=Side.A)] if name == "self-judged" else []
             found = compare(*columns, primaries=["R@5"], categories=(), brought_up=own)
             claims[name] += found.winner is not None
     assert claims["as if by all"] == 50

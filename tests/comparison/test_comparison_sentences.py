@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.comparison.domain.outcomes import (
+    BroughtUp,
     Claim,
     ComparisonOutcome,
     ComparisonVerdict,
@@ -120,7 +121,7 @@ def test_a_self_judged_side_is_named_with_what_is_not_claimed_of_it() -> None:
     def judged_by_b(**differences: Sequence[float]) -> ComparisonOutcome:
         b = {name.replace("_", "@"): np.array(column) for name, column in differences.items()}
         a = {name: np.zeros(len(column)) for name, column in b.items()}
-        return compare(a, b, primaries=list(b), categories=(), brought_up={"dense": Side.B})
+        return compare(a, b, primaries=list(b), categories=(), brought_up=[BroughtUp(retriever="dense", side=Side.B)])
 
     found = judged_by_b(R_5=[1.0] * 12)
     assert headline(found, A_AND_B) == (

@@ -101,6 +101,7 @@ def own(side: Side | None, *not_claimed: str) -> JudgmentsCaution:
     return JudgmentsCaution(favours=side, retriever=f"r-{side}", not_claimed=not_claimed)
 
 
+EDITED = replace(own(None), edited=Side.B)
 UNDECIDED = ComparisonVerdict.NO_DIFFERENCE_SHOWN
 
 
@@ -112,6 +113,12 @@ UNDECIDED = ComparisonVerdict.NO_DIFFERENCE_SHOWN
         (replace(offline(), judgments=(own(None),)), GateResult.PASS),
         (replace(offline(), judgments=(own(Side.A, "R@5"),)), GateResult.INCONCLUSIVE),
         (replace(offline(low=-0.09, high=-0.021), judgments=(own(Side.A),)), GateResult.INCONCLUSIVE),
+        (replace(offline(), judgments=(replace(own(None), edited=Side.B),)), GateResult.INCONCLUSIVE),
+        (replace(offline(), judgments=(replace(own(None), edited=Side.A),)), GateResult.INCONCLUSIVE),
+        (
+            replace(offline(low=-0.09, high=-0.021), judgments=(replace(own(None), edited=Side.B),)),
+            GateResult.INCONCLUSIVE,
+        ),
         (replace(offline(low=-0.09, high=-0.021), judgments=(own(Side.B),)), GateResult.FAIL),
         (replace(offline(low=-0.09, high=0.02), judgments=(own(Side.A),)), GateResult.INCONCLUSIVE),
         (replace(offline(), judgments=(own(Side.A), own(Side.B))), GateResult.INCONCLUSIVE),

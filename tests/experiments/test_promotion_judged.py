@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
 from app.annotation.service import annotations, tasks
+from app.annotation.store import task_rows as rows
 from app.answers.service import labels
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
 from app.annotation.domain.agreement import ALIKE, LEFT, RIGHT, ConsensusState, reach_preference
 from app.annotation.service import annotations, results, tasks
-from app.annotation.store import PairItem
+from app.annotation.store import task_rows as rows
+from app.annotation.store.task_rows import PairItem
 from app.annotation.views import NextItem
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document

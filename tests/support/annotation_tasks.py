@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
 from app.annotation.service import annotations, tasks
-from app.annotation.store import ItemRow
+from app.annotation.store import task_rows as rows
+from app.annotation.store.task_rows import ItemRow
 from app.annotation.views import NextItem, TaskDetail
 from app.base.db.engine import Store, to_us
 from app.base.documents.fields import parse_document
@@ -43,6 +43,8 @@ class Shelves:
     texts: bool = True
     odd_texts: dict[int, str] = field(default_factory=dict)
     """Other texts of some numbers."""
+    empty: set[str] = field(default_factory=set)
+    """Retrievers that answer and find nothing."""
     counted: bool = False
     """Whether both name their chunks 1, 2, 3, ... by place, so that an id stands for different texts."""
 
@@ -64,6 +66,7 @@ class Shelves:
 
     def ranking(self, retriever: str, query: str, k: int) -> Ranking:
         """Return what a retriever answers: numbers 0, 1, 2, ...; `dense` in pairs swapped, from number 2 on."""
+        k = 0 if retriever in self.empty else k
         numbers = range(k) if retriever == "bm25" else [2 + (number ^ 1) for number in range(k)]
         return Ranking(
             ids=tuple(

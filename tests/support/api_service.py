@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from app.alerts.service.shown_alerts import Links
-from app.annotation import store as task_rows
 from app.annotation.service import results, tasks
-from app.annotation.store import ItemRow, TaskRow
+from app.annotation.store import task_rows
+from app.annotation.store.task_rows import ItemRow, TaskRow
 from app.base.db import keys
 from app.base.db.keys import Scope
 from app.base.values import Answer, Outcome, Ranking

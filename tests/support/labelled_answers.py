@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.annotation import store as task_rows
 from app.annotation.documents import TaskDocument
 from app.annotation.service import tasks
-from app.annotation.store import TaskRow
+from app.annotation.store import task_rows
+from app.annotation.store.task_rows import TaskRow
 from app.answers import store as rows
 from app.answers.domain.trust import CalibrationBody
 from app.answers.service import labels

@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.annotation import store as task_rows
 from app.annotation.documents import TaskDocument
 from app.annotation.service import annotations, tasks
+from app.annotation.store import task_rows
 from app.answers.service import labels
 from app.answers.views import CheckTrust
 from app.base.db.engine import Store

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.annotation import store as task_rows
+from app.annotation.store import task_rows
 from app.base.db.engine import RECEIVED_BEFORE, Store, to_us
 from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document

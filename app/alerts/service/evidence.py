@@ -38,7 +38,7 @@ from app.base.values import ROUNDING, Cause, Percentile, Ranking, Rule, RuleKind
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import PooledNote, pooled_at, recall_label
-from app.catalog.service.suites import is_self_judged, pooled_notes
+from app.catalog.service.judges import is_self_judged, pooled_notes
 from app.catalog.service.versions import answers_changed, load_check, load_suite
 from app.catalog.store import Definition
 from app.detection import store as detector_rows
@@ -533,7 +533,8 @@ class TransitionEvidence:
         if run is None or run.suite_version_id is None:
             return False
         shares = load_suite(self._connection, run.suite_version_id).judgment_shares
-        return is_self_judged(self._connection, shares, self._check.body["retriever"])
+        check = self._check.body
+        return is_self_judged(self._connection, shares, check["retriever"], suite=check["suite"])
 
     def _pooled(self, measure: str) -> list[PooledNote]:
         """Return the pooled recall at the k of a measure."""

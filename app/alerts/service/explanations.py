@@ -69,8 +69,8 @@ from app.base.views import id_text, rounded, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.domain import Use, recall_label
+from app.catalog.service.judges import is_self_judged
 from app.catalog.service.references import find_check, last_completed, schedule_of, unmeasured_answers
-from app.catalog.service.suites import is_self_judged
 from app.catalog.service.versions import load_suite
 from app.catalog.store import Definition, require
 from app.detection import store as detector_rows
@@ -657,7 +657,8 @@ def _evaluated_runs(connection: Connection, check: Definition, alert: AlertDetai
         for number, row in run_rows.find_runs(connection, runs.keys()).items():
             if row.suite_version_id is not None:  # judgments may have been adopted between two of them
                 shares = load_suite(connection, row.suite_version_id).judgment_shares
-                runs[number]["self_judged"] = is_self_judged(connection, shares, check.body["retriever"])
+                body = check.body
+                runs[number]["self_judged"] = is_self_judged(connection, shares, body["retriever"], suite=body["suite"])
     return [runs[number] for number in sorted(runs)]
 
 

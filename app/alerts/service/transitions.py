@@ -71,7 +71,7 @@ from app.base.values import (
 )
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
-from app.catalog.service.suites import is_self_judged, pooled_notes
+from app.catalog.service.judges import is_self_judged, pooled_notes
 from app.catalog.service.versions import load_suite
 from app.catalog.store import Definition
 from app.detection import store as detector_rows
@@ -640,7 +640,7 @@ def with_recall_label(connection: Connection, facts: RunFacts, inputs: RunInputs
 
 
 def _labelled(connection: Connection, facts: RunFacts, suite: SuiteSnapshot, *, slug: str, retriever: str) -> RunFacts:
-    own = is_self_judged(connection, suite.judgment_shares, retriever)
+    own = is_self_judged(connection, suite.judgment_shares, retriever, suite=slug)
     return replace(facts, self_judged=own, pooled=pooled_notes(connection, slug, retriever))
 
 

@@ -1,6 +1,6 @@
 """Recall beyond the pool, estimated from the grades of a sample."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from app.annotation.domain.agreement import DRAWS
 from app.base.statistics import CONFIDENCE
+from app.base.texts import listed
 
 Floats = NDArray[np.float64]
 Sides = NDArray[np.bool_]
@@ -170,8 +171,10 @@ def draw_share(random: np.random.Generator, hits: Floats, count: Floats | float,
     return drawn
 
 
-def is_pooled_recall_self_judged(retrievers: Sequence[str], *, has_rest: bool) -> bool:
-    """Whether the pooled recall of a task is self-judged: it asked one retriever, and drew nothing from a corpus.
+def is_pooled_recall_self_judged(retrievers: Collection[str], *, has_rest: bool) -> bool:
+    """Whether pooled recall is self-judged: one retriever alone brought something up, and nothing came from a corpus.
+
+    Those that ask the same are one.
 
     However deep its strata go, what this retriever does not rank was never judged. Random texts of a corpus are judged
     whoever finds them, and each stands for its share of the corpus.
@@ -179,11 +182,20 @@ def is_pooled_recall_self_judged(retrievers: Sequence[str], *, has_rest: bool) -
     return len(retrievers) == 1 and not has_rest
 
 
-def recall_frame(retrievers: Sequence[str], depth: int, corpus: str | None) -> str:
-    """Return in words what the estimate is a share of; `corpus`: the one that random texts were drawn from."""
+def recall_frame(
+    retrievers: Sequence[str], depth: int, corpus: str | None, brought_up: Mapping[str, str] | None = None
+) -> str:
+    """Return in words what the estimate is a share of; `corpus`: the one that random texts were drawn from.
+
+    `brought_up`: those that brought something up, with what each asked; None = all, each something else.
+    """
     if corpus is not None:
         return f"of all relevant texts of the corpus {corpus}"
-    own = ", its own first hits alone" if is_pooled_recall_self_judged(retrievers, has_rest=False) else ""
+    found = {one: one for one in retrievers} if brought_up is None else brought_up
+    own = ""
+    if is_pooled_recall_self_judged(set(found.values()), has_rest=False):
+        whose = "its own first hits" if len(retrievers) == 1 else f"the first hits of {listed(list(found))}"
+        own = f", {whose} alone"
     return f"of the relevant texts among the top {depth} of {', '.join(retrievers)}{own}"
 
 

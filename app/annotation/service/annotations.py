@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from app.annotation import store as rows
 from app.annotation.documents import SKIPPED, AnnotationLine, read_annotations, write_annotations
 from app.annotation.domain.agreement import (
     Consensus,
@@ -21,7 +20,8 @@ from app.annotation.domain.agreement import (
 )
 from app.annotation.domain.pools import HELD_SECONDS, LABEL_QUESTIONS, PACE_OF, PoolItem, next_of, pace, text_key
 from app.annotation.service.tasks import find_task
-from app.annotation.store import AnnotationRow, ItemRow, PairItem, TaskCanary, TaskRow, defer_results
+from app.annotation.store import task_rows as rows
+from app.annotation.store.task_rows import AnnotationRow, ItemRow, PairItem, TaskCanary, TaskRow, defer_results
 from app.annotation.views import (
     AdoptedCanary,
     AdoptionView,

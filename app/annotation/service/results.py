@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -10,8 +10,6 @@ from typing import Final
 
 import numpy as np
 
-from app.annotation import store as rows
-from app.annotation import store as task_rows
 from app.annotation.domain.agreement import ConsensusState, measure_agreement
 from app.annotation.domain.pools import PACE_OF, pace
 from app.annotation.domain.recall import (
@@ -29,7 +27,10 @@ from app.annotation.domain.recall import (
 )
 from app.annotation.service.annotations import TaskGrades, find_disagreements, plan_adoption, read_grades
 from app.annotation.service.tasks import find_task
-from app.annotation.store import AnnotationRow, ItemRow, TaskCanary, TaskRow
+from app.annotation.store import recall_rows
+from app.annotation.store import task_rows as rows
+from app.annotation.store.judgment_rows import who_brought_up
+from app.annotation.store.task_rows import AnnotationRow, ItemRow, TaskCanary, TaskRow
 from app.annotation.views import (
     AdoptionView,
     AgreementView,
@@ -79,10 +80,11 @@ def _figures(connection: Connection, task: TaskRow, *, may_write: bool) -> TaskF
     suite = definition_by_id(connection, task.suite_id)
     checks = tuple(check.slug for check in checks_in_force(connection) if check.suite == task.suite)
     edited = tuple(sorted(_edited_since(connection, task)))
+    brought_up = _who_brought_up(connection, task)
 
     def make() -> tuple[TaskFigures, int]:
         found, canaries = read_grades(connection, task), rows.list_task_canaries(connection, task.id)
-        recall, estimates = _recall(found, canaries, edited) if of_chunks else (None, [])
+        recall, estimates = _recall(found, canaries, edited, brought_up) if of_chunks else (None, [])
         figures = TaskFigures(
             agreement=_agreement(found),
             budget=_budget(found),
@@ -94,7 +96,9 @@ def _figures(connection: Connection, task: TaskRow, *, may_write: bool) -> TaskF
         return figures, _FIGURES_BYTES * (1 + len(canaries))
 
     said = rows.version_of_grades(connection, task.id)
-    return cached_of_run(connection, ("task figures", said, suite.revision, checks, edited, may_write), make)
+    return cached_of_run(
+        connection, ("task figures", said, suite.revision, checks, edited, *brought_up.items(), may_write), make
+    )
 
 
 _FIGURES_BYTES: Final = 600
@@ -201,7 +205,8 @@ def load_recall(store: Store, slug: str) -> RecallView:
     with store.read() as connection:
         task = _find_task_of_chunks(connection, slug)
         canaries = rows.list_task_canaries(connection, task.id)
-        return _recall(read_grades(connection, task), canaries, _edited_since(connection, task))[0]
+        edited, brought_up = _edited_since(connection, task), _who_brought_up(connection, task)
+        return _recall(read_grades(connection, task), canaries, edited, brought_up)[0]
 
 
 def _edited_since(connection: Connection, task: TaskRow) -> set[str]:
@@ -210,14 +215,19 @@ def _edited_since(connection: Connection, task: TaskRow) -> set[str]:
     return set() if at is None else made_since(connection, "retriever", task.document.retrievers, at)
 
 
+def _who_brought_up(connection: Connection, task: TaskRow) -> dict[str, str]:
+    """Return the retrievers of a task that brought a chunk up, with what each asked then."""
+    retrievers = task.document.retrievers
+    return who_brought_up(connection, task.id, retrievers, task.pool_requested_at, task.pooled_at)
+
+
 def _recall(
-    found: TaskGrades, canaries: list[TaskCanary], edited: Collection[str]
+    found: TaskGrades, canaries: list[TaskCanary], edited: Collection[str], brought_up: Mapping[str, str]
 ) -> tuple[RecallView, list[RecallEstimate]]:
     """Return the pooled recall of a task of chunks, and the estimates that it is made of."""
     task, graded = found.task, _graded_queries(found, canaries)
-    estimates, of_rest = _estimate(found, graded)
-    document = task.document
-    own = is_pooled_recall_self_judged(document.retrievers, has_rest=bool(document.plan.rest))
+    estimates, of_rest = _estimate(found, graded, brought_up)
+    own = is_pooled_recall_self_judged(set(brought_up.values()), has_rest=bool(task.document.plan.rest))
     view: RecallView = {
         "queries": len(graded),
         "undecided": sum(_expects(one) for one in canaries) - len(graded),
@@ -227,7 +237,7 @@ def _recall(
                 one,
                 rounding=True,
                 task=task.slug,
-                self_judged=own,
+                self_judged=own and one.retriever in brought_up,
                 edited_since=one.retriever in edited,
             )
             for one in estimates
@@ -289,7 +299,7 @@ def compute_recall(store: Store, task_id: int, *, now: datetime) -> None:
             return
         estimates = _figures(connection, task, may_write=True).estimates  # which its page shows next
     with store.write() as connection:
-        rows.replace_recalls(connection, task_id, estimates, to_us(now))
+        recall_rows.replace_recalls(connection, task_id, estimates, to_us(now))
 
 
 def _expects(canary: TaskCanary) -> bool:
@@ -320,7 +330,9 @@ def _is_decided(query: _GradedQuery, found: TaskGrades) -> bool:
     return all(found.consensus(item.id).state is not ConsensusState.DISPUTED for item in query[1])
 
 
-def _estimate(found: TaskGrades, graded: list[_GradedQuery]) -> tuple[list[RecallEstimate], float]:
+def _estimate(
+    found: TaskGrades, graded: list[_GradedQuery], brought_up: Mapping[str, str]
+) -> tuple[list[RecallEstimate], float]:
     """Estimate recall by what was said of these queries; where annotators disagree, by what each of them said.
 
     With every grade taken as right it is by the queries of which nothing is disputed, where these are half or more.
@@ -329,7 +341,7 @@ def _estimate(found: TaskGrades, graded: list[_GradedQuery]) -> tuple[list[Recal
     """
     document, plan = found.task.document, found.task.document.plan
     corpus = document.corpus if plan.rest else None
-    frame = recall_frame(document.retrievers, plan.depth, corpus)
+    frame = recall_frame(document.retrievers, plan.depth, corpus, brought_up)
     depths = sorted({*(k for k in DEPTHS if k < plan.pool), plan.pool})
     said = tuple(_said_of(canary, items, found) for canary, items in graded)
     decided = [one for one in graded if _is_decided(one, found)]
@@ -471,11 +483,11 @@ def load_suite_recalls(store: Store, suite: str) -> list[PooledRecallView]:
     """Return the pooled recall of the retrievers of a suite, the deepest k first."""
     with store.read() as connection:
         return [
-            view_of(PooledRecallView, row, rounding=True) for row in task_rows.list_recalls(connection, suite=suite)
+            view_of(PooledRecallView, row, rounding=True) for row in recall_rows.list_recalls(connection, suite=suite)
         ]
 
 
 def load_recalls(connection: Connection, suite: str, retriever: str) -> list[PooledRecallView]:
     """Return the pooled recall of a retriever over a suite, the deepest k first."""
-    rows = task_rows.list_recalls(connection, suite=suite, retriever=retriever)
+    rows = recall_rows.list_recalls(connection, suite=suite, retriever=retriever)
     return [view_of(PooledRecallView, row, rounding=True) for row in rows]

@@ -7,7 +7,6 @@ from hashlib import sha256
 from itertools import islice
 from typing import Final
 
-from app.annotation import store as rows
 from app.annotation.documents import TaskDocument, read_corpus
 from app.annotation.domain.agreement import is_overlap
 from app.annotation.domain.pools import (
@@ -21,7 +20,8 @@ from app.annotation.domain.pools import (
     merge_rankings,
     text_key,
 )
-from app.annotation.store import CorpusText, ItemRow, NewItem, PoolCounts, TaskCanary, TaskRow
+from app.annotation.store import task_rows as rows
+from app.annotation.store.task_rows import CorpusText, ItemRow, NewItem, PoolCounts, TaskCanary, TaskRow
 from app.annotation.views import CorpusView, TaskDetail, TaskView
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault

@@ -14,13 +14,13 @@ from typing import Final
 
 import numpy as np
 
-from app.annotation import store as task_rows
 from app.annotation.documents import DrawnAnswersDocument
 from app.annotation.domain.agreement import ConsensusState
 from app.annotation.domain.pools import PoolItem, text_key
 from app.annotation.service.annotations import TaskGrades, read_grades
 from app.annotation.service.tasks import new_item
-from app.annotation.store import AnswerItem, DrawnAnswer, TaskRow, defer_results
+from app.annotation.store import task_rows
+from app.annotation.store.task_rows import AnswerItem, DrawnAnswer, TaskRow, defer_results
 from app.answers import store as rows
 from app.answers.domain.generated import UNJUDGED_SHARE, count_failed, failures_text, rater_of
 from app.answers.domain.judges import (

@@ -15,11 +15,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from app.annotation import store as task_rows
-from app.base.db.engine import Connection, Store, cached, to_us
+from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError
 from app.base.values import MAX_GRADE, Canary, Category, Judgment, Segment
-from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import (
     CanaryDocument,
@@ -30,9 +28,8 @@ from app.catalog.documents.canary_documents import (
     possible_keys,
 )
 from app.catalog.documents.canary_files import Documents
-from app.catalog.domain import PooledNote, lone_judges, retriever_source, task_source
 from app.catalog.service.references import refuse_named, require_canary, require_floors, require_suite
-from app.catalog.service.versions import load_suite_in_force, what_is_asked
+from app.catalog.service.versions import load_suite_in_force
 from app.catalog.store import (
     API,
     CanaryHead,
@@ -45,7 +42,7 @@ from app.catalog.store import (
     require,
 )
 from app.catalog.views import CompositionView, CountedReach, SuiteReach
-from app.scoring.run_inputs import SuiteSnapshot, UnusableSuiteError
+from app.scoring.run_inputs import SuiteSnapshot
 from app.scoring.suites import SEGMENT_TARGETS, SuiteFloors, SuitePower, compose, coverage_note, power_of
 
 ATTEMPTS: Final = 5
@@ -433,56 +430,6 @@ def _taken_error(kind: str, name: str, longest: int, taken: Callable[[list[str]]
     free = next((one for one in names if one not in used), "")
     other = f"another name, such as '{free}'," if free else "another name,"
     return ConflictError(f"there is a {kind} '{name}' already; choose {other} or change that one")
-
-
-def pooled_notes(connection: Connection, suite: str, retriever: str) -> list[PooledNote]:
-    """Return the pooled recall of a retriever over a suite, the deepest k first; none where no task estimates it."""
-    rows = task_rows.list_recalls(connection, suite=suite, retriever=retriever)
-    expecting = _count_expecting(connection, suite) if rows else 0
-    return [view_of(PooledNote, row, rounding=True, few_queries=2 * row.queries < expecting) for row in rows]
-
-
-def _count_expecting(connection: Connection, slug: str) -> int:
-    """Return how many canaries of a suite, as it is now, expect something; 0 where it cannot be read."""
-    suite = require_suite(connection, slug)
-
-    def count() -> tuple[int, int]:
-        members = load_suite_in_force(connection, suite).members
-        return sum(member.canary.expects for member in members), 1
-
-    try:
-        return cached(connection, ("expecting", suite.id, suite.revision), count)
-    except UnusableSuiteError:
-        return 0
-
-
-def is_self_judged(connection: Connection, shares: Mapping[str, float], retriever: str) -> bool:
-    """Whether much of what is expected was brought up by a retriever itself, by the shares of the sources."""
-    return retriever in judging_retrievers(connection, shares, retriever)
-
-
-def judging_retrievers(connection: Connection, shares: Mapping[str, float], *others: str) -> list[str]:
-    """Return the retrievers each of which alone brought up much of what is expected, by the shares of the sources.
-
-    A task counts where it pooled one retriever, also under several names; one that is not there does not count.
-    `others`: retrievers that no source names, which count where they ask the same as one that does.
-    """
-    named = [one.partition(":") for one in shares]
-    tasks = task_rows.documents_of(connection, [slug for kind, _, slug in named if kind == "task"])
-    pooled = {
-        task_source(slug): {retriever for one in bodies for retriever in one["retrievers"]}
-        for slug, bodies in tasks.items()
-        if all(one.get("retrievers") for one in bodies)
-    }
-    pooled |= {retriever_source(slug): {slug} for kind, _, slug in named if kind == "retriever"}
-    asked = {one: what_is_asked(connection, one) for one in set().union(*pooled.values(), others)} if pooled else {}
-    pools = {
-        source: alike.pop()
-        for source, retrievers in pooled.items()
-        if len(alike := {asked[one] for one in retrievers}) == 1
-    }
-    judges = lone_judges(shares, pools)
-    return sorted(one for one, what in asked.items() if what in judges)
 
 
 _JUDGMENTS: Final = [Judgment(grade=grade) for grade in range(MAX_GRADE + 1)]

@@ -5,7 +5,6 @@ write transaction, never within one. What the inputs are is in `scoring.run_inpu
 and `definitions.service`.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -19,6 +18,7 @@ from app.base.errors import ConflictError, InvalidInputError
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument, build_inputs, config_hash
 from app.catalog.documents.secrets import join_secrets, with_placeholders
+from app.catalog.domain import fields_of_answers
 from app.catalog.store import CanaryList, Definition
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Retriever
@@ -221,26 +221,6 @@ def _read(connection: Connection, listed: CanaryList, version_id: int) -> tuple[
     return snapshot, size
 
 
-# --- what a retriever answers --------------------------------------------------------------------------------
-
-_NO_MATTER_OF_ANSWERS: Final = frozenset(
-    {"slug", "concurrency", "requests_per_second", "timeout", "retries", "breaker", "max_body_bytes", "tls"}
-)
-"""Fields of a retriever that say how it is called and asked, and not what it answers."""
-
-
 def answers_changed(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the fields by which two bodies of retrievers differ in what they answer."""
-    return tuple(name for name in catalog.fields_changed(then, now) if name not in _NO_MATTER_OF_ANSWERS)
-
-
-def what_is_asked(connection: Connection, slug: str) -> str:
-    """Return what a retriever asks as a text, which is the same of two that differ in name alone; else its name.
-
-    Of one with stored secrets it is not known whose answers it gets, and one that is not there asks nothing.
-    """
-    found = catalog.find_definition(connection, "retriever", slug)
-    if found is None or found.secrets is not None:
-        return slug
-    body = {name: value for name, value in found.body.items() if name not in _NO_MATTER_OF_ANSWERS}
-    return json.dumps(body, sort_keys=True)
+    return fields_of_answers(catalog.fields_changed(then, now))

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 from app.base.statistics import CONFIDENCE
@@ -331,14 +330,27 @@ class RecallCaution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BroughtUp:
+    """A retriever that alone brought up much of what is expected."""
+
+    retriever: str
+    side: Side | None = None
+    """None = neither side is this retriever."""
+    edited_since: bool = False
+    """Whether it was edited since: whom its judgments favour by now is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JudgmentsCaution:
     """A retriever that alone brought up much of what is expected, where two others, or it and another, are compared."""
 
     favours: Side | None
-    """Its side; None = neither side is this retriever."""
+    """Its side; None = neither side is this retriever, or it was edited since."""
     retriever: str
     not_claimed: tuple[str, ...]
-    """Primary measures that are higher on its side beyond chance."""
+    """Primary measures that are higher on its side beyond chance; on either side where it was edited."""
+    edited: Side | None = None
+    """Its side, where it was edited since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -485,18 +497,21 @@ def compare(
     *,
     primaries: Sequence[str],
     categories: Sequence[str],
-    brought_up: Mapping[str, Side | None] = MappingProxyType({}),
+    brought_up: Collection[BroughtUp] = (),
     self_judged: bool = False,
     violations: Sequence[Violations] = (),
 ) -> ComparisonOutcome:
     """Compare two runs by columns of scores, a row for each pair of canaries; NaN = undefined.
 
     `categories` has that of each row. Measures beside the primary ones are exploratory. `brought_up` has the
-    retrievers that alone brought up much of what is expected, with their sides, None = neither. Nothing is claimed in
-    favour of such a side; what is claimed against it stands all the more. `self_judged`: whether recall of a side is.
+    retrievers that alone brought up much of what is expected, with their sides. Nothing is claimed in favour of such a
+    side; what is claimed against it stands all the more. Where it was edited since, nothing is claimed at all: it may
+    be like what it was, or may not find what that found. `self_judged`: whether recall of a side is.
     `violations` are of all canaries that rule something out, and are tested with the primary measures.
     """
-    favoured = {side for side in brought_up.values() if side is not None}
+    favoured = {one.side for one in brought_up if one.side is not None}
+    if any(one.side is not None and one.edited_since for one in brought_up):
+        favoured = set(Side)
     whole = estimate_all([*primaries, *(name for name in a if name not in primaries)], a, b)
     rows_of: dict[str, list[int]] = {}
     for row, category in enumerate(categories):
@@ -525,15 +540,18 @@ def compare(
         exploratory=tuple(one for name, one in whole.items() if name not in primaries),
         judgments=tuple(
             JudgmentsCaution(
-                favours=side,
-                retriever=retriever,
+                favours=None if judge.edited_since else judge.side,
+                retriever=judge.retriever,
                 not_claimed=tuple(
                     one.estimate.measure
                     for one in decisions
-                    if one.claim is Claim.SELF_JUDGED and _higher(one.estimate) is side
+                    if one.claim is Claim.SELF_JUDGED
+                    and judge.side is not None
+                    and (judge.edited_since or _higher(one.estimate) is judge.side)
                 ),
+                edited=judge.side if judge.edited_since else None,
             )
-            for retriever, side in brought_up.items()
+            for judge in brought_up
         ),
         self_judged=self_judged,
     )

@@ -90,6 +90,13 @@ def caution_sentence(caution: RecallCaution, names: SideNames) -> str:
 def judgments_sentence(caution: JudgmentsCaution, names: SideNames) -> str:
     """Return the sentence on a retriever that alone brought up much of what is expected, for both sides."""
     side = caution.favours
+    if caution.edited is not None:
+        is_now = f"much of what is expected was brought up by {caution.retriever} as it was before it was edited"
+        sentence = (
+            f"{is_now}, so whether that favours {names.gain[Side.A]} or {names.gain[Side.B]} by now is not known: what "
+            "either finds may never have been judged"
+        )
+        return f"{sentence}; no difference is claimed" if caution.not_claimed else sentence
     if side is None:
         return (
             f"much of what is expected was brought up by {caution.retriever} alone, which is neither side: what it does"

@@ -12,8 +12,8 @@ from app.base.values import Canary, Reason, Verdict
 from app.base.views import id_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import Use
+from app.catalog.service.judges import find_judges, pooled_notes
 from app.catalog.service.references import find_check, find_run
-from app.catalog.service.suites import is_self_judged, pooled_notes
 from app.comparison.domain.outcomes import Depth, Members, ViolationKind, Violations, count_violations, expects_the_same
 from app.comparison.views import RunOutline
 from app.records.service import past_runs
@@ -154,6 +154,9 @@ def read_run(
     _, failures = run_rows.probes_of(connection, row.id)
     assert row.check_version_id is not None  # noqa: S101 - it has inputs
     check = catalog.version_body(connection, row.check_version_id).body
+    asked = {check["retriever"]: row.retriever_version_id}
+    judges = find_judges(connection, inputs.suite.judgment_shares, asked, suite=check["suite"])
+    own = [one for one in judges if one.retriever == check["retriever"]]
     return ComparedRun(
         row=row,
         inputs=inputs,
@@ -169,7 +172,8 @@ def read_run(
             id=str(row.id),
             verdict=None if row.verdict is None else Verdict(row.verdict),
             suite_hash=inputs.suite.hash,
-            self_judged=is_self_judged(connection, inputs.suite.judgment_shares, check["retriever"]),
+            self_judged=bool(own),
+            judged_before_edit=any(one.edited_since for one in own),
             pooled_recall=pooled_notes(connection, check["suite"], check["retriever"]),
         ),
         retriever=check["retriever"],

@@ -11,15 +11,16 @@ from typing import Final
 
 import numpy as np
 
+from app.annotation.store.judgment_rows import what_is_asked
 from app.base.db.engine import Connection, Store, cached_of_run
 from app.base.statistics import CONFIDENCE
 from app.base.values import COVERAGE, DEGRADED_SHARE, ROUNDING, Outcome, Verdict
 from app.base.views import rounded_or_none, view_of
 from app.catalog.domain import POOLED_FRAME, judgment_lines, pooled_at, pooled_lines, unlike_tasks_lines
-from app.catalog.service.suites import judging_retrievers
-from app.catalog.service.versions import what_is_asked
+from app.catalog.service.judges import find_judges
 from app.comparison.domain.estimates import Floats
 from app.comparison.domain.outcomes import (
+    BroughtUp,
     Change,
     ComparisonOutcome,
     Depth,
@@ -109,7 +110,7 @@ def _compare_ended(connection: Connection, ids: Sequence[str], version: str | No
     """Compare two runs by their ids, or give what is kept of that: the results of ended runs do not change."""
     heads = [read_run(connection, one, version, with_states=False) for one in ids]
     of_runs = [(one.row.id, one.row.measures_version, one.outline["self_judged"], one.use) for one in heads]
-    judged = tuple(_brought_up(connection, heads[0], heads[1]).items())
+    judged = _brought_up(connection, heads[0], heads[1])
 
     def make() -> tuple[_KeptComparison, int]:
         first, second = (_shared(read_run(connection, one, version)) for one in ids)
@@ -171,19 +172,25 @@ def compare_runs(connection: Connection, a: ComparedRun, b: ComparedRun) -> Comp
     return Comparison(a=a, b=b, pairing=pairing, depth=depth, outcome=outcome, scores=(first, second))
 
 
-def _brought_up(connection: Connection, a: ComparedRun, b: ComparedRun) -> dict[str, Side | None]:
+def _brought_up(connection: Connection, a: ComparedRun, b: ComparedRun) -> tuple[BroughtUp, ...]:
     """Return the retrievers that alone brought up much of what is expected, with their sides, None = neither.
 
     There are none where both sides are one retriever, or ask the same, since that is as good for either. What is
-    compared expects the same in both runs, so what was brought up in either was so in both.
+    compared expects the same in both runs, so what was brought up in either was so in both. One that was edited since
+    is left out where the other side asks what it asked then: that one stands for it.
     """
-    if what_is_asked(connection, a.retriever) == what_is_asked(connection, b.retriever):
-        return {}
     sides = {a.retriever: Side.A, b.retriever: Side.B}
+    versions = {one.retriever: one.retriever_version for one in (a, b)}
+    asked = {slug: what_is_asked(connection, slug, version_id=version) for slug, version in versions.items()}
+    if len(set(asked.values())) == 1:
+        return ()
     found = {
-        slug for run in (a, b) for slug in judging_retrievers(connection, run.inputs.suite.judgment_shares, *sides)
+        BroughtUp(retriever=one.retriever, side=sides.get(one.retriever), edited_since=one.edited_since)
+        for run in (a, b)
+        for one in find_judges(connection, run.inputs.suite.judgment_shares, versions, suite=run.outline["suite"])
+        if not (one.edited_since and one.asked in asked.values())
     }
-    return {slug: sides.get(slug) for slug in sorted(found, key=lambda slug: (sides.get(slug, "z"), slug))}
+    return tuple(sorted(found, key=lambda one: (one.side or "z", one.retriever, one.edited_since)))
 
 
 def stored_columns(connection: Connection, states: Sequence[StateRow | None]) -> dict[str, Floats]:
@@ -300,7 +307,11 @@ def _recall_notes(comparison: Comparison) -> list[str]:
         for line in (
             *(
                 f"of run {run.row.id} alone, {line}" if one_alone else line
-                for line in judgment_lines(run.retriever, self_judged=run.outline["self_judged"])
+                for line in judgment_lines(
+                    run.retriever,
+                    self_judged=run.outline["self_judged"],
+                    judged_before_edit=run.outline["judged_before_edit"],
+                )
             ),
             *pooled_lines(run.retriever, comparison.depth.k, run.outline["pooled_recall"]),
         )

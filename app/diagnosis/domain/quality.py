@@ -163,6 +163,7 @@ def recall(
     k: int,
     fetch_k: int,
     self_judged: bool = False,
+    judged_before_edit: bool = False,
     judged_by: Sequence[str] = (),
     pooled: Sequence[PooledNote] = (),
 ) -> QualitySection:
@@ -170,8 +171,9 @@ def recall(
 
     Good where nine in ten canaries find it in the top k. Depths beyond `fetch_k` are not asked for, so unknown; what
     is not found up to there may still be in the index. `self_judged`: this retriever itself brought up much of what is
-    expected, so that it finds it, and that it does is no sign of quality: unknown in the place of good. `judged_by`:
-    others of which it is so. `pooled` recall at k stands beside it.
+    expected, so that it finds it, and that it does is no sign of quality: unknown in the place of good.
+    `judged_before_edit`: it was edited since. `judged_by`: others of which it is so. `pooled` recall at k stands
+    beside it.
     """
     expecting = [one for one in answered if one.canary.expects]
     if not expecting:
@@ -191,8 +193,10 @@ def recall(
     if lost:
         sentences.append(f"{len(lost):,} not in the top {fetch_k}")
     if self_judged:
-        own = f"{SELF_JUDGED}: this retriever itself brought up much of what is expected"
-        sentences.append(f"{own}, and what it misses was not judged")
+        itself, missed = "itself", "what it misses was not judged"
+        if judged_before_edit:
+            itself, missed = "as it was before it was edited", "what it finds by now may not have been judged"
+        sentences.append(f"{SELF_JUDGED}: this retriever {itself} brought up much of what is expected, and {missed}")
     sentences += judgment_lines("this retriever", self_judged=False, others=judged_by)
     name = f"pooled recall@{k}"
     sentences += [

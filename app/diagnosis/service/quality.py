@@ -12,7 +12,7 @@ from app.base.values import Canary
 from app.base.views import time_text, view_of
 from app.catalog.domain import PooledNote
 from app.catalog.service import references
-from app.catalog.service.suites import judging_retrievers, pooled_notes
+from app.catalog.service.judges import Judge, find_judges, pooled_notes
 from app.detection import store as detector_rows
 from app.diagnosis.domain.quality import (
     DAYS,
@@ -67,7 +67,7 @@ class _Evidence:
     """Number of canaries with a stored answer, evaluated or not."""
     series: Mapping[str, Sequence[tuple[float, float]]]
     changed: str | None
-    judges: Sequence[str]
+    judges: Sequence[Judge]
     """The retrievers that brought up much of what is expected, each alone."""
     pooled: Sequence[PooledNote]
     """Pooled recall of its retriever over its suite."""
@@ -98,8 +98,9 @@ def report(
             answered,
             k=yardstick.k,
             fetch_k=yardstick.fetch_k,
-            self_judged=evidence.retriever in evidence.judges,
-            judged_by=[one for one in evidence.judges if one != evidence.retriever],
+            self_judged=any(one.retriever == evidence.retriever for one in evidence.judges),
+            judged_before_edit=any(one.retriever == evidence.retriever and one.edited_since for one in evidence.judges),
+            judged_by=[one.retriever for one in evidence.judges if one.retriever != evidence.retriever],
             pooled=evidence.pooled,
         ),
         precision(answered, yardstick.scorer),
@@ -144,7 +145,12 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, 
         series=_series(connection, check.id, inputs.yardstick, start, to_us(now)),
         changed=_changed(connection, row, start),
         retriever=inputs.retriever.slug,
-        judges=judging_retrievers(connection, inputs.suite.judgment_shares, inputs.retriever.slug),
+        judges=find_judges(
+            connection,
+            inputs.suite.judgment_shares,
+            {inputs.retriever.slug: row.retriever_version_id},
+            suite=inputs.suite_slug,
+        ),
         pooled=pooled_notes(connection, inputs.suite_slug, inputs.retriever.slug),
     )
 

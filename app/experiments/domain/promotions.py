@@ -334,7 +334,7 @@ def _never_offline(found: OfflineEvidence | str) -> str:
     """Say that whose judgments they are never lets the candidate pass; empty where it may."""
     if isinstance(found, str) or found.canaries < FEWEST_CANARIES:
         return ""
-    own = any(one.favours is Side.B for one in found.judgments)
+    own = any(one.favours is Side.B or one.edited for one in found.judgments)
     result, _, doubtful = _read_offline(found)
     doubted = doubtful and result is not GateResult.INCONCLUSIVE
     return "cannot pass with these judgments" if own or doubted else ""
@@ -566,6 +566,8 @@ def _read_offline(found: OfflineEvidence) -> tuple[GateResult, str, bool]:
     may_be_traded = found.verdict is ComparisonVerdict.BETTER and own.get(Side.A)
     if found.is_trade:
         result, reason = GateResult.FAIL, _say_trade(found)
+    if any(one.edited for one in found.judgments):  # which way they err is not known
+        return result, reason, True
     doubtful = Side.A in own if result is GateResult.FAIL else Side.B in own or bool(may_be_traded)
     return result, reason, doubtful
 

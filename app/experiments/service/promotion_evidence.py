@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Final
 
+from app.annotation.store.judgment_rows import what_is_asked
 from app.answers.domain.judges import JudgeOutcome
 from app.answers.store import read_run_answers
 from app.base.db.engine import Connection, Store, from_us
@@ -20,7 +21,7 @@ from app.base.errors import NotFoundError
 from app.base.texts import counted, listed
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check
-from app.catalog.service.versions import answers_changed, what_is_asked
+from app.catalog.service.versions import answers_changed
 from app.comparison.service.outdated import DEPTHS, check_changes, retriever_changes
 from app.experiments import store as rows
 from app.experiments.documents import PromotionDocument

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, cast
 
-from app.annotation import store as task_rows
 from app.annotation.domain.pools import PoolItem
 from app.annotation.service.annotations import read_grades
 from app.annotation.service.tasks import new_item
-from app.annotation.store import NewItem, PairItem, TaskRow
+from app.annotation.store import task_rows
+from app.annotation.store.task_rows import NewItem, PairItem, TaskRow
 from app.base.db.engine import Connection, Store, answer_before, from_us, to_us
 from app.base.db.keys import Vault
 from app.base.documents.fields import MOST_PROBLEMS

@@ -20,8 +20,8 @@ from app.base.errors import ConflictError, NotFoundError
 from app.base.values import Answer, Canary, Outcome, Ranking, Reason, RunStatus, Step, Verdict
 from app.base.views import id_or_none, view_of
 from app.catalog import store as catalog
+from app.catalog.service.judges import find_judges, pooled_notes
 from app.catalog.service.references import find_check, find_run
-from app.catalog.service.suites import judging_retrievers, pooled_notes
 from app.catalog.service.versions import load_suites
 from app.detection import store as detector_rows
 from app.detection.service import baselines
@@ -110,11 +110,14 @@ def _full(connection: Connection, row: RunRow, body: RunDetails) -> RunDocument:
     if not body:
         return run
     retriever = run["retriever"]
-    judges = judging_retrievers(connection, stored_shares(body), retriever)
+    of_run = {retriever: row.retriever_version_id}
+    judges = find_judges(connection, stored_shares(body), of_run, suite=run["suite"])
+    own = [one for one in judges if one.retriever == retriever]
     return {
         **run,
-        "self_judged": retriever in judges,
-        "judged_by": [one for one in judges if one != retriever],
+        "self_judged": bool(own),
+        "judged_before_edit": any(one.edited_since for one in own),
+        "judged_by": [one.retriever for one in judges if one not in own],
         "pooled_recall": pooled_notes(connection, run["suite"], retriever),
     }
 

@@ -139,7 +139,12 @@ def show_check(
 
 def _judgment_lines(run: RunView) -> list[str]:
     """Return the sentences on whose judgments the recall of a run is by."""
-    return judgment_lines(run["retriever"], self_judged=run["self_judged"], others=run["judged_by"])
+    return judgment_lines(
+        run["retriever"],
+        self_judged=run["self_judged"],
+        others=run["judged_by"],
+        judged_before_edit=run["judged_before_edit"],
+    )
 
 
 def _is_self_judged(store: Store, slug: str) -> bool | None:

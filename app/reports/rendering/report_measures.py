@@ -76,7 +76,12 @@ def category_cutoff_tables(report: Mapping[str, Any]) -> list[Table]:
 def recall_lines(run: Mapping[str, Any]) -> list[str]:
     """Return what to know of the recall of a run: whose judgments it is by, that chunks have other ids."""
     retriever, others = str(run.get("retriever")), run.get("judged_by")
-    judged = judgment_lines(retriever, self_judged=run.get("self_judged"), others=others)
+    judged = judgment_lines(
+        retriever,
+        self_judged=run.get("self_judged"),
+        others=others,
+        judged_before_edit=run.get("judged_before_edit"),
+    )
     return [*judged, *recall_gap_lines(run["measures"])]
 
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import cast
 
 from app.alerts import store as alerts
-from app.annotation import store as task_rows
-from app.annotation.store import RecallRow
+from app.annotation.store import recall_rows
+from app.annotation.store.recall_rows import RecallRow
 from app.answers.domain.generated import unrated_shares
 from app.answers.store import Confirmation, calibrated_judges, read_run_answers
 from app.base import jobs
@@ -16,8 +16,8 @@ from app.base.jobs.values import JobsWaiting
 from app.base.schedules import interval_seconds, next_due
 from app.base.values import OWN_MEASURES, CorrectedRateView, Verdict
 from app.catalog import store as catalog
+from app.catalog.service.judges import is_self_judged
 from app.catalog.service.references import schedule_of
-from app.catalog.service.suites import is_self_judged
 from app.detection.store import DetectionRow
 from app.hooks import store as outbox
 from app.records.domain import stored_shares
@@ -217,7 +217,7 @@ def _read_shared(connection: Connection, now: datetime) -> State:
             for hook in catalog.list_definitions(connection, "hook")
         ),
         jobs_waiting=jobs.waiting(connection),
-        pooled_recalls=tuple(task_rows.list_recalls(connection, in_force=True)),
+        pooled_recalls=tuple(recall_rows.list_recalls(connection, in_force=True)),
         judges=calibrated_judges(connection),
     )
 
@@ -261,7 +261,7 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
             name: {"coverage": part["coverage"], "health_score": part["health_score"], **part["measures"]}
             for name, part in body.get("categories", {}).items()
         },
-        self_judged=is_self_judged(connection, stored_shares(body), check.body["retriever"]),
+        self_judged=is_self_judged(connection, stored_shares(body), check.body["retriever"], suite=check.body["suite"]),
         index_version=run.index_version,
         latencies=cast("Mapping[str, float | None]", body.get("latency_seconds", {})),
         last_run=run.finished_at / 1e6 if run.finished_at else None,

@@ -17,7 +17,7 @@ from app.alerts import store as alerts
 from app.alerts.domain.state import no_data_due
 from app.alerts.domain.views import AlertState
 from app.alerts.service.transitions import bad_answers
-from app.annotation import store as task_rows
+from app.annotation.store import task_rows
 from app.answers.domain.generated import unjudged_text
 from app.answers.store import read_run_answers
 from app.base.db.engine import Connection, Store, from_us, to_us

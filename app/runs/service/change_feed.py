@@ -18,8 +18,8 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from app.annotation import store as tasks
-from app.annotation.store import PoolCounts, TaskRow
+from app.annotation.store import task_rows as tasks
+from app.annotation.store.task_rows import PoolCounts, TaskRow
 from app.annotation.views import TaskState
 from app.base.db.engine import Connection, Store
 from app.base.errors import BusyError, NotFoundError, StoreUnavailableError

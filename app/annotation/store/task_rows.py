@@ -1,4 +1,4 @@
-"""Rows of annotation: tasks with their canaries and items, corpora, pooled recall, annotations, answers and pairs.
+"""Rows of annotation: tasks with their canaries and items, corpora, annotations, answers and pairs.
 
 No annotation is deleted: one that was withdrawn or replaced stays as history.
 """
@@ -13,7 +13,6 @@ from sqlalchemy import Connection
 
 from app.annotation.documents import TaskDocument
 from app.annotation.domain.pools import PoolItem
-from app.annotation.domain.recall import RecallEstimate, is_pooled_recall_self_judged
 from app.annotation.tables import (
     adjudications,
     annotations,
@@ -22,7 +21,6 @@ from app.annotation.tables import (
     corpus_texts,
     held_items,
     pair_items,
-    pooled_recalls,
     task_canaries,
     task_items,
     tasks,
@@ -32,9 +30,8 @@ from app.base.db.engine import blocks, insert_new, insert_one, row_value
 from app.base.db.rows import row_table
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
-from app.catalog.domain import TAKEN_AS_RIGHT
 from app.catalog.store import list_canary_heads, read_body
-from app.catalog.tables import canaries, canary_versions, definition_versions, definitions
+from app.catalog.tables import canaries, canary_versions, definitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -438,19 +435,6 @@ _PAUSE: Final = 30_000_000
 """Microseconds: grades come every few seconds, and are counted together."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallRow(RecallEstimate):
-    """The same as stored, with its task and suite."""
-
-    task: str
-    suite: str
-    at: int
-    self_judged: bool
-    """Whether the task asked this retriever alone and drew nothing from a corpus."""
-    edited_since: bool
-    """Whether the retriever in force was defined after the task asked it."""
-
-
 def defer_results(connection: Connection, task: TaskRow, now: int) -> None:
     """Have computed soon, once for all annotations until then, what those of a task say of retrievers or a judge.
 
@@ -460,58 +444,6 @@ def defer_results(connection: Connection, task: TaskRow, now: int) -> None:
         return
     kind = JobKind.CALIBRATION if task.of_answers else JobKind.RECALL
     defer(connection, [NewJob(kind, task.id, run_at=now + _PAUSE)])
-
-
-def replace_recalls(connection: Connection, task_id: int, estimates: Sequence[RecallEstimate], at: int) -> None:
-    """Store the pooled recall of a task in the place of what was computed before."""
-    connection.execute(sa.delete(pooled_recalls).where(pooled_recalls.c.task_id == task_id))
-    values = [[getattr(one, name) for name in RecallEstimate.__dataclass_fields__] for one in estimates]
-    columns = ("task_id", *RecallEstimate.__dataclass_fields__, "at")
-    insert_new(connection, pooled_recalls, columns, [(task_id, *row, at) for row in values])
-
-
-def list_recalls(
-    connection: Connection, *, suite: str | None = None, retriever: str | None = None, in_force: bool = False
-) -> list[RecallRow]:
-    """Return pooled recall of each suite and retriever by the newest task that estimates it, the deepest k first.
-
-    A task whose estimate is self-judged speaks only where no other does. Only where recall is known; `in_force`: only
-    of retrievers that are not archived.
-    """
-    asked = definitions.alias()
-    columns = [tasks.c.slug.label("task"), tasks.c.body, tasks.c.pool_requested_at, definitions.c.slug.label("suite")]
-    statement = (
-        sa.select(pooled_recalls, *columns, definition_versions.c.created_at.label("defined_at"))
-        .join(tasks, tasks.c.id == pooled_recalls.c.task_id)
-        .join(definitions, definitions.c.id == tasks.c.suite_id)
-        .outerjoin(asked, sa.and_(asked.c.kind == "retriever", asked.c.slug == pooled_recalls.c.retriever))
-        .outerjoin(definition_versions, definition_versions.c.id == asked.c.version_id)
-        .where(tasks.c.archived_at.is_(None), definitions.c.archived_at.is_(None), pooled_recalls.c.value.is_not(None))
-        .order_by(definitions.c.slug, pooled_recalls.c.retriever, tasks.c.id.desc(), pooled_recalls.c.k.desc())
-    )
-    for column, wanted in ((definitions.c.slug, suite), (pooled_recalls.c.retriever, retriever)):
-        statement = statement if wanted is None else statement.where(column == wanted)
-    if in_force:
-        statement = statement.where(asked.c.id.is_not(None), asked.c.archived_at.is_(None))
-    rows = [
-        row_value(
-            RecallRow,
-            row,
-            # An older release that stored no `assumes` took every grade as right.
-            assumes=row.assumes or TAKEN_AS_RIGHT,
-            self_judged=_is_self_judged(json.loads(row.body)),
-            edited_since=None not in (row.defined_at, row.pool_requested_at) and row.defined_at > row.pool_requested_at,
-        )
-        for row in connection.execute(statement)
-    ]
-    ordered = sorted(rows, key=lambda row: row.self_judged)
-    best = {(row.suite, row.retriever): row.task for row in reversed(ordered)}
-    return [row for row in rows if best[row.suite, row.retriever] == row.task]
-
-
-def _is_self_judged(task: Mapping[str, Any]) -> bool:
-    has_rest = any(stratum.get("rest") for stratum in task.get("strata") or ())
-    return is_pooled_recall_self_judged(task.get("retrievers") or (), has_rest=has_rest)
 
 
 _IN_FORCE = annotations.c.withdrawn_at.is_(None)

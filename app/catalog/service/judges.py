@@ -1,0 +1,104 @@
+"""Who brought up what is expected, and what to know of recall by it: self-judged, and pooled recall beside it.
+
+Retrievers that ask the same are as good as one. One that was edited is another one than it was when it brought up what
+is expected: by now its recall may be too high or too low by it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from app.annotation.store import recall_rows
+from app.annotation.store.judgment_rows import pools_of, ticked, what_is_asked
+from app.base.db.engine import Connection, cached
+from app.base.views import view_of
+from app.catalog.domain import PooledNote, lone_judges, task_source
+from app.catalog.service.references import require_suite
+from app.catalog.service.versions import load_suite_in_force
+from app.scoring.run_inputs import UnusableSuiteError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """A retriever that alone brought up much of what is expected."""
+
+    retriever: str
+    asked: str
+    """What it asked then, as a text."""
+    edited_since: bool = False
+    """Whether it asks something else by now."""
+
+
+def find_judges(
+    connection: Connection,
+    shares: Mapping[str, float],
+    retrievers: Mapping[str, int | None] = MappingProxyType({}),
+    *,
+    suite: str,
+) -> list[Judge]:
+    """Return the retrievers each of which alone brought up much of what is expected, by the shares of the sources.
+
+    A task counts where only one of the retrievers that it pooled brought something up, also under several names; one
+    that is not there does not count. `retrievers`: those that no source names, which count where they ask what was
+    asked then, each by a version of it, None = as it is in force.
+    """
+    named = [one.partition(":") for one in shares]
+    brought_up: dict[str, list[Mapping[str, str]]] = {}
+    for pool in pools_of(connection, [slug for kind, _, slug in named if kind == "task"]):
+        brought_up.setdefault(task_source(pool.slug), []).append(pool.brought_up)
+    parts, pools, names = dict(shares), dict[str, str](), dict[str, set[str]]()
+    for source, found in brought_up.items():
+        if all(found) and len(asked := {text for one in found for text in one.values()}) == 1:
+            pools[source] = asked.pop()
+            names.setdefault(pools[source], set()).update(*found)
+    for source, (kind, _, slug) in zip(shares, named, strict=True):
+        if kind == "retriever":
+            then = ticked(connection, suite, slug) or {what_is_asked(connection, slug): 1.0}
+            share = parts.pop(source)
+            for place, (text, part) in enumerate(then.items()):
+                parts[f"{source} {place}"] = share * part
+                pools[f"{source} {place}"] = text
+                names.setdefault(text, set()).add(slug)
+    judges = lone_judges(parts, pools)
+    known = dict.fromkeys((slug for text in judges for slug in names[text]), None) | dict(retrievers)
+    now = {slug: what_is_asked(connection, slug, version_id=one) for slug, one in known.items()} if judges else {}
+    found_now = [Judge(retriever=slug, asked=text) for slug, text in now.items() if text in judges]
+    same = {one.retriever for one in found_now}
+    edited = {
+        slug: Judge(retriever=slug, asked=text, edited_since=True)
+        for text in judges
+        for slug in names[text]
+        if slug not in same
+    }
+    return sorted([*found_now, *edited.values()], key=lambda one: one.retriever)
+
+
+def judging_retrievers(connection: Connection, shares: Mapping[str, float], *others: str, suite: str = "") -> list[str]:
+    """Return the slugs of `find_judges`, with `others` that ask what was asked then."""
+    return [one.retriever for one in find_judges(connection, shares, dict.fromkeys(others), suite=suite)]
+
+
+def is_self_judged(connection: Connection, shares: Mapping[str, float], retriever: str, *, suite: str = "") -> bool:
+    """Whether much of what is expected was brought up by a retriever itself, edited since or not."""
+    return retriever in judging_retrievers(connection, shares, retriever, suite=suite)
+
+
+def pooled_notes(connection: Connection, suite: str, retriever: str) -> list[PooledNote]:
+    """Return the pooled recall of a retriever over a suite, the deepest k first; none where no task estimates it."""
+    rows = recall_rows.list_recalls(connection, suite=suite, retriever=retriever)
+    expecting = _count_expecting(connection, suite) if rows else 0
+    return [view_of(PooledNote, row, rounding=True, few_queries=2 * row.queries < expecting) for row in rows]
+
+
+def _count_expecting(connection: Connection, slug: str) -> int:
+    """Return how many canaries of a suite, as it is now, expect something; 0 where it cannot be read."""
+    suite = require_suite(connection, slug)
+
+    def count() -> tuple[int, int]:
+        members = load_suite_in_force(connection, suite).members
+        return sum(member.canary.expects for member in members), 1
+
+    try:
+        return cached(connection, ("expecting", suite.id, suite.revision), count)
+    except UnusableSuiteError:
+        return 0
