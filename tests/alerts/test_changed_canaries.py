@@ -227,6 +227,19 @@ def test_adopted_judgments_that_move_a_number_are_told_beside_it(sqlite_store: S
     assert shown.one("p", id="lost").text == "Lost chunks: doc-ant.", "the other one was never found"
 
 
+def test_a_canary_that_expects_nothing_since_is_one_of_those_that_were_changed(sqlite_store: Store) -> None:
+    keys = ("ant", "bee", "cat", "dog")
+    rule = {"kind": "threshold", "measure": "R@5", "critical": {"below": 0.95}, "open": {"bad": 1, "of": 1}}
+    world = World(store=sqlite_store)
+    world.apply(page([canary(key) for key in keys], rules=[rule]))
+    _carry_out(world, [])
+    more = [canary(key, expected_chunks=[{"id": f"doc-{key}"}, {"id": "another"}]) for key in keys[:3]]
+    world.apply(page([*more, canary("dog", expected_chunks=[{"id": "doc-dog", "grade": 0}])], rules=[rule]))
+    _carry_out(world, [], count=2)
+    (opened,) = [one["data"] for one in _sent(world)]
+    assert opened["summary"].endswith("; 4 of 4 canaries ask or expect something else since")
+
+
 @pytest.mark.parametrize("measure", ["R@5", "NDCG@10"])
 def test_adopted_judgments_that_open_an_alert_by_themselves_are_told(sqlite_store: Store, measure: str) -> None:
     keys = ("ant", "bee", "cat", "dog")

@@ -13,6 +13,7 @@ from typing import Final
 from app.alerts.domain.rules import SlowerLimits, watches_answers
 from app.alerts.domain.views import (
     AnswerChange,
+    EditsSince,
     SinceView,
     TransitionType,
     WorseAnswers,
@@ -80,6 +81,8 @@ class ChangedCanaries:
     """Whether half of them or more were degraded in the first bad run already."""
     rejudged: int = 0
     """Canaries of the whole suite that ask or expect something else than before the first bad run."""
+    suite: int = 0
+    """Canaries of the whole suite, also those that expect nothing by now; 0 = as many as were measured."""
     beside: str = ""
     """What was changed of the check since, which may explain some of it; not told of as the cause."""
     recovered_on_retry: int = 0
@@ -90,7 +93,12 @@ class ChangedCanaries:
     @property
     def are_many_rejudged(self) -> bool:
         """Whether canaries that ask or expect something else may move a number of the whole suite."""
-        return bool(self.rejudged) and self.rejudged >= _MANY_REJUDGED * self.of
+        return bool(self.rejudged) and self.rejudged >= _MANY_REJUDGED * self.rejudged_of
+
+    @property
+    def rejudged_of(self) -> int:
+        """Of how many canaries `rejudged` is."""
+        return self.suite or self.of
 
     @property
     def cause(self) -> str:
@@ -99,18 +107,6 @@ class ChangedCanaries:
 
 
 _MANY_REJUDGED: Final = 0.1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EditsSince:
-    """What people edited between the last notification of an alert and its end, which may be why it ended."""
-
-    taken_out: int = 0
-    """Canaries that got worse and are not in the suite any more, or expect nothing."""
-    rejudged: int = 0
-    """Canaries that got worse and ask or expect something else now."""
-    asked: str = ""
-    """In words, that the check asks another retriever, or that the one it asks was edited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -423,7 +419,7 @@ def _edits(facts: AlertFacts) -> str:
     if not changed.are_many_rejudged or changed.rejudged <= told:
         return beside
     verb = "asks or expects" if changed.rejudged == 1 else "ask or expect"
-    return f"; {changed.rejudged:,} of {counted(changed.of, 'canary')} {verb} something else since{beside}"
+    return f"; {changed.rejudged:,} of {counted(changed.rejudged_of, 'canary')} {verb} something else since{beside}"
 
 
 def _is_about_answers(facts: AlertFacts) -> bool:

@@ -514,3 +514,15 @@ def _titled_names(canary: Degradation) -> list[str]:
 def _with_more(names: Sequence[str], total: int) -> str:
     more = total - len(names)
     return ", ".join(names) + (f" and {more:,} more" if names and more > 0 else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditsSince:
+    """What people edited between the last notification of an alert and its end, which may be why it ended."""
+
+    taken_out: int = 0
+    """Canaries that got worse and are not in the suite any more, or expect nothing."""
+    rejudged: int = 0
+    """Canaries that got worse and ask or expect something else now."""
+    asked: str = ""
+    """In words, that the check asks another retriever, or that the one it asks was edited."""

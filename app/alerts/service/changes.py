@@ -11,7 +11,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 
-from app.alerts.domain.summaries import EditsSince, edited_text, reasked_text, recounted_text
+from app.alerts.domain.summaries import edited_text, reasked_text, recounted_text
+from app.alerts.domain.views import EditsSince
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
 from app.catalog.service.versions import former_versions, load_check, load_suites
 from app.detection import store as detector_rows

@@ -191,6 +191,7 @@ def _changed_canaries(
         since_run=None if cause is None else cause.since_run,
         since_first=(is_old := 2 * len(changed.since_first & set(changed_ids)) >= len(changed_ids)),
         rejudged=changed.rejudged,
+        suite=len(changed.members),
         beside="" if is_old and not changed.beside_first else changed.beside,
         recovered_on_retry=len(changed.told_ids) - len(changed_ids),
         redefined=len(changed.changed_ids) - len(changed.told_ids),
