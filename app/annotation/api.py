@@ -175,10 +175,11 @@ def put_adjudication(store: StoreDep, request: Request, slug: str, item: str, bo
 def adopt_task(store: StoreDep, slug: str, *, dry_run: bool = False) -> AdoptionView:
     """Make what annotators agree on the judgments of the canaries; `dry_run` only says what would change.
 
-    Canaries of a file stay as they are: `patches` are to be committed. History can then be re-scored for each of
-    `checks`, see `POST /v1/checks/{slug}/rescorings`.
+    `doubt` says where many of them are estimated to be wrong, or people agree too little. Canaries of a file stay as
+    they are: `patches` are to be committed. History can then be re-scored for each of `checks`, see
+    `POST /v1/checks/{slug}/rescorings`.
     """
-    return annotations.adopt(store, slug, now=datetime.now(UTC), dry_run=dry_run)
+    return results.adopt(store, slug, now=datetime.now(UTC), dry_run=dry_run)
 
 
 @router.get("/tasks/{slug}/annotations", response_class=Response, responses=text_answers(200, types=(_CSV,)))

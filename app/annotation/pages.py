@@ -90,7 +90,7 @@ def adjudicate(request: Request, store: StoreDep, slug: str, form: FormInput) ->
 @expensive
 def adopt_task(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Adopt what is agreed on, and show what changed with the patches of files."""
-    return _task(request, store, slug, adopted=annotations.adopt(store, slug, now=datetime.now(UTC)))
+    return _task(request, store, slug, adopted=results.adopt(store, slug, now=datetime.now(UTC)))
 
 
 @router.post("/tasks/{slug}/archive")

@@ -296,11 +296,15 @@ class CorpusView(TypedDict):
 
 
 class RecallView(TypedDict):
-    """Pooled recall of the retrievers of a task, over the canaries whose chunks are all decided."""
+    """Pooled recall of the retrievers of a task, over the canaries whose chunks are all graded or skipped."""
 
     queries: int
     undecided: int
-    """Canaries with open or disputed chunks."""
+    """Canaries with open chunks."""
+    chunks: int
+    """Chunks of these queries."""
+    skipped: int
+    """Those of them that have no grade, as all who saw them skipped them: what they would add is not known."""
     estimates: list[PooledRecallView]
     to_grade_again: int
     """Texts that no retriever ranked and one person alone called relevant, where these texts carry more than a third of
@@ -326,6 +330,22 @@ class LeftOutCanary(TypedDict):
     reason: str
 
 
+class AdoptionDoubt(TypedDict):
+    """Why the grades of a task are doubtful as judgments; its numbers are null where nothing tells them."""
+
+    wrong: float | None
+    """Estimated share of the chunks graded relevant by agreement that are not relevant, with its 95 % interval."""
+    low: float | None
+    high: float | None
+    kappa: float | None
+    """The least agreement on relevance of two annotators with ten chunks or more in common."""
+    graded_once: int
+    """Chunks of one grade alone, of `graded`."""
+    graded: int
+    sentence: str
+    """What is doubtful, and what to do, without a full stop."""
+
+
 class AdoptionView(TypedDict):
     """What adopting a task did: canaries of the API that were changed, patches for those of files."""
 
@@ -333,5 +353,7 @@ class AdoptionView(TypedDict):
     to_commit: list[AdoptedCanary]
     patches: list[FilePatch]
     left_out: list[LeftOutCanary]
+    doubt: AdoptionDoubt | None
+    """Null where more than a tenth of what would be expected is not estimated to be wrong, and people agree enough."""
     checks: list[str]
     """Checks of the suite, whose history can be re-scored by the new judgments."""

@@ -95,8 +95,10 @@ class PooledNote(TypedDict):
     """Whether the retriever was edited after that task asked it, so that it may find other texts now."""
     queries: int | None
     """Number of queries that it rests on: those of the task whose chunks are all graded; null in older alerts."""
+    asked_queries: int | None
+    """Number of these that canaries of the suite still ask; null in older alerts."""
     few_queries: bool
-    """Whether these are fewer than half of the canaries of the suite that expect something."""
+    """Whether those still asked are fewer than half of the canaries of the suite that expect something."""
 
 
 EDITED_SINCE: Final = "before the retriever was edited"
@@ -140,7 +142,8 @@ def pooled_at(measure: str, pooled: Sequence[PooledNote]) -> list[PooledNote]:
 def pooled_text(one: PooledNote, *, conditional: bool = True) -> str:
     """Return pooled recall with its 95 % interval, `0.907 (0.851 to 0.952, if every grade is right)`, and its label.
 
-    Where few queries of the suite stand behind it, their number follows: `1.000 (0.625 to 1.000) over 6 queries`.
+    Where few queries of the suite stand behind it, their number follows: `1.000 (0.625 to 1.000) over 6 queries`, and
+    how many of them canaries still ask, unless they ask all.
     Without `conditional` it stands where the condition is said for all of them.
     """
     low, high = one["low"], one["high"]
@@ -150,7 +153,9 @@ def pooled_text(one: PooledNote, *, conditional: bool = True) -> str:
     # Alerts of older releases have none of these.
     own, earlier, few = (one.get(name, False) for name in ("self_judged", "edited_since", "few_queries"))
     if few:
-        text = f"{text} over {counted(one['queries'] or 0, 'query')}"
+        asked, queries = one.get("asked_queries"), one["queries"] or 0
+        asked_text = "" if asked in {None, queries} else f", {asked or 'none'} of them still asked"
+        text = f"{text} over {counted(queries, 'query')}{asked_text}"
     return ", ".join([text, *([SELF_JUDGED] * bool(own)), *([EDITED_SINCE] * bool(earlier))])
 
 

@@ -294,7 +294,7 @@ FAITHFUL = replace(FACTS, kind=RuleKind.THRESHOLD, measure="faithful", value=0.5
 BY_LABELS = CorrectedRateView(value=0.58, low=0.4, high=0.7, judge_rate=0.5, answers=110, labels=110, task="labels")
 POOLED: PooledNote = {
     "k": 5, "value": 0.776, "low": 0.139, "high": 1.0, "task": "truth", "assumes": "corrected for wrong grades",
-    "self_judged": False, "edited_since": False, "queries": 40, "few_queries": False,
+    "self_judged": False, "edited_since": False, "queries": 40, "asked_queries": 40, "few_queries": False,
 }  # fmt: skip
 TITLED = {
     "handbook: 7 of 113 questions got worse: chunks missing from the index": REGRESSION,

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import yaml
 from app.annotation.domain.pools import PoolItem, text_key
 from app.annotation.service import annotations, results, tasks
 from app.annotation.service.annotations import GradedItem, adopt_judgments
+from app.annotation.store import task_rows as rows
+from app.annotation.store.task_rows import ItemRow
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.texts import Source
@@ -20,6 +23,7 @@ from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.service import references, suites
 from app.catalog.store import FILE
 from tests.support.annotation_tasks import Desk
+from tests.support.pages_service import Site
 from tests.support.present import present
 
 
@@ -448,3 +452,37 @@ def test_a_judge_is_shown_with_its_agreement_and_decides_nothing(sqlite_store: S
         judged("Ann", by_judge=True)
     with pytest.raises(ConflictError, match="'model-x' has annotated as a judge"):
         judged("model-x", by_judge=False)
+
+
+def test_grades_of_which_many_are_estimated_to_be_wrong_are_warned_of(sqlite_store: Store) -> None:
+    desk = Desk.of(sqlite_store, overlap=0.5)
+    desk.make_pool()
+    desk.grade_all("Ann", flip=4)
+    desk.grade_all("Bob", flip=3)
+    plan = present(results.load_figures(sqlite_store, "truth", may_write=True).plan)
+    doubt = present(plan["doubt"])
+    expected = [item for item in desk.items() if _is_expected(desk, item)]
+    truly = sum(int(item.text.split()[1]) >= 5 for item in expected) / len(expected)
+    low, high = present(doubt["low"]), present(doubt["high"])
+    assert low <= truly <= high
+    assert present(doubt["wrong"]) > 0.1
+    assert (doubt["graded"], 0 < doubt["graded_once"] < doubt["graded"]) == (len(desk.items()), True)
+    sentence = doubt["sentence"]
+    assert re.match(r"about \d+ % \(\d[\d.]* % to \d+ %\) of the chunks graded relevant are not, as far as", sentence)
+    assert f"Ann and Bob agree on relevance with a kappa of {doubt['kappa']:.3f}, and below 0.667 that says" in sentence
+    assert f"{doubt['graded_once']} of {doubt['graded']} graded chunks have one grade alone. R@k by such" in sentence
+    page = Site(world=desk.world).page("/tasks/truth").text
+    assert "of the chunks graded relevant are not" in page
+    done = results.adopt(sqlite_store, "truth", now=desk.world.clock.advance(1))
+    assert done["doubt"] == doubt
+
+
+def _is_expected(desk: Desk, item: ItemRow) -> bool:
+    with desk.store.read() as connection:
+        found = annotations.read_grades(connection, present(rows.find_task(connection, "truth")))
+    return (found.consensus(item.id).grade or 0) >= 1
+
+
+def test_grades_that_people_agree_on_are_not_warned_of(sqlite_store: Store) -> None:
+    desk = graded(sqlite_store)
+    assert results.adopt(sqlite_store, "truth", now=desk.world.clock.advance(1), dry_run=True)["doubt"] is None

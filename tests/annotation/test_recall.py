@@ -124,6 +124,33 @@ def test_a_sample_that_was_skipped_leaves_recall_unknown(sqlite_store: Store) ->
     assert {one["assumes"] for one in estimates} == {""}, "nothing is claimed of the grades of what is unknown"
 
 
+def test_chunks_that_were_skipped_are_told_beside_the_estimate(service: Api, sqlite_store: Store) -> None:
+    whole = service.get("/v1/tasks/truth/recall")
+    assert whole["skipped"] == 0
+    assert "whose chunks are all graded." in Page(service.client.get("/tasks/truth").text).text
+    some = service.items("truth")[0].token
+    service.put(f"/v1/tasks/truth/items/{some}/annotation", {"skip": True, "annotator": "Ann"})
+    told = f"graded or skipped: 1 of {whole['chunks']} chunks was skipped, and what it would add is not known."
+    assert told in Page(service.client.get("/tasks/truth").text).text
+    desk = pooled(sqlite_store, strata=[])
+    first, second = sorted(desk.items(), key=lambda item: item.id)[:2]
+    desk.say("Ann", first.token, None)
+    desk.grade_all("Ann")
+    found = results.load_recall(sqlite_store, "truth")
+    chunks = len(desk.items())
+    assert (found["queries"], found["chunks"], found["skipped"]) == (4, chunks, 1)
+    told = f"; 1 of {chunks} chunks was skipped: what it would add is not known"
+    assert all(one["assumes"].endswith(told) for one in found["estimates"])
+    desk.say("Ann", second.token, None)
+    estimates = results.load_recall(sqlite_store, "truth")["estimates"]
+    assert f"2 of {chunks} chunks were skipped: what they would add is not known" in estimates[0]["assumes"]
+    desk.say("Bob", first.token, 1)
+    desk.say("Bob", second.token, 1)
+    found = results.load_recall(sqlite_store, "truth")
+    assert found["skipped"] == 0
+    assert "skipped" not in found["estimates"][0]["assumes"]
+
+
 def test_an_annotation_has_it_computed_once_a_while(sqlite_store: Store) -> None:
     desk = pooled(sqlite_store)
     desk.grade_all("Ann")
@@ -245,6 +272,28 @@ def test_an_estimate_over_few_queries_of_a_suite_says_over_how_many(
         note, *_ = judges.pooled_notes(connection, "suite", "bm25")
     assert (note["queries"], note["few_queries"]) == (4, few)
     assert (" over 4 queries" in labelled(f"R@{note['k']}", self_judged=False, pooled=[note])) is few
+
+
+@pytest.mark.both
+@pytest.mark.parametrize(("changed", "asked", "few"), [(2, 2, False), (3, 1, True), (4, 0, True)])
+def test_queries_that_no_canary_asks_any_more_do_not_count(
+    store: Store,
+    changed: int,
+    asked: int,
+    few: bool,  # noqa: FBT001 - a case of the table
+) -> None:
+    desk = pooled(store)
+    desk.grade_all("Ann")
+    compute(desk)
+    others = [described_canary(key, query=f"another {key}") for key in QUERIES[:changed]]
+    kept = [described_canary(key) for key in QUERIES[changed:]]
+    described = described_page([*others, *kept], retriever="bm25", hooks=[])
+    described["retrievers"] = RETRIEVERS
+    now = desk.world.clock.advance(1)
+    applying.apply(store, desk.world.vault, documents(described), managed_by=API, now=now)
+    with store.read() as connection:
+        note, *_ = judges.pooled_notes(connection, "suite", "bm25")
+    assert (note["queries"], note["asked_queries"], note["few_queries"]) == (4, asked, few)
 
 
 def test_a_line_says_what_it_is_a_share_of(sqlite_store: Store) -> None:

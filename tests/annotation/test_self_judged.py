@@ -111,6 +111,7 @@ def test_pooled_recall_stands_beside_recall_at_its_k() -> None:
         "self_judged": False,
         "edited_since": False,
         "queries": 6,
+        "asked_queries": 6,
         "few_queries": False,
     }
     pooled = [note]
@@ -135,6 +136,11 @@ def test_pooled_recall_stands_beside_recall_at_its_k() -> None:
     assert labelled("R@10", self_judged=False, pooled=earlier) == f"R@10 ({text}, before the retriever was edited)"
     few: list[PooledNote] = [{**note, "few_queries": True}]
     assert labelled("R@10", self_judged=False, pooled=few) == "R@10 (pooled 0.907 (0.850 to 0.950) over 6 queries)"
+    for asked, text in ((2, "2"), (0, "none")):
+        fewer: list[PooledNote] = [{**note, "few_queries": True, "asked_queries": asked}]
+        assert labelled("R@10", self_judged=False, pooled=fewer).endswith(
+            f"over 6 queries, {text} of them still asked)"
+        )
     uncorrected: list[PooledNote] = [{**note, "assumes": f"{TAKEN_AS_RIGHT}: no chunk was graded by two people"}]
     text = "pooled 0.907 (0.850 to 0.950, if every grade is right)"
     assert labelled("R@10", self_judged=False, pooled=uncorrected) == f"R@10 ({text})"
@@ -313,7 +319,7 @@ def test_what_a_side_gains_by_its_own_judgments_is_measured_and_not_claimed(serv
         "retriever": "search",
         "not_claimed": ["NDCG@10", "R@3", "P@3", "MRR@10", "coverage"],
         "sentence": f"{TILTED}; NDCG@10, R@3, P@3, MRR@10 and coverage are higher in A, which is not claimed",
-        **dict.fromkeys(("measure", "winner", "recall", "loss")),
+        **dict.fromkeys(("measure", "winner", "recall", "loss", "alert_id")),
     }
     page = words(service.client.get("/compare?a=check:docs&b=check:other").text)
     assert "which favours A in every measure and is against B" in page
@@ -434,7 +440,7 @@ def test_alerts_and_notifications_about_recall_say_so(service: Api, *, own: bool
 def test_pooled_recall_in_an_alert_of_an_earlier_release_is_shown() -> None:
     stored: Any = {"pooled_recall": [{"k": 3, "value": 0.9, "low": 0.8, "high": 1.0, "task": "truth"}]}
     [note] = TypeAdapter(list[PooledNote]).validate_python(evidence(stored)["pooled_recall"])
-    assert (note["queries"], note["few_queries"]) == (None, False)
+    assert (note["queries"], note["asked_queries"], note["few_queries"]) == (None, None, False)
     assert pooled_text(note) == "0.900 (0.800 to 1.000)"
 
 

@@ -230,7 +230,7 @@ def _transition(change: TransitionRow) -> TransitionView:
 _UNMARKED: Final = dict.fromkeys(("self_judged", "edited_since", "few_queries"), False)
 _EARLIER: Final[Mapping[str, Mapping[str, Any]]] = {
     "window": {"baseline": None, "corrected": None},
-    "pooled_recall": {"assumes": "", "queries": None, **_UNMARKED},
+    "pooled_recall": {"assumes": "", "queries": None, "asked_queries": None, **_UNMARKED},
 }
 """Defaults for what lies within evidence that was stored by an earlier release."""
 

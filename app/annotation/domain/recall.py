@@ -346,7 +346,7 @@ class GradedTask:
         self._weights = random.multinomial(len(queries), np.full(len(queries), 1 / len(queries)), size=CHAINS).astype(
             np.float64
         )
-        relevant = _draw_relevant(random, self._likelihood, kinds, counts, shares[:, places:])
+        self._relevant = relevant = _draw_relevant(random, self._likelihood, kinds, counts, shares[:, places:])
         beyond = [
             self._beyond(random, place - 1, by_query[place], relevant[:, place]) for place in range(1, strata + 1)
         ]
@@ -411,6 +411,19 @@ class GradedTask:
             WrongShare(value=value, low=least, high=most) for least, value, most in zip(low, median, high, strict=True)
         )
         return irrelevant, relevant
+
+    def wrong_among(self, said: Sequence[Sequence[Said]]) -> WrongShare | None:
+        """Share of some items that are not relevant: those of the pool, and of each stratum, of which this was said.
+
+        None where there are none.
+        """
+        counts = np.stack([self._words.count([cell])[0] for cell in said])
+        if not counts.sum():
+            return None
+        drawn = 1 - (self._relevant * counts).sum(axis=(1, 2)) / counts.sum()
+        tail = (1 - CONFIDENCE) / 2
+        low, median, high = np.quantile(drawn, [tail, 0.5, 1 - tail]).tolist()
+        return WrongShare(value=median, low=low, high=high)
 
     @property
     def wrong_is_seen(self) -> bool:

@@ -478,9 +478,9 @@ _SHOWN_TEXT: Final = 200
 def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False) -> AdoptionView:
     """Make the consensus of a task the judgments of its canaries; `dry_run` only says what would change.
 
-    Disputed and open items are left out. A canary that was changed to another query since, or has gone, is left out,
-    and a negative one, which expects nothing. Raises NotFoundError, and ConflictError where a canary is changed
-    meanwhile, and for a task of answers.
+    What is doubtful of its grades is left to `results`. Disputed and open items are left out. A canary that was changed
+    to another query since, or has gone, is left out, and a negative one, which expects nothing. Raises NotFoundError,
+    and ConflictError where a canary is changed meanwhile, and for a task of answers.
     """
     with store.read() as connection:
         task = find_task(connection, slug)
@@ -534,6 +534,7 @@ def plan_adoption(connection: Connection, found: TaskGrades, canaries: Sequence[
         "to_commit": to_commit,
         "patches": [],
         "left_out": left_out,
+        "doubt": None,
         "checks": [check.slug for check in checks_in_force(connection) if check.suite == task.suite],
     }
     return AdoptionPlan(view=view, changes=changes)

@@ -25,6 +25,7 @@ from app.annotation.domain.recall import (
     is_pooled_recall_self_judged,
     recall_frame,
 )
+from app.annotation.service import annotations
 from app.annotation.service.annotations import TaskGrades, find_disagreements, plan_adoption, read_grades
 from app.annotation.service.tasks import find_task
 from app.annotation.store import recall_rows
@@ -32,6 +33,7 @@ from app.annotation.store import task_rows as rows
 from app.annotation.store.judgment_rows import who_brought_up
 from app.annotation.store.task_rows import AnnotationRow, ItemRow, TaskCanary, TaskRow
 from app.annotation.views import (
+    AdoptionDoubt,
     AdoptionView,
     AgreementView,
     AnnotatorView,
@@ -85,13 +87,15 @@ def _figures(connection: Connection, task: TaskRow, *, may_write: bool) -> TaskF
     def make() -> tuple[TaskFigures, int]:
         found, canaries = read_grades(connection, task), rows.list_task_canaries(connection, task.id)
         recall, estimates = _recall(found, canaries, edited, brought_up) if of_chunks else (None, [])
+        agreement = _agreement(found)
+        plan = plan_adoption(connection, found, canaries).view if of_chunks else None
         figures = TaskFigures(
-            agreement=_agreement(found),
+            agreement=agreement,
             budget=_budget(found),
             disagreements=find_disagreements(connection, found, canaries, may_write=may_write),
             recall=recall,
             estimates=estimates,
-            plan=plan_adoption(connection, found, canaries).view if of_chunks else None,
+            plan=None if plan is None else {**plan, "doubt": _doubt(found, canaries, agreement)},
         )
         return figures, _FIGURES_BYTES * (1 + len(canaries))
 
@@ -102,6 +106,73 @@ def _figures(connection: Connection, task: TaskRow, *, may_write: bool) -> TaskF
 
 
 _FIGURES_BYTES: Final = 600
+
+
+def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False) -> AdoptionView:
+    """Adopt a task as `annotations.adopt` does, with what was doubtful of its grades. Raises what that does."""
+    plan = load_figures(store, slug, may_write=True).plan
+    doubt = None if plan is None else plan["doubt"]
+    return {**annotations.adopt(store, slug, now=now, dry_run=dry_run), "doubt": doubt}
+
+
+MOST_WRONG: Final = 0.1
+"""Share of what would be expected that may be wrong without a warning."""
+LEAST_KAPPA: Final = 0.667
+"""Agreement below this says nothing (Krippendorff, "Content analysis", 2004)."""
+_FEWEST_SHARED: Final = 10
+
+
+def _doubt(found: TaskGrades, canaries: list[TaskCanary], agreement: AgreementView) -> AdoptionDoubt | None:
+    """Return why what would be adopted is doubtful, by how many of its chunks are wrong and how far people agree."""
+    pairs = [one for one in agreement["pairs"] if one["items"] >= _FEWEST_SHARED]
+    known = [(kappa, one) for one in pairs if (kappa := one["kappa"]["value"]) is not None]
+    least = min(known, key=lambda one: one[0], default=None)
+    wrong = _wrong_expected(found, canaries)
+    reasons = []
+    if wrong is not None and wrong.value > MOST_WRONG:
+        reasons.append(f"about {_wrong_text(wrong)} of the chunks graded relevant are not, as far as the grades tell")
+    if least is not None and least[0] < LEAST_KAPPA:
+        kappa, pair = least
+        reasons.append(
+            f"{pair['a']} and {pair['b']} agree on relevance with a kappa of {kappa:.3f}, and below {LEAST_KAPPA} that "
+            "says nothing"
+        )
+    if not reasons:
+        return None
+    graded = [len(found.graded[item.id]) for item in found.items if item.id in found.graded]
+    once = sum(grades == 1 for grades in graded)
+    if once:
+        reasons.append(f"{once:,} of {counted(len(graded), 'graded chunk')} have one grade alone")
+    return {
+        "wrong": None if wrong is None else rounded_or_none(wrong.value),
+        "low": None if wrong is None else rounded_or_none(wrong.low),
+        "high": None if wrong is None else rounded_or_none(wrong.high),
+        "kappa": None if least is None else rounded_or_none(least[0]),
+        "graded_once": once,
+        "graded": len(graded),
+        "sentence": f"{'; '.join(reasons)}. {_BEFORE_ADOPTING}",
+    }
+
+
+_BEFORE_ADOPTING: Final = (
+    "R@k by such judgments says little. Decide on the disagreements, agree on what is relevant, and have a task with "
+    "more overlap graded before you adopt"
+)
+
+
+def _wrong_expected(found: TaskGrades, canaries: list[TaskCanary]) -> WrongShare | None:
+    """Estimate which share of the chunks that are relevant by agreement is not; None where nothing tells."""
+    graded, planted = _graded_queries(found, canaries), _said_of_planted(found)
+    said = tuple(_said_of(canary, items, found) for canary, items in graded)
+    is_sampled = not any(size and not sample for query in said for size, sample in query.strata)
+    if not said or not is_sampled or not (planted or _are_checked(said)):
+        return None
+    model = _graded_task(said, planted, has_rest=bool(found.task.document.plan.rest), seed=found.task.document.seed)
+    cells: list[list[Said]] = [[] for _ in range(len(said[0].strata) + 1)]
+    for item in (one for _, items in graded for one in items):
+        if (found.consensus(item.id).grade or 0) >= 1 and (words := _said(item, found)) is not None:
+            cells[item.stratum].append(words)
+    return model.wrong_among(cells)
 
 
 def load_agreement(store: Store, slug: str) -> AgreementView:
@@ -231,6 +302,8 @@ def _recall(
     view: RecallView = {
         "queries": len(graded),
         "undecided": sum(_expects(one) for one in canaries) - len(graded),
+        "chunks": sum(len(items) for _, items in graded),
+        "skipped": _count_skipped(graded, found),
         "estimates": [
             view_of(
                 PooledRecallView,
@@ -325,6 +398,11 @@ def _graded_queries(found: TaskGrades, canaries: list[TaskCanary]) -> list[_Grad
     return [(one, items[one.canary_id]) for one in canaries if one.canary_id not in open_ and _expects(one)]
 
 
+def _count_skipped(graded: list[_GradedQuery], found: TaskGrades) -> int:
+    """Count the chunks of these queries that have no grade, as all who saw them skipped them."""
+    return sum(_said(item, found) is None for _, items in graded for item in items)
+
+
 def _is_decided(query: _GradedQuery, found: TaskGrades) -> bool:
     """Whether none of the items of a query is disputed."""
     return all(found.consensus(item.id).state is not ConsensusState.DISPUTED for item in query[1])
@@ -347,6 +425,8 @@ def _estimate(
     decided = [one for one in graded if _is_decided(one, found)]
     is_sampled = not any(size and not sample for query in said for size, sample in query.strata)
     planted = _said_of_planted(found)
+    skipped = _count_skipped(graded, found)
+    gaps = _skipped_text(skipped, sum(len(items) for _, items in graded))
     has_rest, model = bool(plan.rest), None
     estimates: list[RecallEstimate] = []
     of_rest = 0.0
@@ -371,12 +451,21 @@ def _estimate(
                 k=k,
                 frame=frame,
                 uncorrected=None if model is None or 2 * len(decided) < len(graded) else plain.value,
-                assumes="" if one.value is None else _assumption(said, planted, model),
+                assumes="" if one.value is None else f"{_assumption(said, planted, model)}{gaps}",
                 **asdict(one),
             )
             for k, plain, one in zip(depths, by_depth, told, strict=True)
         ]
     return estimates, of_rest
+
+
+def _skipped_text(skipped: int, chunks: int) -> str:
+    was, they = ("was", "it") if skipped == 1 else ("were", "they")
+    return (
+        f"; {skipped:,} of {counted(chunks, 'chunk')} {was} skipped: what {they} would add is not known"
+        if skipped
+        else ""
+    )
 
 
 @lru_cache(maxsize=8)

@@ -10,16 +10,17 @@ from sqlalchemy import Connection
 
 from app.annotation.domain.recall import RecallEstimate, is_pooled_recall_self_judged
 from app.annotation.store.judgment_rows import who_brought_up
-from app.annotation.tables import pooled_recalls, tasks
+from app.annotation.tables import adjudications, annotations, pooled_recalls, task_canaries, task_items, tasks
 from app.base.db.engine import insert_new, row_value
 from app.catalog.domain import TAKEN_AS_RIGHT
-from app.catalog.tables import definition_versions, definitions
+from app.catalog.tables import canary_versions, definition_versions, definitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRow(RecallEstimate):
     """The same as stored, with its task and suite."""
 
+    task_id: int
     task: str
     suite: str
     at: int
@@ -83,3 +84,22 @@ def _is_self_judged(connection: Connection, row: Any) -> bool:
     found = who_brought_up(connection, row.task_id, task.get("retrievers") or (), row.pool_requested_at, row.pooled_at)
     has_rest = any(stratum.get("rest") for stratum in task.get("strata") or ())
     return row.retriever in found and is_pooled_recall_self_judged(set(found.values()), has_rest=has_rest)
+
+
+def graded_queries(connection: Connection, task_id: int) -> dict[int, str]:
+    """Return the queries of a task, by canary, of which each chunk was graded, skipped or decided by people."""
+    of_item = task_items.c.id
+    said = sa.exists().where(annotations.c.item_id == of_item, annotations.c.withdrawn_at.is_(None))
+    decided = sa.exists().where(adjudications.c.item_id == of_item, adjudications.c.withdrawn_at.is_(None))
+    open_ = sa.select(task_items.c.canary_id).where(
+        task_items.c.task_id == task_id,
+        task_items.c.known_grade.is_(None),
+        ~said.where(annotations.c.by_judge == 0),
+        ~decided,
+    )
+    still_open = set(connection.execute(open_).scalars())
+    pooled = sa.select(task_canaries.c.canary_id, canary_versions.c.body).join(
+        canary_versions, canary_versions.c.id == task_canaries.c.canary_version_id
+    )
+    rows = connection.execute(pooled.where(task_canaries.c.task_id == task_id, task_canaries.c.sizes.is_not(None)))
+    return {row.canary_id: str(json.loads(row.body)["query"]) for row in rows if row.canary_id not in still_open}

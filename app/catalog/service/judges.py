@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from app.annotation.store import recall_rows
+from app.annotation.store import recall_rows, task_rows
 from app.annotation.store.judgment_rows import pools_of, ticked, what_is_asked
 from app.base.db.engine import Connection, cached
 from app.base.views import view_of
@@ -86,19 +86,30 @@ def is_self_judged(connection: Connection, shares: Mapping[str, float], retrieve
 def pooled_notes(connection: Connection, suite: str, retriever: str) -> list[PooledNote]:
     """Return the pooled recall of a retriever over a suite, the deepest k first; none where no task estimates it."""
     rows = recall_rows.list_recalls(connection, suite=suite, retriever=retriever)
-    expecting = _count_expecting(connection, suite) if rows else 0
-    return [view_of(PooledNote, row, rounding=True, few_queries=2 * row.queries < expecting) for row in rows]
+    if not rows:
+        return []
+    asked, expecting = _count_asked(connection, suite, rows[0].task_id)
+    few = 2 * min(asked, rows[0].queries) < expecting
+    return [
+        view_of(PooledNote, row, rounding=True, asked_queries=min(asked, row.queries), few_queries=few) for row in rows
+    ]
 
 
-def _count_expecting(connection: Connection, slug: str) -> int:
-    """Return how many canaries of a suite, as it is now, expect something; 0 where it cannot be read."""
+def _count_asked(connection: Connection, slug: str, task_id: int) -> tuple[int, int]:
+    """Return how many of the graded queries of a task canaries of a suite still ask, and how many expect something.
+
+    As the suite is now; none where it cannot be read.
+    """
     suite = require_suite(connection, slug)
+    said = task_rows.version_of_grades(connection, task_id)
 
-    def count() -> tuple[int, int]:
+    def count() -> tuple[tuple[int, int], int]:
         members = load_suite_in_force(connection, suite).members
-        return sum(member.canary.expects for member in members), 1
+        now = {one.canary_id: one.canary.query for one in members if one.canary.expects}
+        graded = recall_rows.graded_queries(connection, task_id)
+        return (sum(now.get(canary) == query for canary, query in graded.items()), len(now)), 1
 
     try:
-        return cached(connection, ("expecting", suite.id, suite.revision), count)
+        return cached(connection, ("asked of a task", suite.id, suite.revision, said), count)
     except UnusableSuiteError:
-        return 0
+        return 0, 0
