@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from app.catalog.documents.canary_files import read_canary_files
+from tests.support.client_package import client_environment
 from tests.support.doc_pages import Block, blocks, documented, is_shown, opened_shell, pages
 from tests.support.living import until
 from tests.support.processes import ROOT, free_ports, started
@@ -37,6 +38,10 @@ NOT_RUN: Mapping[tuple[str, str], str] = {
         )
     },
     ("docs/operations.md", ".venv/bin/pip install -e '.[otel]'"): "asks a package index; see test_tracing",
+    (
+        "docs/python.md",
+        ".venv/bin/pip install 'pytest-coalmine[pytest] @ file:///opt/coalmine/clients/python'",
+    ): "asks a package index; the package is built and unpacked instead",
 }
 """(page, first line) of blocks that cannot run here, with the reason."""
 
@@ -143,7 +148,10 @@ def service(request: pytest.FixtureRequest, page: str, tmp_path: Path) -> Iterat
 @pytest.mark.parametrize("page", RUN)
 def test_every_command_of_a_page_runs_and_writes_what_is_shown(page: str, service: Service) -> None:
     (service.folder / ".venv").symlink_to(sys.prefix)
-    with opened_shell(service.folder, service.environment) as shell:
+    environment = service.environment
+    if page == "docs/python.md":
+        environment |= client_environment(service.folder / "client", service.folder)
+    with opened_shell(service.folder, environment) as shell:
         behind: list[tuple[Block, Path]] = []
         for block in blocks(page):
             text = service.adapted(block.text)

@@ -43,12 +43,12 @@ def test_every_setting_is_documented_once() -> None:
 
 def test_every_documented_setting_exists() -> None:
     known = {PREFIX + field.name.upper() for field in fields(Settings)} | NEXT_TO_SETTINGS
-    assert set(re.findall(r"COALMINE_[A-Z_]*[A-Z]", TEXT)) - {"COALMINE_"} <= known
+    assert set(re.findall(r"\bCOALMINE_[A-Z_]*[A-Z]", TEXT)) - {"COALMINE_"} <= known
 
 
 def test_every_command_named_exists() -> None:
     known = set(listed_commands())
-    named = set(re.findall(r"coalmine ([a-z]+)", TEXT.replace("-m benchmarks", "")))
+    named = set(re.findall(r"(?<![-\w])coalmine ([a-z]+)", TEXT.replace("-m benchmarks", "")))
     assert named
     assert named <= known
 

@@ -69,10 +69,16 @@ class Format(StrEnum):
         "coalmine check canaries --save before.json; coalmine check canaries --baseline before.json",
     )
 )
-def check(
+def check(  # noqa: PLR0913 - options of a command
     paths: Paths,
     *,
     url: Annotated[str | None, typer.Option(help="Where the retriever is, instead of what the files say.")] = None,
+    served: Annotated[
+        str | None,
+        typer.Option(
+            "--served", metavar="URL", help="A callable that coalmine_client serves, for all retrievers of the files."
+        ),
+    ] = None,
     form: Annotated[Format, typer.Option("--format", help="What is written to stdout.")] = Format.TABLE,
     baseline: Annotated[Path | None, typer.Option(help="A saved report to compare with.")] = None,
     save: Annotated[Path | None, typer.Option(help="Save the report as JSON.")] = None,
@@ -102,7 +108,7 @@ def check(
         for line in notes:
             terminal.note(f"Note: {line}.")
     else:
-        targets = gate.choose_targets(documents, check=slug, url=url)
+        targets = gate.choose_targets(documents, check=slug, url=url, served=served)
         probe = RetrieverProbe(load_settings(os.environ).retriever_addresses, USER_AGENT)
     before = read_reports(str(baseline), baseline.read_bytes()) if baseline is not None else {}
     sizes = [(target.check.slug, target.size) for target in targets]

@@ -124,6 +124,7 @@ def measure(
         config_hash=inputs.config_hash,
         measures_version=MEASURES_VERSION,
         self_judged=self_judged,
+        judged_before_edit=None if self_judged else False,  # files tell of no edit
         judged_by=[one for one in judges if one != inputs.retriever.slug],
     )
     shaped = [_result(inputs, responses, outcome, position, answer) for position, answer in enumerate(answers)]
@@ -157,13 +158,18 @@ def _is_comparable(inputs: RunInputs, before: Mapping[str, Any] | None) -> bool:
     return any(result["key"] in places and result.get("any_match") is not None for result in before["results"])
 
 
-def choose_targets(documents: Documents, *, check: str | None = None, url: str | None = None) -> tuple[Target, ...]:
+def choose_targets(
+    documents: Documents, *, check: str | None = None, url: str | None = None, served: str | None = None
+) -> tuple[Target, ...]:
     """Say what the files want measured: the named check, else every enabled one, else each suite by itself.
 
     `url` takes the place of the retrievers' own; where no retriever is defined, one of the generic preset stands
-    there. Raises InvalidInputError saying what is missing.
+    there. `served`: the address of a callable that `coalmine_client` serves, which stands for every retriever. Raises
+    InvalidInputError saying what is missing.
     """
     suites = {suite.slug: suite for suite in documents.suites}
+    if served is not None:
+        documents = _served(documents, served)
     retrievers = {retriever.slug: retriever if url is None else retriever.at(url) for retriever in documents.retrievers}
     checks = _checks(documents, check)
     if not documents.checks:
@@ -224,6 +230,32 @@ def _checks(documents: Documents, named: str | None) -> tuple[CheckDocument, ...
         near = did_you_mean(named, [check.slug for check in documents.checks])
         raise InvalidInputError([Problem(path="--check", message=f"the files define no check '{named}'{near}")])
     return checks
+
+
+SERVED_RESPONSE: Final[Mapping[str, str]] = {"hits": "results", "id": "id", "text": "text", "document": "document"}
+"""What `coalmine_client` answers: hits with these fields, whatever the callable returns."""
+
+
+def _served(documents: Documents, url: str) -> Documents:
+    """Return the documents with a served callable in the place of every retriever, by its name and its options.
+
+    It gets the variables of each canary by name; without retrievers and checks it is the only retriever.
+    """
+    named = {retriever.slug: dict(retriever.options) for retriever in documents.retrievers} or {"callable": {}}
+    asked = [canary.vars for suite in documents.suites for canary in suite.canaries or ()]
+    names = {name for one in (*asked, *(check.vars for check in documents.checks)) for name in one}
+    retrievers = []
+    for slug, defaults in named.items():
+        options = {**dict.fromkeys(sorted(names), UNSTATED), **defaults}
+        variables = {name: f"{{{{ {name} }}}}" for name in options}
+        request = {"json": {"query": "{{ query }}", "k": "{{ k }}", "vars": variables}}
+        body = {"slug": slug, "url": url, "options": options, "request": request, "response": SERVED_RESPONSE}
+        retrievers.append(parse_document(RetrieverDocument, body))
+    return replace(documents, retrievers=tuple(retrievers))
+
+
+UNSTATED: Final = "-"
+"""Value of a variable that a canary does not state, and no retriever of the files either."""
 
 
 def _lone_retriever(retrievers: Sequence[RetrieverDocument], url: str | None) -> RetrieverDocument:
