@@ -47,7 +47,7 @@ class ComparisonCaution(TypedDict):
     """The self-judged side, which every measure favours against the other one; null where neither side is, or it was
     edited since, so that whom they favour is not known."""
     retriever: str | None
-    """It alone brought up much of what is expected; null but of judgments."""
+    """It alone, or in a pool without the other side, brought up much of what is expected; null but of judgments."""
     not_claimed: list[str]
     """Primary measures that are higher on the self-judged side beyond chance; on either side where it was edited."""
     alert_id: str | None

@@ -364,6 +364,37 @@ def test_what_is_claimed_against_the_judgments_of_a_side_stands(service: Api) ->
     assert (caution["favours"], caution["retriever"], caution["not_claimed"]) == ("a", "other", [])
 
 
+@pytest.mark.parametrize("pooled", [("search", "third"), ("search", "other"), ("other", "third")])
+def test_a_pool_without_a_side_is_against_it(service: Api, pooled: tuple[str, str]) -> None:
+    service.docs(canaries=ticked())
+    retriever = service.get("/v1/retrievers/search")
+    service.put("/v1/retrievers/other", another(retriever))
+    service.put("/v1/retrievers/third", {**another(retriever), "url": f"{retriever['url']}?of=third"})
+    service.put("/v1/tasks/both", {"suite": "docs", "retrievers": list(pooled)})
+    assert service.client.post("/v1/tasks/both/pool", json={}).is_success
+    loses_half(service, "task:both")
+    found = service.get("/v1/compare", a="check:docs", b="check:other")
+    if pooled != ("search", "third"):  # both sides were pooled, or what the pool lacked was found all the same
+        assert (found["verdict"], found["cautions"]) == ("worse", [])
+        return
+    assert found["verdict"] == "no_difference_shown"
+    [caution] = found["cautions"]
+    assert (caution["favours"], caution["retriever"], found["a"]["self_judged"]) == ("a", "search", False)
+    assert caution["sentence"].startswith(
+        "much of what is expected was graded in a pool that had A and not B: what only B finds may never have been "
+        "judged, so every measure favours A; NDCG@10, R@3"
+    )
+    run = service.get("/v1/checks/docs/health")["id"]
+    service.put("/v1/retrievers/search", {**another(retriever), "url": f"{retriever['url']}?of=none"})
+    service.retriever.found = {f"What is {number}?": ["c9"] for number in range(12)}
+    later = service.run()
+    [caution] = service.get("/v1/compare", a=f"run:{run}", b=f"run:{later['id']}")["cautions"]
+    assert "in a pool that had A and not B" in caution["sentence"]
+    service.retriever.found = {}
+    again = service.run()
+    assert service.get("/v1/compare", a=f"run:{run}", b=f"run:{again['id']}")["cautions"] == []
+
+
 def test_judgments_of_what_a_retriever_was_before_it_was_edited_favour_nobody_known(service: Api) -> None:
     loses_half(service, OWN)
     before = service.get("/v1/checks/docs/health")

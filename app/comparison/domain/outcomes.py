@@ -338,6 +338,8 @@ class BroughtUp:
     """None = neither side is this retriever."""
     edited_since: bool = False
     """Whether it was edited since: whom its judgments favour by now is not known."""
+    pooled: bool = False
+    """Whether it was pooled with others, and the other side is none of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,6 +353,8 @@ class JudgmentsCaution:
     """Primary measures that are higher on its side beyond chance; on either side where it was edited."""
     edited: Side | None = None
     """Its side, where it was edited since."""
+    pooled: bool = False
+    """Whether it was pooled with others, and the other side is none of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -504,10 +508,11 @@ def compare(
     """Compare two runs by columns of scores, a row for each pair of canaries; NaN = undefined.
 
     `categories` has that of each row. Measures beside the primary ones are exploratory. `brought_up` has the
-    retrievers that alone brought up much of what is expected, with their sides. Nothing is claimed in favour of such a
-    side; what is claimed against it stands all the more. Where it was edited since, nothing is claimed at all: it may
-    be like what it was, or may not find what that found. `self_judged`: whether recall of a side is.
-    `violations` are of all canaries that rule something out, and are tested with the primary measures.
+    retrievers that alone, or in a pool without the other side, brought up much of what is expected, with their sides.
+    Nothing is claimed in favour of such a side; what is claimed against it stands all the more. Where it was edited
+    since, nothing is claimed at all: it may be like what it was, or may not find what that found. `self_judged`:
+    whether recall of a side is. `violations` are of all canaries that rule something out, and are tested with the
+    primary measures.
     """
     favoured = {one.side for one in brought_up if one.side is not None}
     if any(one.side is not None and one.edited_since for one in brought_up):
@@ -550,6 +555,7 @@ def compare(
                     and (judge.edited_since or _higher(one.estimate) is judge.side)
                 ),
                 edited=judge.side if judge.edited_since else None,
+                pooled=judge.pooled,
             )
             for judge in brought_up
         ),

@@ -103,10 +103,13 @@ def judgments_sentence(caution: JudgmentsCaution, names: SideNames) -> str:
             " not find may never have been judged, so every measure favours the side that is more like it"
         )
     other = names.gain[Side.A if side is Side.B else Side.B]
-    sentence = (
-        f"much of what is expected was brought up by {caution.retriever} itself, which favours {names.gain[side]} in "
-        f"every measure and is against {other}: what only {other} finds may never have been judged"
-    )
+    why = f"what only {other} finds may never have been judged"
+    if caution.pooled:
+        graded = f"much of what is expected was graded in a pool that had {names.gain[side]} and not {other}"
+        sentence = f"{graded}: {why}, so every measure favours {names.gain[side]}"
+    else:
+        brought = f"much of what is expected was brought up by {caution.retriever} itself"
+        sentence = f"{brought}, which favours {names.gain[side]} in every measure and is against {other}: {why}"
     if not caution.not_claimed:
         return sentence
     are = "is" if len(caution.not_claimed) == 1 else "are"

@@ -16,8 +16,8 @@ from app.base.db.engine import Connection, Store, cached_of_run
 from app.base.statistics import CONFIDENCE
 from app.base.values import COVERAGE, DEGRADED_SHARE, ROUNDING, Outcome, Verdict
 from app.base.views import rounded_or_none, view_of
-from app.catalog.domain import POOLED_FRAME, judgment_lines, pooled_at, pooled_lines, unlike_tasks_lines
-from app.catalog.service.judges import find_judges
+from app.catalog.domain import MOST_OWN, POOLED_FRAME, judgment_lines, pooled_at, pooled_lines, unlike_tasks_lines
+from app.catalog.service.judges import find_judges, pooled_share
 from app.comparison.domain.estimates import Floats
 from app.comparison.domain.outcomes import (
     BroughtUp,
@@ -165,7 +165,7 @@ def compare_runs(connection: Connection, a: ComparedRun, b: ComparedRun) -> Comp
         second,
         primaries=primary_measures(depth, a.use),
         categories=[b.canaries[place].category for _, place in pairing.places],
-        brought_up=_brought_up(connection, a, b),
+        brought_up=_with_unjudged_hits(_brought_up(connection, a, b), first, second, depth.k),
         self_judged=a.outline["self_judged"] or b.outline["self_judged"],
         violations=violations_of(connection, a, b, depth),
     )
@@ -181,16 +181,54 @@ def _brought_up(connection: Connection, a: ComparedRun, b: ComparedRun) -> tuple
     """
     sides = {a.retriever: Side.A, b.retriever: Side.B}
     versions = {one.retriever: one.retriever_version for one in (a, b)}
-    asked = {slug: what_is_asked(connection, slug, version_id=version) for slug, version in versions.items()}
-    if len(set(asked.values())) == 1:
+    asked = {
+        side: what_is_asked(connection, one.retriever, version_id=one.retriever_version)
+        for side, one in ((Side.A, a), (Side.B, b))
+    }
+    if asked[Side.A] == asked[Side.B]:
         return ()
+    if a.retriever == b.retriever:
+        return _pooled_alone(connection, a, b, asked)
     found = {
         BroughtUp(retriever=one.retriever, side=sides.get(one.retriever), edited_since=one.edited_since)
         for run in (a, b)
         for one in find_judges(connection, run.inputs.suite.judgment_shares, versions, suite=run.outline["suite"])
         if not (one.edited_since and one.asked in asked.values())
     }
-    return tuple(sorted(found, key=lambda one: (one.side or "z", one.retriever, one.edited_since)))
+    return (
+        *sorted(found, key=lambda one: (one.side or "z", one.retriever, one.edited_since)),
+        *(() if found else _pooled_alone(connection, a, b, asked)),
+    )
+
+
+def _pooled_alone(
+    connection: Connection, a: ComparedRun, b: ComparedRun, asked: Mapping[Side, str]
+) -> tuple[BroughtUp, ...]:
+    """Return the side that much of what is expected was pooled with, where the other one was not in these pools."""
+    pooled = {
+        side: pooled_share(connection, one.inputs.suite.judgment_shares, asked[side])
+        for side, one in ((Side.A, a), (Side.B, b))
+    }
+    side = max(pooled, key=pooled.__getitem__)
+    if max(pooled.values()) - min(pooled.values()) <= MOST_OWN:
+        return ()
+    return (BroughtUp(retriever={Side.A: a, Side.B: b}[side].retriever, side=side, pooled=True),)
+
+
+def _with_unjudged_hits(
+    judges: Collection[BroughtUp], a: Mapping[str, Floats], b: Mapping[str, Floats], k: int
+) -> tuple[BroughtUp, ...]:
+    """Leave out who was pooled without the other side where that one's first hits were judged about as often."""
+    name = f"Judged@{k}"
+    if name not in a or name not in b:
+        return tuple(judges)
+    gain = float(np.nansum(a[name] - b[name])) / max(len(a[name]), 1)
+    apart = {Side.A: gain, Side.B: -gain, None: 0.0}
+    return tuple(one for one in judges if not one.pooled or apart[one.side] > _JUDGED_APART)
+
+
+_JUDGED_APART: Final = 0.1
+"""Share of the first k hits by which one side is judged more often, that may make a difference of the measures."""
 
 
 def stored_columns(connection: Connection, states: Sequence[StateRow | None]) -> dict[str, Floats]:
