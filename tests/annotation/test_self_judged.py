@@ -381,15 +381,15 @@ def test_a_pool_without_a_side_is_against_it(service: Api, pooled: tuple[str, st
     [caution] = found["cautions"]
     assert (caution["favours"], caution["retriever"], found["a"]["self_judged"]) == ("a", "search", False)
     assert caution["sentence"].startswith(
-        "much of what is expected was graded in a pool that had A and not B: what only B finds may never have been "
-        "judged, so every measure favours A; NDCG@10, R@3"
+        "much of what is expected was judged among hits of A and not among those of B: what only B finds may never "
+        "have been judged, so every measure favours A; NDCG@10, R@3"
     )
     run = service.get("/v1/checks/docs/health")["id"]
     service.put("/v1/retrievers/search", {**another(retriever), "url": f"{retriever['url']}?of=none"})
     service.retriever.found = {f"What is {number}?": ["c9"] for number in range(12)}
     later = service.run()
     [caution] = service.get("/v1/compare", a=f"run:{run}", b=f"run:{later['id']}")["cautions"]
-    assert "in a pool that had A and not B" in caution["sentence"]
+    assert "judged among hits of A and not among those of B" in caution["sentence"]
     service.retriever.found = {}
     again = service.run()
     assert service.get("/v1/compare", a=f"run:{run}", b=f"run:{again['id']}")["cautions"] == []

@@ -402,8 +402,22 @@ def test_the_same_answers_judged_otherwise_point_at_the_judge(sqlite_store: Stor
     it.judge.no.add("A word about")
     it.run()
     data = notices(it)[-1]["data"]
-    assert data["summary"].endswith("6 of 6 answers got worse by the judge: all judged otherwise")
-    assert str(data["advice"]).startswith(AT_THE_JUDGE)
+    told = "judge reader rates with smaller, it rated with small"
+    assert data["summary"].endswith(f"6 of 6 answers got worse by the judge: {told}; all judged otherwise")
+    assert str(data["advice"]).startswith(f"See first what was changed: {told}.")
+
+
+def test_an_alert_about_answers_that_another_model_ends_says_so(sqlite_store: Store) -> None:
+    it = few(sqlite_store)
+    lie(it, 4)
+    it.run()
+    assert [one["type"] for one in notices(it)] == ["alert.opened"]
+    put(it, {}, {"model": "smaller"})
+    lie(it, 0)
+    it.run()
+    last = notices(it)[-1]
+    assert last["type"] == "alert.resolved"
+    assert last["data"]["summary"].endswith("; judge reader rates with smaller, it rated with small")
 
 
 def test_worse_retrieval_of_the_same_canaries_is_said_and_that_of_others_is_not(sqlite_store: Store) -> None:

@@ -13,8 +13,11 @@ from functools import partial
 
 from app.alerts.domain.summaries import edited_text, reasked_text, recounted_text
 from app.alerts.domain.views import EditsSince
+from app.answers.store import list_endpoints, rater_of_run
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
-from app.catalog.service.versions import former_versions, load_check, load_suites
+from app.base.texts import short_name
+from app.catalog import store as catalog
+from app.catalog.service.versions import answers_changed, former_versions, load_check, load_suites
 from app.detection import store as detector_rows
 from app.detection.domain import SIGNALS, Signal
 from app.detection.domain.tracker import unpack_baseline
@@ -304,13 +307,16 @@ def _edit(
     return replace(edit, k=(then.k, this.k), found=found)
 
 
-def edits_since(connection: Connection, run_id: int, first_run: int | None, now: RunRow) -> EditsSince:
+def edits_since(
+    connection: Connection, run_id: int, first_run: int | None, now: RunRow, *, of_answers: bool = False
+) -> EditsSince:
     """Return what was edited between a run whose changed canaries people were told of and a later one.
 
-    `first_run`: the first bad run of their alert.
+    `first_run`: the first bad run of their alert. `of_answers`: whether that is about generated answers.
     """
     then = run_rows.find_run(connection, run_id)
-    asked = "" if then is None else _asked_otherwise(connection, then, now)
+    find = edits_of_answers if of_answers else _asked_otherwise
+    asked = "" if then is None else find(connection, then, now)
     change = load_changes(connection, [(run_id, first_run)])[0]
     if change is None or now.suite_version_id is None or change.run.suite_version_id == now.suite_version_id:
         return EditsSince(asked=asked)
@@ -331,6 +337,45 @@ def _asked_otherwise(connection: Connection, then: RunRow | PreviousRun, now: Ru
         return reasked_text(was, this)
     versions = then.retriever_version_id, now.retriever_version_id
     return edited_text(this, then.id) if None not in versions and versions[0] != versions[1] else ""
+
+
+def edits_of_answers(connection: Connection, before: RunRow, now: RunRow) -> str:
+    """Say what a check asks otherwise than in an earlier run, by which answers and their ratings may differ."""
+    if before.check_version_id is None or now.check_version_id is None:
+        return ""
+    then, this = (load_check(connection, one.check_version_id or 0)[0] for one in (before, now))
+    edits: list[str] = []
+    if then.retriever != this.retriever:
+        edits.append(reasked_text(then.retriever, this.retriever))
+    elif _answers_otherwise(connection, before.retriever_version_id, now.retriever_version_id):
+        edits.append(edited_text(this.retriever, before.id))
+    if then.judge and this.judge and then.judge != this.judge:
+        edits.append(reasked_text(then.judge, this.judge, "judge"))
+    elif this.judge:
+        edits += _edits_of_judge(connection, this.judge, before, now)
+    return ", ".join(edits)
+
+
+def _edits_of_judge(connection: Connection, slug: str, before: RunRow, now: RunRow) -> list[str]:
+    """Say that a judge rates with another model than in an earlier run, or at another address; none = as it did."""
+    then, this = (rater_of_run(connection, one.id) for one in (before, now))
+    if then is not None and this is not None and then["model"] != this["model"]:
+        models = f"rates with {short_name(this['model'])}, it rated with {short_name(then['model'])}"
+        return [f"judge {short_name(slug)} {models}"]
+    judge = catalog.find_definition(connection, "judge", slug)
+    if judge is None:
+        return []
+    ended = before.finished_at or 0, now.finished_at or 0
+    asked = [[url for made_at, url in list_endpoints(connection, judge) if made_at <= at] for at in ended]
+    return [edited_text(slug, before.id, "judge")] if all(asked) and asked[0][-1] != asked[1][-1] else []
+
+
+def _answers_otherwise(connection: Connection, before: int | None, now: int | None) -> bool:
+    """Whether two versions of a retriever differ in what they answer, by hits or by the generator."""
+    if before is None or now is None or before == now:
+        return False
+    bodies = catalog.version_bodies(connection, [before, now])
+    return bool(answers_changed(bodies[before], bodies[now]))
 
 
 def _redefined(

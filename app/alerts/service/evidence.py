@@ -14,8 +14,6 @@ from app.alerts.domain.summaries import (
     REDEFINED_ADVICE,
     REDEFINED_BRIEF,
     ChangedCanaries,
-    edited_text,
-    reasked_text,
     redefined_text,
 )
 from app.alerts.domain.views import (
@@ -29,17 +27,17 @@ from app.alerts.domain.views import (
     WorseAnswers,
     lost_chunks,
 )
-from app.alerts.service.changes import ChangedRun, changed_keys, load_changes
+from app.alerts.service.changes import ChangedRun, changed_keys, edits_of_answers, load_changes
 from app.alerts.store import AlertRow
 from app.answers.domain.generated import answer_change, value_of
-from app.answers.store import answers_at, list_endpoints
+from app.answers.store import answers_at
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
 from app.base.values import ROUNDING, Cause, Percentile, Ranking, Rule, RuleKind, judged_name
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import PooledNote, pooled_at, recall_label
 from app.catalog.service.judges import is_self_judged, pooled_notes
-from app.catalog.service.versions import answers_changed, load_check, load_suite
+from app.catalog.service.versions import load_check, load_suite
 from app.catalog.store import Definition
 from app.detection import store as detector_rows
 from app.detection.service.baselines import CULPRITS
@@ -393,35 +391,8 @@ def worse_answers(
     came = sum(value_of(one.body, question) is not None for one in now.values())
     found: WorseAnswers = {"worse": len(worse), "of": len(values), "came": came, "changes": counts, "listed": listed}
     previous = run_rows.find_run(connection, earlier.id)
-    edited = "" if run is None or previous is None else _edits_of_answers(connection, previous, run)
+    edited = "" if run is None or previous is None else edits_of_answers(connection, previous, run)
     return {**found, "edited": edited} if edited else found
-
-
-def _edits_of_answers(connection: Connection, before: RunRow, now: RunRow) -> str:
-    """Say what a check asks otherwise than in an earlier run, by which answers and their ratings may differ."""
-    if before.check_version_id is None or now.check_version_id is None:
-        return ""
-    then, this = (load_check(connection, one.check_version_id or 0)[0] for one in (before, now))
-    edits: list[str] = []
-    if then.retriever != this.retriever:
-        edits.append(reasked_text(then.retriever, this.retriever))
-    elif _answers_otherwise(connection, before.retriever_version_id, now.retriever_version_id):
-        edits.append(edited_text(this.retriever, before.id))
-    if then.judge and this.judge and then.judge != this.judge:
-        edits.append(reasked_text(then.judge, this.judge, "judge"))
-    elif this.judge and (judge := catalog.find_definition(connection, "judge", this.judge)) is not None:
-        ended = before.finished_at or 0, now.finished_at or 0
-        asked = [[url for made_at, url in list_endpoints(connection, judge) if made_at <= at] for at in ended]
-        edits += [edited_text(this.judge, before.id, "judge")] if all(asked) and asked[0][-1] != asked[1][-1] else []
-    return ", ".join(edits)
-
-
-def _answers_otherwise(connection: Connection, before: int | None, now: int | None) -> bool:
-    """Whether two versions of a retriever differ in what they answer, by hits or by the generator."""
-    if before is None or now is None or before == now:
-        return False
-    bodies = catalog.version_bodies(connection, [before, now])
-    return bool(answers_changed(bodies[before], bodies[now]))
 
 
 _MOST_COMPARED = 500

@@ -502,7 +502,10 @@ def _facts_at(
     changes = alerts.list_transitions(connection, [alert.id])[alert.id]
     told = _newest_trigger([one for one in changes if one.id < transition.id])
     told_run = told and told.run_id
-    edits = edits_since(connection, told_run, alert.first_run, run) if is_end and told_run and run else None
+    edits = None
+    if is_end and told_run and run:
+        of_answers = watches_answers(alert.kind, evidence.get("measure"))
+        edits = edits_since(connection, told_run, alert.first_run, run, of_answers=of_answers)
     if edits is not None and not about_canaries:
         edits = replace(edits, taken_out=0, rejudged=0)
     newly = facts.corrected is not None and told is not None and not is_corrected(told.evidence)

@@ -73,15 +73,17 @@ def find_judges(
     return sorted([*found_now, *edited.values()], key=lambda one: one.retriever)
 
 
-def pooled_share(connection: Connection, shares: Mapping[str, float], asked: str) -> float:
-    """Return the share of what is expected that comes of pools which what a retriever asks was part of.
+def pooled_share(connection: Connection, shares: Mapping[str, float], asked: str, *, suite: str) -> float:
+    """Return the share of what is expected that was judged among hits of what a retriever asks, or in pools with them.
 
     `shares`: of the sources. A task whose slug was used again counts where it is part of all of its pools.
     """
     members: dict[str, list[bool]] = {}
     for pool in pools_of(connection, [one.removeprefix("task:") for one in shares if one.startswith("task:")]):
         members.setdefault(task_source(pool.slug), []).append(asked in pool.brought_up.values())
-    return sum(share for source, share in shares.items() if all(members.get(source, [False])))
+    pooled = sum(share for source, share in shares.items() if all(members.get(source, [False])))
+    own = {source: source.removeprefix("retriever:") for source in shares if source.startswith("retriever:")}
+    return pooled + sum(shares[one] * ticked(connection, suite, slug).get(asked, 0.0) for one, slug in own.items())
 
 
 def judging_retrievers(connection: Connection, shares: Mapping[str, float], *others: str, suite: str = "") -> list[str]:

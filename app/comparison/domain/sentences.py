@@ -105,7 +105,7 @@ def judgments_sentence(caution: JudgmentsCaution, names: SideNames) -> str:
     other = names.gain[Side.A if side is Side.B else Side.B]
     why = f"what only {other} finds may never have been judged"
     if caution.pooled:
-        graded = f"much of what is expected was graded in a pool that had {names.gain[side]} and not {other}"
+        graded = f"much of what is expected was judged among hits of {names.gain[side]} and not among those of {other}"
         sentence = f"{graded}: {why}, so every measure favours {names.gain[side]}"
     else:
         brought = f"much of what is expected was brought up by {caution.retriever} itself"

@@ -204,9 +204,9 @@ def _brought_up(connection: Connection, a: ComparedRun, b: ComparedRun) -> tuple
 def _pooled_alone(
     connection: Connection, a: ComparedRun, b: ComparedRun, asked: Mapping[Side, str]
 ) -> tuple[BroughtUp, ...]:
-    """Return the side that much of what is expected was pooled with, where the other one was not in these pools."""
+    """Return the side among whose hits much of what is expected was judged, and not among those of the other one."""
     pooled = {
-        side: pooled_share(connection, one.inputs.suite.judgment_shares, asked[side])
+        side: pooled_share(connection, one.inputs.suite.judgment_shares, asked[side], suite=one.outline["suite"])
         for side, one in ((Side.A, a), (Side.B, b))
     }
     side = max(pooled, key=pooled.__getitem__)
