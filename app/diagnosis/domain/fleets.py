@@ -224,9 +224,9 @@ def _sentence(
     elif group is not None and len(down) * 2 >= len(inside):
         text = f"A part of the index is hit: half of {short_name(group.name, _LONGEST)} or more"
     elif len(fallen) > max(_FEW, total * _FEW_SHARE):
-        text = "A part of the index or a topic is hit, not the whole index"
+        text = "A part of the questions is hit: look at what they have in common"
     else:
-        text = "Only a few are hit, not the whole index"
+        text = "Few questions are hit"
     expected = _expected(inside)
     if expected is None:
         return text
