@@ -284,4 +284,5 @@ class InterleavingView(TypedDict):
     difference: RateDifference | None
     """Share of units for B less that for A; null below 30 units for each."""
     later: RateDifference | None
-    """The same by now, where that contradicts what decided; null where it does not."""
+    """The same by now, where that contradicts what decided; null where it does not. Of fewer than 30 units for one of
+    them it is as if there were 30, which is nearer to zero."""

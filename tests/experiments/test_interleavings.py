@@ -49,7 +49,7 @@ def test_a_decision_says_who_is_preferred_or_what_is_missing() -> None:
     assert open_.state is ExperimentState.RUNNING
     ended = decide_preference(Preferences(a=95, b=105), NAMES, units=20_000, max_units=20_000)
     assert ended.state is ExperimentState.INCONCLUSIVE
-    assert ended.reason.startswith("20,000 units came, as many as it waits for, and no preference is shown")
+    assert ended.reason.startswith("20,000 units or more came, as many as it waits for, and no preference is shown")
 
 
 def test_a_unit_counts_for_what_it_clicked_more_each_event_once(store: Store) -> None:
@@ -176,5 +176,5 @@ def test_units_that_come_are_counted_once_after_an_end_without_a_preference(sqli
     click(sqlite_store, *((f"second {one}", f"user-{one}", sides[one % 2 == 0]) for one in range(250)))
     assert counts(sqlite_store) == (0, 0, 250)
     reason = experiments.load_interleaving(sqlite_store, "search")["reason"]
-    assert reason.startswith("200 units came, as many as it waits for, and no preference is shown: 0.000 ")
+    assert reason.startswith("200 units or more came, as many as it waits for, and no preference is shown: 0.000 ")
     assert "250 units" not in reason.partition(" over ")[0], "what came after the decision is no part of it"

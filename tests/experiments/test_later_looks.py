@@ -166,11 +166,10 @@ def test_clicks_that_all_turned_contradict_though_too_few_are_left_for_an_interv
     decided = Preferences(a=240, b=439)
     decision = decide_preference(decided, ("old", "new"), units=679, max_units=5_000)
     a, b = newest
-    found = hold_against_clicks(decision, Preferences(a=a, b=b), decided)
-    says = (
-        f"; but by now, over {a + b:,} units, {a:,} prefer the first ranking and {b:,} the second, the opposite of what"
-    )
+    found = hold_against_clicks(decision, Preferences(a=a, b=b), decided, ("old", "new"))
+    says = f"; but by now, over {a + b:,} units, {a:,} prefer old and {b:,} new, the opposite of what"
     assert (says in found.reason) is is_told
+    assert (found.later is not None and found.later.high < 0) is is_told, "so no state of it is a plain success"
     assert found.winner == "new", "the first look decides"
 
 

@@ -637,7 +637,7 @@ def decide_preference(found: Preferences, names: tuple[str, str], *, units: int,
     if winner is None and units >= max_units:
         state = ExperimentState.INCONCLUSIVE
         # How many have come by now is no part of the decision: units that come later change nothing of it.
-        reason = f"{counted(max_units, 'unit')} came, as many as it waits for, and {reason}"
+        reason = f"{counted(max_units, 'unit')} or more came, as many as it waits for, and {reason}"
     return PreferenceDecision(state=state, reason=reason, difference=one, winner=winner)
 
 

@@ -38,9 +38,13 @@ def hold_against_looks(decision: ExperimentDecision, looks: Sequence[Look], plan
 
 
 def hold_against_clicks(
-    decision: PreferenceDecision, newest: Preferences, decided: Preferences | None
+    decision: PreferenceDecision, newest: Preferences, decided: Preferences | None, names: tuple[str, str]
 ) -> PreferenceDecision:
-    """Return the decision of an interleaving that says where the clicks by now contradict it."""
+    """Return the decision of an interleaving that says where the clicks by now contradict it.
+
+    Where fewer than 30 units prefer one of the rankings, `later` is as if 30 did, which is nearer to zero. `names`: of
+    both rankings.
+    """
     if not decision.ended or newest == decided:
         return decision
     found, over = estimate_preference(newest), f"over {counted(newest.a + newest.b, 'unit')}"
@@ -50,9 +54,9 @@ def hold_against_clicks(
         return replace(decision, reason=_say(decision.reason, says, how), later=found if how in _STRONG else None)
     nearer = Preferences(a=max(newest.a, FEWEST_OF_A_KIND), b=max(newest.b, FEWEST_OF_A_KIND))
     known = estimate_preference(nearer)  # of fewer there is no interval, and this one is nearer to zero than they are
-    says = f"{over}, {newest.a:,} prefer the first ranking and {newest.b:,} the second"
+    says = f"{over}, {newest.a:,} prefer {names[0]} and {newest.b:,} {names[1]}"
     how = "" if known is None else _contradiction(decision.difference, known, delta=0.0)
-    return replace(decision, reason=_say(decision.reason, says, how))
+    return replace(decision, reason=_say(decision.reason, says, how), later=known if how in _STRONG else None)
 
 
 _OPPOSITE: Final = "the opposite of what it was decided by: begin a new epoch"

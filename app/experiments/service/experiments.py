@@ -444,5 +444,6 @@ def _view(row: InterleavingRow) -> InterleavingView:
     document = row.document
     found, now = row.decided or row.preferences, row.preferences
     # Ties are those of now: what matters is how many units there are.
-    decision = hold_against_clicks(_decide(row, found, now.a + now.b + row.ties - found.a - found.b), now, row.decided)
+    decision = _decide(row, found, now.a + now.b + row.ties - found.a - found.b)
+    decision = hold_against_clicks(decision, now, row.decided, (document.a, document.b))
     return view_of(InterleavingView, row, document, decision, prefer_a=row.preferences.a, prefer_b=row.preferences.b)
