@@ -115,6 +115,7 @@ def test_harm_counts_in_every_promotion_of_the_same_checks(users: Users) -> None
     assert said not in turned["gates"][2].reason
     won = "experiment 'fresh' of promotion 'third' of the same checks says: after 6,000 units new beats old by 0.100"
     assert won in turned["gates"][2].reason, "which is harm where the checks are exchanged"
+    assert ", and new is there what is current here" in turned["gates"][2].reason
     assert turned["gates"][2].losses["users"][1] < 0
 
 

@@ -214,6 +214,8 @@ def read_users(store: Store, document: PromotionDocument, *, now: datetime) -> E
         theirs = {other.document.current, other.document.candidate}
         of = "the same checks" if theirs == {document.current, document.candidate} else "checks that ask the same"
         told = f"experiment '{experiment}' of promotion '{other.slug}' of {of} says: {said}"
+        if is_turned and not isinstance(found, str) and found.arms is not None:
+            told += f", and {found.arms.candidate} is there what is current here"
         return replace(own, harm_before=told, before=harm)
     return own
 
