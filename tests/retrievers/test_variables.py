@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -23,7 +24,7 @@ from app.retrievers.client.endpoint_client import EndpointClient
 from app.retrievers.client.mcp_probe import McpProbe
 from app.retrievers.client.sql import SqlProbe
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.domain.retrievers import Dialect, ProbeQuery, ResponseMapping
+from app.retrievers.domain.retrievers import Dialect, Lookup, ProbeQuery, ResponseMapping
 from tests.support.databases import PASSWORD, READER, Database, database
 from tests.support.fakes import answered, hits
 from tests.support.http_servers import peer, reply
@@ -68,6 +69,13 @@ def test_a_value_for_what_is_no_option_keeps_the_run_from_asking() -> None:
         answers_of(described, "a", variables=[{"tenat": "globex"}])
 
 
+def test_what_the_lookup_takes_once_cannot_be_set_by_a_query() -> None:
+    lookup = Lookup(name="id", url="http://127.0.0.1:9/of/{{ tenant }}", path="id")
+    described = retriever_at("http://127.0.0.1:9/{{ id }}", options={"tenant": "acme"}, lookup=lookup)
+    with pytest.raises(InvalidInputError, match="'tenant' cannot be set, since the lookup takes it once per run"):
+        answers_of(described, "a", variables=[{"tenant": "globex"}])
+
+
 @pytest.fixture(scope="module")
 def tenants() -> Iterator[Database]:
     """Serve documents of two tenants; the database itself shows a session those of its own (row-level security)."""
@@ -98,6 +106,9 @@ def test_a_database_is_asked_as_each_tenant(tenants: Database) -> None:
     assert [None if one.ranking is None else one.ranking.ids for one in found] == [("a",), ("g",), ()]
     with pytest.raises(InvalidInputError, match="'user' is no option"):
         answers_of(described, "a", variables=[{"user": "x"}], probe=probe)
+    named = replace(described, options={"tenant": "acme", "table": "docs"})
+    with pytest.raises(InvalidInputError, match="'table' cannot be set, since the statement has it as a name"):
+        answers_of(named, "a", variables=[{"table": "secrets"}], probe=probe)
 
 
 def test_a_tool_gets_each_value_as_its_argument() -> None:

@@ -107,7 +107,8 @@ def unknown_vars(connection: Connection, check: CheckDocument) -> list[Problem]:
     options = {} if row is None else row.body.get("options") or {}
     what = f"is no option of retriever '{check.retriever}'"
     unknown = [name for name in check.vars if row is not None and name not in options]
-    return [Problem(path=f"vars.{name}", message=f"{what}{did_you_mean(name, options)}") for name in unknown]
+    how = {name: did_you_mean(name, options) or f"; write options: {{{name}: <default>}} there" for name in unknown}
+    return [Problem(path=f"vars.{name}", message=f"{what}{how[name]}") for name in unknown]
 
 
 def gives_answers(connection: Connection, retriever: str) -> bool:

@@ -467,16 +467,23 @@ class ProblemCollector:
 
 
 def varied_options(retriever: Retriever, queries: Sequence[ProbeQuery]) -> frozenset[str]:
-    """Return the options that these queries set for themselves. Raises InvalidInputError for what is no option."""
-    unknown = {name: item for item in queries for name in item.vars if name not in retriever.options}
-    if unknown:
-        raise InvalidInputError(
-            [
-                Problem(path="vars", message=f"'{name}' is no option of the retriever, and canary '{item.key}' sets it")
-                for name, item in unknown.items()
-            ]
-        )
-    return frozenset(name for item in queries for name in item.vars)
+    """Return the options that these queries set for themselves.
+
+    Raises InvalidInputError for what is no option, and for what the lookup takes once per run.
+    """
+    once = set() if retriever.lookup is None else set(_PLACEHOLDER.findall(retriever.lookup.url))
+    names = {name: item.key for item in queries for name in item.vars}
+    how = "add it there with its default, or take it out of vars"
+    problems = [
+        f"'{name}' is no option of the retriever, and canary '{key}' or its check sets it: {how}"
+        if name not in retriever.options
+        else f"'{name}' cannot be set, since the lookup takes it once per run: take it out of vars"
+        for name, key in names.items()
+        if name not in retriever.options or name in once
+    ]
+    if problems:
+        raise InvalidInputError([Problem(path="vars", message=message) for message in problems])
+    return frozenset(names)
 
 
 def compile_retriever(retriever: Retriever, k: int, varied: Collection[str] = ()) -> Plan:

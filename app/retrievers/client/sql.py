@@ -72,7 +72,10 @@ class SqlProbe:
     ) -> Iterator[Batch]:
         """Send every query; see `Probe`. Raises InvalidInputError at once for an unusable database."""
         plan = _compile_plan(context.retriever, context.k)
-        varied_options(context.retriever, queries)  # raises for what is no option
+        names_alone = sorted(varied_options(context.retriever, queries) - plan.names)
+        if names_alone:
+            message = "cannot be set, since the statement has it as a name and not as a parameter: take it out of vars"
+            raise InvalidInputError([Problem(path="vars", message=f"'{name}' {message}") for name in names_alone])
         return run_in_background(partial(self._work, plan, context, queries, vectors), "sql probe")
 
     async def _work(
