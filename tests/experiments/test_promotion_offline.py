@@ -12,6 +12,7 @@ from app.base.values import Answer, Outcome
 from app.comparison.domain.outcomes import ComparisonVerdict
 from app.experiments.domain.margins import GateResult
 from app.experiments.domain.promotion_evidence import (
+    CategoryLosses,
     GuardEvidence,
     JudgedQuestion,
     JudgeEvidence,
@@ -114,6 +115,81 @@ def test_nothing_passes_by_runs_of_something_else_or_with_a_tenth_unanswered(
     found = decide_promotion(evidence, "no runs", "no experiment", {}).gates[0]
     assert (found.result, found.reason) == (result, says)
     assert (found.next is NextStep.RUN_AGAIN) == (result is GateResult.INCONCLUSIVE and bool(evidence.outdated))
+
+
+OVER = "over 531 canaries"
+R_LOST = Margin(low=-0.195, high=-0.111)
+PROCEDURAL = "category procedural (180 canaries)"
+R_LOWER = Margin(low=-0.063, high=-0.008)
+
+
+@pytest.mark.parametrize(
+    ("paid", "result", "says"),
+    [
+        ({"R@5": R_LOST}, GateResult.FAIL, f"a loss of more than 0.02 is shown {OVER}: R@5 -0.195 to -0.111; {KEPT}"),
+        (
+            {"R@5": R_LOWER},
+            GateResult.INCONCLUSIVE,
+            f"a loss of more than 0.02 is not ruled out {OVER}: R@5 -0.063 to -0.008; {KEPT}",
+        ),
+        ({"P@5": Margin(low=-0.015, high=-0.005)}, GateResult.PASS, f"{KEPT}, P@5 -0.015 to -0.005"),
+    ],
+)
+def test_no_loss_is_said_of_no_measure_that_is_claimed_to_be_lower(
+    paid: dict[str, Margin], result: GateResult, says: str
+) -> None:
+    evidence = replace(FOUND, verdict=ComparisonVerdict.WORSE, paid=paid)
+    found = decide_promotion(evidence, "no runs", "no experiment", {}).gates[0]
+    assert (found.result, found.reason) == (result, says)
+    lost = {name: (one.low, one.high) for name, one in paid.items()}
+    assert found.losses == (lost if result is GateResult.FAIL else {})
+
+
+@pytest.mark.parametrize(
+    ("lost", "result", "says"),
+    [
+        (
+            {"R@5": R_LOST, "P@5": R_LOWER},
+            GateResult.FAIL,
+            (
+                f"a loss of more than 0.02 is shown in {PROCEDURAL}: R@5 -0.195 to -0.111; a loss of more than 0.02 is "
+                f"not ruled out in {PROCEDURAL}: P@5 -0.063 to -0.008; {KEPT}"
+            ),
+        ),
+        (
+            {"R@5": R_LOWER},
+            GateResult.INCONCLUSIVE,
+            f"a loss of more than 0.02 is not ruled out in {PROCEDURAL}: R@5 -0.063 to -0.008; {KEPT}",
+        ),
+        ({"P@5": Margin(low=-0.015, high=-0.005)}, GateResult.PASS, KEPT),
+    ],
+)
+def test_a_category_that_loses_is_named_and_lets_nothing_pass_whatever_the_whole_gains(
+    lost: dict[str, Margin], result: GateResult, says: str
+) -> None:
+    evidence = replace(FOUND, categories=(CategoryLosses(category="procedural", canaries=180, paid=lost),))
+    found = decide_promotion(evidence, "no runs", "no experiment", {}).gates[0]
+    assert (found.result, found.reason) == (result, says)
+    fails = result is GateResult.FAIL
+    assert found.losses == ({"procedural: R@5": (-0.195, -0.111)} if fails else {})
+    assert (found.next is NextStep.CHANGE_CANDIDATE) is fails
+
+
+def test_a_promotion_reads_the_categories_that_its_comparison_claims_to_lose(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    made = definitions(retriever="other")
+    kinds = ["simple_factual"] * 60 + ["procedural"] * 20
+    made["canaries"] = [
+        canary(f"c{number:02}", expected_chunks=["c1"], category=kind) for number, kind in enumerate(kinds)
+    ]
+    world.apply(made)
+    world.probe.otherwise = lambda one: answered(hits(*(["c1"] if one.query >= "c60" else ["noise", "c1"])))
+    world.run()
+    world.probe.otherwise = lambda one: answered(hits("noise" if one.query >= "c60" else "c1"))
+    world.run("candidate")
+    [lost] = compare(sqlite_store).categories
+    assert (lost.category, lost.canaries, lost.paid["R@5"]) == ("procedural", 20, Margin(low=-1.0, high=-1.0))
+    assert "R@5" in compare(sqlite_store).paid, "and so does the whole"
 
 
 def test_a_judge_passes_nothing_by_runs_of_something_else() -> None:

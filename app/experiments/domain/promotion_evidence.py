@@ -34,6 +34,16 @@ class PromotionRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CategoryLosses:
+    """What a category of canaries is claimed to lose, corrected over all categories."""
+
+    category: str
+    canaries: int
+    paid: Mapping[str, Margin]
+    """Primary measures that are claimed to be lower there in the candidate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineEvidence:
     """A comparison of the candidate with what is current, over canaries."""
 
@@ -47,6 +57,8 @@ class OfflineEvidence:
     """Primary measures that are shown to be higher in the candidate, whether that is claimed or may be self-judged."""
     paid: Mapping[str, Margin] = field(default_factory=dict)
     """Primary measures that are claimed to be lower in it: what a trade is paid with."""
+    categories: tuple[CategoryLosses, ...] = ()
+    """Categories that are claimed to lose by a measure, whatever the whole gains."""
     unanswered: int = 0
     """Canaries that the candidate did not answer, and would be compared by otherwise."""
     unanswered_now: int = 0
@@ -70,6 +82,11 @@ class OfflineEvidence:
     def not_measured(self) -> int:
         """Canaries that would be compared if both had answered them."""
         return self.unanswered + self.unanswered_now - self.unanswered_by_both
+
+    @property
+    def compared(self) -> Mapping[str, Margin]:
+        """Measures that the gate holds against the accepted loss: its own, and all that are claimed to be lower."""
+        return {**self.measures, **self.paid}
 
     @property
     def lacks_answers(self) -> bool:

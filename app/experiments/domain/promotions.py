@@ -25,6 +25,7 @@ from app.experiments.domain.margins import (
     within_margin,
 )
 from app.experiments.domain.promotion_evidence import (
+    CategoryLosses,
     ExposureEvidence,
     GuardEvidence,
     JudgedQuestion,
@@ -261,7 +262,12 @@ def _offline_losses(found: OfflineEvidence | str) -> Losses:
         return {}
     paid = found.paid if found.is_trade else {}
     traded = {name: (one.low, one.high) for name, one in paid.items() if one.low is not None and one.high is not None}
-    return {**traded, **lost_measures(found.measures, OFFLINE_MARGIN), **_ruled_out(found)}
+    in_categories = {
+        f"{one.category}: {name}": interval
+        for one in found.categories
+        for name, interval in lost_measures(one.paid, OFFLINE_MARGIN).items()
+    }
+    return {**traded, **lost_measures(found.compared, OFFLINE_MARGIN), **in_categories, **_ruled_out(found)}
 
 
 def _ruled_out(found: OfflineEvidence) -> Losses:
@@ -561,15 +567,29 @@ def _believe_judgments(found: OfflineEvidence) -> tuple[GateResult, str]:
 
 def _read_offline(found: OfflineEvidence) -> tuple[GateResult, str, bool]:
     """Return what the numbers say by themselves, and whether that may come of whose judgments they rest on."""
-    result, reason = within_margin(found.measures, OFFLINE_MARGIN, f"over {counted(found.canaries, 'canary')}")
+    result, reason = within_margin(found.compared, OFFLINE_MARGIN, f"over {counted(found.canaries, 'canary')}")
     own = {one.favours: one.not_claimed for one in found.judgments}
     may_be_traded = found.verdict is ComparisonVerdict.BETTER and own.get(Side.A)
     if found.is_trade:
         result, reason = GateResult.FAIL, _say_trade(found)
+    result, reason = _with_categories(result, reason, found.categories)
     if any(one.edited for one in found.judgments):  # which way they err is not known
         return result, reason, True
     doubtful = Side.A in own if result is GateResult.FAIL else Side.B in own or bool(may_be_traded)
     return result, reason, doubtful
+
+
+def _with_categories(result: GateResult, reason: str, losses: Sequence[CategoryLosses]) -> tuple[GateResult, str]:
+    """Let nothing pass where a category loses more than is accepted, or may: that the whole gains does not undo it."""
+    told, found = [], [result]
+    for one in losses:
+        where = f"in category {one.category} ({counted(one.canaries, 'canary')})"
+        of_category, says = within_margin(one.paid, OFFLINE_MARGIN, where)
+        if of_category is not GateResult.PASS:
+            found.append(of_category)
+            told.append(says)
+    worst = next(one for one in (GateResult.FAIL, GateResult.INCONCLUSIVE, GateResult.PASS) if one in found)
+    return worst, "; ".join([*told, reason])
 
 
 def _say_trade(found: OfflineEvidence) -> str:

@@ -5,7 +5,7 @@ waiver.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -25,7 +25,7 @@ from app.base.values import Severity
 from app.base.views import time_text, view_of
 from app.catalog.service.references import find_check
 from app.comparison.domain.estimates import estimate
-from app.comparison.domain.outcomes import Exclusion, Side
+from app.comparison.domain.outcomes import ComparisonOutcome, Exclusion, Side
 from app.comparison.service import compared_runs, comparisons
 from app.comparison.service.answers import AnswersOfRun, RatedSide, pair_answers, read_answers
 from app.comparison.service.outdated import describe_outdated
@@ -33,6 +33,7 @@ from app.experiments import store as rows
 from app.experiments.documents import GuardDocument, PromotionDocument
 from app.experiments.domain.margins import GateResult
 from app.experiments.domain.promotion_evidence import (
+    CategoryLosses,
     ExperimentArms,
     ExposureEvidence,
     GuardEvidence,
@@ -363,6 +364,7 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
         judgments=found.outcome.judgments,
         gained={name: one for name, one in margins.items() if name in gained},
         paid={name: one for name, one in margins.items() if name in paid},
+        categories=tuple(_category_losses(found.outcome)),
         unanswered=excluded.get(Exclusion.NOT_MEASURED_IN_B, 0) + neither,
         unanswered_now=excluded.get(Exclusion.NOT_MEASURED_IN_A, 0) + neither,
         unanswered_by_both=neither,
@@ -376,6 +378,15 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
         ),
         violations=found.outcome.violations,
     )
+
+
+def _category_losses(outcome: ComparisonOutcome) -> Iterator[CategoryLosses]:
+    """Yield the categories that are claimed to lose by a measure; none where one category is all there is."""
+    for part in outcome.categories if len(outcome.categories) > 1 else ():
+        lost = [one.estimate for one in part.decisions if one.winner is Side.A]
+        if lost:
+            paid = {one.measure: Margin(low=one.lower, high=one.upper) for one in lost}
+            yield CategoryLosses(category=part.category.replace("_", " "), canaries=part.pairs, paid=paid)
 
 
 _UNLIKE: Final = (Exclusion.OTHER_QUERY, Exclusion.OTHER_JUDGMENTS)
