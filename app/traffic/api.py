@@ -12,7 +12,7 @@ from app.base.api.requests import StoreDep, VaultDep, expensive, needs, refuse_u
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
 from app.traffic import service as traffic
-from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest
+from app.traffic.documents.queries import ForgetRequest, ReachRequest, SuggestionsRequest
 from app.traffic.domain import ForgottenTraffic, ReceivedTraffic, SuggestionView, TrafficReachView, TrafficView
 
 router = APIRouter(prefix="/v1", tags=["annotation"], dependencies=[Depends(refuse_unknown_parameters)])
@@ -45,6 +45,7 @@ def post_traffic(
 ) -> ReceivedTraffic:
     """Add queries of users: JSON lines or CSV with `query[,count,at,outcome]`, or `user_query,timestamp`.
 
+    Exports of Langfuse, Phoenix and LangSmith are read too: queries of retrievals, else those that traces begin with.
     Kept for 30 days: the query in small letters and single spaces, how often, first and last time. At most 100,000
     distinct ones. Send a file as it is, up to 100 MB, as `application/x-ndjson` or `text/csv`, or its text within JSON,
     up to 10 MB. Send larger ones in parts, each with an `Idempotency-Key` of its own: for a day a part that is sent

@@ -28,7 +28,7 @@ from app.catalog.service import references
 from app.definitions.client import Server
 from app.definitions.commands.resources import connect_server, open_database
 from app.traffic import service as traffic
-from app.traffic.documents import ReadTraffic, read_traffic
+from app.traffic.documents.queries import ReadTraffic, read_traffic
 from app.traffic.domain import SuggestionView
 from app.traffic.store import find_reach
 
@@ -45,7 +45,10 @@ _SHOWN: Final = 20
 @app.command("traffic", epilog=examples("coalmine traffic queries.csv --suite docs --retriever search"))
 def send_traffic(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="JSON lines or CSV: query[,count,at], or user_query,timestamp.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="CSV or JSON: query[,count,at]; user_query,timestamp; or an export of a tracing tool."
+        ),
     ],
     *,
     suite: Suite = None,

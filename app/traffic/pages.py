@@ -18,7 +18,7 @@ from app.base.web.forms import Form, FormInput, follow_form, parse_number
 from app.base.web.pages import render
 from app.catalog.service import references
 from app.traffic import service as traffic
-from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest
+from app.traffic.documents.queries import ForgetRequest, ReachRequest, SuggestionsRequest
 from app.traffic.domain import TrafficReachView
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)

@@ -52,7 +52,7 @@ from app.scoring.evaluation import RELEVANCE
 from app.scoring.rankings import Match
 from app.traffic import domain as estimates
 from app.traffic import store as rows
-from app.traffic.documents import LONGEST_QUERY, Grouping, ReadTraffic, read_traffic
+from app.traffic.documents.queries import LONGEST_QUERY, Grouping, ReadTraffic, read_traffic
 from app.traffic.domain import (
     GroupView,
     ReachState,
@@ -520,8 +520,15 @@ def add_traffic(
 
 def left_out_notes(found: ReadTraffic) -> list[str]:
     """Return a note for each reason why lines of files were left out."""
-    reasons = ((found.too_long, f"longer than {LONGEST_QUERY} characters"), (found.empty, "without a text"))
-    return [f"{counted(number, 'query')} {reason} left out" for number, reason in reasons if number]
+    reasons = (
+        (found.too_long, "query", f"longer than {LONGEST_QUERY} characters"),
+        (found.empty, "query", "without a text"),
+        (found.unclear, "span", "whose input names no query"),
+        (found.other, "other span", ""),
+    )
+    return [
+        " ".join([counted(number, what), *reason.split(), "left out"]) for number, what, reason in reasons if number
+    ]
 
 
 def load_traffic(store: Store, suite: str) -> list[TrafficView]:

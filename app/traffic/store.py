@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from app.base.db.engine import blocks, insert_new, row_value, to_us, upsert
 from app.base.db.rows import STAGED_ROWS, numbers
 from app.catalog.tables import definitions
-from app.traffic.documents import AskedQuery
+from app.traffic.documents.queries import AskedQuery
 from app.traffic.tables import reaches, traffic_parts, traffic_queries
 
 _SHARED = ("suite_id", "retriever", "digest", "query", "count", "first_seen", "last_seen", "received_at")

@@ -23,7 +23,7 @@ from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.scoring.suites import SEGMENT_TARGETS, compose
 from app.traffic import service as traffic
 from app.traffic.commands import begin_demo, seed_demo
-from app.traffic.documents import read_traffic
+from app.traffic.documents.queries import read_traffic
 from tests.support import demo_suite
 from tests.support.asgi_client import TestClient
 from tests.support.present import present

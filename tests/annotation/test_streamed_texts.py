@@ -14,7 +14,7 @@ from fastapi import Request
 
 from app.annotation import api as streamed_texts
 from app.base.api import bodies
-from app.traffic import documents as traffic_lines
+from app.traffic.documents import queries as traffic_lines
 from tests.support.api_service import Api, api
 
 TRAFFIC = "/v1/suites/docs/traffic?retriever=search"

@@ -51,7 +51,7 @@ BEHIND: Mapping[tuple[str, str], str] = {("docs/hooks.md", "listen.py"): "...hoo
 Alerts that earlier pages opened may be delivered to it first.
 """
 
-ALONE = ("docs/operations.md", "docs/privacy.md", "docs/traffic.md")
+ALONE = ("docs/operations.md", "docs/privacy.md", "docs/traces.md", "docs/traffic.md")
 """Pages with a service of their own: they create keys and look at its files, or count or delete all the traffic."""
 
 ELSEWHERE = ("docs/ten-minutes.md",)

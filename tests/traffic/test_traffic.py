@@ -27,7 +27,7 @@ from app.records.store import ranking_rows
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.traffic import service as traffic
 from app.traffic import store as rows
-from app.traffic.documents import Grouping, read_traffic
+from app.traffic.documents.queries import Grouping, read_traffic
 from app.traffic.domain import ReachState, normalise_query
 from app.traffic.tables import traffic_parts, traffic_queries
 from tests.support.fakes import answered, hits

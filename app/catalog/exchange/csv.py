@@ -18,6 +18,7 @@ from app.base.texts import Source, parse_json_text
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.exchange.suite_builder import SuiteBuilder, SuiteFiles, is_left_out
 
+csv.field_size_limit(10_000_000)  # exports hold whole documents in a cell; files and lines have limits of their own
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 """The beginning of a cell that spreadsheets evaluate, after any number of apostrophes, one of which may be ours."""
 _JSON = frozenset('{["-0123456789tfnNI \t\r\n')

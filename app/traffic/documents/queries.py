@@ -1,11 +1,11 @@
-"""Queries of users as JSON lines or CSV: `query[,count,at,outcome]`, or OpenSearch UBI's `user_query,timestamp`.
+"""Queries of users: `query[,count,at,outcome]`, OpenSearch UBI's `user_query,timestamp`, or exports of tracing tools.
 
 What is kept of them is the query, normalised, how often, and when first and last.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -17,11 +17,13 @@ from app.base.texts import Source
 from app.catalog.exchange.csv import rows
 from app.catalog.exchange.datasets import records
 from app.catalog.exchange.suite_builder import SuiteBuilder
+from app.traffic.documents.exports import Origin, TracedCall, calls_of, is_export, records_of
 from app.traffic.domain import normalise_query
 
 LONGEST_QUERY: Final = 500
 """Most characters of a query; longer ones, mostly pasted texts, are left out."""
 _COLUMNS: Final = ("query", "count", "at", "outcome", "user_query", "timestamp")
+_QUERY_FIELDS: Final = frozenset({"query", "user_query"})
 _MILLISECONDS_FROM: Final = 1e11
 """A number this large counts milliseconds: as seconds it would be the year 5138."""
 _MOST: Final = 1_000_000_000
@@ -42,11 +44,83 @@ class AskedQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTraffic:
-    """The distinct queries of files, and how many lines were left out as too long or empty."""
+    """The distinct queries of files, and how many lines or spans were left out, by reason."""
 
     queries: tuple[AskedQuery, ...]
-    too_long: int
-    empty: int
+    too_long: int = 0
+    empty: int = 0
+    other: int = 0
+    """Spans that are not what is counted: no retrievals where there are some, else no beginnings of a trace."""
+    unclear: int = 0
+    """Spans whose input names no query."""
+
+
+class TooManyQueriesError(Exception):
+    """More distinct queries than an upload may have."""
+
+
+@dataclass(slots=True)
+class _Tier:
+    """The queries of one origin."""
+
+    queries: dict[str, AskedQuery] = field(default_factory=dict)
+    lines: int = 0
+    too_long: int = 0
+    empty: int = 0
+
+    def add(self, asked: AskedQuery) -> None:
+        self.lines += 1
+        if not asked.query:
+            self.empty += 1
+        elif len(asked.query) > LONGEST_QUERY:
+            self.too_long += 1
+        else:
+            before = self.queries.get(asked.query)
+            self.queries[asked.query] = asked if before is None else _sum(before, asked)
+            if len(self.queries) > MOST_READ:
+                raise TooManyQueriesError
+
+
+class QueryCounter:
+    """Adds queries up. Of the calls of tracing tools those of the surest `Origin` count, and no others."""
+
+    def __init__(self, now: datetime) -> None:
+        self._now = now
+        self._plain = _Tier()
+        self._traced = {origin: _Tier() for origin in Origin}
+
+    def add(self, asked: AskedQuery) -> None:
+        """Add a query that somebody wrote down as one. Raises TooManyQueriesError."""
+        self._plain.add(asked)
+
+    def add_call(self, call: TracedCall) -> None:
+        """Add what a tool recorded; a time that cannot be read is now. Raises TooManyQueriesError."""
+        at = moment(call.at, self._now) or self._now
+        self._traced[call.origin].add(AskedQuery(query=normalise_query(call.text), count=1, first=at, last=at))
+
+    def result(self) -> ReadTraffic:
+        """Return what was added up."""
+        surest = next((one for one in Origin if self._traced[one].lines), Origin.OTHER)
+        traced = _Tier() if surest is Origin.OTHER else self._traced[surest]
+        found = dict(self._plain.queries)
+        for query, asked in traced.queries.items():
+            found[query] = _sum(found[query], asked) if query in found else asked
+        return ReadTraffic(
+            queries=tuple(found.values()),
+            too_long=self._plain.too_long + traced.too_long,
+            empty=self._plain.empty,
+            other=sum(tier.lines for tier in self._traced.values()) - traced.lines,
+            unclear=traced.empty,
+        )
+
+
+def _sum(before: AskedQuery, asked: AskedQuery) -> AskedQuery:
+    return replace(
+        before,
+        count=min(_MOST, before.count + asked.count),
+        first=min(before.first, asked.first),
+        last=max(before.last, asked.last),
+    )
 
 
 def read_traffic(sources: Sequence[Source], *, now: datetime) -> ReadTraffic:
@@ -56,45 +130,46 @@ def read_traffic(sources: Sequence[Source], *, now: datetime) -> ReadTraffic:
     """
     builder = SuiteBuilder()
     problems: list[Problem] = []
-    found: dict[str, AskedQuery] = {}
-    too_long = empty = 0
+    found = QueryCounter(now)
     for source in sources:
-        for number, record in _records(source, builder):
-            line = _read_line(record, now)
-            if isinstance(line, Problem):
+        number: int | None = None
+        try:
+            for number, record in _records(source, builder):
+                calls = None if record.keys() & _QUERY_FIELDS else calls_of(record)
+                if calls is not None:
+                    for call in calls:
+                        found.add_call(call)
+                    continue
+                line = _read_line(record, now)
+                if not isinstance(line, Problem):
+                    found.add(line)
+                    continue
                 problems.append(replace(line, file=source.name, line=number))
                 if len(problems) >= _MOST_PROBLEMS:
                     raise InvalidInputError(problems)
-            elif not line.query:
-                empty += 1
-            elif len(line.query) > LONGEST_QUERY:
-                too_long += 1
-            else:
-                before = found.get(line.query)
-                if before is not None:
-                    line = replace(
-                        before,
-                        count=min(_MOST, before.count + line.count),
-                        first=min(before.first, line.first),
-                        last=max(before.last, line.last),
-                    )
-                found[line.query] = line
-                if len(found) > MOST_READ:
-                    message = f"there are more than {MOST_READ:,} distinct queries up to here; leave rare ones out"
-                    raise InvalidInputError([Problem(file=source.name, line=number, message=message)])
+        except TooManyQueriesError:
+            message = f"there are more than {MOST_READ:,} distinct queries up to here; leave rare ones out"
+            raise InvalidInputError([Problem(file=source.name, line=number, message=message)]) from None
     problems += builder.problems
     if problems:
         raise InvalidInputError(problems)
-    return ReadTraffic(queries=tuple(found.values()), too_long=too_long, empty=empty)
+    return found.result()
 
 
 def _records(source: Source, builder: SuiteBuilder) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line, fields): of JSON as they are written, of a table `query` even where its cell is empty."""
     first = next((line for line in source.lines() if line.strip()), "")
-    if first.lstrip("\ufeff \t").startswith(("{", "[")):
+    plain = first.strip("\ufeff \t\r\n")
+    if plain.startswith("[") or (plain.startswith("{") and not plain.endswith("}")):
+        yield from records_of(source, builder)
+        return
+    if plain.startswith("{"):
         yield from records(source, builder)
         return
-    header = [name.strip().strip('"').lower() for name in re.split(r"[,;\t]", first.lstrip("\ufeff").strip())]
+    header = [name.strip().strip('"').lower() for name in re.split(r"[,;\t]", plain)]
+    if not _QUERY_FIELDS & set(header) and is_export(header):
+        yield from rows(source, builder, required=(), aliases={"": "index"})  # which data frames write without a name
+        return
     query = "user_query" if "user_query" in header else "query"
     if query == "query" and query in header:
         unknown = [name for name in header if name not in _COLUMNS]
@@ -121,7 +196,7 @@ def _read_line(record: dict[str, Any], now: datetime) -> AskedQuery | Problem:
     if count is None:
         return Problem(path="count", message=f"'{_shown(record['count'])}' is not a whole number from 1 to {_MOST:,}")
     time = "at" if "at" in record else "timestamp"
-    at = _moment(record.get(time), now)
+    at = moment(record.get(time), now)
     if at is None:
         return Problem(path=time, message=f"'{_shown(record[time])}' is no time of RFC 3339, nor seconds since 1970")
     return AskedQuery(query=normalise_query(query), count=count, first=at, last=at)
@@ -146,7 +221,7 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST else None
 
 
-def _moment(value: Any, now: datetime) -> datetime | None:
+def moment(value: Any, now: datetime) -> datetime | None:
     """Return a time, also of seconds or milliseconds since 1970; None for anything else. Later than now is now."""
     if value is None or value == "":
         return now
