@@ -110,13 +110,54 @@ def test_harm_counts_in_every_promotion_of_the_same_checks(users: Users) -> None
     assert "a person decided so, although it had been shown that users are served worse" in found["reason"]
     users.serve("fresh", {"old": 50, "new": 60})
     better = users.promote("third", current=CHECK, candidate="candidate", experiment="fresh")
-    assert (better["state"], said in better["reason"]) == ("promote", True)
+    assert (better["state"], better["gates"][2].evidence) == ("needs_decision", "fail")
+    assert better["reason"].startswith("users are served better (after 6,000 units new beats old by 0.100")
+    assert f"), but {said}" in better["reason"]
+    assert "; an admin decides: keep what is current, or waive exposure, and also offline and judge" in better["reason"]
+    with pytest.raises(ForbiddenError):
+        waive(users, GateName.EXPOSURE, slug="third")
+    decided = waive(users, *GateName, admin=True, slug="third")
+    assert (decided["state"], said in decided["reason"]) == ("promote", True)
+    assert "a person decided so, although it had been shown that users are served worse" in decided["reason"]
     turned = users.promote("fourth", current="candidate", candidate=CHECK, experiment="nobody")
     assert said not in turned["gates"][2].reason
     won = "experiment 'fresh' of promotion 'third' of the same checks says: after 6,000 units new beats old by 0.100"
     assert won in turned["gates"][2].reason, "which is harm where the checks are exchanged"
     assert ", and new is there what is current here" in turned["gates"][2].reason
     assert turned["gates"][2].losses["users"][1] < 0
+
+
+def test_two_promotions_that_exchange_the_same_checks_are_both_for_a_person_to_decide(users: Users) -> None:
+    users.serve("search", {"old": 50, "new": 60})
+    assert promote(users)["state"] == "promote"
+    users.split("back", "old", "new")
+    users.serve("back", {"old": 50, "new": 60})
+    back = users.promote("back", current="candidate", candidate=CHECK, experiment="back")
+    users.split("worse", "old", "new")
+    users.serve("worse", {"old": 60, "new": 50})
+    users.promote("worse", current=CHECK, candidate="candidate", experiment="worse")
+    there = users.promotion()
+    assert [one["state"] for one in (there, back, users.promotion("worse"))] == [
+        "needs_decision",
+        "needs_decision",
+        "stopped",
+    ]
+    assert "new beats old by 0.100" in there["gates"][2].reason
+    for named in ("experiment 'back' of promotion 'back'", "experiment 'worse' of promotion 'worse'"):
+        assert f"{named} of the same checks says: after 6,000 units" in there["gates"][2].reason, "each harm is named"
+
+
+def test_harm_of_another_experiment_is_told_beside_that_of_an_earlier_epoch(users: Users) -> None:
+    users.split("other", "old", "new")
+    users.serve("other", {"old": 60, "new": 50})
+    users.promote("other", current=CHECK, candidate="candidate", experiment="other")
+    users.serve("search", {"old": 60, "new": 50})
+    users.split("search", "old", "new", delta=0.05)
+    reason = promote(users)["gates"][2].reason
+    assert "epoch 1 had shown: " in reason
+    assert "experiment 'other' of promotion 'other' of the same checks says: " in reason
+    users.serve("search", {"old": 50, "new": 60})
+    assert users.promotion()["state"] == "needs_decision", "the new epoch undoes the harm of its own experiment alone"
 
 
 def test_harm_counts_in_promotions_of_other_checks_that_ask_the_same(sqlite_store: Store) -> None:

@@ -179,6 +179,16 @@ class ExperimentArms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HarmElsewhere:
+    """That users are served worse with the candidate, as another experiment shows it."""
+
+    difference: RateDifference
+    """Candidate less current, as this promotion calls them."""
+    told: str
+    """The same in words, with the experiment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExposureEvidence:
     """An experiment with users."""
 
@@ -195,12 +205,11 @@ class ExposureEvidence:
     within: float | None = None
     """Bound that the difference is shown to stay below; None = none is."""
     harm_before: str = ""
-    """What an earlier epoch had shown, in words, where users were served worse then; empty where none had.
-
-    Or what users of another promotion of the same checks show, or of checks that ask the same.
-    """
+    """What an earlier epoch had shown, in words, where users were served worse then; empty where none had."""
     before: RateDifference | None = None
     """By how much users were served worse then."""
+    elsewhere: tuple["HarmElsewhere", ...] = ()
+    """What users of other experiments show about the same checks, or checks that ask the same, where it is harm."""
     arms: ExperimentArms | None = None
     """By which its arms are read."""
     began_at: int = 0

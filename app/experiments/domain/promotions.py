@@ -143,8 +143,8 @@ class PromotionDecision:
     by_waiver: bool = False
     """Whether it says `promote`, and would not without the waivers."""
     harm_before: bool = False
-    """Whether it had been shown that users are served worse, by an earlier epoch or another promotion's experiment, and
-    this one does not say otherwise."""
+    """Whether it had been shown that users are served worse: by an earlier epoch that this one does not undo, or by
+    another experiment, whatever this one says."""
 
 
 def decide_promotion(
@@ -199,7 +199,7 @@ def decide_promotion(
         why = f"{listed(unwatched)}, so that no alert would tell of a fault"
         state, reason = PromotionState.STOPPED, f"stopped while {why}; else {reason}"
     by_waiver = state is PromotionState.PROMOTE and _together(bare, users, stopping, final)[0] is not state
-    harmed = users is not None and bool(users.harm_before) and not users.is_better
+    harmed = users is not None and (bool(users.elsewhere) or (bool(users.harm_before) and not users.is_better))
     harmed |= any(
         one.harm_before and rail.result is not GateResult.PASS for one, rail in zip(guards, rails, strict=True)
     )
@@ -290,7 +290,8 @@ def _judged_losses(found: JudgeEvidence | str) -> Losses:
 def _exposure_losses(found: ExposureEvidence | str, guards: Sequence[GuardEvidence]) -> Losses:
     losses: dict[str, tuple[float, float]] = {}
     if isinstance(found, ExposureEvidence):
-        shown = [one for one in (found.harm, None if found.is_better else found.before) if one is not None]
+        own = (found.harm, None if found.is_better else found.before)
+        shown = [one for one in (*own, *(one.difference for one in found.elsewhere)) if one is not None]
         if worst := min(shown, key=lambda one: one.high, default=None):
             losses["users"] = (worst.low, worst.high)
     for one in guards:
@@ -457,7 +458,7 @@ def _how_waived(exposure: Gate, users: ExposureEvidence | None) -> str:
     decided, broken = "before users showed a difference", any(one.result is GateResult.FAIL for one in exposure.guards)
     if users is None:
         decided = "without asking users"
-    elif users.harm_before and not users.is_better:
+    elif users.elsewhere or (users.harm_before and not users.is_better):
         decided = "although it had been shown that users are served worse"
     elif users.mismatch:
         decided = "although what users showed cannot be believed"
@@ -625,7 +626,10 @@ def _read_behind(result: GateResult, reason: str, behind: Sequence[str]) -> tupl
 
 
 def _decide_exposure(found: ExposureEvidence | str, guards: Sequence[GuardFinding]) -> tuple[GateResult, str]:
-    """Pass where users are served better and every guard rail holds; fail where they are not, or one is broken."""
+    """Pass where users are served better and every guard rail holds; fail where they are not, or one is broken.
+
+    Nor does it pass where users of another experiment are served worse: which of both is true is not known.
+    """
     if isinstance(found, str):
         return GateResult.INCONCLUSIVE, found
     result, reason = _decide_users(found, guards)
@@ -636,13 +640,14 @@ def _decide_users(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> tu
     if found.is_worse:
         return GateResult.FAIL, "; ".join([*_asked_before(found), found.reason])
     broken = [guard.reason for guard in guards if guard.result is GateResult.FAIL]
-    if broken:
+    elsewhere = [one.told for one in found.elsewhere]
+    if broken or (found.is_better and elsewhere):
         than = _BETTER if found.is_better else "no difference is shown"
-        but = "; ".join([*broken, *_harm_before(found), *_asked_before(found)])
+        but = "; ".join([*broken, *elsewhere, *_harm_before(found), *_asked_before(found)])
         return GateResult.FAIL, f"{than} ({found.reason}), but {but}"
     if not found.is_better:
         told = found.mismatch or found.within is not None
-        parts = [found.reason, *([] if told else [found.power]), found.harm_before]
+        parts = [found.reason, *([] if told else [found.power]), found.harm_before, *elsewhere]
         return GateResult.INCONCLUSIVE, "; ".join(part for part in parts if part)
     return _decide_better(found, guards)
 

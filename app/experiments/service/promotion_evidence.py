@@ -26,7 +26,7 @@ from app.comparison.service.outdated import DEPTHS, check_changes, retriever_cha
 from app.experiments import store as rows
 from app.experiments.documents import PromotionDocument
 from app.experiments.domain.experiments import ExperimentState, RateDifference, bucket_us
-from app.experiments.domain.promotion_evidence import ExperimentArms, ExposureEvidence
+from app.experiments.domain.promotion_evidence import ExperimentArms, ExposureEvidence, HarmElsewhere
 from app.experiments.service.experiments import CountedEpoch, find_experiment, read_epochs
 from app.experiments.store import EpochRow, PromotionRow
 from app.records.store import run_rows
@@ -195,29 +195,30 @@ def read_exposure(
 
 
 def read_users(store: Store, document: PromotionDocument, *, now: datetime) -> ExposureEvidence | str:
-    """Return what users of a promotion show; where other promotions of its checks know of harm, with that as before.
+    """Return what users of a promotion show, and what those of other promotions of its checks show to be harm.
 
     Also where they hold what is current here to what is the candidate, and users were served better.
     """
     own = read_exposure(store, document.experiment, now=now)
-    if isinstance(own, ExposureEvidence) and own.harm_before:
-        return own
-    others = _alike(store, document)
-    others.pop((document.experiment, False), None)
-    for (experiment, is_turned), other in others.items():
+    elsewhere: list[HarmElsewhere] = []
+    for (experiment, is_turned), other in _alike(store, document).items():
+        if experiment == document.experiment:
+            continue  # the same users, which `say_cautions` tells where they are read otherwise
         found = read_exposure(store, experiment, now=now)
         harm, said = (None, "") if isinstance(found, str) else _harm_of(found, is_turned=is_turned)
         if harm is None:
             continue
-        if isinstance(own, str):
-            own = ExposureEvidence(difference=None, mismatch=False, reason=own, power="")
         theirs = {other.document.current, other.document.candidate}
         of = "the same checks" if theirs == {document.current, document.candidate} else "checks that ask the same"
         told = f"experiment '{experiment}' of promotion '{other.slug}' of {of} says: {said}"
         if is_turned and not isinstance(found, str) and found.arms is not None:
             told += f", and {found.arms.candidate} is there what is current here"
-        return replace(own, harm_before=told, before=harm)
-    return own
+        elsewhere.append(HarmElsewhere(difference=harm, told=told))
+    if not elsewhere:
+        return own
+    if isinstance(own, str):
+        own = ExposureEvidence(difference=None, mismatch=False, reason=own, power="")
+    return replace(own, elsewhere=tuple(elsewhere))
 
 
 def _alike(store: Store, document: PromotionDocument) -> dict[tuple[str | None, bool], PromotionRow]:
