@@ -72,6 +72,10 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Draft queries that texts of a corpus answer, where users have no log, and write them as CSV.",
     ),
     "try": ("app.retrievers.commands", "Send a retriever one query and show request, raw answer and mapped hits."),
+    "explain": (
+        "app.runs.commands.explain",
+        "Ask one query and say why each hit matches or not, how near the expected chunks are, and why the verdict.",
+    ),
     "keys": ("app.operation.commands", "Create, list and revoke API keys."),
     "secrets": ("app.definitions.commands.resources", "Change the key of stored secrets."),
 }
@@ -79,7 +83,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Run": ("serve", "work", "demo", "check"),
     "Define": ("validate", "diff", "apply", "export", "import", "try"),
-    "Look": ("quality", "compare", "rescore", "reanchor", "replay"),
+    "Look": ("explain", "quality", "compare", "rescore", "reanchor", "replay"),
     "Annotate": ("traffic", "suggest", "corpus", "draft"),
     "Administer": ("migrate", "keys", "secrets"),
 }

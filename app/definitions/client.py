@@ -95,6 +95,16 @@ class Trial(TypedDict):
     remarks: NotRequired[list[str]]
 
 
+class CanaryState(TypedDict):
+    """A state of a canary in a check; `until` and `last_run` are null while it holds."""
+
+    verdict: str
+    first_run: str
+    last_run: str | None
+    until: str | None
+    ranking: list[str]
+
+
 ANY_ADDRESS = AddressPolicy(name="server", deny_private=False)
 TIMEOUT_SECONDS = 120.0
 MAX_BODY_BYTES = 100_000_000
@@ -145,6 +155,30 @@ class Server:
     def try_retriever(self, slug: str, request: Mapping[str, Any]) -> Trial:
         """Send one query to a retriever of the service, see `POST /v1/retrievers/{slug}/try`."""
         return self._call("POST", f"/v1/retrievers/{_quoted(slug)}/try", Trial, body=request)
+
+    def definition(self, kind: str, slug: str) -> Mapping[str, Any]:
+        """Return a definition of a kind, `checks` or `retrievers`, as readers see it."""
+        return self._call("GET", f"/v1/{_quoted(kind)}/{_quoted(slug)}", _Slug)
+
+    def find_canary(self, suite: str, question: str) -> Mapping[str, Any] | None:
+        """Return the canary of a suite that has this key or, else, the first with this query; None = there is none."""
+        words, same_query, after = question.split(), None, ""
+        while True:
+            path = f"/v1/suites/{_quoted(suite)}/canaries?limit=500{after}"
+            page = self._call("GET", path, _CanaryPage)
+            for canary in page["items"]:
+                if canary["key"] == question:
+                    return canary
+                if same_query is None and canary["query"].split() == words:
+                    same_query = canary
+            if not page["next"]:
+                return same_query
+            after = f"&after={_quoted(page['next'])}"
+
+    def canary_history(self, check: str, key: str) -> list[CanaryState]:
+        """Return the states a canary of a check went through, newest first."""
+        path = f"/v1/checks/{_quoted(check)}/canaries/{_quoted(key)}/history?limit=500"
+        return self._call("GET", path, _CanaryHistory)["items"]
 
     def rescore(self, check: str, since: str | None) -> Mapping[str, Any]:
         """Start re-scoring a check's past runs by the judgments in force there."""
@@ -292,6 +326,26 @@ class _Rescoring(TypedDict):
     id: str
     status: str
     progress: dict[str, int | None]
+
+
+class _ShownCanary(TypedDict):
+    """A canary, as far as it is looked for."""
+
+    key: str
+    query: str
+
+
+class _CanaryPage(TypedDict):
+    """A page of canaries."""
+
+    items: list[_ShownCanary]
+    next: str | None
+
+
+class _CanaryHistory(TypedDict):
+    """The states of a canary."""
+
+    items: list[CanaryState]
 
 
 class _SuggestionPage(TypedDict):

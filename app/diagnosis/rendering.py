@@ -1,4 +1,4 @@
-"""Patches of canary files that replace judgments, sentences about diagnoses, and quality reports as Markdown.
+"""Patches of canary files that replace judgments or add a canary, sentences about diagnoses, and quality reports.
 
 A patch keeps comments, order and layout; where a text cannot be changed in place (an anchor, a variable, or the
 judgment is not in the file any more), there is none. Reports show keys of canaries, ids and texts of chunks and names
@@ -17,8 +17,11 @@ import yaml
 
 from app.base.documents.fields import parse_scalar
 from app.base.documents.parsing import escape_dollars
+from app.base.errors import InvalidInputError, Problem
 from app.base.texts import UNDEFINED, Table, counted, outcome_word, percent_text, plain, shorten, table_markdown
-from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument
+from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument, SuiteDocument
+from app.catalog.documents.canary_export import write_canary_file
+from app.catalog.documents.canary_files import Documents
 from app.diagnosis.domain.cases import Kind
 from app.diagnosis.views import DiagnosisEvidence, Mark, QualityReport, QualitySection
 
@@ -363,6 +366,77 @@ def node_end(node: Any) -> int:
 def multi_line_pages(pages: Sequence[Any]) -> Iterator[Any]:
     """Yield the pages that are not in flow style: one line of those may hold secrets too."""
     return (page for page in pages if not getattr(page, "flow_style", True))
+
+
+def new_canary_file(suite: str, canary: CanaryDocument) -> str:
+    """Return a canary file with one canary."""
+    return write_canary_file(Documents(suites=(SuiteDocument(slug=suite, canaries=(canary,)),)))
+
+
+def add_canary(name: str, text: str, suite: str, canary: CanaryDocument) -> str:
+    """Return a canary file with a canary behind the last one of its suite; all else stays as it is, comments too.
+
+    It is that suite or else the only one of the file. Raises InvalidInputError where the file has no such suite, or has
+    a canary of that key, or cannot be changed in place.
+    """
+    try:
+        page = _page_of_suite(name, list(yaml.compose_all(text, Loader=_LOADER)), suite)
+        listed = child_of(page, "canaries")
+        for one in items_of(listed):
+            if scalar_value(child_of(one, "key")) == canary.key:
+                line = one.start_mark.line + 1
+                problem = Problem(file=name, line=line, message=f"has a canary '{canary.key}' already; change it there")
+                raise InvalidInputError([problem])
+        edit = _addition(text, page, listed, canary)
+        changed = apply_edits(text, [edit], 0, len(text))
+        before, after = (list(yaml.load_all(one, Loader=_LOADER)) for one in (text, changed))
+    except (yaml.YAMLError, ValueError, LookupError, RecursionError) as error:
+        raise _unchangeable(name, suite, canary) from error
+    place = next((at for at, one in enumerate(after) if one != before[at]), None)
+    added = None if place is None else (after[place].get("canaries") or [None])[-1]
+    if place is None or not isinstance(added, dict) or added.get("key") != canary.key:
+        raise _unchangeable(name, suite, canary)
+    after[place]["canaries"] = after[place]["canaries"][:-1]
+    before[place]["canaries"] = before[place].get("canaries") or []
+    if before != after:
+        raise _unchangeable(name, suite, canary)
+    return changed
+
+
+def _page_of_suite(name: str, pages: Sequence[Any], suite: str) -> Any:
+    of_suites = [page for page in pages if scalar_value(child_of(page, "suite")) is not None]
+    named = [page for page in of_suites if scalar_value(child_of(page, "suite")) == suite]
+    chosen = named[-1:] or (of_suites if len(of_suites) == 1 else [])
+    if not chosen:
+        raise InvalidInputError([Problem(file=name, message=f"defines no suite '{suite}' to add the canary to")])
+    return chosen[0]
+
+
+def _addition(text: str, page: Any, listed: Any, canary: CanaryDocument) -> Edit:
+    """Edit that adds a canary behind the last one."""
+    if getattr(listed, "flow_style", None) or page.flow_style:
+        if not isinstance(listed, yaml.SequenceNode):
+            raise LookupError("there is no list")
+        at = node_end(listed.value[-1]) if listed.value else listed.start_mark.index + 1
+        lean = yaml.safe_load(new_canary_file("s", canary))["canaries"][0]
+        item = json.dumps(lean, ensure_ascii=False)
+        return Edit(start=at, end=at, written=f", {item}" if listed.value else item)
+    last = listed.value[-1] if items_of(listed) else listed or child_of(page, "suite")
+    column = listed.start_mark.column if items_of(listed) else 2
+    head = "" if listed is not None else "canaries:\n"
+    item = new_canary_file("s", canary).partition("canaries:\n")[2]
+    lines = [f"{' ' * column}{line}" if line.strip() else line for line in item.splitlines(keepends=True)]
+    written = len(text[: max(node_end(last), last.start_mark.index)].rstrip())
+    end = text.find("\n", written)
+    if end < 0:
+        return Edit(start=len(text), end=len(text), written=f"\n{head}{''.join(lines)}")
+    return Edit(start=end + 1, end=end + 1, written=head + "".join(lines))
+
+
+def _unchangeable(name: str, suite: str, canary: CanaryDocument) -> InvalidInputError:
+    yaml_text = " ".join(new_canary_file(suite, canary).split())
+    message = f"cannot be changed in place; add the canary yourself: {shorten(yaml_text, 400)}"
+    return InvalidInputError([Problem(file=name, message=message)])
 
 
 class QuestionRow(NamedTuple):

@@ -127,7 +127,7 @@ def measure(
         judged_before_edit=None if self_judged else False,  # files tell of no edit
         judged_by=[one for one in judges if one != inputs.retriever.slug],
     )
-    shaped = [_result(inputs, responses, outcome, position, answer) for position, answer in enumerate(answers)]
+    shaped = [result_view(inputs, responses, outcome, position, answer) for position, answer in enumerate(answers)]
     return {
         "run": run,
         "worst": worst_first(shaped)[:WORST],
@@ -184,6 +184,14 @@ def choose_targets(
     if not documents.checks:  # those the files define were held against their suites when these were read
         _refuse_unjudgeable(targets)
     return targets
+
+
+def lone_target(documents: Documents, url: str | None = None) -> Target:
+    """Return a check without canaries of the only retriever of the files. Raises InvalidInputError for several."""
+    retriever = _lone_retriever(documents.retrievers, url)
+    suite = SuiteDocument(slug=documents.suites[0].slug if documents.suites else retriever.slug)
+    check = _bare_check(suite.slug, retriever.slug)
+    return Target(check=check, suite=suite, retriever=retriever if url is None else retriever.at(url))
 
 
 def _floors_of(suite: SuiteDocument) -> SuiteFloors:
@@ -456,9 +464,10 @@ def _expectations(inputs: RunInputs) -> dict[str, str]:
     return {canary.key: expectation_digest(canary) for canary in inputs.canaries}
 
 
-def _result(
+def result_view(
     inputs: RunInputs, responses: RunResponses, outcome: RunOutcome, position: int, answer: Answer
 ) -> ResultView:
+    """Return the view of one canary's part of a run that was just judged."""
     result, yardstick, canary = outcome.results.get(position), inputs.yardstick, inputs.canaries[position]
     if result is None:
         return result_shape(canary, answer, k=yardstick.k)
