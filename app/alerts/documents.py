@@ -21,15 +21,17 @@ from pydantic import (
     model_validator,
 )
 
-from app.alerts.domain.rules import (
-    FAILED_SHARE,
+from app.alerts.domain.conditions import (
     GUARD_BOUNDS,
-    REPEATED,
-    RESERVED_KEYS,
     SLOWER_MEASURE,
     SLOWER_OPEN,
     SLOWER_RISE,
     SlowerLimits,
+)
+from app.alerts.domain.rules import (
+    FAILED_SHARE,
+    REPEATED,
+    RESERVED_KEYS,
     default_rule_key,
     watches_answers,
     with_default_rules,

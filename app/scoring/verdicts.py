@@ -12,7 +12,14 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.domain.rules import GATE_COVERAGE, NO_FACTS, Alarm, RunFacts, WarmUp, condition
+from app.alerts.domain.conditions import WarmUp
+from app.alerts.domain.rules import (
+    GATE_COVERAGE,
+    NO_FACTS,
+    Alarm,
+    RunFacts,
+    condition,
+)
 from app.base.texts import bound_text, change_text, counted, outcome_word, ratio_text
 from app.base.values import (
     ANSWERED_RATIO,

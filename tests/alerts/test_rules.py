@@ -5,13 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from app.alerts.domain.rules import (
+from app.alerts.domain.conditions import (
     FirstRun,
-    RunFacts,
     WarmUp,
+    first_run,
+)
+from app.alerts.domain.rules import (
+    RunFacts,
     condition,
     default_rule_key,
-    first_run,
     measure_value,
     with_default_rules,
     with_gate_rules,

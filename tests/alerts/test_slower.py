@@ -10,7 +10,15 @@ import pytest
 import sqlalchemy as sa
 
 from app.alerts.documents import read_rules, rule_in_words, rules_in_force, rules_yaml
-from app.alerts.domain.rules import RunFacts, SlowerLimits, condition, default_slower_rule, silent_rules
+from app.alerts.domain.conditions import (
+    SlowerLimits,
+    default_slower_rule,
+)
+from app.alerts.domain.rules import (
+    RunFacts,
+    condition,
+    silent_rules,
+)
 from app.alerts.domain.summaries import AlertFacts, alert_advice, alert_summary
 from app.alerts.service import explanations, transitions
 from app.base.db.engine import Store

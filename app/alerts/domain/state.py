@@ -23,7 +23,11 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Final, cast
 
-from app.alerts.domain.rules import Condition, SlowerLimits, watches_answers
+from app.alerts.domain.conditions import (
+    Condition,
+    SlowerLimits,
+)
+from app.alerts.domain.rules import watches_answers
 from app.alerts.domain.views import (
     AlertState,
     AnswerChange,

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from app.alerts.domain.rules import SlowerLimits, watches_answers
+from app.alerts.domain.conditions import SlowerLimits
+from app.alerts.domain.rules import watches_answers
 from app.alerts.domain.views import (
     AnswerChange,
     EditsSince,

@@ -14,8 +14,9 @@ from functools import partial
 from typing import Any, Final, cast
 
 from app.alerts import store as alerts
+from app.alerts.domain.conditions import SlowerLimits
 from app.alerts.domain.incidents import incident_title
-from app.alerts.domain.rules import SlowerLimits, watches_answers
+from app.alerts.domain.rules import watches_answers
 from app.alerts.domain.state import (
     NON_REPEATING,
     OPEN,

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from app.alerts import store as alerts
+from app.alerts.domain.conditions import WarmUp
 from app.alerts.domain.rules import (
     NO_FACTS,
     REPEATED,
     Alarm,
     RepeatedFailures,
     RunFacts,
-    WarmUp,
     condition,
     has_kind,
     named_canaries,

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.domain.rules import FirstRun
+from app.alerts.domain.conditions import FirstRun
 from app.base.db.engine import Connection, Store, blocks, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import RuleKind, Verdict

@@ -13,7 +13,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.domain.rules import SLOWER_QUANTILE, FirstRun, alarm_close, first_run, is_outage, outage_share
+from app.alerts.domain.conditions import (
+    SLOWER_QUANTILE,
+    FirstRun,
+    first_run,
+)
+from app.alerts.domain.rules import (
+    alarm_close,
+    is_outage,
+    outage_share,
+)
 from app.base.db.engine import Connection, cached, to_us
 from app.base.values import Percentile, RuleKind
 from app.catalog.service.versions import former_versions, load_check, load_suites
