@@ -361,8 +361,8 @@ class RuleDocument(Document):
             detector_close=self.close if self.kind is RuleKind.REGRESSION else DETECTOR_CLOSE,
             warning=self.warning.to_domain() if self.warning else None,
             critical=self.critical.to_domain() if self.critical else None,
-            open_bad=1 if once else self.open.bad,
-            open_of=1 if once else self.open.of,
+            open_bad=1 if once or self.kind is RuleKind.LEAK else self.open.bad,
+            open_of=1 if once or self.kind is RuleKind.LEAK else self.open.of,
             close=1 if once else self.close,
             margin=self.margin,
             failed_share=self.failed_share,
@@ -383,6 +383,7 @@ _OPTIONS = {
     RuleKind.NO_DATA: _ALWAYS,
     RuleKind.EMBEDDING: _ALWAYS,
     RuleKind.GUARD: _ALWAYS,
+    RuleKind.LEAK: _ALWAYS | {"severity", "close"},
     RuleKind.SLOWER: _ALWAYS | {"factor", "rise", "open", "close", "margin"},
 }
 
@@ -573,6 +574,7 @@ _WORDS: Final[Mapping[RuleKind, Callable[[Rule], str]]] = {
     RuleKind.NO_DATA: lambda _: "nothing has completed by the second scheduled time after the last run (critical)",
     RuleKind.GUARD: lambda _: _GUARD,
     RuleKind.SLOWER: _slower,
+    RuleKind.LEAK: lambda rule: f"a canary gets a chunk that it forbids ({rule.severity})",
     RuleKind.EMBEDDING: lambda _: "the embedder of the retriever answers known texts as another model would (critical)",
 }
 _AT_ONCE = {RuleKind.REGRESSION, RuleKind.NO_DATA, RuleKind.EMBEDDING}

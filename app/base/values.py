@@ -318,6 +318,7 @@ class RuleKind(StrEnum):
     EMBEDDING = "embedding"
     GUARD = "guard"
     SLOWER = "slower"
+    LEAK = "leak"
 
 
 class Percentile(StrEnum):
@@ -370,7 +371,7 @@ class Rule:
     canary: str | None = None
     """For `canary`: its key."""
     severity: Severity = Severity.CRITICAL
-    """For `canary`: the severity of its alert."""
+    """For `canary` and `leak`: the severity of the alert."""
     percentile: Percentile | None = None
     """For `latency`; its bounds and its margin are seconds, as is the margin of `slower`."""
     confidence: float = 0.95

@@ -317,7 +317,7 @@ class Tally:
 
     def _aggregate(self, outcomes: Sequence[Outcome]) -> Aggregates:
         yardstick, panel = self._yardstick, self._panel
-        leaked = panel.expect_empty & panel.negative & ((self.reasons & _FORBIDDEN) != 0)
+        leaked = panel.expect_empty & panel.negative & ((self.reasons & FORBIDDEN) != 0)
         return aggregate(
             outcomes=outcomes,
             expects=panel.expects,
@@ -360,8 +360,9 @@ REGRESSED = pack_reasons([Reason.REGRESSED])
 """The bit that the detector sets from several runs."""
 RELEVANCE = pack_reasons([Reason.LOW_RELEVANCE, Reason.ANSWERED])
 """The bits that depend on relevance."""
+FORBIDDEN = pack_reasons([Reason.FORBIDDEN])
+"""The bit of a canary that got a chunk it forbids, or any where it expects none."""
 _ANSWERED = pack_reasons([Reason.ANSWERED])
-_FORBIDDEN = pack_reasons([Reason.FORBIDDEN])
 
 
 class NamedBy(StrEnum):

@@ -243,6 +243,11 @@ class SuiteSnapshot:
         return tuple([tuple([shared.setdefault(one, one) for one in groups_of(canary)]) for canary in self.canaries])
 
     @cached_property
+    def forbidding(self) -> tuple[int, ...]:
+        """The positions of the canaries that forbid chunks."""
+        return tuple([place for place, canary in enumerate(self.canaries) if canary.forbidden])
+
+    @cached_property
     def floors(self) -> SuiteFloors:
         """Keys and floors of the canaries, for validating checks."""
         floors = {member.key: tuple(member.canary.floors) for member in self.members if member.canary.floors}

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from app.alerts.domain.conditions import Leak, Leaks
 from app.alerts.domain.rules import (
     NO_FACTS,
     RunFacts,
@@ -39,6 +40,7 @@ from app.base.values import (
 )
 from app.retrievers.domain.probes import ENDED_FIRST, FailedProbe, failure_kinds, failure_reasons, latency_summary
 from app.scoring.evaluation import (
+    FORBIDDEN,
     NamedBy,
     Result,
     StoredResult,
@@ -411,7 +413,16 @@ def _rule_facts(
             else known_reasons(int(reasons[place]), unscored=place in responses.unscored)
             for key, place in places.items()
         },
+        leaks=_leaks(inputs, responses, reasons),
     )
+
+
+def _leaks(inputs: RunInputs, responses: RunResponses, reasons: NDArray[np.int64]) -> Leaks:
+    forbidding = inputs.suite.forbidding
+    measured = [place for place in forbidding if place not in responses.failures]
+    canaries = [inputs.canaries[place] for place in measured if reasons[place] & FORBIDDEN]
+    found = [Leak(key=canary.key, asked_as=inputs.vars_of(canary)) for canary in canaries]
+    return Leaks(forbidding=len(forbidding), unmeasured=len(forbidding) - len(measured), found=found)
 
 
 def _has_reason(reasons: Sequence[str], detail: str | None) -> bool:

@@ -132,8 +132,8 @@ def run_verdict(
 
     Unknown when the run was ended early, when fewer than half of its probes measured, or none of those that expect
     something, or `too_few_scored` says why relevance is missing; else degraded when the condition of at least one rule
-    is true on this run; else healthy. Unknown runs list a bad embedder too: it may be the cause. `facts`: the inputs of
-    rules besides the aggregates.
+    is true on this run; else healthy. Unknown runs list a bad embedder too, which may be the cause, and what leaked.
+    `facts`: the inputs of rules besides the aggregates.
     """
     unknown = is_unknown(
         total=aggregates.total,
@@ -145,7 +145,8 @@ def run_verdict(
     failed = str(facts.failure) if ended_early is not None and facts.failure is not None else None
     why = [reason for reason in (unmeasured, failed, too_few_scored) if reason is not None]
     if why:
-        conditions = [condition(rule, aggregates, unknown=True) for rule in rules if rule.kind is RuleKind.EMBEDDING]
+        measured = [rule for rule in rules if rule.kind in {RuleKind.EMBEDDING, RuleKind.LEAK}]
+        conditions = [condition(rule, aggregates, unknown=True, facts=facts) for rule in measured]
         return Verdict.UNKNOWN, [*why, *(one.reason for one in conditions if one.severity is not None)]
     conditions = [
         condition(rule, aggregates, unknown=False, facts=facts) for rule in rules if rule.kind is not RuleKind.NO_DATA

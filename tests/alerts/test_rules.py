@@ -193,7 +193,7 @@ def keys(rules: Sequence[Rule], *disabled: str) -> list[str]:
 
 
 def test_a_check_without_rules_is_compared_with_itself_and_has_no_bound_of_our_own() -> None:
-    regression, guard, errors, silence, embedding, slower = with_default_rules([])
+    regression, guard, errors, silence, embedding, leak, slower = with_default_rules([])
     assert (regression.key, regression.kind, regression.detector_close) == ("regression", RuleKind.REGRESSION, 2)
     assert (regression.open_bad, regression.open_of, regression.close) == (1, 1, 1)
     assert (guard.key, guard.kind, guard.warning, guard.critical) == ("guard", RuleKind.GUARD, None, None)
@@ -213,6 +213,7 @@ def test_a_check_without_rules_is_compared_with_itself_and_has_no_bound_of_our_o
         1,
         1,
     )
+    assert (leak.key, leak.kind, leak.open_bad, leak.open_of, leak.close) == ("leak", RuleKind.LEAK, 1, 1, 2)
     assert (slower.key, slower.kind, slower.open_bad, slower.open_of, slower.close) == (
         "slower",
         RuleKind.SLOWER,
@@ -225,12 +226,12 @@ def test_a_check_without_rules_is_compared_with_itself_and_has_no_bound_of_our_o
 def test_rules_of_ones_own_replace_the_defaults_they_speak_of() -> None:
     health = Rule(key="h", kind=RuleKind.THRESHOLD, measure="health_score", critical=Bound(below=0.5))
     errors = Rule(key="mine", kind=RuleKind.PROBE_ERRORS, failed_share=0.2)
-    assert keys([health]) == ["h", "probe_errors", "no_data", "embedding", "slower"]
-    assert keys([errors]) == ["regression", "mine", "guard", "no_data", "embedding", "slower"]
-    assert keys([errors], "mine") == ["regression", "guard", "no_data", "embedding", "slower"]
-    assert keys([errors], "mine", "slower") == ["regression", "guard", "no_data", "embedding"]
+    assert keys([health]) == ["h", "probe_errors", "no_data", "embedding", "leak", "slower"]
+    assert keys([errors]) == ["regression", "mine", "guard", "no_data", "embedding", "leak", "slower"]
+    assert keys([errors], "mine") == ["regression", "guard", "no_data", "embedding", "leak", "slower"]
+    assert keys([errors], "mine", "slower") == ["regression", "guard", "no_data", "embedding", "leak"]
     named = Rule(key="slower", kind=RuleKind.LATENCY, critical=Bound(above=2))
-    assert keys([named]) == ["slower", "probe_errors", "no_data", "embedding", "slower-default"]
+    assert keys([named]) == ["slower", "probe_errors", "no_data", "embedding", "leak", "slower-default"]
 
 
 def test_a_detector_is_guarded_unless_coverage_is_bounded_or_the_guard_disabled() -> None:
@@ -238,7 +239,7 @@ def test_a_detector_is_guarded_unless_coverage_is_bounded_or_the_guard_disabled(
     guard = Rule(key="guard", kind=RuleKind.GUARD)
     bounded = Rule(key="c", kind=RuleKind.THRESHOLD, measure="coverage", critical=Bound(below=0.6))
     of_category = replace(bounded, category="procedural")
-    every = ["probe_errors", "no_data", "embedding", "slower"]
+    every = ["probe_errors", "no_data", "embedding", "leak", "slower"]
     assert keys([detector]) == keys([]) == ["regression", "guard", *every]
     assert keys([detector, of_category]) == ["regression", "c", "guard", *every]
     assert keys([detector, bounded]) == ["regression", "c", *every]
@@ -293,7 +294,7 @@ def test_the_first_run_stays_the_reference_until_most_canaries_are_others_or_it_
 
 def test_without_rules_the_gate_keeps_nine_tenths_or_compares_with_a_saved_run() -> None:
     rules, why = with_gate_rules([], compared=False)
-    assert [rule.key for rule in rules] == ["threshold-coverage", "probe_errors", "no_data", "embedding"]
+    assert [rule.key for rule in rules] == ["threshold-coverage", "probe_errors", "no_data", "embedding", "leak"]
     assert rules[0].critical == Bound(below=0.9)
     assert why is not None
     assert "coverage must be at least 0.9" in why
@@ -303,7 +304,7 @@ def test_without_rules_the_gate_keeps_nine_tenths_or_compares_with_a_saved_run()
     )
     own = [Rule(key="h", kind=RuleKind.THRESHOLD, measure="health_score", critical=Bound(below=0.5))]
     without_history = with_default_rules(own, has_history=False)
-    assert [rule.key for rule in without_history] == ["h", "probe_errors", "no_data", "embedding"]
+    assert [rule.key for rule in without_history] == ["h", "probe_errors", "no_data", "embedding", "leak"]
     assert with_gate_rules(own, compared=False) == (without_history, None)
     assert with_gate_rules(own, compared=True) == (without_history, None)
 

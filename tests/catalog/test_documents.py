@@ -335,7 +335,15 @@ def test_a_schedule_that_cannot_be_read_is_refused_at_its_key(schedule: dict[str
 
 def test_a_check_without_rules_is_in_force_as_one_that_names_the_detector() -> None:
     default = rules_in_force(parse_document(CheckDocument, check()).rules)
-    assert [rule.key for rule in default] == ["regression", "guard", "probe_errors", "no_data", "embedding", "slower"]
+    assert [rule.key for rule in default] == [
+        "regression",
+        "guard",
+        "probe_errors",
+        "no_data",
+        "embedding",
+        "leak",
+        "slower",
+    ]
     assert all(rule.critical is None and rule.warning is None for rule in default)
     for written in ([], [{"kind": "regression"}], [{"kind": "regression"}, {"kind": "guard"}]):
         assert {*rules_in_force(parse_document(CheckDocument, check(rules=written)).rules)} == {*default}
@@ -349,6 +357,7 @@ def test_a_rule_of_its_own_replaces_the_implied_one() -> None:
         "threshold-R@5-procedural": None,
         "no_data": None,
         "embedding": None,
+        "leak": None,
         "slower": None,
     }
 
@@ -359,6 +368,7 @@ def test_a_rule_every_check_has_can_be_switched_off() -> None:
         "threshold-coverage",
         "probe_errors",
         "embedding",
+        "leak",
         "slower",
     ]
 
@@ -384,7 +394,7 @@ def test_a_wrong_rule_is_refused_in_words() -> None:
             [{"kind": "treshold"}],
             (
                 "rules[0].kind: unknown rule kind 'treshold'; did you mean 'threshold'? Built are: "
-                "threshold, drop, regression, canary, latency, probe_errors, no_data, embedding, guard, slower"
+                "threshold, drop, regression, canary, latency, probe_errors, no_data, embedding, guard, slower, leak"
             ),
         ),
         ([threshold(measure="coverge")], "rules[0].measure: unknown measure 'coverge'; did you mean 'coverage'?"),

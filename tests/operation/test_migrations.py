@@ -187,7 +187,15 @@ def test_a_file_without_rules_is_planned_as_a_change_of_the_rules_after_the_upgr
         check = catalog.find_definition(connection, "check", CHECK)
     assert check is not None
     in_force = rules_in_force(CheckDocument.model_validate(check.body).rules)
-    assert [rule.key for rule in in_force] == ["regression", "guard", "probe_errors", "no_data", "embedding", "slower"]
+    assert [rule.key for rule in in_force] == [
+        "regression",
+        "guard",
+        "probe_errors",
+        "no_data",
+        "embedding",
+        "leak",
+        "slower",
+    ]
     assert not [one for one in world.apply(files) if one.kind == "check"]
 
 

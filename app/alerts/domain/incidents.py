@@ -86,6 +86,8 @@ def _claims(facts: AlertFacts) -> tuple[str, ...]:
         return f"recovered{span}{worse}", f"recovered{span}"
     if facts.kind is RuleKind.EMBEDDING:
         return ("the embedding model changed",)
+    if facts.kind is RuleKind.LEAK:
+        return ("a chunk that must not be returned was returned", "forbidden chunk returned")
     return _STATED.get(facts.kind, _worse)(facts)
 
 

@@ -11,14 +11,17 @@ from typing import Final
 from app.alerts.domain.conditions import (
     LATENCIES,
     Condition,
+    Leaks,
     NumberWriter,
     WarmUp,
     bad_condition,
     crossed,
+    default_leak_rule,
     default_slower_rule,
     good_condition,
     judge_bounds,
     judge_guard,
+    judge_leaks,
     judge_slower,
     mildest,
     unmeasured_condition,
@@ -129,6 +132,8 @@ class RunFacts:
     unjudged: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     """By what a judge says: a clause where it said nothing of many answers. Such a run is never good, and bad (a
     warning) where it said nothing of any."""
+    leaks: Leaks | None = None
+    """What the run found of the chunks that its canaries forbid; known of unknown runs too."""
     warm_up: WarmUp | None = None
     """State of the detector's warm-up; None = unknown."""
     baseline_latency: float | str | None = None
@@ -305,11 +310,10 @@ FAILED_SHARE: Final = 0.1
 _FAILED_LEAST: Final = 2
 """Fewest failed probes that make a run bad by `FAILED_SHARE`."""
 
-ALWAYS: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.EMBEDDING, RuleKind.SLOWER})
+ALWAYS: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.EMBEDDING, RuleKind.SLOWER, RuleKind.LEAK})
 """The kinds every check has by default."""
-RESERVED_KEYS: Final = ALWAYS - {RuleKind.SLOWER}
-"""Keys that only a rule of that kind may have; `slower` came when checks might have had a rule with this key."""
-_OTHER_SLOWER_KEY: Final = "slower-default"
+RESERVED_KEYS: Final = ALWAYS - {RuleKind.SLOWER, RuleKind.LEAK}
+"""Keys that only a rule of that kind may have; the others came when checks might have had a rule with these keys."""
 
 
 def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFacts = NO_FACTS) -> Condition:
@@ -325,8 +329,8 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
             return replace(_probe_errors(rule, aggregates, facts, unknown=unknown), failure=facts.failure)
         case RuleKind.EMBEDDING:
             return _embedding(aggregates, unknown=unknown)
-        case RuleKind.GUARD:
-            return judge_guard(None if unknown else aggregates.coverage, facts.warm_up, unknown=unknown)
+        case RuleKind.GUARD | RuleKind.LEAK:
+            return _judge_chunks(rule, aggregates, facts, unknown=unknown)
         case RuleKind.LATENCY | RuleKind.SLOWER if not unknown and is_outage(
             aggregates.failed, aggregates.total, rule.outage_share
         ):
@@ -336,6 +340,12 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
             return _judge_facts(rule, facts, unknown=unknown)
         case RuleKind.NO_DATA:
             raise ValueError("no_data is not judged by runs; see alerts.domain.state.no_data_due.")
+
+
+def _judge_chunks(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: bool) -> Condition:
+    if rule.kind is RuleKind.LEAK:  # known of unknown runs too
+        return judge_leaks(rule, facts.leaks, unknown=unknown)
+    return judge_guard(None if unknown else aggregates.coverage, facts.warm_up, unknown=unknown)
 
 
 def measure_value(aggregates: Aggregates, measure: str, category: str | None = None) -> float | None:
@@ -374,10 +384,10 @@ def with_default_rules(
 ) -> tuple[Rule, ...]:
     """Rules in force: a check's own and the default ones, without those with a disabled key.
 
-    Every check has `probe_errors`, `no_data`, `embedding` and `slower`; one without rules of its own has `regression`.
-    Until a baseline stands a `regression` needs a `guard`, unless another rule bounds the coverage of the check. A
-    disabled rule still stands in for the one of its kind: that is how `no_data` is switched off. Without a history
-    nothing has a baseline of latencies, so no `slower` is added.
+    Every check has `probe_errors`, `no_data`, `embedding`, `leak` and `slower`; one without rules of its own has
+    `regression`. Until a baseline stands a `regression` needs a `guard`, unless another rule bounds the coverage of the
+    check. A disabled rule still stands in for the one of its kind: that is how `no_data` is switched off. Without a
+    history nothing has a baseline of latencies, so no `slower` is added.
     """
     own = tuple(rules)
     if is_silent_about_quality(rule.kind for rule in own):
@@ -419,12 +429,18 @@ def _with_those_of_every_check(
         rules += (Rule(key=default_rule_key(RuleKind.PROBE_ERRORS), kind=RuleKind.PROBE_ERRORS),)
     # An embedder's vectors of the reference texts do not vary by chance: one run opens or closes.
     rules += tuple(_at_once(kind) for kind in (RuleKind.NO_DATA, RuleKind.EMBEDDING) if kind not in kinds)
+    if RuleKind.LEAK not in kinds:
+        rules += (default_leak_rule(_free_key(RuleKind.LEAK, keys)),)
     if has_history and RuleKind.SLOWER not in kinds:
-        key = default_rule_key(RuleKind.SLOWER)
-        rules += (default_slower_rule(_OTHER_SLOWER_KEY if key in keys else key),)
+        rules += (default_slower_rule(_free_key(RuleKind.SLOWER, keys)),)
     in_force = tuple(rule for rule in rules if rule.key not in disabled)
     share = outage_share(in_force)
     return tuple(replace(rule, outage_share=share) if watches_latency([rule]) else rule for rule in in_force)
+
+
+def _free_key(kind: RuleKind, taken: Collection[str]) -> str:
+    """Key of a default rule; another one where a check's own rule of another kind has it."""
+    return f"{kind}-default" if kind in taken else default_rule_key(kind)
 
 
 def _at_once(kind: RuleKind) -> Rule:

@@ -233,7 +233,7 @@ def retire(alert: Member, why: Retirement) -> Decision:
 
 
 ABOUT_CANARIES: Final = frozenset(
-    {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD, RuleKind.REGRESSION, RuleKind.CANARY}
+    {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD, RuleKind.REGRESSION, RuleKind.CANARY, RuleKind.LEAK}
 )
 """Kinds that watch how canaries do; the others watch requests, and go on whatever is asked."""
 
@@ -505,6 +505,7 @@ class IncidentClass(StrEnum):
     OUTAGE = "outage"
     LATENCY = "latency"
     QUALITY = "quality"
+    LEAK = "leak"
 
 
 _CLASSES: Final[Mapping[RuleKind, IncidentClass]] = MappingProxyType(
@@ -512,6 +513,7 @@ _CLASSES: Final[Mapping[RuleKind, IncidentClass]] = MappingProxyType(
         RuleKind.PROBE_ERRORS: IncidentClass.OUTAGE,
         RuleKind.NO_DATA: IncidentClass.OUTAGE,
         RuleKind.LATENCY: IncidentClass.LATENCY,
+        RuleKind.LEAK: IncidentClass.LEAK,
         RuleKind.SLOWER: IncidentClass.LATENCY,
     }
 )

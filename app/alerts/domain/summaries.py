@@ -12,13 +12,7 @@ from typing import Final
 
 from app.alerts.domain.conditions import SlowerLimits
 from app.alerts.domain.rules import watches_answers
-from app.alerts.domain.views import (
-    AnswerChange,
-    EditsSince,
-    SinceView,
-    TransitionType,
-    WorseAnswers,
-)
+from app.alerts.domain.views import AnswerChange, EditsSince, SinceView, TransitionType, WorseAnswers
 from app.base.texts import (
     LATENCY_NAMES,
     MEASURE_LABELS,
@@ -320,7 +314,7 @@ def _embedding(facts: AlertFacts) -> str:
     return f"embedder changed{_since(facts)}{f': {what}' if what else ''}"
 
 
-_CLAIMS: Final = {
+_CLAIMS: Final[Mapping[RuleKind, Callable[[AlertFacts], str]]] = {
     RuleKind.THRESHOLD: _threshold,
     RuleKind.DROP: _drop,
     RuleKind.REGRESSION: _regression,
@@ -331,6 +325,7 @@ _CLAIMS: Final = {
     RuleKind.EMBEDDING: _embedding,
     RuleKind.GUARD: _threshold,
     RuleKind.SLOWER: _slower,
+    RuleKind.LEAK: lambda facts: f"{_first_clause(facts.reason)}{_since(facts)}",
 }
 
 
@@ -352,6 +347,7 @@ def _recovered(facts: AlertFacts) -> str:
         RuleKind.LATENCY: f"{LATENCY_NAMES[facts.percentile]}{latency}",
         RuleKind.SLOWER: f"{LATENCY_NAMES[Percentile.P50]}{latency}",
         RuleKind.EMBEDDING: "the embedder answers as it did before",
+        RuleKind.LEAK: "no canary gets a chunk that it forbids",
         RuleKind.CANARY: f"canary {facts.canary} is healthy{_edited_canaries(facts)}",
     }
     return simple.get(facts.kind) or _recovered_canaries(facts)
@@ -526,6 +522,13 @@ CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
 EMBEDDER_ADVICE: Final = (
     "Restore the embedding model that the index was built with, or re-index everything with the new one."
 )
+_STATED_ADVICE: Final = {
+    RuleKind.NO_DATA: (
+        "See whether a run is under way, slower than its schedule, and if a worker runs: its log shows why."
+    ),
+    RuleKind.EMBEDDING: EMBEDDER_ADVICE,
+    RuleKind.LEAK: "Bring back the filter or permission that kept these out, then find out who else got them.",
+}
 EDITED_ADVICE: Final = (
     "The index may be as it was: the check was changed. Set it back, or accept the present as normal if it is meant."
 )
@@ -564,12 +567,10 @@ def alert_advice(facts: AlertFacts) -> str:
         case RuleKind.PROBE_ERRORS:
             unknown = "Correct what the reason names, and run the check again."
             return unknown if facts.failure is None else facts.failure.advice(facts.retriever)
-        case RuleKind.NO_DATA:
-            return "See whether a run is under way, slower than its schedule, and if a worker runs: its log shows why."
         case RuleKind.LATENCY | RuleKind.SLOWER:
             return f"Check the load of {facts.retriever or 'the retriever'}: CPU, cold caches, a larger index."
-        case RuleKind.EMBEDDING:
-            return EMBEDDER_ADVICE
+        case RuleKind.NO_DATA | RuleKind.EMBEDDING | RuleKind.LEAK:
+            return _STATED_ADVICE[facts.kind]
         case _:
             return _answers(facts) if _is_about_answers(facts) else _canaries(facts.changed)
 

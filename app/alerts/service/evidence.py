@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import nsmallest
 
 from app.alerts import store as alerts
+from app.alerts.domain.conditions import LEAKS_TOLD, Leak, Leaks
 from app.alerts.domain.rules import watches_answers
 from app.alerts.domain.state import NON_REPEATING, NOT_ABOUT_CANARIES, OPEN, is_about_canaries
 from app.alerts.domain.summaries import (
@@ -32,6 +34,7 @@ from app.alerts.store import AlertRow
 from app.answers.domain.generated import answer_change, value_of
 from app.answers.store import answers_at
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
+from app.base.texts import short_name
 from app.base.values import ROUNDING, Cause, Percentile, Ranking, Rule, RuleKind, judged_name
 from app.base.views import view_of
 from app.catalog import store as catalog
@@ -50,9 +53,9 @@ from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import StateRow
 from app.retrievers.domain.probes import url_address
-from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, unpack_reasons
+from app.scoring.evaluation import FORBIDDEN, MISSING, REGRESSED, RELEVANCE, forbidden_ranks, unpack_reasons
 from app.scoring.rankings import Match, match, prepare
-from app.scoring.run_inputs import SuiteMember
+from app.scoring.run_inputs import SuiteMember, UnusableSuiteError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -519,3 +522,66 @@ class TransitionEvidence:
         retriever = catalog.find_definition(self._connection, "retriever", slug)
         address = None if retriever is None else url_address(retriever.body["url"], retriever.body.get("options") or {})
         return f"{slug} at {address}" if address else slug
+
+
+def read_leaks(connection: Connection, runs: Sequence[RunRow]) -> dict[int, Leaks]:
+    """Return what runs found of the chunks that their canaries forbid, by run id.
+
+    Runs that never began are left out, and those of a suite that this release cannot read. Where no canary forbids
+    anything, no statement is sent.
+    """
+    found: dict[int, Leaks] = {}
+    places: dict[int, Sequence[int]] = {}
+    for run in runs:
+        if run.suite_version_id is None or run.check_version_id is None:
+            continue
+        with suppress(UnusableSuiteError):
+            places[run.id] = load_suite(connection, run.suite_version_id).forbidding
+            found[run.id] = Leaks(forbidding=len(places[run.id]), unmeasured=0)
+    asking = [run for run in runs if places.get(run.id)]
+    unmeasured = run_rows.unmeasured_at(connection, [run.id for run in asking]) if asking else {}
+    for run in asking:
+        failed = set(unmeasured.get(run.id, ((), ()))[0]).intersection(places[run.id])
+        degraded = sorted(set(run.degraded_places).intersection(places[run.id]) - failed)
+        leaked = _leaked(connection, run, degraded) if degraded else ()
+        found[run.id] = replace(found[run.id], unmeasured=len(failed), found=leaked)
+    return found
+
+
+def _leaked(connection: Connection, run: RunRow, degraded: Sequence[int]) -> list[Leak]:
+    suite = load_suite(connection, run.suite_version_id or 0)
+    of_check = load_check(connection, run.check_version_id or 0)[0].vars or {}
+    members = [suite.members[place] for place in degraded]
+    bits = state_rows.reasons_at(connection, {run.id: [member.canary_id for member in members]})[run.id]
+    return [
+        Leak(key=member.key, asked_as={**of_check, **member.canary.vars})
+        for member in members
+        if bits.get(member.canary_id, 0) & FORBIDDEN
+    ]
+
+
+def with_what_leaked(connection: Connection, run: RunRow, leaks: Leaks) -> Leaks:
+    """Return leaks of a run with what the first of the canaries got, as far as a reason tells."""
+    suite = load_suite(connection, run.suite_version_id or 0)
+    keys = {leak.key for leak in leaks.found[:LEAKS_TOLD]}
+    told = [suite.members[place] for place in suite.forbidding if suite.keys[place] in keys]
+    states = state_rows.states_of(connection, run.check_id, run.id, [member.canary_id for member in told])
+    rankings = ranking_rows.load_rankings(connection, [state.ranking_id for state in states.values()])
+    got = {
+        member.key: _got(member, rankings[states[member.canary_id].ranking_id])
+        for member in told
+        if member.canary_id in states
+    }
+    return replace(leaks, found=[replace(leak, got=got.get(leak.key, "")) for leak in leaks.found])
+
+
+def _got(member: SuiteMember, ranking: Ranking) -> str:
+    """Name the first forbidden chunk of a ranking, by its document where the canary forbids documents."""
+    ranks = forbidden_ranks(member.canary, ranking)
+    if not ranks:
+        return ""
+    place = ranks[0] - 1
+    by_document = any(one.document is not None for one in member.canary.forbidden)
+    name = (ranking.documents[place] if by_document else None) or ranking.ids[place]
+    more = f" and {len(ranks) - 1:,} more" if len(ranks) > 1 else ""
+    return f"{short_name(name)} at rank {ranks[0]}{more}"

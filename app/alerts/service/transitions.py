@@ -51,7 +51,7 @@ from app.alerts.domain.state import (
 )
 from app.alerts.domain.views import AlertState, StoredEvidence, TransitionType
 from app.alerts.service import notifications
-from app.alerts.service.evidence import TransitionEvidence
+from app.alerts.service.evidence import TransitionEvidence, read_leaks, with_what_leaked
 from app.alerts.service.notifications import load_context, member_of
 from app.alerts.store import AlertRow
 from app.answers.domain.generated import RunAnswers, rated_texts, unjudged
@@ -94,7 +94,7 @@ class CheckFacts:
 
     runs: Sequence[RunRow]
     run_facts: Mapping[int, RunFacts]
-    """Facts beside the aggregates by run id; none for unknown runs."""
+    """Facts beside the aggregates by run id; of unknown runs only what leaked."""
     _judged: dict[str, list[Observation]] = field(default_factory=dict, compare=False, repr=False)
     """Observations by rule key, each judged once."""
     _aggregates: dict[int, Aggregates] = field(default_factory=dict, compare=False, repr=False)
@@ -504,7 +504,7 @@ def load_facts(
     rows = _newest_runs(connection, check_id, with_verdict=max((window_length(rule) for rule in run_rules), default=1))
     compared_since = _compared_since(connection, check_id, run_rules)
     facts = CheckFacts(runs=rows, run_facts=_read_facts(connection, run_rules, rows, compared_since))
-    facts = _with_recall_label(connection, check_id, _with_failure(connection, facts), run_rules)
+    facts = _with_recall_label(connection, check_id, _with_newest(connection, facts), run_rules)
     # A rule without an alert that is unmeasured on the newest run opens none, whatever older runs were.
     depending = [
         rule
@@ -608,14 +608,17 @@ def first_bad_run(connection: Connection, check_id: int, rule: Rule, run_id: int
         limit = min(4 * limit, _MAX_RUNS)
 
 
-def _with_failure(connection: Connection, facts: CheckFacts) -> CheckFacts:
-    """Add why most probes of the newest run failed, the only run whose failures are reported."""
+def _with_newest(connection: Connection, facts: CheckFacts) -> CheckFacts:
+    """Add why most probes of the newest run failed and what leaked: it is the only run of which these are reported."""
     newest = facts.newest
-    if newest is None or not newest.failed:
+    if newest is None:
         return facts
-    _, failures = run_rows.probes_of(connection, newest.id)
-    failure = summarize_failures(failures.values(), newest.total or len(failures))
-    found = replace(facts.run_facts.get(newest.id, NO_FACTS), failure=failure)
+    found = facts.run_facts.get(newest.id, NO_FACTS)
+    if newest.failed:
+        _, failures = run_rows.probes_of(connection, newest.id)
+        found = replace(found, failure=summarize_failures(failures.values(), newest.total or len(failures)))
+    if found.leaks is not None and found.leaks.found:
+        found = replace(found, leaks=with_what_leaked(connection, newest, found.leaks))
     return CheckFacts(runs=facts.runs, run_facts={**facts.run_facts, newest.id: found})
 
 
@@ -693,7 +696,9 @@ def baseline_latency(row: DetectionRow) -> float | str:
 def _read_facts(
     connection: Connection, rules: Sequence[Rule], rows: Sequence[RunRow], compared_since: int
 ) -> dict[int, RunFacts]:
-    """Facts that the rules use, of those of these runs that have a verdict."""
+    """Facts that the rules use, of those of these runs that have a verdict; of the others what leaked."""
+    leaks = read_leaks(connection, rows) if has_kind(rules, RuleKind.LEAK) else {}
+    of_unknown = {row.id: replace(NO_FACTS, leaks=leaks[row.id]) for row in rows if row.id in leaks}
     runs = [row for row in rows if row.verdict != Verdict.UNKNOWN]
     detections: dict[int, DetectionRow] = {}
     if has_kind(rules, RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER):
@@ -705,7 +710,7 @@ def _read_facts(
     if is_judged:
         rated = read_run_answers(connection, [run.id for run in runs])
     confirmed = confirmed_of_runs(connection, [run.id for run in runs]) if is_judged else {}
-    return {
+    return of_unknown | {
         run.id: replace(
             detector_facts(row, before=run.id <= compared_since) if (row := detections.get(run.id)) else NO_FACTS,
             latencies=latencies.get(run.id, {}),
@@ -714,6 +719,7 @@ def _read_facts(
             unjudged=unjudged(rated.get(run.id)),
             rated=rated_texts(rated.get(run.id)),
             confirmed=confirmed.get(run.id, ()),
+            leaks=leaks.get(run.id),
         )
         for run in runs
     }

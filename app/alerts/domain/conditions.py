@@ -1,0 +1,326 @@
+"""Conditions: what a rule says of one run, by bounds, by the first run, by the usual latency, and by what leaked.
+
+A `Condition` is the result with its sentence. How many runs it takes to open or close an alert is decided in `state`.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from app.base.texts import bound_text, counted, ratio_text, seconds_text
+from app.base.values import (
+    ROUNDING,
+    Bound,
+    CorrectedRateView,
+    Rule,
+    RuleKind,
+    Severity,
+)
+from app.retrievers.domain.probes import FailureSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberWriter:
+    """How a kind of number is written with its unit; a value has enough digits to differ from its bound."""
+
+    value: Callable[[float, float | None], str]
+    bound: Callable[[float], str]
+
+
+RATIOS: Final = NumberWriter(value=ratio_text, bound=bound_text)
+LATENCIES: Final = NumberWriter(value=seconds_text, bound=seconds_text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """Result of a rule on one run: bad (with a severity), good beyond the margin, or neither."""
+
+    reason: str
+    """A sentence without its full stop, for people."""
+    measured: bool = True
+    """False: the run has no value for the rule and enters no window."""
+    severity: Severity | None = None
+    value: float | None = None
+    threshold: float | None = None
+    """The bound that was crossed, else the mildest one."""
+    good_beyond_margin: bool = False
+    baseline: float | None = None
+    """What the value was compared with, where that is a baseline."""
+    corrected: CorrectedRateView | None = None
+    """The value, where that is a rate by people's labels."""
+    beside: CorrectedRateView | None = None
+    """What people would say, where the value is a judge's own mean of shares."""
+    rated: str = ""
+    """Of how many answers a judge's own value is, where it is not of all: `84 of 140 rated`."""
+    unjudged: str = ""
+    """Why a run that is not bad does not count as good: a clause on the answers that were not judged."""
+    uncalibrated: bool = False
+    """Whether a judge says the value, corrected or not, whom people had not confirmed as it rated the run."""
+    since_run: int | None = None
+    """The first bad run, where the rule covers more than this run."""
+    at_once: bool = False
+    """Whether a bad run opens its alert by itself: its rule has counted earlier runs."""
+    recovering: bool = False
+    """Whether it is one of several good runs in a row, counted by the detector."""
+    failure: FailureSummary | None = None
+    """Of a rule about failed probes: why most of them failed."""
+
+
+def judge_bounds(rule: Rule, name: str, value: float, write: NumberWriter = RATIOS) -> Condition:
+    """Condition of a named value by the bounds of a rule, the worst first; `write` adds the unit."""
+    for severity, bound in ((Severity.CRITICAL, rule.critical), (Severity.WARNING, rule.warning)):
+        limit = None if bound is None else crossed(value, bound)
+        if limit is not None:
+            side = "below" if value < limit else "above"
+            reason = f"{name} {write.value(value, limit)} is {side} {write.bound(limit)} ({severity})"
+            return bad_condition(severity, value, limit, reason)
+    mild = rule.warning or rule.critical or Bound()
+    is_good = all(_clear(value, bound, rule.margin) for bound in (rule.warning, rule.critical) if bound is not None)
+    sides = [
+        f"not {side} {write.bound(one)}"
+        for side, one in (("below", mild.below), ("above", mild.above))
+        if one is not None
+    ]
+    reason = f"{name} {write.value(value, mildest(rule))} is {' and '.join(sides) or 'not bounded'}"
+    if not is_good:
+        reason += f", but within the margin of {write.bound(rule.margin)}"
+    return good_condition(value, mildest(rule), reason, beyond_margin=is_good)
+
+
+def mildest(rule: Rule) -> float | None:
+    """Return the mildest bound of a rule: where its values begin to be bad."""
+    mild = rule.warning or rule.critical or Bound()
+    return mild.below if mild.below is not None else mild.above
+
+
+def good_condition(
+    value: float | None, threshold: float | None, reason: str, *, beyond_margin: bool = True
+) -> Condition:
+    """Condition of a run that is not bad."""
+    return Condition(value=value, threshold=threshold, good_beyond_margin=beyond_margin, reason=reason)
+
+
+def bad_condition(severity: Severity, value: float | None, threshold: float | None, reason: str) -> Condition:
+    """Condition of a run that is bad."""
+    return Condition(severity=severity, value=value, threshold=threshold, reason=reason)
+
+
+def unmeasured_condition(reason: str, *, threshold: float | None = None) -> Condition:
+    """Condition of a run that has no value for the rule, and why."""
+    return Condition(measured=False, threshold=threshold, reason=reason)
+
+
+def crossed(value: float, bound: Bound) -> float | None:
+    """Return the limit a bad value crossed, None if it crossed none."""
+    if bound.below is not None and value < bound.below - ROUNDING:
+        return bound.below
+    if bound.above is not None and value > bound.above + ROUNDING:
+        return bound.above
+    return None
+
+
+def _clear(value: float, bound: Bound, margin: float) -> bool:
+    """Whether a value keeps the margin on the good side of a bound."""
+    high_enough = bound.below is None or value >= bound.below + margin - ROUNDING
+    return high_enough and (bound.above is None or value <= bound.above - margin + ROUNDING)
+
+
+GUARD_BOUNDS: Final = ((Severity.CRITICAL, 0.5, "half"), (Severity.WARNING, 0.8, "80 %"))
+"""Shares of the first run's coverage below which a run is bad, each with its words, the gravest first.
+
+The detector learns a canary from ten passes on: without the warning it would learn an early loss of a third as normal.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstRun:
+    """The measured run a guard compares with."""
+
+    run_id: int
+    coverage: float | None
+    """None = no canary that expects something was measured."""
+    is_accepted: bool = False
+    """Whether people accepted it as the new normal; else it was the first, or the first since a reset."""
+
+    @property
+    def owner(self) -> str:
+        """Say whose its coverage is, in sentences."""
+        return "the accepted run's" if self.is_accepted else "the first run's"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """How far the detector of a check was at a run."""
+
+    over: bool
+    """A baseline of most canaries stood, or people have accepted the present since: the guard has nothing to guard."""
+    first: FirstRun | None = None
+    renewed: bool = False
+    """Whether a baseline stood that does not know half of the canaries or more."""
+
+
+def first_run(
+    before: FirstRun | None, now: FirstRun, *, keys_before: Collection[object], keys_now: Collection[object]
+) -> FirstRun:
+    """Run to compare with from now on: the first one, or this one where the first is not comparable.
+
+    `keys_before` and `keys_now` identify the canaries of the last run and of this one. Where most of them are others
+    the first run measured something else; where they are not, editing a canary must not hide that it was better.
+    """
+    if before is None or not before.coverage:
+        return now
+    common = len({*keys_before} & {*keys_now})
+    return before if 2 * common >= len(keys_now) else now
+
+
+def judge_guard(coverage: float | None, warm_up: WarmUp | None, *, unknown: bool) -> Condition:
+    """Critical where coverage is 0 or below half of the first measured run's, until most canaries have a baseline.
+
+    Below 80 % of that it is a warning. `coverage`: that of the run; None = no canary that expects something was
+    measured. `warm_up`: None = the first run is unknown.
+    """
+    if unknown or coverage is None:
+        return unmeasured_condition("the run is unknown" if unknown else "coverage was not measured")
+    if warm_up is not None and warm_up.over:
+        return good_condition(coverage, None, "the baseline stands, so the detector watches")
+    first = None if warm_up is None else warm_up.first
+    start = None if first is None else first.coverage
+    if coverage <= ROUNDING:
+        bound = GUARD_BOUNDS[0][1] * start if start else None  # nothing is below half of 0
+        reason = "coverage is 0: no canary found what it expects (critical)"
+        return bad_condition(Severity.CRITICAL, coverage, bound, reason)
+    if first is None or start is None:
+        return unmeasured_condition("there is no first run to compare with")
+    why = _RENEWED if warm_up and warm_up.renewed else "no baseline yet"
+    compared = f"{first.owner} {start:.3f} (run {first.run_id}); {why}"
+    for severity, share, words in GUARD_BOUNDS:
+        if coverage < share * start - ROUNDING:
+            reason = f"coverage {coverage:.3f} is below {words} of {compared}"
+            return bad_condition(severity, coverage, share * start, reason)
+    _, share, words = GUARD_BOUNDS[-1]
+    return good_condition(coverage, share * start, f"coverage {coverage:.3f} is at least {words} of {compared}")
+
+
+_RENEWED: Final = "half of the canaries or more are unknown to the baseline"
+
+SLOWER_FACTOR: Final = 3.0
+"""Times the baseline, where a rule names no factor."""
+SLOWER_RISE: Final = 0.2
+"""Seconds above the baseline, where a rule names no rise: from 1 ms to 20 ms is noise of the machine."""
+SLOWER_OPEN: Final = (3, 4)
+"""Bad runs that open the alert, of so many."""
+SLOWER_QUANTILE: Final = 0.99
+"""Of the median latencies of a baseline's runs: what a run is compared with."""
+SLOWER_MEASURE: Final = "latency_p50"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowerLimits:
+    """How much slower than the baseline a run must be; both must hold."""
+
+    factor: float
+    rise: float
+    """Seconds."""
+
+    @classmethod
+    def of(cls, factor: float | None, rise: float | None) -> "SlowerLimits":
+        """Return the limits of a rule, with the default of what it does not name."""
+        return cls(factor=SLOWER_FACTOR if factor is None else factor, rise=SLOWER_RISE if rise is None else rise)
+
+    def threshold(self, baseline: float) -> float:
+        """Seconds above which a median latency is bad."""
+        return max(self.factor * baseline, baseline + self.rise)
+
+    def words(self, baseline: str) -> str:
+        """Write the limits after the word above; `baseline`: what the latency is compared with."""
+        return f"{self.factor:g} x {baseline} and {seconds_text(self.rise)} above it"
+
+
+def default_slower_rule(key: str) -> Rule:
+    """Rule that every check has."""
+    bad, of = SLOWER_OPEN
+    return Rule(key=key, kind=RuleKind.SLOWER, measure=SLOWER_MEASURE, open_bad=bad, open_of=of)
+
+
+def judge_slower(rule: Rule, median: float | None, baseline: float | str) -> Condition:
+    """Warning where the median latency of a known run is above the factor and the rise over its baseline.
+
+    `median`: seconds; None = no probe measured. `baseline`: seconds, or why there is nothing to compare with, without
+    a full stop.
+    """
+    if isinstance(baseline, str):
+        return unmeasured_condition(baseline)
+    limits = SlowerLimits.of(rule.factor, rule.rise)
+    threshold = limits.threshold(baseline)
+    if median is None:
+        return unmeasured_condition("the median latency was not measured", threshold=threshold)
+    level = f"median latency {seconds_text(median, threshold)}"
+    usual = seconds_text(baseline)
+    if median > threshold + ROUNDING:
+        over = limits.words(f"the baseline's {usual}")
+        reason = f"{level} is above {over} ({Severity.WARNING})"
+        return replace(bad_condition(Severity.WARNING, median, threshold, reason), baseline=baseline)
+    is_clear = median <= threshold - rule.margin + ROUNDING
+    reason = f"{level} is not above {seconds_text(threshold)} (baseline {usual})"
+    reason += "" if is_clear else f", but within the margin of {seconds_text(rule.margin)}"
+    return replace(good_condition(median, threshold, reason, beyond_margin=is_clear), baseline=baseline)
+
+
+LEAKS_TOLD: Final = 2
+"""Canaries of which a reason says what they got."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leak:
+    """A canary that got a chunk that it forbids."""
+
+    key: str
+    asked_as: Mapping[str, str]
+    """The variables it was asked with: who saw it."""
+    got: str = ""
+    """What it got, such as `acme/contract.pdf at rank 2`; empty = not read."""
+
+    @property
+    def words(self) -> str:
+        """Say who got what: `payroll (tenant globex) got acme/contract.pdf at rank 2`."""
+        who = ", ".join(f"{name} {value}" for name, value in self.asked_as.items())
+        return f"{self.key}{f' ({who})' if who else ''}{f' got {self.got}' if self.got else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaks:
+    """What a run found of the chunks that its canaries forbid."""
+
+    forbidding: int
+    """Canaries that forbid chunks."""
+    unmeasured: int
+    """Those of them that were not measured."""
+    found: Sequence[Leak] = ()
+
+
+def default_leak_rule(key: str) -> Rule:
+    """Rule that every check has: one leak is one too many, so one run opens."""
+    return Rule(key=key, kind=RuleKind.LEAK, open_bad=1, open_of=1)
+
+
+def judge_leaks(rule: Rule, leaks: Leaks | None, *, unknown: bool) -> Condition:
+    """Bad where a canary got a chunk that it forbids; good where all that forbid chunks were measured, and none did.
+
+    An unknown run is bad as well where something leaked: that was measured. `leaks`: None = not known.
+    """
+    if leaks is None:
+        return unmeasured_condition("the run is unknown" if unknown else "it is not known what leaked")
+    if leaks.found:
+        told = ", ".join(leak.words for leak in leaks.found[:LEAKS_TOLD])
+        more = f" and {len(leaks.found) - LEAKS_TOLD:,} more" if len(leaks.found) > LEAKS_TOLD else ""
+        count = f"{len(leaks.found):,} of {counted(leaks.forbidding, 'canary')}"
+        reason = f"a forbidden chunk was returned for {count} that forbid any: {told}{more} ({rule.severity})"
+        return bad_condition(rule.severity, None, None, reason)
+    if not leaks.forbidding:
+        return good_condition(None, None, "no canary forbids chunks")
+    if leaks.unmeasured:
+        who = f"{leaks.unmeasured:,} of {counted(leaks.forbidding, 'canary')} that forbid chunks"
+        return unmeasured_condition(f"{who} {'was' if leaks.unmeasured == 1 else 'were'} not measured")
+    if unknown:
+        return unmeasured_condition("the run is unknown")
+    return good_condition(None, None, f"none of {counted(leaks.forbidding, 'canary')} that forbid chunks got one")
