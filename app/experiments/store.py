@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from app.base.db.engine import blocks, insert_new, insert_one, row_value, upsert
 from app.base.db.rows import STAGED_ROWS, numbers
 from app.base.views import time_text
+from app.catalog.tables import definition_versions
 from app.experiments.documents import ExperimentDocument, InterleavingDocument, PromotionDocument, ShadowDocument
 from app.experiments.domain.experiments import Hits, Preferences, ShadowHit, bucket_of, bucket_us
 from app.experiments.domain.margins import GateResult
@@ -164,6 +165,14 @@ def last_exposure(connection: Connection, epoch_id: int, *, before: int) -> int 
     mine = (table.c.epoch_id == epoch_id, table.c.exposed_at < before)
     last: int | None = connection.execute(sa.select(sa.func.max(table.c.exposed_at)).where(*mine)).scalar_one()
     return last
+
+
+def versions_made(connection: Connection, definition_id: int, *, after: int, until: int) -> list[tuple[int, int]]:
+    """List (when it was first made, its id) of the versions of a definition that are of a span of time, in order."""
+    table = definition_versions.c
+    mine = (table.definition_id == definition_id, table.created_at > after, table.created_at <= until)
+    found = connection.execute(sa.select(table.created_at, table.id).where(*mine).order_by(table.created_at))
+    return [(row.created_at, row.id) for row in found]
 
 
 def insert_units(connection: Connection, rows: Sequence[tuple[int, int, int, int]]) -> None:

@@ -1,5 +1,6 @@
 """Harm that exposure has shown stays known: after a mismatch, to earlier waivers, and in other promotions."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -301,6 +302,74 @@ def test_a_check_that_changed_after_its_users_is_told_whatever_the_rails_say(
     assert "although a guard rail is not known" not in again["reason"]
 
 
+@pytest.mark.parametrize(
+    ("edit", "users_came", "how"),
+    [
+        ({"url": "http://search.test/away"}, True, "asked retriever 'other' with another url"),
+        ({"url": "http://search.test/away"}, False, ""),
+        ({"timeout": 3}, True, ""),
+        ({"k": 3}, True, "was of k 3"),
+    ],
+)
+def test_what_was_changed_while_users_came_and_changed_back_lets_exposure_pass_no_more(
+    sqlite_store: Store, edit: dict[str, Any], how: str, *, users_came: bool
+) -> None:
+    made = page([canary("c1")], rules=[], hooks=[])
+    check = made["checks"][0]
+    made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]
+    candidate = {**check, "slug": "candidate", "retriever": "other"}
+    made["checks"].append(candidate)
+    world = World(store=sqlite_store)
+    world.apply(made)
+    users = Users(sqlite_store, world.clock.advance(60))
+    users.split("search", "old", "new")
+    world.clock.advance(60)
+    away = {"retrievers": [RETRIEVER, {**made["retrievers"][1], **edit}]}
+    world.apply({**made, **({"checks": [check, {**candidate, **edit}]} if "k" in edit else away)})
+    users.at = world.clock.advance(60)
+    if not users_came:
+        world.apply(made)
+        users.at = world.clock.advance(60)
+    users.serve("search", {"old": 50, "new": 60})
+    if users_came:
+        world.clock.now = users.at
+        world.apply(made)
+    found = promote(users)
+    exposure = found["gates"][2]
+    if not how:
+        assert (exposure.result, found["state"], "while users came" in exposure.reason) == ("pass", "promote", False)
+        return
+    assert (exposure.result, exposure.next, found["state"]) == ("inconclusive", "begin_again", "open")
+    assert f" UTC on, check 'candidate' {how}: what users showed is not of what it asks by now alone" in exposure.reason
+    assert "exposure cannot pass, as a check was changed: while users came, from " in found["reason"]
+    waived = waive(users, *GateName)
+    assert waived["state"] == "promote"
+    assert "although users were asked about something else than what the checks ask by now" in waived["reason"]
+
+
+def test_a_run_of_something_else_while_users_came_tells_of_a_version_that_came_back_for_a_while(
+    sqlite_store: Store,
+) -> None:
+    made = page([canary("c1")], rules=[], hooks=[])
+    made["checks"].append({**made["checks"][0], "slug": "candidate"})
+    away = {"retrievers": [{**RETRIEVER, "url": "http://search.test/away"}]}
+    world = World(store=sqlite_store)
+    world.apply({**made, **away})
+    world.clock.advance(60)
+    world.apply(made)
+    users = Users(sqlite_store, world.clock.advance(60))
+    users.split("search", "old", "new")
+    world.apply({**made, **away})
+    strayed = world.run("candidate").id
+    users.at = world.clock.advance(60)
+    users.serve("search", {"old": 50, "new": 60})
+    world.clock.now = users.at
+    world.apply(made)
+    exposure = promote(users)["gates"][2]
+    told = f"while users came, run {strayed} of check 'candidate' asked retriever 'search' before its url changed: what"
+    assert (exposure.result, exposure.reason.startswith(told)) == ("inconclusive", True), exposure.reason
+
+
 def test_what_users_may_not_have_seen_is_told_beside_what_they_showed(sqlite_store: Store) -> None:
     made = page([canary("c1")], rules=[], hooks=[])
     made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]
@@ -313,7 +382,6 @@ def test_what_users_may_not_have_seen_is_told_beside_what_they_showed(sqlite_sto
     made["checks"][1]["retriever"] = "other"
     world.clock.advance(60)
     world.apply(made)
-    strayed = world.run("candidate").id
     world.clock.advance(60)
     made["checks"][1]["retriever"] = "search"
     made["checks"].append({**made["checks"][0], "slug": "late", "k": 3})
@@ -323,9 +391,10 @@ def test_what_users_may_not_have_seen_is_told_beside_what_they_showed(sqlite_sto
     world.clock.now = users.at
     world.apply(made)
     exposure = promote(users)["gates"][2]
-    assert exposure.result == "pass"
-    told = f"while users were counted, run {strayed} of check 'candidate' asked retriever 'other', and the check asks"
-    assert f"; {told} 'search' by now" in exposure.reason
+    assert (exposure.result, exposure.next) == ("inconclusive", "begin_again")
+    assert re.match(
+        r"while users came, from [-\d]+ [\d:]+ UTC on, check 'candidate' asked retriever 'other': ", exposure.reason
+    )
     late = users.promote("second", current=CHECK, candidate="late", experiment="search")["gates"][2].reason
     assert "; check 'late' was made after the last of these users was exposed: see that they saw" in late
     assert "; promotion 'hybrid' reads the same users for 'candidate' in place of 'watch'" in late

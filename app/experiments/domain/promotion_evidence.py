@@ -218,12 +218,22 @@ class ExposureEvidence:
     """When the last of the units that it was decided by were exposed, at the earliest; None = nothing was decided."""
     changed: str = ""
     """How a check differs by now from what it was when the epoch began, in words; empty where neither does."""
+    meanwhile: str = ""
+    """What else a check asked while these users came, in words, though it was changed back; else empty."""
     cautions: tuple[str, ...] = ()
     """Why users may have seen something else than what the checks ask, each in words."""
     stopped: bool = False
     """Whether no more units come, though those that came may decide it yet."""
     later: RateDifference | None = None
     """Candidate less current at the newest look, where that contradicts the look that decided."""
+
+    @property
+    def asked_otherwise(self) -> list[str]:
+        """Return why users were asked about something else than what the checks ask by now, in words."""
+        begin = "so begin a new epoch"
+        before = f"{self.changed}: users were asked about what it was before, {begin}"
+        alone = f"{self.meanwhile}: what users showed is not of what it asks by now alone, {begin}"
+        return [said for what, said in ((self.changed, before), (self.meanwhile, alone)) if what]
 
     @property
     def is_better(self) -> bool:

@@ -169,12 +169,12 @@ def decide_promotion(
         (GateName.EXPOSURE, _decide_exposure(exposure, rails), rails, _exposure_losses(exposure, guards)),
     )
     users = exposure if isinstance(exposure, ExposureEvidence) else None
-    changes = {} if users is None else {GateName.EXPOSURE: users.changed}
+    changes = {} if users is None else {GateName.EXPOSURE: users.asked_otherwise}
     gates = tuple(
         Gate(
             gate=name,
             result=GateResult.WAIVED
-            if _is_waived(evidence, waivers.get(name), losses, changes.get(name, ""))
+            if _is_waived(evidence, waivers.get(name), losses, changes.get(name, ()))
             else evidence,
             reason=reason,
             evidence=evidence,
@@ -237,19 +237,23 @@ def _next_of_users(users: ExposureEvidence | None) -> NextStep:
     if users is not None and users.mismatch:
         return NextStep.MEND_SHARES
     if users is not None and users.is_better:
-        return NextStep.BEGIN_AGAIN if users.changed else NextStep.AWAIT_GUARDS
+        return NextStep.BEGIN_AGAIN if users.asked_otherwise else NextStep.AWAIT_GUARDS
     if users is not None and users.ended:
         return NextStep.BEGIN_AGAIN
     return NextStep.AWAIT_OUTCOMES if users is not None and users.stopped else NextStep.AWAIT_USERS
 
 
-def _is_waived(evidence: GateResult, waiver: Waiver | None, losses: Losses, changed: str) -> bool:
+def _is_waived(evidence: GateResult, waiver: Waiver | None, losses: Losses, changed: Sequence[str]) -> bool:
     """Whether a waiver covers what a gate finds.
 
     Who waived what nobody knew yet has not waived a loss shown later, also of an earlier epoch, nor one of something
     else, nor a larger one: an interval that lies below that of then; nor that a check was `changed` later, in words.
     """
-    if waiver is None or evidence is GateResult.PASS or (waiver.found and changed not in waiver.found):
+    if (
+        waiver is None
+        or evidence is GateResult.PASS
+        or (waiver.found and any(one not in waiver.found for one in changed))
+    ):
         return False
     if evidence is GateResult.FAIL and waiver.finding is not GateResult.FAIL:
         return False
@@ -363,7 +367,7 @@ def _never_exposed(users: ExposureEvidence | None, *, unknown: bool) -> str:
     if users.mismatch:
         return "decided nothing, as the shares mismatch"
     if not _is_over(users):
-        changed = "cannot pass, as a check was changed" if users.changed else ""
+        changed = "cannot pass, as a check was changed" if users.asked_otherwise else ""
         return (changed or ("cannot pass any more" if unknown else "")) if users.is_better else ""
     if users.is_contradicted:
         return "is contradicted by later looks"
@@ -469,7 +473,7 @@ def _how_waived(exposure: Gate, users: ExposureEvidence | None) -> str:
         if users.within is not None:
             decided = f"where users showed no difference larger than {bound_text(users.within)}"
         decided += ", although a guard rail is broken" if broken else ""
-    elif users.is_better and users.changed:
+    elif users.is_better and users.asked_otherwise:
         decided = "although users were asked about something else than what the checks ask by now"
     elif users.is_better:
         decided = f"with users who are served better, although a guard rail is {'broken' if broken else 'not known'}"
@@ -638,12 +642,12 @@ def _decide_exposure(found: ExposureEvidence | str, guards: Sequence[GuardFindin
 
 def _decide_users(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> tuple[GateResult, str]:
     if found.is_worse:
-        return GateResult.FAIL, "; ".join([*_asked_before(found), found.reason])
+        return GateResult.FAIL, "; ".join([*found.asked_otherwise, found.reason])
     broken = [guard.reason for guard in guards if guard.result is GateResult.FAIL]
     elsewhere = [one.told for one in found.elsewhere]
     if broken or (found.is_better and elsewhere):
         than = _BETTER if found.is_better else "no difference is shown"
-        but = "; ".join([*broken, *elsewhere, *_harm_before(found), *_asked_before(found)])
+        but = "; ".join([*broken, *elsewhere, *_harm_before(found), *found.asked_otherwise])
         return GateResult.FAIL, f"{than} ({found.reason}), but {but}"
     if not found.is_better:
         told = found.mismatch or found.within is not None
@@ -656,23 +660,17 @@ def _decide_better(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> t
     """Pass where no guard rail is unknown, and users saw the candidate as it is by now."""
     unknown = [guard.reason for guard in guards if guard.result is GateResult.INCONCLUSIVE]
     if unknown:
-        but = "; ".join([*unknown, *_harm_before(found), *_asked_before(found)])
+        but = "; ".join([*unknown, *_harm_before(found), *found.asked_otherwise])
         return GateResult.INCONCLUSIVE, f"{_BETTER} ({found.reason}), but {but}"
     passed = "; ".join([found.reason, *(guard.reason for guard in guards), *_harm_before(found)])
-    if found.changed:
-        return GateResult.INCONCLUSIVE, "; ".join([*_asked_before(found), passed])
+    if found.asked_otherwise:
+        return GateResult.INCONCLUSIVE, "; ".join([*found.asked_otherwise, passed])
     return GateResult.PASS, passed
 
 
 def _harm_before(found: ExposureEvidence) -> list[str]:
     """Say that users had been served worse before."""
     return [f"though {found.harm_before}"] if found.harm_before else []
-
-
-def _asked_before(found: ExposureEvidence) -> list[str]:
-    """Say that users saw something else than what a check asks by now."""
-    begin = "users were asked about what it was before, so begin a new epoch"
-    return [f"{found.changed}: {begin}"] if found.changed else []
 
 
 def _decide_guard(one: GuardEvidence) -> GuardFinding:

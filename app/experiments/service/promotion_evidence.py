@@ -6,12 +6,12 @@ that ask the same.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
-from itertools import product
-from typing import Final
+from itertools import chain, product
+from typing import Any, Final
 
 from app.annotation.store.judgment_rows import what_is_asked
 from app.answers.domain.judges import JudgeOutcome
@@ -22,7 +22,8 @@ from app.base.texts import counted, listed
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check
 from app.catalog.service.versions import answers_changed
-from app.comparison.service.outdated import DEPTHS, check_changes, retriever_changes
+from app.catalog.store import Definition
+from app.comparison.service.outdated import DEPTHS, check_changes
 from app.experiments import store as rows
 from app.experiments.documents import PromotionDocument
 from app.experiments.domain.experiments import ExperimentState, RateDifference, bucket_us
@@ -46,6 +47,54 @@ def describe_change(store: Store, slug: str, since: int) -> str:
             return ""
         how = check_changes(connection, before[-1])
     return f"check '{slug}' {how}" if how else ""
+
+
+def describe_meanwhile(store: Store, slug: str, experiment: str, users: ExposureEvidence) -> str:
+    """Say what else a check asked while the users came that an experiment was decided by; empty where nothing else.
+
+    Versions that were first made in that time tell, and runs, which know of an older one that came back for a while.
+    """
+    if users.exposed_until is None:
+        return ""
+    with store.read() as connection:
+        epoch = rows.list_epochs(connection, find_experiment(connection, experiment).id)[0]
+        check = find_check(connection, slug)
+        told = _other_versions(connection, check, epoch, users.exposed_until)
+        return next(chain(told, _other_runs(connection, check, epoch, users.exposed_until)), "")
+
+
+def _other_versions(connection: Connection, check: Definition, epoch: EpochRow, until: int) -> Iterator[str]:
+    """Yield what a check asked otherwise by its versions, and those of its retriever, while units were exposed."""
+    retriever = catalog.find_definition(connection, "retriever", check.body["retriever"])
+    last = rows.last_exposure(connection, epoch.id, before=until + bucket_us(epoch.document.window_us))
+    for one in (check, *([] if retriever is None else [retriever])):
+        made = rows.versions_made(connection, one.id, after=epoch.began_at, until=until if last is None else last)
+        for at, version in made:
+            how = _differs(one, check, catalog.version_body(connection, version).body)
+            seen = rows.last_exposure(connection, epoch.id, before=one.updated_at)
+            if how and (last is None or (seen is not None and seen >= at)):  # None = its units are deleted by now
+                yield f"while users came, from {from_us(at):%Y-%m-%d %H:%M} UTC on, check '{check.slug}' {how}"
+
+
+def _differs(one: Definition, check: Definition, then: Mapping[str, Any]) -> str:
+    """Say how a version of a check, or of its retriever, asked something else than it does by now; else empty."""
+    if one is not check:
+        changed = answers_changed(then, one.body)
+        return f"asked retriever '{one.slug}' with another {listed(changed)}" if changed else ""
+    was = [
+        *([f"asked retriever '{then['retriever']}'"] if then["retriever"] != one.body["retriever"] else []),
+        *(f"was of {name} {then[name]}" for name in DEPTHS if then.get(name) != one.body.get(name)),
+    ]
+    return listed(was)
+
+
+def _other_runs(connection: Connection, check: Definition, epoch: EpochRow, until: int) -> Iterator[str]:
+    """Yield the runs of a check that asked something else while units were exposed."""
+    ended = run_rows.ended_runs(connection, check.id, limit=_MOST)
+    meanwhile = [run for run in ended if run.aggregates and epoch.began_at < (run.started_at or 0) <= until]
+    for run in {(run.check_version_id, run.retriever_version_id): run for run in meanwhile}.values():
+        if how := check_changes(connection, run):
+            yield f"while users came, run {run.id} of check '{check.slug}' {how}"
 
 
 def say_cautions(store: Store, promotion: PromotionRow, users: ExposureEvidence) -> tuple[str, ...]:
@@ -80,12 +129,6 @@ def _say_unlike(connection: Connection, slug: str, epoch: EpochRow, until: int) 
     for what, made in ((f"check '{slug}'", check), (f"the retriever of check '{slug}'", retriever)):
         if made is not None and (when := _made_after(connection, made.created_at, epoch, until)):
             yield f"{what} {when} made after the last of these users was exposed: see that they saw what it asks"
-            return
-    ended = run_rows.ended_runs(connection, check.id, limit=_MOST)
-    meanwhile = [run for run in ended if run.aggregates and epoch.began_at < (run.started_at or 0) <= until]
-    for run in {(run.check_version_id, run.retriever_version_id): run for run in meanwhile}.values():
-        if how := retriever_changes(connection, run):
-            yield f"while users were counted, run {run.id} of check '{slug}' {how}"
             return
 
 

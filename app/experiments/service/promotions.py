@@ -52,6 +52,7 @@ from app.experiments.domain.promotions import (
 )
 from app.experiments.service.promotion_evidence import (
     describe_change,
+    describe_meanwhile,
     find_judged_pair,
     name_shared_retriever,
     read_exposure,
@@ -244,8 +245,16 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> _FoundGa
     if not isinstance(exposure, str):
         compared = (document.candidate, document.current)
         changed = [describe_change(store, check, exposure.began_at) for check in compared]
-        cautions = () if any(changed) else say_cautions(store, promotion, exposure)
-        exposure = replace(exposure, changed="; ".join(filter(None, changed)), cautions=cautions)
+        meanwhile = [
+            "" if how else describe_meanwhile(store, check, str(document.experiment), exposure)
+            for check, how in zip(compared, changed, strict=True)
+        ]
+        exposure = replace(
+            exposure,
+            changed="; ".join(filter(None, changed)),
+            meanwhile="; ".join(filter(None, meanwhile)),
+            cautions=() if any(changed) else say_cautions(store, promotion, exposure),
+        )
     offline = compare_offline(store, document.current, document.candidate)
     decision = decide_promotion(
         offline,
