@@ -6,7 +6,7 @@ suites, `suites` says what one can notice; `evaluation` judges answers by these,
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -151,6 +151,10 @@ def groups_of(canary: Canary) -> list[Group]:
     ]
 
 
+_TOLD_BY: Final = ("id", "document", "text")
+"""Fields of a judgment, and of the hits that it is held against."""
+
+
 class UnusableSuiteError(ConflictError):
     """A stored suite is invalid in this release."""
 
@@ -246,6 +250,17 @@ class SuiteSnapshot:
     def forbidding(self) -> tuple[int, ...]:
         """The positions of the canaries that forbid chunks."""
         return tuple([place for place, canary in enumerate(self.canaries) if canary.forbidden])
+
+    def blind_to_leaks(self, lacking: Collection[str]) -> list[int]:
+        """Return the positions of the canaries whose forbidden chunks no hit without the `lacking` fields shows."""
+        return [
+            place
+            for place in (self.forbidding if lacking else ())
+            if any(
+                {name for name in _TOLD_BY if getattr(one, name) is not None}.issubset(lacking)
+                for one in self.canaries[place].forbidden
+            )
+        ]
 
     @cached_property
     def floors(self) -> SuiteFloors:

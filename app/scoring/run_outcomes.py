@@ -59,6 +59,7 @@ from app.scoring.verdicts import (
     cache_remarks,
     differs_from_gate,
     is_unknown,
+    lacking_fields,
     remarks,
     run_verdict,
     too_few_scored,
@@ -337,6 +338,8 @@ def evaluate(
     reasons += failure_reasons(failures, reasons)
     reasons += responses.remarks
     reasons += remarks(aggregates.total, undated=scores.undated)
+    unjudged = None if rule_facts.leaks is None else rule_facts.leaks.unjudged
+    reasons += [] if unjudged is None else [unjudged]
     hint = wrong_fields_remark(aggregates.coverage, _named_by(inputs, responses))
     reasons += [] if hint is None else [hint]
     differs = differs_from_gate(rules, aggregates.coverage, rule_facts.warm_up) if verdict is Verdict.HEALTHY else None
@@ -422,7 +425,14 @@ def _leaks(inputs: RunInputs, responses: RunResponses, reasons: NDArray[np.int64
     measured = [place for place in forbidding if place not in responses.failures]
     canaries = [inputs.canaries[place] for place in measured if reasons[place] & FORBIDDEN]
     found = [Leak(key=canary.key, asked_as=inputs.vars_of(canary)) for canary in canaries]
-    return Leaks(forbidding=len(forbidding), unmeasured=len(forbidding) - len(measured), found=found)
+    lacking = lacking_fields(responses.remarks)
+    return Leaks(
+        forbidding=len(forbidding),
+        unmeasured=len(forbidding) - len(measured),
+        found=found,
+        blind=len(inputs.suite.blind_to_leaks(lacking)),
+        lacking=lacking,
+    )
 
 
 def _has_reason(reasons: Sequence[str], detail: str | None) -> bool:

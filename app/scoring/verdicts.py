@@ -201,6 +201,15 @@ def remarks(
     ]
 
 
+def lacking_fields(reasons: Iterable[str]) -> list[str]:
+    """Return the mapped fields that no hit of a run has, from the remarks on them."""
+    return [
+        reason.split("`")[1].partition(":")[0]
+        for reason in reasons
+        if reason.startswith("`") and reason.endswith(LACKING)
+    ]
+
+
 def cache_remarks(total: int, *, cached: int, sign: str | None) -> tuple[str, ...]:
     """Return the remark on a run of which `cached` of `total` answers were a cache's, as the header line `sign` says.
 

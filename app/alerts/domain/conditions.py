@@ -296,6 +296,23 @@ class Leaks:
     unmeasured: int
     """Those of them that were not measured."""
     found: Sequence[Leak] = ()
+    blind: int = 0
+    """Those of them whose forbidden chunks no hit could be told by."""
+    lacking: Sequence[str] = ()
+    """The fields that were found in none of the hits."""
+
+    @property
+    def unasked(self) -> str | None:
+        """Say how many were not measured, without a full stop; None = all were."""
+        who = f"{self.unmeasured:,} of {counted(self.forbidding, 'canary')} that forbid chunks"
+        return f"{who} {'was' if self.unmeasured == 1 else 'were'} not measured" if self.unmeasured else None
+
+    @property
+    def unjudged(self) -> str | None:
+        """Say why the hits do not tell whether something leaked, without a full stop; None = they do."""
+        who = f"{self.blind:,} of {counted(self.forbidding, 'canary')} that forbid chunks"
+        fields = " or ".join(f"`{name}`" for name in self.lacking)
+        return f"{who} cannot be judged: no hit has a {fields} to tell them by" if self.blind else None
 
 
 def default_leak_rule(key: str) -> Rule:
@@ -318,9 +335,7 @@ def judge_leaks(rule: Rule, leaks: Leaks | None, *, unknown: bool) -> Condition:
         return bad_condition(rule.severity, None, None, reason)
     if not leaks.forbidding:
         return good_condition(None, None, "no canary forbids chunks")
-    if leaks.unmeasured:
-        who = f"{leaks.unmeasured:,} of {counted(leaks.forbidding, 'canary')} that forbid chunks"
-        return unmeasured_condition(f"{who} {'was' if leaks.unmeasured == 1 else 'were'} not measured")
-    if unknown:
-        return unmeasured_condition("the run is unknown")
+    why = leaks.unjudged or leaks.unasked or ("the run is unknown" if unknown else None)
+    if why is not None:
+        return unmeasured_condition(why)
     return good_condition(None, None, f"none of {counted(leaks.forbidding, 'canary')} that forbid chunks got one")

@@ -56,6 +56,7 @@ from app.retrievers.domain.probes import url_address
 from app.scoring.evaluation import FORBIDDEN, MISSING, REGRESSED, RELEVANCE, forbidden_ranks, unpack_reasons
 from app.scoring.rankings import Match, match, prepare
 from app.scoring.run_inputs import SuiteMember, UnusableSuiteError
+from app.scoring.verdicts import lacking_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -537,7 +538,9 @@ def read_leaks(connection: Connection, runs: Sequence[RunRow]) -> dict[int, Leak
             continue
         with suppress(UnusableSuiteError):
             places[run.id] = load_suite(connection, run.suite_version_id).forbidding
-            found[run.id] = Leaks(forbidding=len(places[run.id]), unmeasured=0)
+            lacking = lacking_fields(run.reasons)
+            blind = len(load_suite(connection, run.suite_version_id).blind_to_leaks(lacking))
+            found[run.id] = Leaks(forbidding=len(places[run.id]), unmeasured=0, blind=blind, lacking=lacking)
     asking = [run for run in runs if places.get(run.id)]
     unmeasured = run_rows.unmeasured_at(connection, [run.id for run in asking]) if asking else {}
     for run in asking:
