@@ -24,6 +24,8 @@ from app.hooks import api as hooks_api
 from app.hooks import pages as hooks
 from app.operation import api as operation_api
 from app.operation import pages as operation
+from app.plants import api as plants_api
+from app.plants import pages as plants
 from app.records.views import first_expected, not_returned, starter, why_degraded
 from app.reports import api as reports_api
 from app.reports.pages import checks, documentation, navigation, overviews, public
@@ -53,6 +55,7 @@ ROUTERS = (
     retrievers_api.findings_router,
     silences_api.router,
     annotation_api.router,
+    plants_api.router,
     traffic_api.router,
     diagnosis_api.router,
     answers_api.router,
@@ -81,6 +84,7 @@ PAGES = tuple(
         canary_editor,
         importing,
         annotation,
+        plants,
         traffic,
         answers,
         experiments,

@@ -26,6 +26,7 @@ from app.operation.service.self_monitor import Issue, WorkerClock
 from app.operation.worker_tasks import Engine as Engine  # noqa: PLC0414 - what a worker is made of
 from app.operation.worker_tasks import WorkerTasks
 from app.operation.worker_tasks import untraced as untraced  # noqa: PLC0414 - as above
+from app.plants.service.planting import DuePlants
 from app.reports import metrics
 from app.reports.metrics import SnapshotKeeper
 from app.reports.service.reports import DueReports
@@ -52,6 +53,7 @@ class Worker:
         self._now = WorkerClock(engine.clock, process.monitor)
         self._due = DueChecks(engine.store)
         self._reports = DueReports(engine.store)
+        self._plants = DuePlants(engine.store)
         self._times_set = -1
         """How often the clock was set when all instants were computed last; at the start they are."""
         self._lag = 0.0
@@ -149,7 +151,7 @@ class Worker:
             self._times_set = self._now.times_set
         self._note_queued(queued, now)
         self._queue_due()
-        if self._reports.queue_due(now, anew=anew):
+        if self._reports.queue_due(now, anew=anew) + self._plants.queue_due(now, anew=anew):
             self._jobs.wake()
         if due_checks.recall_work(store, now=now):
             self._jobs.wake()

@@ -28,6 +28,7 @@ from app.hooks.service.deliveries import Ping
 from app.operation.job_threads import Do, Places
 from app.operation.service import retention
 from app.operation.service.self_monitor import Issue, WorkerClock
+from app.plants.service import planting
 from app.records.service.plans import Planner
 from app.records.store.open_runs import ClaimedRun
 from app.reports import metrics
@@ -48,6 +49,8 @@ MOST_SENDS: Final = 64
 """At a time: a hanging receiver holds one for its time-out, and only one per hook."""
 ANSWER_THREADS: Final = 2
 """Rounds of answers at a time; each judge has one at most."""
+PLANT_THREADS: Final = 4
+"""Steps of planted documents at a time: each is one request."""
 _PAUSE: Final = timedelta(seconds=1)
 """How long a run waits that was let go of."""
 
@@ -136,6 +139,7 @@ class WorkerTasks:
             JobKind.REACH: self._ask_sample,
             JobKind.ANSWERS: self._rate_answers,
             JobKind.SHADOW: self._ask_candidate,
+            JobKind.PLANT: self._carry_on_plant,
             JobKind.RETENTION: self._retain,
         }
 
@@ -155,6 +159,7 @@ class WorkerTasks:
             Places(kinds=(JobKind.REACH,), most=1),
             Places(kinds=(JobKind.ANSWERS,), most=ANSWER_THREADS),
             Places(kinds=(JobKind.SHADOW,), most=1),
+            Places(kinds=(JobKind.PLANT,), most=PLANT_THREADS),
             Places(kinds=(JobKind.RETENTION,), most=1),
         )
 
@@ -335,6 +340,10 @@ class WorkerTasks:
         again = self._ask(shadows.ask_candidate, self._engine.probe, job)
         logger.info("shadow_ended" if again is None else "shadow_let_go", extra={"shadow": job.key})
         return again
+
+    def _carry_on_plant(self, job: Job) -> datetime | None:
+        """Do the steps of a planted document that are due."""
+        return self._ask(planting.carry_on, self._engine.probe, job)
 
     def _retain(self, _job: Job) -> datetime:
         """Delete what has expired, and say when that is to be done again."""

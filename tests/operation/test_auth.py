@@ -34,6 +34,7 @@ from app.reports.store import save_public_link
 from tests.support.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api, bearer
 from tests.support.filled_service import app_of
 from tests.support.living import coalmine
+from tests.support.planted import PLANT
 from tests.support.present import present
 from tests.support.remembered_habit import HABIT, remember_habit
 
@@ -81,6 +82,10 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/checks/{slug}"): (READ, "/checks/docs", None),
     ("POST", "/checks/{slug}/runs"): (WRITE, "/checks/docs/runs", None),
     ("GET", "/checks/{slug}/quality"): (READ, "/checks/docs/quality", None),
+    ("GET", "/checks/{slug}/plants"): (READ, "/checks/docs/plants", None),
+    ("POST", "/checks/{slug}/plants"): (WRITE, "/checks/planted/plants", Form({})),
+    ("GET", "/v1/checks/{slug}/plants"): (READ, "/v1/checks/docs/plants", None),
+    ("POST", "/v1/checks/{slug}/plants"): (WRITE, "/v1/checks/planted-too/plants", None),
     ("GET", "/badge/{check}.svg"): (READ, "/badge/docs.svg", None),
     ("GET", "/runs/{run_id}"): (READ, "/runs/1", None),
     ("POST", "/runs/{run_id}/note"): (WRITE, "/runs/1/note", Form({"text": "index rebuilt"})),
@@ -469,6 +474,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         opened.put("/v1/checks/lost", {**CHECK, "suite": "lost"})
         opened.run("lost")
         opened.put("/v1/checks/docs-again", CHECK)
+        for slug in ("planted", "planted-too"):
+            opened.put(f"/v1/checks/{slug}", {**CHECK, "plant": PLANT})
         opened.retriever.found = {}
         opened.client.post("/v1/checks/docs/canaries/oauth/diagnosis")
         TOKENS.append(opened.pooled_task())

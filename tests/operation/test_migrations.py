@@ -211,7 +211,7 @@ def _check(slug: str, rules: Sequence[Mapping[str, Any]]) -> CheckDocument:
     return CheckDocument.model_validate(fields)
 
 
-ADDED_SINCE = {"vars", "use", "report", "judge", "sample"}
+ADDED_SINCE = {"vars", "use", "report", "judge", "sample", "plant"}
 """Fields of checks that the release before the default rules did not write."""
 ADDED_TO_RULES = {"factor", "rise"}
 """Fields of rules that it did not write."""

@@ -38,6 +38,8 @@ class JobKind(StrEnum):
     """Have the generated answers of a run judged; the key is the id of the run."""
     SHADOW = "shadow"
     """Ask the candidate of a shadow what users asked; the key is the id of the shadow."""
+    PLANT = "plant"
+    """Carry on a planted document: put, asked for, removed; the key is its id."""
     RETENTION = "retention"
     """Delete what has expired; there is one, with the key 0."""
 

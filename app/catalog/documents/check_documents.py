@@ -31,6 +31,7 @@ from app.base.schedules import first_interval, run_patience
 from app.base.values import EMPTY, GROUNDING, JUDGED, Rule
 from app.catalog.domain import USE_REASONS, MeasureGuide, Use, measure_guide
 from app.hooks.domain import TAKES_NO_REPORT
+from app.plants.documents import PlantDocument
 from app.retrievers.documents.retrievers import RetrieverDocument, Vars
 from app.retrievers.domain.retrievers import Retriever, Scorer
 from app.scoring.measures import CUTOFFS
@@ -116,6 +117,7 @@ class CheckDocument(Document):
         Field(title="Share of canaries judged", description="Always the same canaries; 1 is all of them."),
         Widget(placeholder="1", length=8),
     ] = 1.0
+    plant: Annotated[PlantDocument | None, Field(title="Planted document")] = None
     enabled: Annotated[Flag, Field(title="Enabled", description="Runs on its schedule."), Widget()] = True
     canary_metrics: Annotated[
         Whole,

@@ -75,7 +75,8 @@ def references_of(check: CheckDocument) -> dict[str, tuple[str, ...]]:
     of_report = check.report.hooks if check.report else ()
     hooks = tuple(dict.fromkeys((*check.hooks, *of_report)))
     judges = () if check.judge is None else (check.judge,)
-    return {"suite": (check.suite,), "retriever": (check.retriever,), "hook": hooks, "judge": judges}
+    retrievers = [check.retriever, *([check.plant.credentials] if check.plant and check.plant.credentials else [])]
+    return {"suite": (check.suite,), "retriever": tuple(dict.fromkeys(retrievers)), "hook": hooks, "judge": judges}
 
 
 def missing_references(check: CheckDocument, present: Mapping[str, Collection[str]]) -> list[Problem]:
@@ -90,6 +91,8 @@ def missing_references(check: CheckDocument, present: Mapping[str, Collection[st
 
 def _place_of(check: CheckDocument, kind: str, slug: str) -> str:
     """Return the field of a check that refers to a definition."""
+    if kind == "retriever" and slug != check.retriever:
+        return "plant.credentials"
     if kind != "hook":
         return kind
     return "hooks" if slug in check.hooks else "report.hooks"

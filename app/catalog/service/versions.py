@@ -82,6 +82,11 @@ def load_check(connection: Connection, version_id: int) -> tuple[CheckDocument, 
     return cached(connection, ("check", version_id), read)
 
 
+def load_retriever(connection: Connection, version_id: int, vault: Vault) -> Retriever:
+    """Return a version of a retriever with its secrets. Raises UnusableDefinitionError."""
+    return _load_retriever(connection, version_id, vault)[0]
+
+
 def _load_retriever(connection: Connection, version_id: int, vault: Vault | None) -> tuple[Retriever, str]:
     """Return a retriever and its hash; without a vault, with placeholders for its secrets."""
     content = catalog.version_body(connection, version_id)

@@ -20,6 +20,8 @@ from app.base.db.engine import Connection, Store, blocks, to_us
 from app.diagnosis import store as diagnoses
 from app.experiments import store as experiments
 from app.experiments.tables import shadow_pairs, shadow_parts
+from app.plants import store as plants
+from app.plants.tables import plants as plants_table
 from app.records.store import expired
 from app.records.tables import states
 from app.reports import store as reports
@@ -95,6 +97,7 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
         (partial(engine.old_rows, column=incidents.c.resolved_at, horizon=alerts), expired.drop_incidents),
         (partial(expired.old_alerts, horizon=alerts), expired.drop_alerts),
         (partial(reports.old_reports, horizon=horizon), reports.drop_reports),
+        (partial(plants.old_plants, horizon=horizon), partial(engine.drop_rows, table=plants_table)),
         (partial(experiments.old_hours, horizon=alerts), experiments.drop_hours),
         (partial(expired.old_tests, horizon=alerts), expired.drop_tests),
         (partial(diagnoses.old_diagnoses, horizon=alerts), diagnoses.drop_diagnoses),

@@ -426,6 +426,16 @@ def _read_rows(paths: Paths, hits_path: Path, max_hits: int, answer: Any) -> tup
     return read, len(hits)
 
 
+def check_written(paths: Paths, body: bytes) -> None:
+    """Raise PartialAnswerError where what answers a write says that it failed; what is no JSON says nothing."""
+    try:
+        answer, _ = parse_json(body)
+    except MalformedError:
+        return
+    if isinstance(answer, dict):
+        check_signs(answer, errors=((path, _evaluate(path, answer, "error")) for path in paths.error), partial=())
+
+
 def unwrap_json(path: Path, body: bytes) -> bytes:
     """Return the JSON that a text in an answer holds; raises MalformedError."""
     answer, _ = parse_json(body)

@@ -25,6 +25,7 @@ from app.retrievers.client.answer_fields import (
     Columns,
     Path,
     Paths,
+    check_written,
     compile_typed_reader,
     parse_json,
     read_generically,
@@ -271,6 +272,22 @@ class Reader:
         if self._decimals is not None:
             ranking = round_ranking(ranking, self._decimals)
         return Reading(ranking=ranking, index_version=_version(version), answer=clean_answer(columns.answer))
+
+
+class WriteReader(Reader):
+    """Reads what answers a request that changes the source: it has no hits, and may say that it failed.
+
+    Only the usual errors are looked for, since the mapping is that of queries.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(ResponseMapping(hits="hits", id="id"), 1)
+
+    def read(self, body: bytes, headers: Mapping[str, str]) -> Reading:
+        """Read one response; `headers` say nothing. Raises MalformedError, and nothing else."""
+        del headers
+        check_written(self._paths, body)
+        return Reading(ranking=Ranking(ids=(), documents=(), texts=(), scores=(), returned=0))
 
 
 def _ranking(columns: Columns, paths: Paths, scale: Scale | None, size: int) -> Ranking:
@@ -544,6 +561,8 @@ def needs_vector(retriever: Retriever) -> bool:
 
 def compile_reader(retriever: Retriever, k: int) -> Reader:
     """Return the reader of its responses; raises ValueError naming the field that is wrong."""
+    if retriever.writes:
+        return WriteReader()
     of_the_reranker = retriever.scorer.kind is ScorerKind.RERANK
     return Reader(
         retriever.response,

@@ -272,7 +272,8 @@ class HttpProbe:
             requests = build_requests(plan, context, again, self._asker.user_agent, vectors)
             with closing(self._exchanged(context, requests, reader, credentials)) as answers:
                 yield from answers
-        self._keep_reader(retriever.slug, reader)
+        if len(queries) > 1:  # a single question, as of a plant, must not push out what a run has read
+            self._keep_reader(retriever.slug, reader)
 
     def _exchanged(
         self,

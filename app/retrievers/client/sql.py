@@ -185,7 +185,8 @@ class _Connector:
     async def _select_rows(self, connection: "_Connection", values: Mapping[str, Any]) -> tuple[bytes, float]:
         """Return the rows as a JSON list, and the seconds. Raises NoAnswerError and psycopg's errors."""
         milliseconds = max(1, round(self._timeout * 1000))
-        begin = f"BEGIN TRANSACTION READ ONLY; SET LOCAL statement_timeout = {milliseconds}"
+        writes = self._asking.retriever.writes
+        begin = f"BEGIN TRANSACTION READ {'WRITE' if writes else 'ONLY'}; SET LOCAL statement_timeout = {milliseconds}"
         limit = self._timeout + GRACE_SECONDS
         late = NoAnswerError(Outcome.TIMEOUT, f"no complete answer within {self._timeout:g} s")
         connection.limit_answer(self._asking.retriever.max_body_bytes)
@@ -193,11 +194,14 @@ class _Connector:
         started = time.perf_counter()
         body = await _wait_for(limit, self._fetch_json(connection, values), late)
         seconds = time.perf_counter() - started
-        await _wait_for(limit, connection.execute("ROLLBACK"), late)
+        await _wait_for(limit, connection.execute("COMMIT" if writes else "ROLLBACK"), late)
         return body, seconds
 
     async def _fetch_json(self, connection: "_Connection", values: Mapping[str, Any]) -> bytes:
-        """Read row by row, so that of too many rows only the permitted ones are held."""
+        """Read row by row, so that of too many rows only the permitted ones are held; of a write there are none."""
+        if self._asking.retriever.writes:
+            await connection.execute(self._plan.statement.encode(), values)
+            return b"[]"
         # Closed here: left to the loop, a stream would still be waiting for the server when the loop ends.
         async with connection.cursor() as cursor, aclosing(_stream_rows(cursor, self._plan.statement, values)) as rows:
             try:
@@ -264,7 +268,8 @@ def _compile_plan(retriever: Retriever, k: int) -> _Plan:
     problems = attempt.problems
     target = attempt("url", partial(parse_target, retriever.url, retriever.tls))
     names = ("query", "k", *(["vector"] if retriever.embedder is not None else []), *retriever.options)
-    statement = attempt("sql", partial(compile_statement, retriever.sql or "", names))
+    changing = frozenset(names) if retriever.writes else _CHANGING
+    statement = attempt("sql", partial(compile_statement, retriever.sql or "", names, changing))
     reader = attempt("response", partial(compile_reader, retriever, k))
     auth = retriever.auth
     if not isinstance(auth, Basic):
@@ -400,12 +405,17 @@ _TCP_INFO = struct.Struct("=128xQ")
 _HOST = re.compile(r"[A-Za-z0-9._:-]+")  # a comma would be a list to libpq, a slash a folder of sockets
 
 
-def compile_statement(sql: str, names: Sequence[str]) -> tuple[str, frozenset[str]]:
+_CHANGING = frozenset({"query", "vector"})
+
+
+def compile_statement(
+    sql: str, names: Sequence[str], changing: frozenset[str] = _CHANGING
+) -> tuple[str, frozenset[str]]:
     """Return the statement as psycopg takes it, and the names of its parameters.
 
     Texts, quoted names, dollar-quoted texts and comments are left alone, and `::` is a cast (PostgreSQL's manual,
-    section 4.1). Raises ValueError for a parameter that is not among `names`, for none that changes with the canary,
-    and for more than one statement.
+    section 4.1). Raises ValueError for a parameter that is not among `names`, for none that changes with what is asked
+    (`changing`), and for more than one statement.
     """
     parts: list[str] = []
     used: set[str] = set()
@@ -425,13 +435,12 @@ def compile_statement(sql: str, names: Sequence[str]) -> tuple[str, frozenset[st
         else:
             text = text.replace("%", "%%")
         parts.append(text)
-    if not used & _CHANGING:
+    if not used & changing:
         # A statement with parameters goes by the extended protocol, where the server itself refuses a second one.
         raise ValueError("never uses :query, so every canary would ask the same")
     return "".join(parts).strip(), frozenset(used)
 
 
-_CHANGING = {"query", "vector"}
 _TOKEN = re.compile(
     r"""
     [eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)      # a text with escapes; unclosed ones are the server's to complain about

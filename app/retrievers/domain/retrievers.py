@@ -198,6 +198,8 @@ class Retriever:
     """Scores are rounded to its digits."""
     score_tolerance: float = 0.002
     """A score that moved by less holds as it was: a share of the largest score of its answer, 0 = every move counts."""
+    writes: bool = False
+    """Whether its request changes the source, as that of a planted document: what answers it has no hits to read."""
 
     @property
     def gives_answers(self) -> bool:

@@ -24,6 +24,7 @@ from app.base.values import Trigger
 from app.catalog import store as catalog
 from app.catalog.service.references import last_completed, schedule_of
 from app.hooks import store as outbox
+from app.plants import store as plants
 from app.records.store import open_runs, rescorings
 from app.runs import store as runs_store
 from app.runs.store import BLOCK, CheckRow, DueCheck, NewRun
@@ -274,7 +275,8 @@ def recall_work(store: Store, *, now: datetime) -> bool:
         run_ids = open_runs.forgotten_runs(connection, moment)
         hook_ids = outbox.forgotten_hooks(connection, moment)
         rescoring_ids = rescorings.forgotten(connection, moment)
-    if not (run_ids or hook_ids or rescoring_ids):
+        plant_ids = plants.forgotten(connection, moment)
+    if not (run_ids or hook_ids or rescoring_ids or plant_ids):
         return False
     with store.write() as connection:
         open_runs.defer_forgotten(connection, run_ids)
@@ -282,6 +284,7 @@ def recall_work(store: Store, *, now: datetime) -> bool:
             outbox.defer_delivery(connection, hook_id)
         for rescoring_id in sorted(rescoring_ids):
             rescorings.defer_rescoring(connection, rescoring_id)
+        plants.defer_forgotten(connection, plant_ids)
     return True
 
 

@@ -1,0 +1,188 @@
+"""The document of a plant, a part of a check: how a document is put into the source, found there, and removed."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AliasChoices, BeforeValidator, Field, StringConstraints, field_validator, model_validator
+
+from app.base.documents.fields import (
+    DURATION_SCHEMA,
+    Document,
+    FreeJson,
+    Place,
+    ScheduleDocument,
+    Slug,
+    Text,
+    duration_of,
+    duration_text,
+    field_error,
+    field_errors,
+)
+from app.plants.domain import ID, MARKER, TEXT, PlantTerms
+from app.retrievers.documents.requests import (
+    VECTOR,
+    UrlTemplate,
+    check_url_template,
+    parameters_in,
+    placeholders_in,
+    template_problems,
+)
+
+OWN_NAMES = (ID, MARKER, TEXT)
+"""Variables of requests besides `vector`, which is that of the text, and the options of the retriever."""
+_NAMES_THE_DOCUMENT = frozenset({ID, MARKER})
+_HOLDS_THE_TEXT = frozenset({MARKER, TEXT, VECTOR})
+_PATH = re.compile(r"/(?!/)[^\n]*")
+
+Bound = Annotated[str, duration_text(1, 7 * 86_400), DURATION_SCHEMA]
+Poll = Annotated[str, duration_text(1, 3_600), DURATION_SCHEMA]
+
+
+def _upper_case(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+def _check_url(url: str) -> str:
+    if _PATH.fullmatch(url):
+        check_url_template(f"http://host{url}")
+        return url
+    return check_url_template(url)
+
+
+class PlantRequestDocument(Document):
+    """A request to the source: over HTTP, or one statement of SQL.
+
+    `url` may be a path at the host of the retriever. It has no headers of its own: those of the retriever and its
+    authentication are sent, and only to its own host.
+    """
+
+    url: Annotated[
+        UrlTemplate | None,
+        Field(title="URL", description="Of the ingest endpoint; or a path at the host of the retriever."),
+    ] = None
+    method: Annotated[
+        Literal["POST", "PUT", "PATCH", "DELETE"] | None,
+        BeforeValidator(_upper_case),
+        Field(title="Method", description="Default: POST, and DELETE for a removal without a body."),
+    ] = None
+    query: Annotated[dict[str, FreeJson], Field(max_length=50)] = Field(
+        default={}, validation_alias=AliasChoices("query", "params"), title="Query parameters as JSON"
+    )
+    body: FreeJson = Field(default=None, alias="json", title="Body as JSON")
+    sql: Annotated[
+        Annotated[Text, StringConstraints(max_length=20_000)] | None,
+        Field(title="SQL", description="One statement with :id, :marker and :text."),
+    ] = None
+
+    @field_validator("url")
+    @classmethod
+    def _check_address(cls, url: str | None) -> str | None:
+        return None if url is None else _check_url(url)
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> Self:
+        if (self.url is None) == (self.sql is None):
+            raise field_error("must have either 'url' or 'sql'")
+        foreign = {"method": self.method, "query": self.query or None, "json": self.body}
+        wrong: list[tuple[Place, str]] = [
+            ((name,), "belongs to a request with a url")
+            for name, value in foreign.items()
+            if self.sql is not None and value is not None
+        ]
+        if wrong:
+            raise field_errors(wrong)
+        return self
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The variables it uses."""
+        return frozenset(placeholders_in([self.url, self.query, self.body]) | parameters_in(self.sql or ""))
+
+    def problems(self, known: Collection[str], place: str) -> Iterator[tuple[Place, str]]:
+        """Yield (place, sentence) for variables that are not known."""
+        parts = {"url": self.url, "query": self.query, "json": self.body}
+        for name, part in parts.items():
+            yield from template_problems(part, known, place=(place, name))
+        for name in sorted(parameters_in(self.sql or "") - set(known)):
+            yield (place, "sql"), f"unknown parameter ':{name}'; known are: {', '.join(known)}"
+
+
+DEFAULT_TEXT = (
+    "Coalmine test document {{ marker }}. It measures how soon new documents are found. It is removed within minutes."
+)
+DEFAULT_QUERY = "What is {{ marker }}?"
+_LONGEST_TEXT = 10_000
+
+
+class PlantDocument(ScheduleDocument):
+    """A document that is planted on a schedule: put into the source, asked for until it is found, and removed.
+
+    `{{ id }}`, `{{ marker }}` and `{{ text }}` are its variables, with the options of the retriever; `{{ vector }}` is
+    the vector of the text.
+    """
+
+    text: Annotated[
+        Annotated[Text, StringConstraints(max_length=_LONGEST_TEXT)],
+        Field(title="Text", description="Of the document; holds {{ marker }}, a word that nothing else has."),
+    ] = DEFAULT_TEXT
+    query: Annotated[
+        Annotated[Text, StringConstraints(max_length=_LONGEST_TEXT)],
+        Field(title="Query", description="The question that must find the document."),
+    ] = DEFAULT_QUERY
+    put: Annotated[PlantRequestDocument, Field(title="Put", description="Puts the document into the source.")]
+    remove: Annotated[PlantRequestDocument, Field(title="Remove", description="Removes the document.")]
+    credentials: Annotated[
+        Slug | None,
+        Field(
+            title="Credentials",
+            description="Retriever whose host, authentication and headers put and remove use; default: the check's.",
+        ),
+    ] = None
+    found_within: Annotated[
+        Bound, Field(title="Found within", description="Such as 5m; later is an alert, and the document is removed.")
+    ] = "5m"
+    gone_within: Annotated[Bound, Field(title="Gone within", description="Such as 5m, after the removal.")] = "5m"
+    poll: Annotated[Poll, Field(title="Ask every", description="Such as 5s, while the document is awaited.")] = "5s"
+
+    @field_validator("text", "query")
+    @classmethod
+    def _check_template(cls, text: str) -> str:
+        problems = [message for _, message in template_problems(text, (ID, MARKER))]
+        if problems:
+            raise field_error(problems[0])
+        if "marker" not in placeholders_in(text):
+            raise field_error("must hold {{ marker }}, by which the document is found")
+        return text
+
+    @model_validator(mode="after")
+    def _check_requests(self) -> Self:
+        wrong: list[tuple[Place, str]] = []
+        if not self.put.names & _HOLDS_THE_TEXT:
+            wrong.append((("put",), "must hold {{ text }}, or nothing could find the document"))
+        if not self.put.names & _NAMES_THE_DOCUMENT:
+            wrong.append((("put",), "must hold {{ id }} or {{ marker }}, or it could not be removed again"))
+        if not self.remove.names & _NAMES_THE_DOCUMENT:
+            wrong.append((("remove",), "must hold {{ id }} or {{ marker }}, or it would remove other documents"))
+        for name in ("found_within", "gone_within"):
+            if duration_of(self.poll) > duration_of(getattr(self, name)):
+                wrong.append((("poll",), f"must not be longer than {name}"))
+                break
+        if wrong:
+            raise field_errors(wrong)
+        return self
+
+    def unknown_names(self, options: Mapping[str, Any], lookup: str | None, *, embeds: bool) -> Iterator[Any]:
+        """Yield (place, sentence) for variables that a retriever with these options does not give."""
+        known = [*OWN_NAMES, *options, *([lookup] if lookup else []), *([VECTOR] if embeds else [])]
+        yield from self.put.problems(known, "put")
+        yield from self.remove.problems(known, "remove")
+
+    @property
+    def terms(self) -> PlantTerms:
+        """Its bounds, in seconds."""
+        return PlantTerms(
+            found_within=duration_of(self.found_within).total_seconds(),
+            gone_within=duration_of(self.gone_within).total_seconds(),
+            poll=duration_of(self.poll).total_seconds(),
+        )

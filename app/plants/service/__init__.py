@@ -1,0 +1,1 @@
+"""Services of plants: carried on step by step, and shown."""
