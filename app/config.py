@@ -24,7 +24,7 @@ _TOKEN_CHARACTERS = 16
 _MOST_RUN_THREADS = 16
 """Each may hold a connection to the database, of which a process has forty."""
 _LEAST_PING_SECONDS = 10
-SCOPES = ("annotate", "read", "write", "admin")
+SCOPES = ("annotate", "ingest", "read", "write", "admin")
 """Those of `base.db.keys`, which would load the database for each command."""
 _WIDEST_PROXIES = {4: 8, 6: 32}
 """Bits of a network by the version of IP."""

@@ -57,6 +57,7 @@ ROUTERS = (
     annotation_api.router,
     plants_api.router,
     traffic_api.router,
+    traffic_api.spans,
     diagnosis_api.router,
     answers_api.router,
     experiments_api.router,

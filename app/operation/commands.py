@@ -16,7 +16,9 @@ app = typer.Typer(cls=Commands, help="Create, list and revoke API keys.", no_arg
 @app.command(epilog=examples("coalmine keys create --scope write --name ci"))
 def create(
     *,
-    scope: Annotated[keys.Scope, typer.Option(help="What the key may do: grade chunks, or read, write, administer.")],
+    scope: Annotated[
+        keys.Scope, typer.Option(help="What the key may do: grade chunks, send traffic, or read, write, administer.")
+    ],
     name: Annotated[str, typer.Option(help="Whose key it is, for the list.")] = "unnamed",
     data_dir: DataDir = None,
 ) -> None:

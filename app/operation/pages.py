@@ -330,6 +330,7 @@ _MEANINGS = {
     Scope.WRITE: "write: run checks, acknowledge, silence, change suites and checks",
     Scope.ADMIN: "admin: hooks, retrievers, keys and all else",
     Scope.ANNOTATE: "annotate: grade chunks and answers, and nothing else",
+    Scope.INGEST: "ingest: send what users ask, such as traces, and nothing else",
 }
 
 

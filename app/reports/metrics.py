@@ -169,6 +169,9 @@ _RUN_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _PROBE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
+SPAN_OUTCOMES: Final = ("counted", "rejected", "passed_over")
+
+
 class ProcessMetrics:
     """Counters and timers of this process."""
 
@@ -184,6 +187,7 @@ class ProcessMetrics:
         self._embedders = Counter(
             "coalmine_embedding_canaries", "Requests of embedding canaries.", ["outcome"], registry=registry
         )
+        self._spans = Counter("coalmine_trace_spans", "Spans that exporters sent.", ["outcome"], registry=registry)
         self._probe_seconds = Histogram(
             "coalmine_probe_duration_seconds",
             "How long answered probes took.",
@@ -233,6 +237,8 @@ class ProcessMetrics:
             self._embedders.labels(str(outcome))
         for verdict in Verdict:
             self._runs.labels(str(verdict))
+        for span in SPAN_OUTCOMES:
+            self._spans.labels(span)
 
     def run_ended(self, run: EndedRun) -> None:
         """Count a run and its probes."""
@@ -252,6 +258,11 @@ class ProcessMetrics:
             self._deliveries.labels(sent.hook).inc(0 if sent.is_resend else 1)
         else:
             self._failures.labels(sent.hook, sent.error).inc()
+
+    def spans_received(self, *, counted: int, rejected: int, passed_over: int) -> None:
+        """Count spans of an exporter: queries that count, retrievals that do not, and all others."""
+        for outcome, count in zip(SPAN_OUTCOMES, (counted, rejected, passed_over), strict=True):
+            self._spans.labels(outcome).inc(count)
 
     def watch_lag(self, lag: Callable[[], float]) -> None:
         """Export from now on how late the ticks of this process are."""

@@ -1,18 +1,29 @@
-"""REST routes of traffic: queries of users taken in and forgotten, reach of a suite over them, suggestions."""
+"""REST routes of traffic: queries of users taken in and forgotten, reach of a suite over them, suggestions.
 
+And the receiver of spans, which speaks OTLP over HTTP.
+"""
+
+import zlib
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 
 from app.annotation.api import Texts, texts_schema
 from app.annotation.views import TaskDetail
-from app.base.api.bodies import Content, Limit, OptionalContent, Page, body_schema, refusals
+from app.base.api.bodies import Content, Limit, OptionalContent, Page, as_problem, body_schema, refusals
 from app.base.api.requests import StoreDep, VaultDep, expensive, needs, refuse_unknown_parameters, wake
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
+from app.base.errors import CoalmineError, InvalidInputError, Problem, TooLargeError, UnsupportedError
 from app.traffic import service as traffic
 from app.traffic.documents.queries import ForgetRequest, ReachRequest, SuggestionsRequest
+from app.traffic.documents.spans import SpanReader, partial_success, status_message
 from app.traffic.domain import ForgottenTraffic, ReceivedTraffic, SuggestionView, TrafficReachView, TrafficView
 
 router = APIRouter(prefix="/v1", tags=["annotation"], dependencies=[Depends(refuse_unknown_parameters)])
@@ -33,6 +44,7 @@ _EXAMPLES = {
 
 
 @router.post("/suites/{suite}/traffic", openapi_extra=texts_schema(**_EXAMPLES), responses=refusals(409))
+@needs(Scope.INGEST)
 @expensive
 def post_traffic(
     *,
@@ -115,3 +127,176 @@ def list_suggestions(store: StoreDep, suite: str, retriever: Retriever, limit: L
     They are personal data, so this needs a key that may write.
     """
     return Page(items=traffic.suggest(store, suite, retriever, limit=limit), next=None)
+
+
+# --- spans ---------------------------------------------------------------------------------------------------
+
+MOST_UNPACKED: Final = 20_000_000
+"""Bytes of an export; the limit of OpenTelemetry's own Collector."""
+_PROTOBUF: Final = "application/x-protobuf"
+_PACKINGS: Final = ("gzip", "deflate")
+_BAD_REQUEST: Final = 400
+_UNKNOWN: Final = 2
+_CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 409: 9, 413: 3, 415: 3, 422: 3, 429: 8, 500: 13, 503: 14}
+"""Codes of google.rpc by the status of HTTP."""
+
+
+class _SpanRoute(APIRoute):
+    """Answers as OTLP has it: what cannot be read is 400, and protobuf is refused in protobuf, by a Status."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler, with its refusals."""
+        handler = super().get_route_handler()
+
+        async def answered(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except CoalmineError as error:
+                return _refusal(error, is_protobuf=_kind(request) == _PROTOBUF)
+
+        return answered
+
+
+def _refusal(error: CoalmineError, *, is_protobuf: bool) -> Response:
+    found = as_problem(error)
+    is_body = isinstance(error, InvalidInputError) and any(one.path == "body" for one in error.problems)
+    status = _BAD_REQUEST if is_body else found.status_code
+    if not is_protobuf:
+        if is_body:
+            found = as_problem(error, status=status)
+        return found
+    headers = {name: value for name, value in found.headers.items() if name in {"retry-after", "www-authenticate"}}
+    body = status_message(_CODES.get(status, _UNKNOWN), str(error))
+    return Response(body, status_code=status, media_type=_PROTOBUF, headers=headers)
+
+
+def _kind(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Export:
+    """A body as it came and unpacked."""
+
+    sent: bytes
+    text: bytes
+    is_protobuf: bool
+
+
+async def _read_export(request: Request) -> _Export:
+    """Return the body of an export. Raises UnsupportedError, TooLargeError, and InvalidInputError."""
+    kind = _kind(request)
+    if kind not in {_PROTOBUF, "application/json"}:
+        raise UnsupportedError(f"send OTLP with the header Content-Type: {_PROTOBUF} or application/json")
+    packing = request.headers.get("content-encoding", "identity").strip().lower()
+    if packing not in {*_PACKINGS, "identity"}:
+        raise UnsupportedError(f"send it as it is, or with Content-Encoding: {' or '.join(_PACKINGS)}")
+    sent = await request.body()
+    text = sent if packing == "identity" else await anyio.to_thread.run_sync(_unpacked, sent)
+    if len(text) > MOST_UNPACKED:
+        raise TooLargeError(f"an export may have at most {MOST_UNPACKED // 1_000_000} MB; send smaller batches")
+    return _Export(sent=sent, text=text, is_protobuf=kind == _PROTOBUF)
+
+
+def _unpacked(sent: bytes) -> bytes:
+    """Unpack gzip, of one member or several, or zlib; one byte beyond the limit is enough to refuse it."""
+    found = bytearray()
+    while sent and len(found) <= MOST_UNPACKED:
+        member = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        try:
+            found += member.decompress(sent, MOST_UNPACKED + 1 - len(found))
+        except zlib.error as error:
+            raise _unpackable(str(error)) from None
+        if not member.eof and len(found) <= MOST_UNPACKED:
+            raise _unpackable("it is cut off")
+        sent = member.unused_data
+    return bytes(found)
+
+
+def _unpackable(why: str) -> InvalidInputError:
+    return InvalidInputError([Problem(path="body", message=f"cannot be unpacked: {why}")])
+
+
+spans = APIRouter(
+    prefix="/v1", tags=["annotation"], dependencies=[Depends(refuse_unknown_parameters)], route_class=_SpanRoute
+)
+_BINARY: Final = {_PROTOBUF: {"schema": {"type": "string", "format": "binary"}}}
+_PARTIAL: Final = {
+    "type": "object",
+    "properties": {
+        "partialSuccess": {
+            "type": "object",
+            "properties": {"rejectedSpans": {"type": "string"}, "errorMessage": {"type": "string"}},
+        }
+    },
+}
+_REQUEST: Final = {
+    "type": "object",
+    "description": "An ExportTraceServiceRequest.",
+    "properties": {"resourceSpans": {"type": "array", "items": {"type": "object"}}},
+}
+_SPAN_EXAMPLE: Final = {
+    "traceId": "5b8efff798038103d269b633813fc60c",
+    "spanId": "eee19b7ec3c1b174",
+    "name": "retrieval",
+    "startTimeUnixNano": "1796041925800956000",
+    "attributes": [
+        {"key": "openinference.span.kind", "value": {"stringValue": "RETRIEVER"}},
+        {"key": "input.value", "value": {"stringValue": "rate limit"}},
+    ],
+}
+
+
+@spans.post(
+    "/otlp/{suite}/v1/traces",
+    response_class=JSONResponse,
+    responses={200: {"content": {"application/json": {"schema": _PARTIAL}, **_BINARY}}},
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": _REQUEST,
+                    "example": {"resourceSpans": [{"scopeSpans": [{"spans": [_SPAN_EXAMPLE]}]}]},
+                },
+                _PROTOBUF: {**_BINARY[_PROTOBUF], "example": "\n\0"},  # resource spans without spans
+            },
+        }
+    },
+)
+@needs(Scope.INGEST)
+@expensive
+def post_spans(
+    *,
+    request: Request,
+    store: StoreDep,
+    vault: VaultDep,
+    suite: str,
+    export: Annotated[_Export, Depends(_read_export)],
+    retriever: Annotated[
+        str | None,
+        Query(max_length=64, description="slug of the retriever that was asked; without it the one its checks ask"),
+    ] = None,
+    share: Annotated[
+        float, Query(gt=0, le=1, description="share of the traces that count, chosen by a hash of their ids")
+    ] = 1.0,
+) -> Response:
+    """Add the queries of retrievals among the spans of an OpenTelemetry exporter (OTLP over HTTP), packed or not.
+
+    Retrievals are spans of OpenInference with `openinference.span.kind` RETRIEVER and `input.value`, and those with
+    `gen_ai.operation.name` retrieval and `gen_ai.retrieval.query.text`. All others are passed over. A body that is sent
+    again within a day counts once. Of what is kept see `POST /v1/suites/{suite}/traffic`.
+    """
+    reader = SpanReader(share)
+    calls = reader.from_protobuf(export.text) if export.is_protobuf else reader.from_json(export.text)
+    found = traffic.receive_spans(store, vault, suite, retriever, calls, content=export.sent, now=datetime.now(UTC))
+    request.app.state.exposition.process.spans_received(
+        counted=found.counted,
+        rejected=found.rejected,
+        passed_over=max(0, reader.spans - found.counted - found.rejected),
+    )
+    message = "; ".join(found.notes)
+    if export.is_protobuf:
+        return Response(partial_success(found.rejected, message), media_type=_PROTOBUF)
+    partial = {"rejectedSpans": str(found.rejected), "errorMessage": message}
+    return JSONResponse({"partialSuccess": partial} if message else {})

@@ -6,11 +6,12 @@ their suite, results once for each run, and a task's queries once.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from sys import getsizeof
 from typing import Any, Final, cast
 
@@ -20,7 +21,17 @@ from app.annotation.documents import TaskDocument
 from app.annotation.service import tasks
 from app.annotation.store import task_rows
 from app.annotation.views import TaskDetail
-from app.base.db.engine import Connection, ReceivedPart, Store, answer_before, blocks, cached, from_us, to_us
+from app.base.db.engine import (
+    RECEIVED_BEFORE,
+    Connection,
+    ReceivedPart,
+    Store,
+    answer_before,
+    blocks,
+    cached,
+    from_us,
+    to_us,
+)
 from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
@@ -52,7 +63,16 @@ from app.scoring.evaluation import RELEVANCE
 from app.scoring.rankings import Match
 from app.traffic import domain as estimates
 from app.traffic import store as rows
-from app.traffic.documents.queries import LONGEST_QUERY, Grouping, ReadTraffic, read_traffic
+from app.traffic.documents.exports import TracedCall
+from app.traffic.documents.queries import (
+    LONGEST_QUERY,
+    MOST_READ,
+    Grouping,
+    QueryCounter,
+    ReadTraffic,
+    TooManyQueriesError,
+    read_traffic,
+)
 from app.traffic.domain import (
     GroupView,
     ReachState,
@@ -499,10 +519,11 @@ def add_traffic(
         if named is None or named.archived_at is not None:
             raise NotFoundError(f"there is no retriever '{retriever}'")
         suite_id = find_suite(connection, suite)
-        known = rows.known_digests(connection, suite_id, retriever)
+        known = rows.known_digests(connection, suite_id, retriever, found.queries)
+        stored = rows.count_distinct(connection, suite_id, retriever)
     fresh = [one for one in found.queries if rows.digest_of(one.query) not in known]
     fresh.sort(key=lambda one: (-one.count, one.query))
-    room = max(0, MOST_DISTINCT - len(known))
+    room = max(0, MOST_DISTINCT - stored)
     left_out = {one.query for one in fresh[room:]}
     taken = [one for one in found.queries if one.query not in left_out]
     full = f"{counted(len(left_out), 'query')} left out: a suite keeps at most {MOST_DISTINCT:,} of a retriever"
@@ -516,6 +537,61 @@ def add_traffic(
                 return cast("ReceivedTraffic", before)
         rows.add_queries(connection, suite_id, retriever, taken, at=to_us(now))
     return answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedSpans:
+    """What became of the retrievals of an export: queries that count, spans that do not, and why."""
+
+    counted: int
+    rejected: int
+    notes: tuple[str, ...]
+
+
+def receive_spans(
+    store: Store,
+    vault: Vault,
+    suite: str,
+    retriever: str | None,
+    calls: Iterable[TracedCall],
+    *,
+    content: bytes,
+    now: datetime,
+) -> ReceivedSpans:
+    """Add the queries of an export to the traffic of a suite; without a `retriever` of the one that its checks ask.
+
+    `content` is what came: an exporter that got no answer sends the same again, which counts once within a day. Raises
+    InvalidInputError, and NotFoundError.
+    """
+    counter = QueryCounter(now)
+    try:
+        for call in calls:
+            counter.add_call(call)
+    except TooManyQueriesError:
+        message = f"holds more than {MOST_READ:,} distinct queries; send smaller batches"
+        raise InvalidInputError([Problem(path="body", message=message)]) from None
+    found = counter.result()
+    name = sha256(content).hexdigest()
+    part = name_part(vault, name, name) if found.queries else None
+    answer = add_traffic(store, suite, retriever or _asked_retriever(store, suite), found, now=now, part=part)
+    kept = sum(one.count for one in found.queries)
+    rejected = found.too_long + found.unclear + len(found.queries) - answer["queries"]
+    notes = tuple(note for note in answer["notes"] if note != RECEIVED_BEFORE)
+    return ReceivedSpans(counted=kept, rejected=rejected, notes=notes)
+
+
+def _asked_retriever(store: Store, suite: str) -> str:
+    with store.read() as connection:
+        find_suite(connection, suite)
+        checks = [row.body for row in catalog.list_definitions(connection, "check")]
+    found = sorted({body["retriever"] for body in checks if body["suite"] == suite})
+    if len(found) != 1:
+        which = f"its checks ask {', '.join(found[:_SHOWN_RETRIEVERS])}" if found else "it has no check"
+        raise InvalidInputError([Problem(path="retriever", message=f"is missing: say which was asked; {which}")])
+    return str(found[0])
+
+
+_SHOWN_RETRIEVERS: Final = 5
 
 
 def left_out_notes(found: ReadTraffic) -> list[str]:

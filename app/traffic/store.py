@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -68,10 +68,25 @@ class ReachRow:
     finished_at: int | None
 
 
-def known_digests(connection: Connection, suite_id: int, retriever: str) -> dict[bytes, int]:
-    """Return the ids of the stored queries by digest."""
-    statement = sa.select(traffic_queries.c.digest, traffic_queries.c.id).where(_of(suite_id, retriever))
-    return {bytes(digest): number for digest, number in connection.execute(statement)}
+_LOOKED_UP: Final = 500
+"""Up to so many queries are looked up one by one; for more all that are stored are read."""
+
+
+def known_digests(
+    connection: Connection, suite_id: int, retriever: str, received: Collection[AskedQuery]
+) -> dict[bytes, int]:
+    """Return the ids of the stored queries by digest: at least of those that were received and are stored."""
+    digest = traffic_queries.c.digest
+    statement = sa.select(digest, traffic_queries.c.id).where(_of(suite_id, retriever))
+    if len(received) <= _LOOKED_UP:
+        statement = statement.where(digest.in_([digest_of(one.query) for one in received]))
+    return {bytes(one): number for one, number in connection.execute(statement)}
+
+
+def count_distinct(connection: Connection, suite_id: int, retriever: str) -> int:
+    """Return how many queries are stored."""
+    statement = sa.select(sa.func.count()).select_from(traffic_queries).where(_of(suite_id, retriever))
+    return connection.execute(statement).scalar_one()
 
 
 def digest_of(query: str) -> bytes:
@@ -87,7 +102,7 @@ def add_queries(
     rows = sorted((suite_id, retriever, digest_of(one.query), one.query, 0, *times[one.query], at) for one in received)
     for block in blocks(rows, STAGED_ROWS):
         insert_new(connection, traffic_queries, _SHARED, block)
-    known = known_digests(connection, suite_id, retriever)
+    known = known_digests(connection, suite_id, retriever, received)
     grown = sorted((known[digest_of(one.query)], one.count, *times[one.query]) for one in received)
     for added in blocks(grown, STAGED_ROWS):
         _grow(connection, added, at)

@@ -49,10 +49,11 @@ EXPERIMENT = {"arms": [{"name": "vector", "share": 0.95}, {"name": "hybrid", "sh
 PAIRS = [{"query": "How long is data kept?", "a": ["c1"], "b": ["c2"]}]
 PROMOTION = {"current": "docs", "candidate": "docs-again"}
 TRAFFIC = {"files": {"traffic.jsonl": '{"query": "How long is data kept?"}'}}
+SPANS: dict[str, Any] = {"resourceSpans": []}
 SUGGESTIONS = {"retriever": "search", "task": "gaps", "queries": ["Who pays for support?"]}
 ITEM = "ITEM"
 """Stands for an item of the task `truth`."""
-ANNOTATE, READ, WRITE, ADMIN = Scope.ANNOTATE, Scope.READ, Scope.WRITE, Scope.ADMIN
+ANNOTATE, INGEST, READ, WRITE, ADMIN = Scope.ANNOTATE, Scope.INGEST, Scope.READ, Scope.WRITE, Scope.ADMIN
 
 
 @dataclass(frozen=True)
@@ -353,7 +354,8 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
         {"files": {"a.csv": "canary,chunk_id,annotator,grade\noauth,c1,Ann,1\n"}},
     ),
     ("GET", "/v1/suites/{suite}/traffic"): (READ, "/v1/suites/docs/traffic", None),
-    ("POST", "/v1/suites/{suite}/traffic"): (WRITE, "/v1/suites/docs/traffic?retriever=search", TRAFFIC),
+    ("POST", "/v1/suites/{suite}/traffic"): (INGEST, "/v1/suites/docs/traffic?retriever=search", TRAFFIC),
+    ("POST", "/v1/otlp/{suite}/v1/traces"): (INGEST, "/v1/otlp/docs/v1/traces?retriever=search", SPANS),
     ("DELETE", "/v1/suites/{suite}/traffic"): (WRITE, "/v1/suites/docs/traffic", {"query": "never asked"}),
     ("POST", "/v1/suites/{suite}/reach"): (WRITE, "/v1/suites/docs/reach", {"retriever": "search"}),
     ("GET", "/v1/suites/{suite}/reach"): (READ, "/v1/suites/docs/reach?retriever=search", None),

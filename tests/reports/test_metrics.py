@@ -66,6 +66,7 @@ PROCESS: dict[str, tuple[str, set[str]]] = {
     "coalmine_runs": (COUNTER, {"outcome"}),
     "coalmine_run_duration_seconds": (HISTOGRAM, set()),
     "coalmine_probes": (COUNTER, {"outcome"}),
+    "coalmine_trace_spans": (COUNTER, {"outcome"}),
     "coalmine_embedding_canaries": (COUNTER, {"outcome"}),
     "coalmine_probe_duration_seconds": (HISTOGRAM, set()),
     "coalmine_deliveries": (COUNTER, {"hook"}),

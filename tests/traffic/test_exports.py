@@ -106,6 +106,19 @@ def test_runs_and_observations_within_records_count_once() -> None:
     assert asked(json.dumps({"data": [trace, trace], "meta": {"page": 1}}, indent=2)) == {"what of the fees?": 2}
 
 
+def test_a_query_counts_once_in_a_trace_also_where_a_retriever_hands_on_to_another() -> None:
+    bundle = {"query_bundle": {"query_str": "Fees?", "image_path": None, "embedding": None}}
+    spans = [("t1", "Fees?", None), ("t1", bundle, "1"), ("t2", "Fees?", None), (None, "Fees?", None)]
+    text = "".join(span("retriever", query, parent=parent, trace_id=trace) for trace, query, parent in spans)
+    assert asked(text) == {"fees?": 3}
+
+
+def test_where_no_retrieval_names_its_query_those_that_traces_begin_with_count() -> None:
+    text = span("retriever", {"query_embedding": [0.5]}, parent="1") + span("chain", {"question": "Fees?"})
+    assert asked(text) == {"fees?": 1}
+    assert asked(text + span("retriever", {"query": "monthly fees"}, parent="1")) == {"monthly fees": 1}
+
+
 @pytest.mark.parametrize(
     ("given", "query"),
     [

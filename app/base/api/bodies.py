@@ -379,9 +379,9 @@ def _error(found: Problem) -> ProblemError:
     return shown if found.file is None else {"file": found.file, **shown}
 
 
-def as_problem(error: CoalmineError) -> JSONResponse:
-    """Return the response of one of our errors."""
-    status, slug, title = next((row[1:] for row in PROBLEMS if isinstance(error, row[0])), (500, "error", "Error"))
+def as_problem(error: CoalmineError, *, status: int | None = None) -> JSONResponse:
+    """Return the response of one of our errors; `status` where a protocol wants another one."""
+    usual, slug, title = next((row[1:] for row in PROBLEMS if isinstance(error, row[0])), (500, "error", "Error"))
     errors = error.problems if isinstance(error, InvalidInputError) else ()
     headers = {"WWW-Authenticate": 'Bearer realm="coalmine"'} if isinstance(error, UnauthorizedError) else {}
     if isinstance(error, BusyError | StoreUnavailableError):
@@ -392,7 +392,7 @@ def as_problem(error: CoalmineError) -> JSONResponse:
         logger.error("store_unavailable", extra={"detail": str(error)})
     # The driver's message has hosts and users and goes to the log only; of long lists the first line is enough.
     detail = title if isinstance(error, StoreUnavailableError) else str(error).partition("\n")[0]
-    return problem(slug, title, status, detail, errors, headers)
+    return problem(slug, title, status or usual, detail, errors, headers)
 
 
 def install_problems(app: FastAPI) -> None:

@@ -41,9 +41,13 @@ _USE_RESOLUTION = 60_000_000  # microseconds; recording every use would make eac
 
 
 class Scope(StrEnum):
-    """Scope of a key: write and admin include those before them; annotate is to grade chunks and nothing else."""
+    """Scope of a key: write and admin include those before them.
+
+    Annotate is to grade chunks and nothing else, ingest to send queries of users and nothing else.
+    """
 
     ANNOTATE = "annotate"
+    INGEST = "ingest"
     READ = "read"
     WRITE = "write"
     ADMIN = "admin"
@@ -55,8 +59,9 @@ class Scope(StrEnum):
 
 _INCLUDED: Final = {
     Scope.ANNOTATE: {Scope.ANNOTATE},
+    Scope.INGEST: {Scope.INGEST},
     Scope.READ: {Scope.READ},
-    Scope.WRITE: {Scope.ANNOTATE, Scope.READ, Scope.WRITE},
+    Scope.WRITE: {Scope.ANNOTATE, Scope.INGEST, Scope.READ, Scope.WRITE},
     Scope.ADMIN: set(Scope),
 }
 

@@ -671,7 +671,8 @@ def message_of(model: type[BaseModel], error: ErrorDetails) -> str:
         message = _LIMITS[f"string_{kind}"].format_map(limits)
     else:
         message = _LIMITS[kind].format_map(limits) if kind in _LIMITS else error["msg"]
-        if kind == "less_than_equal" and limits["le"] == 1 and _LEAST_PERCENT <= given <= _PERCENT:
+        is_number = isinstance(given, int | float)  # what stands in an address is text
+        if kind == "less_than_equal" and limits["le"] == 1 and is_number and _LEAST_PERCENT <= given <= _PERCENT:
             message += _write_instead(given / _PERCENT, f"{given:g}%")
     return message
 

@@ -30,8 +30,8 @@ _BETWEEN: Final = " \t\r\n,\ufeff"
 _WRAPPERS: Final = ("data", "runs", "spans", "observations", "traces")
 """Lists of records in the answers of their APIs."""
 _QUERY_NAMES: Final = (
-    "query", "question", "search_query", "user_query", "query_str", "query_text", "user_input", "input", "text", "q",
-    "message", "prompt", "messages", "inputs", "kwargs", "args", "content", "value",
+    "query", "question", "search_query", "user_query", "query_str", "query_text", "query_bundle", "user_input", "input",
+    "text", "q", "message", "prompt", "messages", "inputs", "kwargs", "args", "content", "value",
 )  # fmt: skip
 """Fields of an input that hold the query or what holds it, the surest first."""
 _ASKERS: Final = frozenset({"user", "human", "humanmessage"})
@@ -51,11 +51,15 @@ class Origin(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedCall:
-    """A call that a tool recorded. `text` is empty where its input names no query; `at` as it is written."""
+    """A call that a tool recorded. `text` is empty where its input names no query; `at` as it is written.
+
+    `trace` is empty where it is not known. A retriever that hands on to another one is two spans of a trace.
+    """
 
     origin: Origin
     text: str
     at: Any
+    trace: str = ""
 
 
 def calls_of(record: Mapping[str, Any]) -> Iterator[TracedCall] | None:
@@ -120,24 +124,27 @@ def _call(record: Mapping[str, Any]) -> TracedCall | None:
 
     if "runtype" in names:
         is_retrieval = str(field("runtype")).lower() == "retriever"
-        return _made(is_retrieval, field("parentrunid"), field("inputs"), field("starttime"))
+        return _made(is_retrieval, field("parentrunid"), field("inputs"), field("starttime"), field("traceid"))
     if isinstance(record.get("attributes"), dict) or any(name.startswith("attributes.") for name in names):
         kind = _attribute(record, "openinference.span.kind") or field("spankind")
         is_retrieval = str(kind).upper() == "RETRIEVER"
-        return _made(is_retrieval, field("parentid"), _attribute(record, "input.value"), field("starttime"))
+        context = record.get("context")
+        trace = context.get("trace_id") if isinstance(context, dict) else field("context.traceid")
+        return _made(is_retrieval, field("parentid"), _attribute(record, "input.value"), field("starttime"), trace)
     if "traceid" in names and "type" in names:
         is_retrieval = str(_unquoted(field("type"))).upper() == "RETRIEVER"
-        return _made(is_retrieval, field("parentobservationid"), field("input"), field("starttime"))
+        parent, trace = field("parentobservationid"), field("traceid")
+        return _made(is_retrieval, parent, field("input"), field("starttime"), trace)
     if {"input", "timestamp"} <= names.keys() and names.keys() & {"sessionid", "bookmarked", "htmlpath"}:
         return TracedCall(origin=Origin.TRACE, text=query_of(field("input")), at=_unquoted(field("timestamp")))
     return None
 
 
-def _made(is_retrieval: bool, parent: Any, value: Any, at: Any) -> TracedCall:  # noqa: FBT001 - the first of four facts
+def _made(is_retrieval: bool, parent: Any, value: Any, at: Any, trace: Any) -> TracedCall:  # noqa: FBT001 - of five facts
     is_root = parent is None or _unquoted(parent) == ""
     origin = Origin.RETRIEVAL if is_retrieval else Origin.ROOT if is_root else Origin.OTHER
     text = "" if origin is Origin.OTHER else query_of(value)
-    return TracedCall(origin=origin, text=text, at=_unquoted(at))
+    return TracedCall(origin=origin, text=text, at=_unquoted(at), trace=str(_unquoted(trace) or ""))
 
 
 def _unquoted(value: Any) -> Any:

@@ -88,20 +88,32 @@ class QueryCounter:
         self._now = now
         self._plain = _Tier()
         self._traced = {origin: _Tier() for origin in Origin}
+        self._asked = set[int]()
+        """Of each trace the queries of its retrievals, as hashes."""
 
     def add(self, asked: AskedQuery) -> None:
         """Add a query that somebody wrote down as one. Raises TooManyQueriesError."""
         self._plain.add(asked)
 
     def add_call(self, call: TracedCall) -> None:
-        """Add what a tool recorded; a time that cannot be read is now. Raises TooManyQueriesError."""
+        """Add what a tool recorded: a query once for each trace; a time that cannot be read is now.
+
+        Raises TooManyQueriesError.
+        """
+        query = normalise_query(call.text)
+        if call.origin is Origin.RETRIEVAL and query and call.trace:
+            asked = hash((call.trace, query))
+            if asked in self._asked:
+                return
+            self._asked.add(asked)
         at = moment(call.at, self._now) or self._now
-        self._traced[call.origin].add(AskedQuery(query=normalise_query(call.text), count=1, first=at, last=at))
+        self._traced[call.origin].add(AskedQuery(query=query, count=1, first=at, last=at))
 
     def result(self) -> ReadTraffic:
         """Return what was added up."""
-        surest = next((one for one in Origin if self._traced[one].lines), Origin.OTHER)
-        traced = _Tier() if surest is Origin.OTHER else self._traced[surest]
+        tiers = [self._traced[origin] for origin in Origin if origin is not Origin.OTHER]
+        seen = [tier for tier in tiers if tier.lines]
+        traced = next((tier for tier in seen if tier.queries), seen[0] if seen else _Tier())
         found = dict(self._plain.queries)
         for query, asked in traced.queries.items():
             found[query] = _sum(found[query], asked) if query in found else asked
