@@ -29,6 +29,10 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "work": ("app.commands", "Run a worker without the API and pages; any number may share one PostgreSQL database."),
     "demo": ("app.commands", "Run the demo retriever alone: BM25 over a bundled corpus; POST /fault breaks it."),
     "check": ("app.runs.commands.gate", "Run every canary once and judge the answers, without a server or a database."),
+    "comment": (
+        "app.runs.commands.comment",
+        "Put a comment on the pull request or merge request of this CI job, or renew the one that is there.",
+    ),
     "validate": ("app.definitions.commands.canary_files", "List all errors in canary files, each with file and line."),
     "diff": ("app.definitions.commands.resources", "Show what `apply` would change."),
     "apply": (
@@ -81,7 +85,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """The module that has a command, and the first sentence of its help."""
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Run": ("serve", "work", "demo", "check"),
+    "Run": ("serve", "work", "demo", "check", "comment"),
     "Define": ("validate", "diff", "apply", "export", "import", "try"),
     "Look": ("explain", "quality", "compare", "rescore", "reanchor", "replay"),
     "Annotate": ("traffic", "suggest", "corpus", "draft"),

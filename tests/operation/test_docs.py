@@ -185,8 +185,8 @@ def test_what_is_not_run_is_still_there() -> None:
 def test_blocks_are_of_kinds_somebody_looks_at() -> None:
     kinds = {block.place: block.language for page in pages() for block in blocks(page)}
     # Drawings are fenced without a language; expressions of Prometheus are looked at by test_runbooks, SQL is run by
-    # test_sql_role, JavaScript by test_assignment, nginx reads its own in test_nginx.
-    seen = {"sh", "python", "yaml", "json", "promql", "sql", "js", "nginx", ""}
+    # test_sql_role, JavaScript by test_assignment, nginx reads its own in test_nginx, files of CI (yml) by test_ci.
+    seen = {"sh", "python", "yaml", "yml", "json", "promql", "sql", "js", "nginx", ""}
     assert {place for place, language in kinds.items() if language not in seen} == set()
 
 

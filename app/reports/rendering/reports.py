@@ -364,7 +364,7 @@ def change_tables(report: Mapping[str, Any]) -> list[Table]:
         return []
     before = f"since run {since['before']['id']}"
     tables = [
-        _measures(since["decision"]["primary"], f"Change {before}", self_judged=_are_self_judged(report, since)),
+        primary_table(since["decision"]["primary"], f"Change {before}", self_judged=_are_self_judged(report, since)),
         _canaries(since["degraded"], f"Degraded {before}"),
         _canaries(since["healed"], f"Healed {before}"),
     ]
@@ -376,7 +376,8 @@ def _are_self_judged(report: Mapping[str, Any], since: Mapping[str, Any]) -> boo
     return bool(report["run"].get("self_judged") or since["before"].get("self_judged"))
 
 
-def _measures(primary: Sequence[Mapping[str, Any]], title: str, *, self_judged: bool) -> Table:
+def primary_table(primary: Sequence[Mapping[str, Any]], title: str, *, self_judged: bool) -> Table:
+    """Return the table of the primary measures of a decision, before and now."""
     columns = ("measure", "before", "now", "difference", "95 % interval", "result")
     rows = tuple(
         (

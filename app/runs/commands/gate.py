@@ -16,14 +16,17 @@ from app import USER_AGENT
 from app.alerts.domain.rules import rule_without_history
 from app.base import terminal
 from app.base.commands import Paths, examples, now
+from app.base.errors import InvalidInputError, Problem
 from app.base.terminal import draw, file_source, note, open_console, stopped_by_signals
 from app.base.texts import plain, table_markdown
 from app.base.values import Verdict
 from app.catalog.documents.canary_files import read_files
 from app.catalog.exchange.datasets import read_run, run_lines
-from app.comparison.service.decisions import decide_reports
+from app.comparison.service.decisions import decide_reports, same_expectations
 from app.config import load_settings
 from app.definitions.commands import canary_files
+from app.records.views import ReportDocument
+from app.reports.rendering.comments import Compared, comment_markdown
 from app.reports.rendering.reports import (
     compare_reports,
     comparison_lines,
@@ -59,6 +62,8 @@ class Format(StrEnum):
     MARKDOWN = "markdown"
     HTML = "html"
     TREC = "trec"
+    COMMENT = "comment"
+    """Markdown for a pull request, the saved report beside this one."""
 
 
 @app.command(
@@ -67,6 +72,7 @@ class Format(StrEnum):
         "coalmine check canaries --url https://staging.example/search --format junit > canaries.xml",
         "coalmine check canaries/docs.yaml --rankings run.trec",
         "coalmine check canaries --save before.json; coalmine check canaries --baseline before.json",
+        "coalmine check canaries --baseline before.json --output comment=comment.md --output junit=canaries.xml",
     )
 )
 def check(  # noqa: PLR0913 - options of a command
@@ -82,6 +88,9 @@ def check(  # noqa: PLR0913 - options of a command
     form: Annotated[Format, typer.Option("--format", help="What is written to stdout.")] = Format.TABLE,
     baseline: Annotated[Path | None, typer.Option(help="A saved report to compare with.")] = None,
     save: Annotated[Path | None, typer.Option(help="Save the report as JSON.")] = None,
+    output: Annotated[
+        list[str] | None, typer.Option(metavar="FORMAT=FILE", help="Write the report to a file too, in this format.")
+    ] = None,
     rankings: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Judge a TREC run file instead, its topics being canary keys.")
     ] = None,
@@ -98,6 +107,7 @@ def check(  # noqa: PLR0913 - options of a command
     More than a tenth of the queries failing exits with 1 too. JUnit has failures only where the exit code is 1, and
     an error for each canary that was not measured.
     """
+    outputs = _outputs(output or ())
     documents = read_files(paths, os.environ, sends=False)
     canary_files.warn(documents.unset)
     if rankings is not None:
@@ -112,7 +122,8 @@ def check(  # noqa: PLR0913 - options of a command
         probe = RetrieverProbe(load_settings(os.environ).retriever_addresses, USER_AGENT)
     before = read_reports(str(baseline), baseline.read_bytes()) if baseline is not None else {}
     sizes = [(target.check.slug, target.size) for target in targets]
-    reports = []
+    reports: list[ReportDocument] = []
+    saved_reports: list[Mapping[str, Any] | None] = []
     with stopped_by_signals(), terminal.progress(sizes) as bar:
         for number, target in enumerate(targets):
             # A single saved report serves any check where only one is measured.
@@ -124,9 +135,12 @@ def check(  # noqa: PLR0913 - options of a command
             elif baseline is not None:
                 terminal.note(f"The baseline has no report of check {target.check.slug}.")
             reports.append(report)
+            saved_reports.append(saved)
     if save is not None:
         save.write_text(reports_json(reports), encoding="utf-8")
-    show_reports(reports, form)
+    for written, file in outputs:
+        file.write_text(render_reports(reports, written, saved_reports), encoding="utf-8")
+    show_reports(reports, form, saved_reports)
     verdicts = {report["run"]["verdict"] for report in reports}
     if verdicts != {Verdict.HEALTHY}:
         raise typer.Exit(DEGRADED if Verdict.DEGRADED in verdicts else NOT_MEASURED)
@@ -138,12 +152,38 @@ _STYLES = {Verdict.HEALTHY: "bold green", Verdict.DEGRADED: "bold red", Verdict.
 Reports = Sequence[Mapping[str, Any]]
 
 
-def show_reports(reports: Reports, form: str) -> None:
-    """Show reports as `table`, `json` (one object or a list), `junit`, `markdown`, `html` or a `trec` run.
+def _outputs(given: Sequence[str]) -> list[tuple[str, Path]]:
+    """Return what is written to files, as (format, file). Raises InvalidInputError for what is not FORMAT=FILE."""
+    forms = [str(form) for form in Format if form is not Format.TABLE]
+    pairs = [(name, Path(file)) for name, _, file in (one.partition("=") for one in given)]
+    wrong = [one for one, (name, file) in zip(given, pairs, strict=True) if name not in forms or not file.name]
+    if wrong:
+        message = f"'{{}}' is not FORMAT=FILE, with a format of {', '.join(forms)}"
+        raise InvalidInputError([Problem(path="--output", message=message.format(plain(one))) for one in wrong])
+    return pairs
+
+
+def render_reports(reports: Reports, form: str, saved: Sequence[Mapping[str, Any] | None] = ()) -> str:
+    """Return reports in a format other than `table`; `saved`: those that each is compared with, for a `comment`."""
+    if form in {"markdown", "html", "comment"}:
+        reports = [_without_history_rules(report) for report in reports]
+    if form == "comment":
+        befores = saved or [None] * len(reports)
+        return comment_markdown([_compared(*pair) for pair in zip(reports, befores, strict=True)])
+    return _RENDERERS[form](reports)
+
+
+def _compared(report: Mapping[str, Any], before: Mapping[str, Any] | None) -> Compared:
+    same = None if before is None else same_expectations(before, report.get("expectations") or {})
+    return Compared(report=report, before=before, same=same)
+
+
+def show_reports(reports: Reports, form: str, saved: Sequence[Mapping[str, Any] | None] = ()) -> None:
+    """Show reports as `table`, `json` (one object or a list), `junit`, `markdown`, `html`, `comment` or a `trec` run.
 
     Rules that need a history are noted once for all reports; `json` lists them in each report.
     """
-    if form in {"table", "markdown", "html"}:
+    if form in {"table", "markdown", "html", "comment"}:
         keys = {
             key: None for report in reports for one in report["run"]["reasons"] if (key := rule_without_history(one))
         }
@@ -155,7 +195,7 @@ def show_reports(reports: Reports, form: str) -> None:
         for report in reports:
             _show_report(open_console(), report)
         return
-    sys.stdout.write(_RENDERERS[form](reports))
+    sys.stdout.write(render_reports(reports, form, saved))
     if form == "junit":  # has no place for a comparison
         for report in reports:
             for line in _comparison_lines(report):
