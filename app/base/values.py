@@ -137,6 +137,14 @@ class Judgment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What somebody said before a query: a turn of its conversation."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
     """A standing query and what it should find (IR: a topic with its qrels)."""
 
@@ -159,6 +167,8 @@ class Canary:
     expected_answer: str | None = None
     vars: Mapping[str, str] = field(default_factory=empty_mapping)
     """Values for the templates of the retriever, by the names of its options: as whom, of what, in which language."""
+    history: tuple[Turn, ...] = ()
+    """The conversation before the query, oldest first."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -166,9 +176,9 @@ class Canary:
         return (*self.tags, *(f"{name}:{value}" for name, value in self.vars.items())) if self.vars else self.tags
 
     @property
-    def asked(self) -> tuple[str, Mapping[str, str]]:
-        """What it asks and as whom: canaries that differ in this get different answers."""
-        return self.query, self.vars
+    def asked(self) -> tuple[str, Mapping[str, str], tuple[Turn, ...]]:
+        """What it asks, as whom and after what: canaries that differ in this get different answers."""
+        return self.query, self.vars, self.history
 
     @property
     def negative(self) -> bool:

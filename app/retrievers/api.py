@@ -8,7 +8,7 @@ from uuid import uuid4
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Request
 
-from app.base.api.bodies import Content, TryRequest, body_schema
+from app.base.api.bodies import Content, body_schema
 from app.base.api.requests import (
     PARSE_LIMITER,
     PROBE_LIMITER,
@@ -21,6 +21,7 @@ from app.base.api.requests import (
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
 from app.base.errors import ForbiddenError
+from app.retrievers.documents.requests import TryRequest
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.probes import EmbedderView, TrialView
 from app.retrievers.service import embedders, trials
@@ -54,10 +55,9 @@ def run_trial(request: Request, document: RetrieverDocument, trial: TryRequest) 
     return trials.try_retriever(
         request.app.state.probe,
         document,
-        trial.query,
+        trial.question,
         k=trial.k,
         run_id=f"try-{uuid4().hex}",
-        values=trial.vars,
         suggests=trial.suggest,
     )
 

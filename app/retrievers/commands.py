@@ -22,7 +22,11 @@ from app.config import load_settings
 from app.definitions.commands.resources import connect_server
 from app.retrievers.client.probe import RetrieverProbe, read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.domain.retrievers import Scale, ScorerKind
+from app.retrievers.domain.retrievers import (
+    ProbeQuery,
+    Scale,
+    ScorerKind,
+)
 from app.retrievers.service import trials
 
 NOT_MEASURED = 3
@@ -87,8 +91,8 @@ def try_(  # noqa: PLR0913 - options of a command
             trial = trials.try_answer(read_pasted, document, body, query, k=k, suggests=suggest)
         else:
             probe = RetrieverProbe(load_settings(os.environ).retriever_addresses, USER_AGENT)
-            run_id = f"try-{uuid4().hex}"
-            trial = trials.try_retriever(probe, document, query, k=k, run_id=run_id, values=values, suggests=suggest)
+            run_id, asked = f"try-{uuid4().hex}", ProbeQuery(query=query, vars=values)
+            trial = trials.try_retriever(probe, document, asked, k=k, run_id=run_id, suggests=suggest)
     if form is Format.JSON:
         typer.echo(_json_text(trial))
     else:

@@ -372,7 +372,7 @@ class RunInputs:
     def asks(self) -> list[ProbeQuery]:
         """The probes of the run, by position."""
         return [
-            ProbeQuery(position=place, query=one.query, key=one.key, vars=self.vars_of(one))
+            ProbeQuery(position=place, query=one.query, key=one.key, vars=self.vars_of(one), history=one.history)
             for place, one in enumerate(self.canaries)
         ]
 

@@ -11,6 +11,7 @@ from app.base.documents.fields import parse_document
 from app.retrievers.client.sql import SUPERUSER, SqlProbe
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.probes import TrialView
+from app.retrievers.domain.retrievers import ProbeQuery
 from app.retrievers.service.trials import try_retriever
 from tests.support.databases import Database, database
 from tests.support.doc_pages import blocks
@@ -50,7 +51,7 @@ def test_a_trial_as_a_superuser_says_so_and_one_as_the_role_of_the_page_does_not
         }
         body = {"request": sql, "auth": auth, **changes}
         document = parse_document(RetrieverDocument, docs.retriever(**body))
-        return try_retriever(PROBE, document, "a", k=1, run_id="try")
+        return try_retriever(PROBE, document, ProbeQuery(query="a"), k=1, run_id="try")
 
     plain, powerful = trial(ROLE), trial("root_like")
     assert (plain["outcome"], plain["remarks"]) == ("ok", [])

@@ -20,6 +20,9 @@ from app.main import Service, create_app, open_service
 from app.retrievers.client.probe import read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.probes import TrialView
+from app.retrievers.domain.retrievers import (
+    ProbeQuery,
+)
 from app.retrievers.service import trials
 from tests.support.api_service import BASE, Mailbox, bearer
 from tests.support.asgi_client import TestClient
@@ -218,7 +221,7 @@ def test_a_long_answer_is_cut_but_still_suggested_from() -> None:
     exchange = Exchange(method="POST", url="http://x", response_body=whole[:5_000], response_bytes=len(whole))
     cut = Answer(outcome=Outcome.MALFORMED, latency_seconds=0.1, exchange=exchange)
     probe = FakeProbe(otherwise=lambda _: cut)
-    found = trials.try_retriever(probe, document(), QUERY, k=5, run_id="try-1")["suggestions"]
+    found = trials.try_retriever(probe, document(), ProbeQuery(query=QUERY), k=5, run_id="try-1")["suggestions"]
     assert found[0]["response"] == {"hits": "data", "id": "id", "text": "text"}
 
 
@@ -243,7 +246,7 @@ def test_of_cut_json_stays_what_came_whole() -> None:
 def test_a_probe_that_says_nothing_is_a_trial_too() -> None:
     nothing: list[list[tuple[int, Answer]]] = [[], []]
     trial = trials.try_retriever(
-        lambda _asking, _asks: (batch for batch in nothing), document(), QUERY, k=5, run_id="try-1"
+        lambda _asking, _asks: (batch for batch in nothing), document(), ProbeQuery(query=QUERY), k=5, run_id="try-1"
     )
     assert trial["outcome"] == "skipped"
 

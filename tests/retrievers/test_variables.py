@@ -14,7 +14,7 @@ from app.base.addresses import Basic, retriever_policy
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
-from app.base.values import Outcome
+from app.base.values import Outcome, Turn
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import read_canary_files
@@ -22,9 +22,10 @@ from app.cli import app as cli
 from app.retrievers.client.credentials import Keyring
 from app.retrievers.client.endpoint_client import EndpointClient
 from app.retrievers.client.mcp_probe import McpProbe
+from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.client.sql import SqlProbe
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.domain.retrievers import Dialect, Lookup, ProbeQuery, ResponseMapping
+from app.retrievers.domain.retrievers import Dialect, Lookup, ProbeContext, ProbeQuery, ResponseMapping
 from tests.support.databases import PASSWORD, READER, Database, database
 from tests.support.fakes import answered, hits
 from tests.support.http_servers import peer, reply
@@ -38,6 +39,7 @@ BY_TENANT: Mapping[str, Any] = {
     "options": {"tenant": "acme"},
     "request": {"json": {"q": "{{ query }}", "tenant": "{{ tenant }}"}},
 }
+HTTP = RetrieverProbe(retriever_policy(), "coalmine/test")
 HOSTILE = '../x"&a=b #%'
 FOUND = reply(json.dumps({"results": [{"id": "a"}]}).encode())
 
@@ -259,3 +261,65 @@ def test_a_form_keeps_what_a_canary_is_asked_with(world: World) -> None:
     site = Site(world=world)
     shown = site.page("/suites/suite/canaries/own")
     assert "tenant: acme" in shown.text
+
+
+SAID = [{"role": "user", "content": "We are in Iceland."}, {"role": "assistant", "content": 'A "cold"\nplace.'}]
+WITHIN: Mapping[str, Any] = {**RETRIEVER, "request": {"json": {"q": "{{ query }}", "messages": "{{ history }}"}}}
+
+
+def test_a_retriever_gets_the_conversation_before_a_query_as_json() -> None:
+    turns = tuple(Turn(**turn) for turn in SAID)
+    with peer(FOUND) as server:
+        described = retriever_at(server.url, json={"q": "{{ query }}", "messages": "{{ history }}"})
+        asks = [ProbeQuery(position=0, query="and shipping?", history=turns), ProbeQuery(position=1, query="alone")]
+        found = [one for batch in HTTP(ProbeContext(retriever=described, k=5, run_id="r"), asks) for _, one in batch]
+    assert {one.outcome for one in found} == {Outcome.OK}
+    said = {body["q"]: body["messages"] for one in server.seen for body in [json.loads(one.body)]}
+    assert said == {"and shipping?": SAID, "alone": []}
+
+
+def test_a_conversation_that_nobody_would_get_is_refused_at_its_line_and_before_asking() -> None:
+    content = {**page([canary("ant", history=SAID)]), "retrievers": [RETRIEVER]}
+    with pytest.raises(InvalidInputError) as raised:
+        read_canary_files([("canaries.yaml", json.dumps(content, indent=1))], {}, None)
+    [problem] = raised.value.problems
+    assert (problem.path, problem.message) == (
+        "canaries[0].history",
+        "is not sent: write {{ history }} in request: json of retriever 'search'",
+    )
+    assert problem.line
+    described = retriever_at("http://127.0.0.1:9/", json={"q": "{{ query }}"})
+    asks = [ProbeQuery(position=0, query="a", key="ant", history=(Turn(role="user", content="b"),))]
+    with pytest.raises(InvalidInputError, match="of canary 'ant' is not sent"):
+        list(HTTP(ProbeContext(retriever=described, k=5, run_id="r"), asks))
+
+
+def test_an_address_or_a_statement_holds_no_conversation() -> None:
+    with pytest.raises(InvalidInputError, match=r"unknown placeholder '\{\{ history \}\}'"):
+        parse_document(RetrieverDocument, {**WITHIN, "url": "http://127.0.0.1:9/{{ history }}"})
+
+
+def test_a_conversation_is_part_of_the_question_from_file_to_page(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    heard: list[Any] = []
+
+    def listen(item: ProbeQuery) -> Any:
+        heard.append([turn.content for turn in item.history])
+        return answered(hits("doc-own"))
+
+    world.probe.otherwise = listen
+    content = {**page([canary("own", expected_chunks=["doc-own"], history=SAID)]), "retrievers": [WITHIN]}
+    world.apply(content)
+    assert world.run().verdict == "healthy"
+    assert heard == [[turn["content"] for turn in SAID]]
+    site = Site(world=world)
+    assert "after user: We are in Iceland." in site.page(f"/checks/{CHECK}/canaries/own").text
+    assert "We are in Iceland." in site.page("/suites/suite/canaries/own?draft=yes").text
+    again = read_canary_files(
+        [("canaries.yaml", write_canary_file(documents(content)))], {"HOOK_OPS_SECRET": SECRET}, None
+    )
+    assert again.suites[0].canaries is not None
+    assert [turn.data() for turn in again.suites[0].canaries[0].history] == SAID
+    other = [canary("own", expected_chunks=["doc-own"], history=SAID[:1])]
+    world.apply({**page(other), "retrievers": [WITHIN]})
+    assert "The query was changed after the last run" in site.page(f"/checks/{CHECK}/canaries/own").text

@@ -18,6 +18,7 @@ from app.base.values import Answer, EmbedderChange, Outcome, Ranking, Step
 from app.catalog.documents.check_documents import build_inputs
 from app.records.service import plans, run_views
 from app.retrievers.documents.retrievers import RetrieverDocument
+from app.retrievers.domain.retrievers import ProbeQuery
 from app.retrievers.service import trials
 from app.runs.service import execution, rescoring
 from app.runs.service.execution import try_canary
@@ -336,7 +337,7 @@ def _check_trials(world: World, case: Case, told: Mapping[str, Any]) -> None:
         trial = try_canary(world.probe, world.store, world.vault, CHECK, key, run_id="trial", clock=world.clock)
         mine = {name.removeprefix(f"{key} "): value for name, value in told.items() if name.startswith(f"{key} ")}
         assert not _differences(_result(trial.result), mine)
-        tried = trials.try_retriever(world.probe, document, described["query"], k=10, run_id="try")
+        tried = trials.try_retriever(world.probe, document, ProbeQuery(query=described["query"]), k=10, run_id="try")
         assert tried["outcome"] == mine["outcome"]
         assert [hit["id"] for hit in tried["hits"]] == [hit["id"] for hit in mine["ranking"]]
         if case.scorer["kind"] != "judged":  # which only judgments tell

@@ -546,7 +546,7 @@ def _adopt_one(
     """Return the judgments that a canary gets, with their view, or why it gets none."""
     if row is None:
         return "it is archived"
-    if any((row.body.get(name) or {}) != (canary.body.get(name) or {}) for name in ("query", "vars")):
+    if any((row.body.get(name) or {}) != (canary.body.get(name) or {}) for name in ("query", "vars", "history")):
         return "its query was changed since the pool was made"
     document = CanaryDocument.model_validate(row.body)
     if document.to_domain().negative or document.expect_empty:

@@ -29,7 +29,13 @@ from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Pro
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.texts import Source
-from app.base.values import EMPTY, Answer, Outcome, Ranking
+from app.base.values import (
+    EMPTY,
+    Answer,
+    Outcome,
+    Ranking,
+    Turn,
+)
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
@@ -297,7 +303,13 @@ def _ask(
     """Return the answers of a retriever in the order of the canaries; None = it was not asked."""
     context = ProbeContext(retriever=retriever, k=frame.task.document.plan.depth, run_id=f"task-{frame.task.slug}")
     queries = [
-        ProbeQuery(position=place, query=str(one.body["query"]), key=one.key, vars=one.body.get("vars") or EMPTY)
+        ProbeQuery(
+            position=place,
+            query=str(one.body["query"]),
+            key=one.key,
+            vars=one.body.get("vars") or EMPTY,
+            history=tuple(Turn(**turn) for turn in one.body.get("history") or ()),
+        )
         for place, one in enumerate(canaries)
     ]
     breaker = CircuitBreaker(limit=retriever.breaker)

@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from app.base.api.requests import route_path
-from app.base.documents.fields import Document, Flag, Number, Text, Whole, field_error, message_of, path_of
+from app.base.documents.fields import Document, Flag, Number, Text, field_error, message_of, path_of
 from app.base.errors import (
     BusyError,
     CoalmineError,
@@ -505,23 +505,6 @@ class TextFiles(Document):
     def sources(self) -> list[Source]:
         """The files, to be read line by line."""
         return [Source(name=name, lines=partial(StringIO, text)) for name, text in self.files.items()]
-
-
-class TryRequest(Document):
-    """A test request to a retriever, with changes to its stored definition."""
-
-    query: Annotated[Text, StringConstraints(max_length=10_000)]
-    k: Annotated[Whole, Field(ge=1, le=1_000)] = 10
-    retriever: dict[str, Any] = Field(default={})
-    """Parts that replace the stored ones; of `request`, key by key. Null keeps a stored secret."""
-    answer: Annotated[str, StringConstraints(max_length=5_000_000)] | None = None
-    """A response body to parse instead of sending the request."""
-    suggest: Flag = False
-    """Suggest mappings even if hits were found."""
-    vars: Annotated[dict[str, Annotated[Text, StringConstraints(max_length=500)]], Field(max_length=20)] = Field(
-        default={}
-    )
-    """Values of the retriever's options for this query, as a canary sets them."""
 
 
 Proposals = (

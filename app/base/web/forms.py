@@ -407,7 +407,8 @@ def read_rows(one: FormField, form: Form) -> list[dict[str, str]]:
 def field_value(one: FormField, form: Form) -> Any:
     """Return the JSON of a submitted field, for the document to validate. Raises InvalidInputError."""
     if one.control is Control.JSON:
-        return _parse_json(one.name, form.get(one.name)) or ({} if one.type.shape is dict else None)
+        nothing: Any = {} if one.type.shape is dict else [] if one.type.shape is tuple else None
+        return _parse_json(one.name, form.get(one.name)) or nothing
     if one.control is Control.CHECKBOX:
         return bool(form.get(one.name))
     if one.type.shape is tuple:

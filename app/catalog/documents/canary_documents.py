@@ -58,6 +58,10 @@ from app.base.values import (
     Segment,
 )
 from app.catalog.domain import JUDGMENT_SOURCE
+from app.retrievers.documents.requests import (
+    TurnDocument,
+    turns_of,
+)
 from app.retrievers.documents.retrievers import RetrieverDocument, Vars
 from app.scoring.measures import parse_measure
 
@@ -185,6 +189,7 @@ class CanaryDocument(Document):
     `forbidden_chunks: [{document: tenant-b/contract.pdf}, {text: "The old notice period is 14 days"}]`.
     Must return nothing, for example to somebody without access: `expect_empty: true`.
     Asked as somebody: `vars: {tenant: acme}`, for options of the retriever with these names.
+    Asked within a conversation: `history: [{role: user, content: "Do you ship to Iceland?"}]`.
     Freshness, where the retriever's response maps `updated`: `max_age: 2d`. Speed: `max_latency: 800ms`.
     """
 
@@ -205,6 +210,20 @@ class CanaryDocument(Document):
         default_factory=dict,
         json_schema_extra={"default": {}},  # as of floors
     )
+    history: Annotated[
+        tuple[TurnDocument, ...],
+        Field(
+            title="Conversation before the query",
+            description="Oldest first; the retriever gets it as {{ history }}.",
+            max_length=50,
+        ),
+        Widget(
+            hint='JSON, oldest first: [{"role": "user", "content": "..."}]. The retriever gets it as {{ history }}.',
+            control=Control.JSON,
+            lines=2,
+            mono=True,
+        ),
+    ] = ()
     expected_chunks: Annotated[
         tuple[JudgmentDocument, ...],
         Field(title="Expected chunks", max_length=5_000),
@@ -345,6 +364,7 @@ class CanaryDocument(Document):
             tags=self.tags,
             expected_answer=self.expected_answer,
             vars=dict(self.vars) if self.vars else EMPTY,
+            history=turns_of(self.history),
         )
 
     def with_judgments(
@@ -360,6 +380,12 @@ class CanaryDocument(Document):
     def unknown_vars(self, retriever: RetrieverDocument) -> Iterator[tuple[str, str]]:
         """Yield (name, sentence) for each variable that this retriever does not take."""
         yield from retriever.unknown_vars(self.vars)
+
+    def why_unsent(self, retriever: RetrieverDocument) -> str | None:
+        """Return why the conversation is not sent to this retriever; None = it is, or there is none."""
+        if not self.history or retriever.takes_history:
+            return None
+        return f"is not sent: write {{{{ history }}}} in request: json of retriever '{retriever.slug}'"
 
     def why_undatable(self, retriever: RetrieverDocument) -> str | None:
         """Return why the maximum age cannot be judged with this retriever; None = it can, or there is none."""

@@ -503,6 +503,9 @@ def _unfit_canaries(pages: Sequence[Page]) -> Iterator[Problem]:
                 why = canary.why_undatable(retriever)
                 if why is not None:
                     yield page.problem(("canaries", position, "max_age"), why)
+                why = canary.why_unsent(retriever)
+                if why is not None:
+                    yield page.problem(("canaries", position, "history"), why)
                 for name, unknown in canary.unknown_vars(retriever):
                     yield page.problem(("canaries", position, "vars", name), unknown)
 

@@ -14,6 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.base.api.requests import LARGE_FORM, PROBE_LIMITER, StoreDep, VaultDep, takes_form, wake
 from app.base.db.engine import Store
 from app.base.db.keys import Vault
+from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import Category
 from app.base.web.forms import (
@@ -23,6 +24,7 @@ from app.base.web.forms import (
     document_body,
     document_texts,
     field_labels,
+    field_value,
     form_fields,
     label_problems,
     parse_form,
@@ -44,6 +46,7 @@ from app.catalog.service import references, suites
 from app.catalog.store import FILE, CanaryRow, refuse_file_managed
 from app.definitions.pages.suites import file_page
 from app.records.service import suite_views
+from app.retrievers.documents.requests import TryRequest
 from app.retrievers.domain.probes import TrialView
 from app.retrievers.service import trials
 
@@ -234,9 +237,12 @@ def _try_query(request: Request, store: Store, vault: Vault, typed: Form) -> Tri
         document = trials.stored_retriever(store, vault, slug, {})
     except NotFoundError as error:
         raise InvalidInputError([Problem(path="retriever", message=str(error))]) from None
-    values = parse_pairs("vars", typed.get("vars"))
+    said = field_value(FIELDS["history"], typed)
+    asked = parse_document(
+        TryRequest, {"query": query, "vars": parse_pairs("vars", typed.get("vars")), "history": said}
+    )
     run_id = f"try-{uuid4().hex}"
-    return trials.try_retriever(request.app.state.probe, document, query, k=_TRIAL_HITS, run_id=run_id, values=values)
+    return trials.try_retriever(request.app.state.probe, document, asked.question, k=_TRIAL_HITS, run_id=run_id)
 
 
 def _add_ticked_hits(typed: Form) -> Form:

@@ -230,7 +230,9 @@ def _ask_questions(
         (
             subject,
             place,
-            ProbeQuery(position=0, query=questions[place].query, key=canary.key, vars=inputs.vars_of(canary)),
+            ProbeQuery(
+                query=questions[place].query, key=canary.key, vars=inputs.vars_of(canary), history=canary.history
+            ),
             questions[place].k,
         )
         for place in range(max((len(questions) for _, questions in questions_by_canary), default=0))

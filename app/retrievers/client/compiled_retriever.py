@@ -20,7 +20,12 @@ from jmespath.exceptions import JMESPathError
 from app.base.addresses import OWN_HEADERS
 from app.base.errors import InvalidInputError, Problem
 from app.base.net.transfer import Request, Response, header_line
-from app.base.values import Answer, Outcome, Ranking
+from app.base.values import (
+    Answer,
+    Outcome,
+    Ranking,
+    Turn,
+)
 from app.retrievers.client.answer_fields import (
     Columns,
     Path,
@@ -35,6 +40,7 @@ from app.retrievers.client.credentials import masked
 from app.retrievers.client.responses import MalformedError, failed_answer, failure_of
 from app.retrievers.domain.field_guesses import UNSTORABLE, parse_timestamp
 from app.retrievers.domain.retrievers import (
+    HISTORY,
     SCALE_RANGES,
     Lookup,
     ProbeContext,
@@ -47,7 +53,7 @@ from app.retrievers.domain.retrievers import (
 )
 from app.scoring.rankings import decimals_of, round_ranking
 
-Value = str | int | float | Sequence[float] | Sequence[str]
+Value = str | int | float | Sequence[float] | Sequence[str] | Sequence[Turn]
 Encode = Callable[[Value], bytes]
 Part = bytes | tuple[str, Encode]
 
@@ -457,7 +463,7 @@ class Plan:
 
     def values_of(self, item: ProbeQuery, vectors: Mapping[str, Sequence[float]]) -> dict[str, Value]:
         """Return what fills the templates for one query."""
-        values: dict[str, Value] = {**self.options, **item.vars, "query": item.query}
+        values: dict[str, Value] = {HISTORY: item.history, **self.options, **item.vars, "query": item.query}
         if vectors:
             values["vector"] = vectors[item.query]
         return values
@@ -486,7 +492,8 @@ class ProblemCollector:
 def varied_options(retriever: Retriever, queries: Sequence[ProbeQuery]) -> frozenset[str]:
     """Return the options that these queries set for themselves.
 
-    Raises InvalidInputError for what is no option, and for what the lookup takes once per run.
+    Raises InvalidInputError for what is no option, for what the lookup takes once per run, and for a conversation that
+    the retriever does not get.
     """
     once = set() if retriever.lookup is None else set(_PLACEHOLDER.findall(retriever.lookup.url))
     names = {name: item.key for item in queries for name in item.vars}
@@ -500,6 +507,10 @@ def varied_options(retriever: Retriever, queries: Sequence[ProbeQuery]) -> froze
     ]
     if problems:
         raise InvalidInputError([Problem(path="vars", message=message) for message in problems])
+    spoken = next((item.key for item in queries if item.history), None)
+    if spoken is not None and (HISTORY in retriever.options or not _HISTORY.search(json.dumps(retriever.json))):
+        message = f"of canary '{spoken}' is not sent: write {{{{ {HISTORY} }}}} in request: json of the retriever"
+        raise InvalidInputError([Problem(path=HISTORY, message=message)])
     return frozenset(names)
 
 
@@ -517,7 +528,8 @@ def compile_retriever(retriever: Retriever, k: int, varied: Collection[str] = ()
     url = attempt("url", partial(url_template, retriever.url, retriever.query_parameters, placeholders))
     body = None
     if retriever.json is not None:
-        body = attempt("json", partial(json_template, retriever.json, placeholders, tuple(retriever.options)))
+        names_in_body = (*placeholders, HISTORY)
+        body = attempt("json", partial(json_template, retriever.json, names_in_body, tuple(retriever.options)))
     names = frozenset(name.lower() for name in retriever.headers)
     problems += [
         Problem(path=f"headers.{name}", message="is set by the transport") for name in sorted(names & OWN_HEADERS)
@@ -637,5 +649,6 @@ def _lookup(lookup: Lookup, options: Mapping[str, str]) -> CompiledLookup:
 
 
 _VECTOR = re.compile(r"\{\{\s*vector\s*\}\}")
+_HISTORY = re.compile(rf"\{{\{{\s*{HISTORY}\s*\}}\}}")
 _SQL_VECTOR = re.compile(r"(?<!:):vector\b")  # `::vector` is a cast
 _DEFAULT_HEADERS = {"accept": "application/json", "content-type": "application/json"}

@@ -4,7 +4,7 @@ The whole document, and the checks between its parts, are in `retrievers`.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from math import prod
 from typing import Annotated, Any, Literal, Self
@@ -26,9 +26,11 @@ from app.base.addresses import HEADER_NAME
 from app.base.documents.fields import (
     Control,
     Document,
+    Flag,
     FreeJson,
     Place,
     Text,
+    Whole,
     Widget,
     check_url,
     did_you_mean,
@@ -38,7 +40,15 @@ from app.base.documents.fields import (
     texts_in,
 )
 from app.base.documents.http_fields import Headers, apply_style, has_header, nothing_required, origin_of
-from app.retrievers.domain.retrievers import PLACEHOLDER, Dialect, Lookup, ResponseMapping, ScorerKind
+from app.base.values import Turn
+from app.retrievers.domain.retrievers import (
+    PLACEHOLDER,
+    Dialect,
+    Lookup,
+    ProbeQuery,
+    ResponseMapping,
+    ScorerKind,
+)
 from app.retrievers.presets import Preset
 
 COMMON_NAMES = ("query", "k")
@@ -519,3 +529,40 @@ def _options(merged: Mapping[str, Any], preset: Preset) -> Any:
     used = placeholders_in([merged.get("url"), merged.get("lookup"), merged.get("request")])
     filled = {one.name: one.default for one in preset.options if not one.required or one.name in used}
     return filled | dict(own)
+
+
+class TurnDocument(Document):
+    """What somebody said before a query."""
+
+    role: Annotated[Text, StringConstraints(max_length=40)]
+    """Such as `user` or `assistant`: whatever the retriever knows."""
+    content: Annotated[Text, StringConstraints(max_length=8_000)]
+
+
+def turns_of(documents: Iterable[TurnDocument]) -> tuple[Turn, ...]:
+    """Return a conversation as the domain has it."""
+    return tuple(Turn(role=one.role, content=one.content) for one in documents)
+
+
+class TryRequest(Document):
+    """A test request to a retriever, with changes to its stored definition."""
+
+    query: Annotated[Text, StringConstraints(max_length=10_000)]
+    k: Annotated[Whole, Field(ge=1, le=1_000)] = 10
+    retriever: dict[str, Any] = Field(default={})
+    """Parts that replace the stored ones; of `request`, key by key. Null keeps a stored secret."""
+    answer: Annotated[str, StringConstraints(max_length=5_000_000)] | None = None
+    """A response body to parse instead of sending the request."""
+    suggest: Flag = False
+    """Suggest mappings even if hits were found."""
+    vars: Annotated[dict[str, Annotated[Text, StringConstraints(max_length=500)]], Field(max_length=20)] = Field(
+        default={}
+    )
+    """Values of the retriever's options for this query, as a canary sets them."""
+    history: Annotated[tuple[TurnDocument, ...], Field(max_length=50)] = ()
+    """The conversation before it, as a canary has it."""
+
+    @property
+    def question(self) -> ProbeQuery:
+        """What is asked."""
+        return ProbeQuery(query=self.query, vars=self.vars, history=turns_of(self.history))

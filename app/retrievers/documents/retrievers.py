@@ -81,6 +81,7 @@ from app.retrievers.documents.requests import (
 )
 from app.retrievers.domain.mapping_suggestions import WHOLE_FIELDS
 from app.retrievers.domain.retrievers import (
+    HISTORY,
     AnswerSource,
     Dialect,
     Embedder,
@@ -463,7 +464,8 @@ class RetrieverDocument(Document):
             placeholders = parameters_in(request.sql or "")
         else:
             known = (*names, VECTOR)
-            problems += template_problems(request.body, known, place=("json",), in_names=info.data["options"])
+            in_body = (*known, HISTORY)
+            problems += template_problems(request.body, in_body, place=("json",), in_names=info.data["options"])
             problems += template_problems(request.query, known, place=("query",))
             placeholders = placeholders_in([request.body, request.query, info.data.get("url", "{{ query }}")])
         if problems:
@@ -547,6 +549,11 @@ class RetrieverDocument(Document):
             elif name in placeholders_in(once):
                 what = "the name of a table or column" if self.dialect is Dialect.SQL else "asked for once per run"
                 yield name, f"cannot be set: to retriever '{self.slug}' it is {what}"
+
+    @property
+    def takes_history(self) -> bool:
+        """Whether it gets the conversation before a query."""
+        return HISTORY in placeholders_in(self.request.body) and HISTORY not in self.options
 
     @property
     def dialect(self) -> Dialect:

@@ -19,10 +19,18 @@ from numpy.typing import NDArray
 from app.base.addresses import Auth, Endpoint, Tls
 from app.base.limits import LARGEST_ANSWER_BYTES, Reserve
 from app.base.schedules import LEAST_PATIENCE_SECONDS
-from app.base.values import EMPTY, Answer, EmbedderChange, Outcome
+from app.base.values import (
+    EMPTY,
+    Answer,
+    EmbedderChange,
+    Outcome,
+    Turn,
+)
 
 PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 """Stands for a value in a template; the group is its name."""
+HISTORY: Final = "history"
+"""Placeholder of the conversation before a query, in the JSON of a request alone."""
 
 
 def _empty() -> Mapping[str, Any]:
@@ -211,11 +219,13 @@ class Retriever:
 class ProbeQuery:
     """One query for a retriever; `position` is its place in the run's frozen canary list."""
 
-    position: int
+    position: int = 0
     query: str
     key: str = ""
     vars: Mapping[str, str] = field(default_factory=_empty)
     """Values of options of the retriever for this query alone."""
+    history: tuple[Turn, ...] = ()
+    """The conversation before it."""
 
 
 class Trace(Protocol):

@@ -9,7 +9,6 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.bodies import TryRequest
 from app.base.api.requests import (
     LARGE_FORM,
     PARSE_LIMITER,
@@ -33,6 +32,7 @@ from app.catalog.service import references
 from app.definitions.pages.suites import list_setup_steps
 from app.definitions.service import definitions
 from app.retrievers.api import run_trial
+from app.retrievers.documents.requests import TryRequest
 from app.retrievers.documents.retrievers import mapping_yaml, response_fields
 from app.retrievers.domain.mapping_suggestions import WHOLE_FIELDS
 from app.retrievers.domain.probes import TrialRequest, TrialResponse, TrialView

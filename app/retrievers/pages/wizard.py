@@ -74,7 +74,13 @@ from app.retrievers.domain.mapping_suggestions import (
     parse_place,
 )
 from app.retrievers.domain.probes import MappingPreview, MappingSuggestion, TrialView
-from app.retrievers.domain.retrievers import KEPT_CHARACTERS, Dialect, Scale, ScorerKind
+from app.retrievers.domain.retrievers import (
+    KEPT_CHARACTERS,
+    Dialect,
+    ProbeQuery,
+    Scale,
+    ScorerKind,
+)
 from app.retrievers.presets import PRESETS, Option, Preset
 from app.retrievers.service import trials
 from app.retrievers.service.trials import LOWER_MINIMUM, ReadAnswer, suggestion_views
@@ -379,7 +385,12 @@ def _send_query(request: Request, store: Store, vault: Vault, state: WizardState
     if problems:
         raise InvalidInputError(problems)
     trial = trials.try_retriever(
-        request.app.state.probe, document, query, k=read_k(state), run_id=f"try-{uuid4().hex}", shows=KEPT_CHARACTERS
+        request.app.state.probe,
+        document,
+        ProbeQuery(query=query),
+        k=read_k(state),
+        run_id=f"try-{uuid4().hex}",
+        shows=KEPT_CHARACTERS,
     )
     response = trial["response"]
     state.trial = trial

@@ -19,7 +19,15 @@ from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import ANSWER_LIMITS, counted, parse_cut, parse_json_text
-from app.base.values import DEFAULT_MIN_RELEVANCE, EMPTY, Answer, Canary, Exchange, Outcome, Ranking, Step
+from app.base.values import (
+    DEFAULT_MIN_RELEVANCE,
+    Answer,
+    Canary,
+    Exchange,
+    Outcome,
+    Ranking,
+    Step,
+)
 from app.base.views import time_text
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.secrets import parse_with_stored
@@ -85,26 +93,23 @@ ReadAnswer = Callable[[Retriever, int, bytes], Answer]
 def try_retriever(
     probe: Probe,
     document: RetrieverDocument,
-    query: str,
+    asked: ProbeQuery,
     *,
     k: int,
     run_id: str,
-    values: Mapping[str, str] = EMPTY,
     suggests: bool = False,
     shows: int = SHOWN_CHARACTERS,
 ) -> TrialView:
     """Send a retriever one query, once, and return everything; see `answer_view`.
 
-    It takes no longer than the retriever's time-outs allow: there are no retries. `values` are those of its options for
-    this query, `shows` is the number of characters of the response. Raises InvalidInputError where it cannot be asked
-    at all; every answer is a result.
+    It takes no longer than the retriever's time-outs allow: there are no retries. `shows` is the number of characters
+    of the response. Raises InvalidInputError where it cannot be asked at all; every answer is a result.
     """
     retriever = replace(document.to_domain(), retries=0)
     asking = ProbeContext(retriever=retriever, k=k, run_id=run_id, shows=True)
-    asks = [ProbeQuery(position=0, query=query, vars=values)]
-    with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+    with closing(probe(asking, [asked])) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
         answers = [answer for batch in batches for _, answer in batch]
-    return answer_view(document, answers[0] if answers else NO_ANSWER, query, k=k, suggests=suggests, shows=shows)
+    return answer_view(document, answers[0] if answers else NO_ANSWER, asked.query, k=k, suggests=suggests, shows=shows)
 
 
 def try_answer(

@@ -185,6 +185,7 @@ def _trial_request(asked: Question, hits: int, url: str | None) -> dict[str, Any
     values = {**(asked.check.vars or {}), **(asked.canary.vars or {})}
     request: dict[str, Any] = {"query": asked.canary.query, "k": hits}
     request |= {"vars": values} if values else {}
+    request |= {"history": [turn.data() for turn in asked.canary.history]} if asked.canary.history else {}
     return request | ({} if url is None else {"retriever": {"url": url}})
 
 

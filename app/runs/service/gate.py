@@ -206,10 +206,14 @@ def _refuse_unjudgeable(targets: Sequence[Target]) -> None:
         for _, message in target.check.uncomputed_floors(_floors_of(target.suite))
     ]
     problems += [
-        Problem(path="max_age", message=f"of canary '{target.suite.slug}/{canary.key}' {why}")
+        Problem(path=path, message=f"of canary '{target.suite.slug}/{canary.key}' {why}")
         for target in targets
         for canary in target.suite.canaries or ()
-        if (why := canary.why_undatable(target.retriever)) is not None
+        for path, why in (
+            ("max_age", canary.why_undatable(target.retriever)),
+            ("history", canary.why_unsent(target.retriever)),
+        )
+        if why is not None
     ]
     problems += [
         Problem(path=f"vars.{name}", message=f"of {whose} {why}")
@@ -256,7 +260,10 @@ def _served(documents: Documents, url: str) -> Documents:
     for slug, defaults in named.items():
         options = {**dict.fromkeys(sorted(names), UNSTATED), **defaults}
         variables = {name: f"{{{{ {name} }}}}" for name in options}
-        request = {"json": {"query": "{{ query }}", "k": "{{ k }}", "vars": variables}}
+        body = {"query": "{{ query }}", "k": "{{ k }}", "vars": variables}
+        if any(canary.history for suite in documents.suites for canary in suite.canaries or ()):
+            body["history"] = "{{ history }}"
+        request = {"json": body}
         body = {"slug": slug, "url": url, "options": options, "request": request, "response": SERVED_RESPONSE}
         retrievers.append(parse_document(RetrieverDocument, body))
     return replace(documents, retrievers=tuple(retrievers))

@@ -53,6 +53,7 @@ def _handler(retrieve: Retrieve, path: str) -> type[BaseHTTPRequestHandler]:
             try:
                 asked = json.loads(body)
                 variables = {name: value for name, value in asked["vars"].items() if value != UNSTATED}
+                variables |= {"history": asked["history"]} if asked.get("history") else {}
                 with alone:
                     results = retrieve(asked["query"], int(asked["k"]), variables)
             except Exception as error:  # noqa: BLE001 - whatever a retriever raises is its answer
