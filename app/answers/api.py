@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from app.answers.documents import FeedbackRequest, JudgeDocument
 from app.answers.service import answering, labels
-from app.answers.views import ForgottenFeedback, JudgeReport, ReceivedFeedback, RunAnswersPage
+from app.answers.views import FeedbackPage, ForgottenFeedback, JudgeReport, ReceivedFeedback, RunAnswersPage
 from app.base.api.bodies import After, Content, Limit, Page, answers_with, body_schema
 from app.base.api.requests import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.base.db.keys import Scope
@@ -42,6 +42,15 @@ def post_feedback(store: StoreDep, slug: str, body: Content) -> ReceivedFeedback
     events can be sent again.
     """
     return answering.receive_feedback(store, slug, parse_document(FeedbackRequest, body), now=datetime.now(UTC))
+
+
+@router.get("/checks/{slug}/feedback")
+def get_feedback(store: StoreDep, slug: str, after: After = "", limit: Limit = 50) -> FeedbackPage:
+    """Show what users said of the answers of a check: in all, and by canary, whichever version of its answer.
+
+    What they said of the present version stands beside it in `GET /v1/runs/{run_id}/answers`.
+    """
+    return answering.load_feedback(store, slug, after=after, limit=limit)
 
 
 @router.delete("/checks/{slug}/feedback")

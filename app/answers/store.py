@@ -344,6 +344,40 @@ def count_feedback(
     return found
 
 
+def total_feedback(connection: Connection, check_id: int) -> Counter[tuple[str, bool]]:
+    """Return what users said of all answers of a check: events by kind and sign."""
+    counted = (
+        sa.select(feedback.c.kind, feedback.c.positive, sa.func.count().label("events"))
+        .where(feedback.c.check_id == check_id)
+        .group_by(feedback.c.kind, feedback.c.positive)
+    )
+    return Counter({(row.kind, bool(row.positive)): int(row.events) for row in connection.execute(counted)})
+
+
+def feedback_by_canary(
+    connection: Connection, check_id: int, *, after: str, limit: int
+) -> list[tuple[str, int, Counter[tuple[str, bool]]]]:
+    """Return (key, number of different answers, events) of canaries that users said something of, by key."""
+    of_check = sa.and_(feedback.c.check_id == check_id, canaries.c.id == feedback.c.canary_id)
+    heads = (
+        sa.select(canaries.c.id, canaries.c.key, sa.func.count(feedback.c.answer_hash.distinct()).label("versions"))
+        .where(of_check, canaries.c.key > after)
+        .group_by(canaries.c.id, canaries.c.key)
+        .order_by(canaries.c.key)
+        .limit(limit)
+    )
+    found = {row.id: (str(row.key), int(row.versions)) for row in connection.execute(heads)}
+    counted = (
+        sa.select(feedback.c.canary_id, feedback.c.kind, feedback.c.positive, sa.func.count().label("events"))
+        .where(feedback.c.check_id == check_id, feedback.c.canary_id.in_(found))
+        .group_by(feedback.c.canary_id, feedback.c.kind, feedback.c.positive)
+    )
+    events: dict[int, Counter[tuple[str, bool]]] = {canary_id: Counter() for canary_id in found}
+    for row in connection.execute(counted):
+        events[row.canary_id][row.kind, bool(row.positive)] = int(row.events)
+    return [(*found[canary_id], events[canary_id]) for canary_id in found]
+
+
 def forget_feedback(connection: Connection, check_id: int) -> int:
     """Delete all feedback of a check; how much there was."""
     return connection.execute(sa.delete(feedback).where(feedback.c.check_id == check_id)).rowcount

@@ -21,6 +21,22 @@ class FeedbackView(TypedDict):
     task_not_done: int
 
 
+class CanaryFeedback(FeedbackView):
+    """What users said of the answers to one canary, whichever version of them."""
+
+    canary: str
+    versions: int
+    """How many different answers they said it of."""
+
+
+class FeedbackPage(TypedDict):
+    """What users said of the answers of a check: of all of them, and by canary in the order of keys."""
+
+    total: FeedbackView
+    items: list[CanaryFeedback]
+    next: str | None
+
+
 class AnswerView(AnswerBody):
     """The answer to one canary of a run."""
 

@@ -64,6 +64,27 @@ def test_feedback_stands_beside_the_answer_it_is_about(it: Answered) -> None:
     assert "1 of 2 thumbs up, task done in 1 of 1" in shown
 
 
+@pytest.mark.both
+def test_feedback_of_a_check_is_told_in_all_and_by_canary(it: Answered) -> None:
+    def told(**page: Any) -> Any:
+        return answering.load_feedback(it.world.store, CHECK, **{"after": "", "limit": 50, **page})
+
+    none = {"thumbs_up": 0, "thumbs_down": 0, "task_done": 0, "task_not_done": 0}
+    assert told() == {"total": none, "items": [], "next": None}
+    send(it, event(1), event(2, positive=False), event(3, kind="task_done", positive=False))
+    it.ask_answers.texts["ant"] = "A new version."
+    it.run()
+    send(it, event(4, answer="A new version."), event(5, canary="bee", answer="All about bees."))
+    ant = {"canary": "ant", "versions": 2, "thumbs_up": 2, "thumbs_down": 1, "task_done": 0, "task_not_done": 1}
+    bee = {"canary": "bee", "versions": 1, **none, "thumbs_up": 1}
+    total = {"thumbs_up": 3, "thumbs_down": 1, "task_done": 0, "task_not_done": 1}
+    assert told() == {"total": total, "items": [ant, bee], "next": None}
+    assert told(limit=1) == {"total": total, "items": [ant], "next": "ant"}
+    assert told(after="ant", limit=1) == {"total": total, "items": [bee], "next": None}
+    with pytest.raises(NotFoundError):
+        answering.load_feedback(it.world.store, "none", after="", limit=1)
+
+
 @pytest.mark.databases
 def test_an_event_counts_once_however_often_it_is_sent(it: Answered) -> None:
     assert send(it, event(1), event(1))["stored"] == 1

@@ -248,6 +248,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
         "/v1/checks/docs/feedback",
         {"events": [{"event_id": "1", "canary": "oauth", "answer": "No.", "kind": "thumbs", "positive": False}]},
     ),
+    ("GET", "/v1/checks/{slug}/feedback"): (READ, "/v1/checks/docs/feedback", None),
     ("DELETE", "/v1/checks/{slug}/feedback"): (WRITE, "/v1/checks/docs/feedback", None),
     ("GET", "/v1/hooks"): (READ, "/v1/hooks", None),
     ("GET", "/v1/hooks/{slug}"): (READ, "/v1/hooks/ops", None),

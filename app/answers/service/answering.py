@@ -50,7 +50,15 @@ from app.answers.domain.judges import (
 )
 from app.answers.domain.trust import correct_rate
 from app.answers.store import JudgeDay, NewAnswer, StagedAnswer, confirmed_of_run, confirmed_of_runs, digest
-from app.answers.views import AnswerView, FeedbackView, ForgottenFeedback, ReceivedFeedback, RunAnswersPage
+from app.answers.views import (
+    AnswerView,
+    CanaryFeedback,
+    FeedbackPage,
+    FeedbackView,
+    ForgottenFeedback,
+    ReceivedFeedback,
+    RunAnswersPage,
+)
 from app.base.db.engine import Connection, Store, cached_of_run, from_us, to_us
 from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
@@ -349,14 +357,6 @@ def answers_of_run(
     items: list[AnswerView] = []
     for canary, row in shown:
         events = None if row.text is None else said.get((row.canary_id, row.text))
-        feedback: FeedbackView | None = None
-        if events is not None:
-            feedback = {
-                "thumbs_up": events["thumbs", True],
-                "thumbs_down": events["thumbs", False],
-                "task_done": events["task_done", True],
-                "task_not_done": events["task_done", False],
-            }
         items.append(
             view_of(
                 AnswerView,
@@ -364,7 +364,7 @@ def answers_of_run(
                 canary,
                 answer=row.text,
                 since_run=str(row.first_run),
-                feedback=feedback,
+                feedback=None if events is None else _feedback(events),
                 contexts=list(contexts_of(rankings[row.ranking_id], inputs.yardstick.k)),
             )
         )
@@ -446,6 +446,27 @@ def receive_feedback(store: Store, slug: str, sent: FeedbackRequest, *, now: dat
         "stored": stored,
         "known": len(events) - stored,
         "unmatched": len(sent.events) - len(events),
+    }
+
+
+def load_feedback(store: Store, slug: str, *, after: str, limit: int) -> FeedbackPage:
+    """Return what users said of the answers of a check, whichever version of them. Raises NotFoundError."""
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        total = rows.total_feedback(connection, check.id)
+        found = rows.feedback_by_canary(connection, check.id, after=after, limit=limit + 1)
+    items: list[CanaryFeedback] = [
+        {"canary": key, "versions": versions, **_feedback(events)} for key, versions, events in found[:limit]
+    ]
+    return {"total": _feedback(total), "items": items, "next": found[limit - 1][0] if len(found) > limit else None}
+
+
+def _feedback(events: Counter[tuple[str, bool]]) -> FeedbackView:
+    return {
+        "thumbs_up": events["thumbs", True],
+        "thumbs_down": events["thumbs", False],
+        "task_done": events["task_done", True],
+        "task_not_done": events["task_done", False],
     }
 
 
