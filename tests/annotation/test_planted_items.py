@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from app.annotation.documents import TaskDocument
 from app.annotation.domain.pools import PLANTED, KnownCanary, PoolItem, draw_planted
 from app.annotation.domain.recall import GradedTask, Said, SaidOfPlanted
 from app.annotation.service import annotations, results, tasks
+from app.annotation.store import task_rows as rows
 from app.annotation.store.task_rows import ItemRow
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
@@ -100,6 +102,47 @@ def test_a_text_of_the_pool_is_found_by_its_id_and_planted_elsewhere_alone(sqlit
         assert item.key not in {one.key for one in desk.items() if one.canary_id == item.canary_id and one != item}
     fewer = tasks.load_task(sqlite_store, "truth")["planted_fewer"]
     assert fewer == "only 0 of 2 relevant texts are known that are not graded anyway"
+
+
+def test_a_relevant_one_rests_on_more_than_one_grade_of_the_task_that_found_it(sqlite_store: Store) -> None:
+    desk = Desk.of(sqlite_store, overlap=0.5)
+    desk.make_pool()
+    for annotator in ("Ann", "Bob"):
+        grade(desk, annotator)
+    annotations.adopt(sqlite_store, "truth", now=desk.world.clock())
+    relevant = {item.text: item.overlap for item in desk.items() if int(item.text.split()[1]) < 5}
+    assert set(relevant.values()) == {True, False}, "some were graded by both, and others by one"
+    desk.put(slug="again", retrievers=["dense"], pool=1, strata=[], checks=24)
+    tasks.request_pool(sqlite_store, "again", now=desk.world.clock())
+    with sqlite_store.read() as connection:
+        again = present(rows.find_task(connection, "again"))
+    tasks.make_pool(sqlite_store, desk.world.vault, desk.shelves, again.id, clock=desk.world.clock)
+    with sqlite_store.read() as connection:
+        items = rows.list_items(connection, again.id)
+    shown = {item.text for item in items if item.known_grade is None}
+    planted = {item.text for item in items if item.known_grade}
+    assert planted == {text for text, by_both in relevant.items() if by_both} - shown
+    once = sum(not by_both for text, by_both in relevant.items() if text not in shown)
+    assert f" ({once} more rest on one grade, or on the hits of a retriever)" in present(
+        tasks.load_task(sqlite_store, "again")["planted_fewer"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("doubtful", "reason"),
+    [
+        ((), ""),
+        (
+            ("fees",),
+            "only 1 of 2 relevant texts are known that are not graded anyway (1 more rests on one grade, or on",
+        ),
+    ],
+)
+def test_what_rests_on_one_grade_is_not_planted_as_relevant(doubtful: Sequence[str], reason: str) -> None:
+    own = replace(known(1, "exports", "fees"), doubtful=doubtful)
+    planting = draw_planted([own, known(2)], 4, np.random.default_rng(1))
+    assert {item.text for _, item in planting.items if item.known_grade} == {"exports", "fees"} - set(doubtful)
+    assert planting.reason.startswith(reason)
 
 
 def known(number: int, *texts: str, documents: Sequence[str] = (), shown: Sequence[str] = ()) -> KnownCanary:
@@ -262,8 +305,8 @@ def test_they_are_never_adopted(sqlite_store: Store) -> None:
     grade(desk, "Ann", wrong=[item.token for item in planted_items(desk)])
     annotations.adopt(sqlite_store, "truth", now=desk.world.clock())
     with sqlite_store.read() as connection:
-        rows = catalog.list_canaries(connection, desk_suite(desk))
-    for row in rows:
+        canaries = catalog.list_canaries(connection, desk_suite(desk))
+    for row in canaries:
         found = {one.text: one.grade for one in CanaryDocument.model_validate(row.body).expected_chunks}
         assert len(found) > 1, "what the pool holds was adopted"
         assert found[ANSWERS[row.key]] == 2, "nobody judged what the canary expects"
@@ -313,6 +356,59 @@ def test_planted_items_alone_correct_for_wrong_grades(wrong: float) -> None:
         corrected = world.recall(GradedTask(world.said, has_rest=True, seed=1, planted=planted))
         assert covers(corrected, world.truth)
         assert present(corrected.value) > present(world.plain().value)
+
+
+def planted_ones(wrong: int, *, irrelevant: int = 0) -> SaidOfPlanted:
+    """Ten of either kind, of which so many are graded wrongly."""
+    return SaidOfPlanted(
+        relevant=((1, 0),) * wrong + ((1, 1),) * (10 - wrong),
+        irrelevant=((1, 1),) * irrelevant + ((1, 0),) * (10 - irrelevant),
+    )
+
+
+@pytest.mark.parametrize(("wrong", "by_chance"), [(0.01, 0), (0.1, 2)])
+def test_planted_items_that_several_grades_contradict_are_seen_and_those_that_err_as_others_are_not(
+    wrong: float, by_chance: int
+) -> None:
+    task = GradedTask(World.of(wrong, overlap=0.3, seed=1).said, has_rest=True, seed=1)
+    assert not task.is_contradicted_by(SaidOfPlanted())
+    assert not task.is_contradicted_by(planted_ones(by_chance, irrelevant=by_chance))
+    assert task.is_contradicted_by(planted_ones(6))
+    assert task.is_contradicted_by(planted_ones(0, irrelevant=6))
+
+
+def test_planted_items_that_err_as_others_are_seldom_taken_for_wrong() -> None:
+    contradicted = 0
+    for seed in range(5):
+        random = np.random.default_rng(100 + seed)
+        task = GradedTask(World.of(0.05, overlap=0.2, seed=seed).said, has_rest=True, seed=1)
+        drawn = random.binomial(10, 0.05, size=(20, 2)).tolist()
+        contradicted += sum(task.is_contradicted_by(planted_ones(wrong, irrelevant=other)) for wrong, other in drawn)
+    assert contradicted <= 8, "of 100, where .05 are promised"
+
+
+@pytest.mark.parametrize("with_wrong", [False, True])
+def test_planted_chunks_that_several_grades_contradict_correct_nothing_and_it_says_why(
+    sqlite_store: Store, *, with_wrong: bool
+) -> None:
+    queries = [f"{query}-{number}" for query in QUERIES for number in range(10)]
+    canaries = [canary(query, expected_chunks=[{"text": f"The handbook tells of {query}."}]) for query in queries]
+    desk = Desk.of(sqlite_store, canaries=canaries, checks=20, overlap=1.0)
+    desk.make_pool()
+    wrong = [item.token for item in planted_items(desk) if item.known_grade] if with_wrong else []
+    grade(desk, "Ann", wrong=wrong)
+    grade(desk, "Bob", wrong=wrong)
+    estimate = results.load_recall(sqlite_store, "truth")["estimates"][0]
+    assert f"among {len(desk.items()) - 20} chunks with several grades" in estimate["assumes"]
+    says = (
+        "; 20 planted chunks correct nothing: 10 are graded wrongly, more than that allows, so that what the canaries "
+        "expect of them may be wrong"
+    )
+    assert estimate["assumes"].endswith(says) is with_wrong, estimate["assumes"]
+    assert (" and 20 planted chunks" in estimate["assumes"]) is not with_wrong
+    limits = [float(one) for one in re.findall(r"([\d.]+) % of what", estimate["assumes"])]
+    assert len(limits) == 2
+    assert max(limits) < 10, "what chunks with several grades tell stays"
 
 
 def test_the_more_planted_items_are_graded_wrongly_the_more_is_corrected() -> None:

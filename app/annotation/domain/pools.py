@@ -172,6 +172,8 @@ class KnownCanary:
     """Documents, and ids, of what it expects."""
     shown: Collection[str] = ()
     """Keys of its items."""
+    doubtful: Collection[str] = ()
+    """Keys of expected texts that rest on one grade alone, or on the hits of a retriever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,14 +187,14 @@ class Planting:
 def draw_planted(canaries: Sequence[KnownCanary], count: int, random: np.random.Generator) -> Planting:
     """Draw texts with a known grade: half of them a canary expects, and the others another canary does.
 
-    None is an item of its canary already. A text that another canary expects is not relevant to this one, unless this
-    one expects it too, or something of the same document, or a text that has it within or is within it.
+    None is an item of its canary already, which leaves what no retriever of the task brings up. There wrong judgments
+    gather, so that a relevant one is none that rests on one grade alone. A text that another canary expects is not
+    relevant to this one, unless this one expects it too, or something of the same document, or a text that has it
+    within or is within it.
     """
+    left_over = [(canary, key) for canary in canaries for key in sorted(canary.expected) if key not in canary.shown]
     good = [
-        (canary.id, _planted(key, text, grade))
-        for canary in canaries
-        for key, (text, grade) in sorted(canary.expected.items())
-        if key not in canary.shown
+        (canary.id, _planted(key, *canary.expected[key])) for canary, key in left_over if key not in canary.doubtful
     ]
     half = count // 2
     chosen = [good[int(place)] for place in sorted(random.permutation(len(good))[:half])]
@@ -210,7 +212,10 @@ def draw_planted(canaries: Sequence[KnownCanary], count: int, random: np.random.
             left.append(canary)
     reasons = []
     if len(chosen) < half:
-        reasons.append(f"only {len(chosen)} of {half} relevant texts are known that are not graded anyway")
+        doubtful = len(left_over) - len(good)
+        rest = "rests" if doubtful == 1 else "rest"
+        but = f" ({doubtful} more {rest} on one grade, or on the hits of a retriever)" if doubtful else ""
+        reasons.append(f"only {len(chosen)} of {half} relevant texts are known that are not graded anyway{but}")
     if len(wrong) < count - half:
         reasons.append(f"only {len(wrong)} of {count - half} irrelevant texts are known")
     return Planting(items=(*chosen, *wrong), reason=", and ".join(reasons))

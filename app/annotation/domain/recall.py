@@ -1,5 +1,6 @@
 """Recall beyond the pool, estimated from the grades of a sample."""
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -222,6 +223,14 @@ class SaidOfPlanted:
         """Return the number of those that somebody graded."""
         return len(self.relevant) + len(self.irrelevant)
 
+    @property
+    def wrong(self) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+        """Whether most grades of each are wrong: of the relevant ones, and of the others."""
+        return (
+            tuple(2 * yes < people for people, yes in self.relevant),
+            tuple(2 * yes > people for people, yes in self.irrelevant),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongShare:
@@ -342,6 +351,7 @@ class GradedTask:
 
         shares = _shares(_cool(fit, priors, random))
         self._likelihood = words.likelihood(shares[:, :places])
+        self._known_kinds, self._errors = known_kinds, _rates(shares)
         self._rates = _wrong_shares(shares, kinds, counts)
         self._weights = random.multinomial(len(queries), np.full(len(queries), 1 / len(queries)), size=CHAINS).astype(
             np.float64
@@ -425,6 +435,22 @@ class GradedTask:
         low, median, high = np.quantile(drawn, [tail, 0.5, 1 - tail]).tolist()
         return WrongShare(value=median, low=low, high=high)
 
+    def is_contradicted_by(self, planted: SaidOfPlanted) -> bool:
+        """Whether planted items, which it has not learnt from, are graded wrongly more often than it allows for.
+
+        Then what they are known for may be wrong.
+        """
+        chances = [
+            _at_least(sum(wrong), len(wrong), self._errors[:, kind])
+            for kind, wrong in zip(self._known_kinds, planted.wrong, strict=True)
+        ]
+        return min(chances) < (1 - CONFIDENCE) / 2
+
+    @property
+    def learnt_from(self) -> SaidOfPlanted:
+        """Planted items by which it corrects."""
+        return self._planted
+
     @property
     def wrong_is_seen(self) -> bool:
         """Whether any grade is known to be wrong: several of a chunk differ, or one of a planted chunk is wrong.
@@ -475,11 +501,23 @@ def _draw_relevant(
 
 def _wrong_shares(shares: Floats, kinds: Sequence[int], counts: Floats) -> Floats:
     """Return by chain the share of wrong grades of irrelevant items, by how many a cell has, and of relevant ones."""
-    obvious, difficult, hard = (shares[:, place : len(_ERRORS) : 3] for place in range(3))
-    rates = (1 - hard) * obvious + hard * difficult
+    rates = _rates(shares)
     irrelevant = (1 - shares[:, len(_ERRORS) :]) * counts.sum(axis=1)
     mean = (rates[:, kinds] * irrelevant).sum(axis=1) / np.maximum(irrelevant.sum(axis=1), _TINY)
     return np.stack([mean, rates[:, _RELEVANT]], axis=1)
+
+
+def _rates(shares: Floats) -> Floats:
+    """Return by chain and kind of items the share of wrong grades."""
+    obvious, difficult, hard = (shares[:, place : len(_ERRORS) : 3] for place in range(3))
+    rates: Floats = (1 - hard) * obvious + hard * difficult
+    return rates
+
+
+def _at_least(wrong: int, count: int, rates: Floats) -> float:
+    """Return the probability of so many wrong ones of these, or more, over the draws of their rate."""
+    terms = [math.comb(count, number) * rates**number * (1 - rates) ** (count - number) for number in range(wrong)]
+    return 1.0 - float(np.sum(terms, axis=0).mean()) if terms else 1.0
 
 
 Fit = Callable[[Floats, slice], Floats]

@@ -470,7 +470,15 @@ def _skipped_text(skipped: int, chunks: int) -> str:
 
 @lru_cache(maxsize=8)
 def _graded_task(said: tuple[SaidOfQuery, ...], planted: SaidOfPlanted, *, has_rest: bool, seed: int) -> GradedTask:
-    """Return what some grades say, computed once as long as they stay."""
+    """Return what some grades say, computed once as long as they stay.
+
+    Planted chunks are known by what canaries expect. Where they are graded wrongly more often than chunks of several
+    grades allow, these may be wrong, and only the others count.
+    """
+    if planted and _are_checked(said):
+        alone = GradedTask(said, has_rest=has_rest, seed=seed)
+        if alone.is_contradicted_by(planted):
+            return alone
     return GradedTask(said, planted=planted, has_rest=has_rest, seed=seed)
 
 
@@ -497,18 +505,26 @@ def _assumption(said: Sequence[SaidOfQuery], planted: SaidOfPlanted, model: Grad
     several = sum(people > 1 for query in said for people, _ in _all_said(query))
     irrelevant, relevant = model.wrong_shares()
     sources = [f"{counted(several, 'chunk')} with several grades"] if several else []
-    sources += [f"{counted(len(planted), 'planted chunk')}"] if planted else []
+    but = ""
+    if planted and not model.learnt_from:
+        wrong = sum(sum(of_kind) for of_kind in planted.wrong)
+        but = (
+            f"; {counted(len(planted), 'planted chunk')} correct nothing: {wrong:,} are graded wrongly, more than that "
+            "allows, so that what the canaries expect of them may be wrong"
+        )
+    elif planted:
+        sources.append(counted(len(planted), "planted chunk"))
     named = " and ".join(sources)
     if not model.wrong_is_seen:
-        agreed = "" if planted else ": all agree on relevance"
+        agreed = ": all agree on relevance" if but or not planted else ""
         return (
             f"corrected for wrong grades, of which none was seen among {named}{agreed}; up to about "
             f"{_fine_percent(irrelevant.high)} of what is irrelevant and {_fine_percent(relevant.high)} of what "
-            "is relevant may still be graded wrongly"
+            f"is relevant may still be graded wrongly{but}"
         )
     return (
         f"corrected for wrong grades, of which {named} tell: about {_wrong_text(irrelevant)} of what is irrelevant "
-        f"and {_wrong_text(relevant)} of what is relevant is graded wrongly"
+        f"and {_wrong_text(relevant)} of what is relevant is graded wrongly{but}"
     )
 
 

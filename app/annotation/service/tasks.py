@@ -1,6 +1,6 @@
 """Annotation tasks: defined, pooled and archived; and corpora that they draw from."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from hashlib import sha256
@@ -362,20 +362,26 @@ def _plant(store: Store, frame: _Frame) -> None:
         for canary_id, document in documents.items()
         if not document.to_domain().negative and not document.expect_empty
     }
+    confirmed = _confirmed(store, {one.source for of in judgments.values() for one in of if one.source is not None})
     texts = _known_texts(store, frame, items, {one.id for of in judgments.values() for one in of if one.id is not None})
     known = []
     for canary_id, of_canary in judgments.items():
         expected = {}
+        firm = set()
         for one in of_canary:
             text = one.text or texts.get(one.id or "", "")
             if normalise(text):
-                expected[text_key(text, chunk="")] = (text, one.grade)
+                key = text_key(text, chunk="")
+                expected[key] = (text, one.grade)
+                if one.source is None or (one.source, canary_id, key) in confirmed:
+                    firm.add(key)
         known.append(
             KnownCanary(
                 id=canary_id,
                 expected=expected,
                 documents={name for one in of_canary for name in (one.id, one.document) if name is not None},
                 shown={item.key for item in items if item.canary_id == canary_id},
+                doubtful=expected.keys() - firm,
             )
         )
     planting = draw_planted(known, task.document.checks, canary_random(task.document.seed, "planted"))
@@ -389,6 +395,28 @@ def _plant(store: Store, frame: _Frame) -> None:
             ],
             reason=planting.reason,
         )
+
+
+def _confirmed(store: Store, sources: Collection[str]) -> set[tuple[str, int, str]]:
+    """Return (source, canary id, key) of the texts that two people or more graded in these tasks, all as relevant."""
+    found = set()
+    with store.read() as connection:
+        for source in sources:
+            kind, _, slug = source.partition(":")
+            task = rows.find_task(connection, slug) if kind == "task" else None
+            if task is None:
+                continue
+            grades: dict[int, list[int]] = {}
+            for said in rows.list_annotations(connection, task.id):
+                if said.grade is not None and not said.by_judge:
+                    grades.setdefault(said.item_id, []).append(said.grade)
+            agreed = {item for item, of_item in grades.items() if len(of_item) > 1 and all(of_item)}
+            found |= {
+                (source, item.canary_id, item.key)
+                for item in rows.list_items(connection, task.id)
+                if item.id in agreed and item.canary_id is not None and item.known_grade is None
+            }
+    return found
 
 
 def _known_texts(store: Store, frame: _Frame, items: Sequence[ItemRow], ids: set[str]) -> dict[str, str]:
