@@ -176,8 +176,8 @@ def adopt_task(store: StoreDep, slug: str, *, dry_run: bool = False) -> Adoption
     """Make what annotators agree on the judgments of the canaries; `dry_run` only says what would change.
 
     `doubt` says where many of them are estimated to be wrong, or people agree too little. Canaries of a file stay as
-    they are: `patches` are to be committed. History can then be re-scored for each of `checks`, see
-    `POST /v1/checks/{slug}/rescorings`.
+    they are: `patches` are to be committed. `changes` shows all of it as diffs of YAML, to be read. History can then be
+    re-scored for each of `checks`, see `POST /v1/checks/{slug}/rescorings`.
     """
     return results.adopt(store, slug, now=datetime.now(UTC), dry_run=dry_run)
 

@@ -352,6 +352,8 @@ class AdoptionView(TypedDict):
     adopted: list[AdoptedCanary]
     to_commit: list[AdoptedCanary]
     patches: list[FilePatch]
+    changes: str
+    """Diffs of the changed canaries as YAML, to be read: at most 200 of them, also those of the API."""
     left_out: list[LeftOutCanary]
     doubt: AdoptionDoubt | None
     """Null where more than a tenth of what would be expected is not estimated to be wrong, and people agree enough."""

@@ -129,7 +129,14 @@ def test_a_forbidden_text_of_a_shared_id_is_not_expected_as_well() -> None:
 def test_canaries_of_the_api_get_the_consensus_once_and_a_dry_run_only_tells(store: Store) -> None:
     desk = graded(store)
     before = expected(store, "refunds")
-    assert len(adopt(desk, dry_run=True)["adopted"]) == 4
+    told = adopt(desk, dry_run=True)
+    assert len(told["adopted"]) == 4
+    shown = told["changes"].splitlines()
+    assert [line for line in shown if line.startswith("+++")] == [
+        "+++ b/refunds", "+++ b/invoices", "+++ b/exports", "+++ b/quotas",
+    ]  # fmt: skip
+    assert sum(line.startswith("+") and "Text 2 about" in line for line in shown) == 4
+    assert not any("Text 2 about" in line for line in shown if line.startswith("-"))
     assert expected(store, "refunds") == before
     done = adopt(desk)
     assert [one["canary"] for one in done["adopted"]] == ["refunds", "invoices", "exports", "quotas"]

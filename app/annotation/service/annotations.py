@@ -46,7 +46,7 @@ from app.catalog.service import suites
 from app.catalog.service.references import checks_in_force
 from app.catalog.store import CanaryRow
 from app.diagnosis.rendering import judgment_name
-from app.diagnosis.service.reanchoring import FileCanary, patch_files
+from app.diagnosis.service.reanchoring import FileCanary, patch_files, yaml_changes
 from app.scoring.passages import match_level, prepare_passage
 from app.scoring.words import normalise
 
@@ -495,8 +495,9 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False) -> A
     ]
     if documents and not dry_run:
         suites.put_canaries(store, task.suite, documents, now=now)
-    in_files = [one.in_file(row) for one, row in plan.changes if row.is_file_managed]
-    return {**plan.view, "patches": patch_files(task.suite, in_files)}
+    changed = [one.in_file(row) for one, row in plan.changes]
+    in_files = [one for one in changed if one.canary.is_file_managed]
+    return {**plan.view, "patches": patch_files(task.suite, in_files), "changes": yaml_changes(task.suite, changed)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -533,6 +534,7 @@ def plan_adoption(connection: Connection, found: TaskGrades, canaries: Sequence[
         "adopted": adopted,
         "to_commit": to_commit,
         "patches": [],
+        "changes": "",
         "left_out": left_out,
         "doubt": None,
         "checks": [check.slug for check in checks_in_force(connection) if check.suite == task.suite],

@@ -8,12 +8,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
 from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
+from app.base.texts import counted
 from app.base.values import Judgment, Ranking
 from app.base.views import id_or_none, view_of
 from app.catalog import store as catalog
@@ -375,6 +377,23 @@ def _canary_replacements(suite: str, changed: FileCanary) -> list[Replacement] |
 def _yaml(suite: str, changed: Sequence[FileCanary]) -> str:
     canaries = [CanaryDocument.model_validate(one.body) for one in changed]
     return write_canary_file(Documents(suites=(SuiteDocument(slug=suite, canaries=tuple(canaries)),)))
+
+
+_MOST_SHOWN = 200
+
+
+def yaml_changes(suite: str, changed: Sequence[FileCanary]) -> str:
+    """Diffs of canaries whose judgments change, as YAML, for people to read: at most 200 of them, whoever owns them."""
+    lines: list[str] = []
+    for one in changed[:_MOST_SHOWN]:
+        texts = [
+            write_canary_file(Documents(suites=(SuiteDocument(slug=suite, canaries=(canary,)),)))
+            for canary in (one.document, CanaryDocument.model_validate(one.body))
+        ]
+        before, after = (text.splitlines() for text in texts)
+        lines += unified_diff(before, after, f"a/{one.canary.key}", f"b/{one.canary.key}", n=2, lineterm="")
+    more = len(changed) - _MOST_SHOWN
+    return "\n".join([*lines, *([f"# and {counted(more, 'canary')} more"] if more > 0 else [])])
 
 
 def replacements_by_canary(rows: Iterable[ReanchorRow]) -> dict[int, dict[str, list[JudgmentDocument]]]:
