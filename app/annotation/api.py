@@ -175,9 +175,9 @@ def put_adjudication(store: StoreDep, request: Request, slug: str, item: str, bo
 def adopt_task(store: StoreDep, slug: str, *, dry_run: bool = False) -> AdoptionView:
     """Make what annotators agree on the judgments of the canaries; `dry_run` only says what would change.
 
-    `doubt` says where many of them are estimated to be wrong, or people agree too little. Canaries of a file stay as
-    they are: `patches` are to be committed. `changes` shows all of it as diffs of YAML, to be read. History can then be
-    re-scored for each of `checks`, see `POST /v1/checks/{slug}/rescorings`.
+    `doubt` says where many of them are estimated to be wrong, people agree too little, or nothing checks their grades.
+    Canaries of a file stay as they are: `patches` are to be committed. `changes` shows all of it as diffs of YAML, to
+    be read. History can then be re-scored for each of `checks`, see `POST /v1/checks/{slug}/rescorings`.
     """
     return results.adopt(store, slug, now=datetime.now(UTC), dry_run=dry_run)
 

@@ -356,6 +356,9 @@ class AdoptionView(TypedDict):
     """Diffs of the changed canaries as YAML, to be read: at most 200 of them, also those of the API."""
     left_out: list[LeftOutCanary]
     doubt: AdoptionDoubt | None
-    """Null where more than a tenth of what would be expected is not estimated to be wrong, and people agree enough."""
+    """Null where more than a tenth of what would be expected is not estimated to be wrong, and people agree enough.
+
+    Where no chunk was graded twice and none was planted, it says that nothing checks the grades.
+    """
     checks: list[str]
     """Checks of the suite, whose history can be re-scored by the new judgments."""

@@ -22,9 +22,10 @@ from app.base.texts import Source
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.service import references, suites
 from app.catalog.store import FILE
-from tests.support.annotation_tasks import Desk
+from tests.support.annotation_tasks import QUERIES, Desk
 from tests.support.pages_service import Site
 from tests.support.present import present
+from tests.support.world import canary
 
 
 def graded(store: Store, **changes: Any) -> Desk:
@@ -493,3 +494,36 @@ def _is_expected(desk: Desk, item: ItemRow) -> bool:
 def test_grades_that_people_agree_on_are_not_warned_of(sqlite_store: Store) -> None:
     desk = graded(sqlite_store)
     assert results.adopt(sqlite_store, "truth", now=desk.world.clock.advance(1), dry_run=True)["doubt"] is None
+
+
+@pytest.mark.parametrize("checked", ["", "planted", "second", "decision"])
+def test_grades_that_nothing_checks_are_warned_of(sqlite_store: Store, checked: str) -> None:
+    canaries = [canary(query, expected_chunks=[{"text": f"The handbook tells of {query}."}]) for query in QUERIES]
+    desk = Desk.of(sqlite_store, canaries=canaries, overlap=0, checks=2 if checked == "planted" else 0)
+    desk.make_pool()
+    items = desk.items()
+    for item in items:
+        desk.say("Ann", item.token, int(item.known_grade != 0 and item.text < "Text 5"))
+    if checked == "second":
+        desk.say("Bob", items[0].token, int(items[0].text < "Text 5"))
+    if checked == "decision":
+        annotations.adjudicate(sqlite_store, "truth", items[0].token, grade=1, by="Cleo", now=desk.world.clock())
+    doubt = results.adopt(sqlite_store, "truth", now=desk.world.clock.advance(1), dry_run=True)["doubt"]
+    if checked:
+        assert doubt is None
+        return
+    assert doubt == {
+        "wrong": None,
+        "low": None,
+        "high": None,
+        "kappa": None,
+        "graded_once": len(items),
+        "graded": len(items),
+        "sentence": (
+            "every grade is taken as right: no chunk was graded by two people, and no planted one was graded, so that "
+            "nothing tells how often Ann errs. Let somebody else grade a part again, or have a task with overlap or "
+            "planted chunks graded, before you trust R@k by such judgments"
+        ),
+    }
+    page = Site(world=desk.world).page("/tasks/truth").text
+    assert "Every grade is taken as right: no chunk was graded by two people, and no planted one was graded" in page

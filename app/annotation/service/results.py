@@ -123,12 +123,18 @@ _FEWEST_SHARED: Final = 10
 
 
 def _doubt(found: TaskGrades, canaries: list[TaskCanary], agreement: AgreementView) -> AdoptionDoubt | None:
-    """Return why what would be adopted is doubtful, by how many of its chunks are wrong and how far people agree."""
+    """Return why what would be adopted is doubtful, by how many of its chunks are wrong and how far people agree.
+
+    Also where nothing tells either: what no second grade and no planted chunk checks is no better for that.
+    """
     pairs = [one for one in agreement["pairs"] if one["items"] >= _FEWEST_SHARED]
     known = [(kappa, one) for one in pairs if (kappa := one["kappa"]["value"]) is not None]
     least = min(known, key=lambda one: one[0], default=None)
     wrong = _wrong_expected(found, canaries)
-    reasons = []
+    graded = [len(found.grades_of(item.id)) for item in found.items if found.grades_of(item.id)]
+    once = sum(grades == 1 for grades in graded)
+    is_checked = once < len(graded) or bool(found.adjudicated or _said_of_planted(found))
+    reasons = [_unchecked(found)] if graded and not is_checked else []
     if wrong is not None and wrong.value > MOST_WRONG:
         reasons.append(f"about {_wrong_text(wrong)} of the chunks graded relevant are not, as far as the grades tell")
     if least is not None and least[0] < LEAST_KAPPA:
@@ -139,9 +145,7 @@ def _doubt(found: TaskGrades, canaries: list[TaskCanary], agreement: AgreementVi
         )
     if not reasons:
         return None
-    graded = [len(found.graded[item.id]) for item in found.items if item.id in found.graded]
-    once = sum(grades == 1 for grades in graded)
-    if once:
+    if once and is_checked:
         reasons.append(f"{once:,} of {counted(len(graded), 'graded chunk')} have one grade alone")
     return {
         "wrong": None if wrong is None else rounded_or_none(wrong.value),
@@ -150,8 +154,24 @@ def _doubt(found: TaskGrades, canaries: list[TaskCanary], agreement: AgreementVi
         "kappa": None if least is None else rounded_or_none(least[0]),
         "graded_once": once,
         "graded": len(graded),
-        "sentence": f"{'; '.join(reasons)}. {_BEFORE_ADOPTING}",
+        "sentence": f"{'; '.join(reasons)}. {_BEFORE_ADOPTING if is_checked else _CHECK_FIRST}",
     }
+
+
+def _unchecked(found: TaskGrades) -> str:
+    """Say that nothing checks the grades."""
+    names = {row.annotator for of_item in found.graded.values() for row in of_item}
+    who = f"{next(iter(names))} errs" if len(names) == 1 else "these annotators err"
+    return (
+        f"{TAKEN_AS_RIGHT}: no chunk was graded by two people, and no planted one was graded, so that nothing tells "
+        f"how often {who}"
+    )
+
+
+_CHECK_FIRST: Final = (
+    "Let somebody else grade a part again, or have a task with overlap or planted chunks graded, before you trust R@k "
+    "by such judgments"
+)
 
 
 _BEFORE_ADOPTING: Final = (
