@@ -323,3 +323,74 @@ def test_a_conversation_is_part_of_the_question_from_file_to_page(sqlite_store: 
     other = [canary("own", expected_chunks=["doc-own"], history=SAID[:1])]
     world.apply({**page(other), "retrievers": [WITHIN]})
     assert "The query was changed after the last run" in site.page(f"/checks/{CHECK}/canaries/own").text
+
+
+IN_HEADERS: Mapping[str, Any] = {
+    **RETRIEVER,
+    "options": {"tenant": "acme"},
+    "request": {
+        "json": {"q": "{{ query }}"},
+        "headers": {"X-Tenant": "{{ tenant }}", "Authorization": "Bearer key-7f3c41d9-{{ tenant }}"},
+    },
+}
+
+
+def test_each_query_sends_its_own_headers() -> None:
+    with peer(FOUND) as server:
+        described = retriever_at(
+            server.url,
+            options={"tenant": "acme", "lang": "en"},
+            headers=IN_HEADERS["request"]["headers"] | {"X-Lang": "{{ lang }}"},
+        )
+        answers_of(described, "a", "b", variables=[{}, {"tenant": "globex"}])
+    sent = {json.loads(one.body)["query"]: one.headers for one in server.seen}
+    assert [(sent[name]["x-tenant"], sent[name]["authorization"]) for name in "ab"] == [
+        ("acme", "Bearer key-7f3c41d9-acme"),
+        ("globex", "Bearer key-7f3c41d9-globex"),
+    ]
+    assert {headers["x-lang"] for headers in sent.values()} == {"en"}
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Admin: yes", "北京"])
+def test_a_value_that_no_header_can_carry_is_refused_before_anybody_is_asked(value: str) -> None:
+    with peer(FOUND) as server:
+        described = retriever_at(server.url, options={"tenant": "acme"}, headers={"X-Tenant": "{{ tenant }}"})
+        with pytest.raises(InvalidInputError, match="'tenant' of canary '' cannot be sent in the header X-Tenant"):
+            answers_of(described, "a", "b", variables=[{}, {"tenant": value}])
+        assert server.seen == []
+
+
+def test_the_fixed_part_of_a_header_stays_a_secret() -> None:
+    echo = reply(json.dumps({"error": "no such key: key-7f3c41d9-globex"}).encode(), 403)
+    with peer(echo) as server:
+        described = retriever_at(server.url, options={"tenant": "acme"}, headers=dict(IN_HEADERS["request"]["headers"]))
+        [found] = answers_of(described, "a", variables=[{"tenant": "globex"}], shows=True)
+    assert "7f3c41d9" not in str(found)
+
+
+def test_a_session_of_mcp_sends_its_headers_once() -> None:
+    policy = retriever_policy()
+    client = EndpointClient(policy=policy, keyring=Keyring(policy, "coalmine/1.0"), user_agent="coalmine/1.0")
+    described = retriever_at(
+        "http://127.0.0.1:9/mcp",
+        dialect=Dialect.MCP,
+        tool="search",
+        options={"tenant": "acme"},
+        headers={"X-Tenant": "{{ tenant }}"},
+        json={"query": "{{ query }}"},
+    )
+    with pytest.raises(InvalidInputError, match="stands in the header X-Tenant, which a session of MCP sends once"):
+        answers_of(described, "a", variables=[{"tenant": "globex"}], probe=McpProbe(client))
+
+
+def test_an_option_that_only_a_hidden_header_uses_is_stored_and_read_again(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    world.probe.otherwise = _as_whom
+    asked = [canary("other", query="plan", expected_chunks=["doc-globex"])]
+    world.apply({**page(asked, vars={"tenant": "globex"}), "retrievers": [IN_HEADERS]})
+    assert world.run().verdict == "healthy"
+    assert "7f3c41d9" not in Site(world=world).page("/retrievers/search").text
+    with pytest.raises(InvalidInputError, match=r"unknown placeholder '\{\{ tenat \}\}'"):
+        parse_document(
+            RetrieverDocument, {**IN_HEADERS, "request": {**IN_HEADERS["request"], "headers": {"X": "{{ tenat }}"}}}
+        )

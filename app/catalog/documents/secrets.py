@@ -72,7 +72,10 @@ def short_name(secret: str) -> str:
 
 def with_placeholders(public: Mapping[str, Any], *, secrets_set: bool) -> dict[str, Any]:
     """Return a stored JSON as a valid document with placeholders for its secrets; `secrets_set`: it has any."""
-    return join_secrets(public, {name: _placeholder(name) for name in secret_names(public) if secrets_set})
+    options = public.get("options") or {}
+    any_option = " ".join(["hidden", *(f"{{{{ {name} }}}}" for name in options)])  # what is hidden may use them
+    texts = {name: any_option if ".headers." in name else _placeholder(name) for name in secret_names(public)}
+    return join_secrets(public, texts if secrets_set else {})
 
 
 def join_secrets(public: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, Any]:

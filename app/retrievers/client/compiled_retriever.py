@@ -454,6 +454,9 @@ class Plan:
     url: Template
     body: Template | None
     headers: tuple[bytes, ...]
+    """Lines that are the same for all queries."""
+    varied_headers: tuple[tuple[str, str], ...]
+    """Names and values of the others: values with placeholders of options that some queries set."""
     header_names: frozenset[str]
     """Those the configuration sets itself, in lower case: nothing of ours replaces them."""
     lookup: CompiledLookup | None
@@ -467,6 +470,14 @@ class Plan:
         if vectors:
             values["vector"] = vectors[item.query]
         return values
+
+    def headers_of(self, item: ProbeQuery) -> tuple[bytes, ...]:
+        """Return the header lines of one query."""
+        if not self.varied_headers:
+            return self.headers
+        values = {**self.options, **item.vars}
+        own = (header_line(name, fill_placeholders(value, values)) for name, value in self.varied_headers)
+        return (*self.headers, *own)
 
     def bound(self, values: Mapping[str, str]) -> "Plan":
         """Plan with values that became known for the whole run."""
@@ -505,6 +516,7 @@ def varied_options(retriever: Retriever, queries: Sequence[ProbeQuery]) -> froze
         for name, key in names.items()
         if name not in retriever.options or name in once
     ]
+    problems = problems or list(_unsendable_headers(retriever, queries, names.keys()))
     if problems:
         raise InvalidInputError([Problem(path="vars", message=message) for message in problems])
     spoken = next((item.key for item in queries if item.history), None)
@@ -512,6 +524,19 @@ def varied_options(retriever: Retriever, queries: Sequence[ProbeQuery]) -> froze
         message = f"of canary '{spoken}' is not sent: write {{{{ {HISTORY} }}}} in request: json of the retriever"
         raise InvalidInputError([Problem(path=HISTORY, message=message)])
     return frozenset(names)
+
+
+def _unsendable_headers(retriever: Retriever, queries: Sequence[ProbeQuery], varied: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for each header that the variables of some query make unfit to be sent."""
+    for name, value in retriever.headers.items():
+        used = set(_PLACEHOLDER.findall(value)).intersection(varied)
+        for item in queries if used else ():
+            try:
+                header_line(name, fill_placeholders(value, {**retriever.options, **item.vars}))
+            except ValueError:
+                options = ", ".join(f"'{one}'" for one in sorted(used))
+                yield f"{options} of canary '{item.key}' cannot be sent in the header {name}: use Latin-1 characters"
+                break
 
 
 def compile_retriever(retriever: Retriever, k: int, varied: Collection[str] = ()) -> Plan:
@@ -535,9 +560,12 @@ def compile_retriever(retriever: Retriever, k: int, varied: Collection[str] = ()
         Problem(path=f"headers.{name}", message="is set by the transport") for name in sorted(names & OWN_HEADERS)
     ]
     defaults = {name: value for name, value in _DEFAULT_HEADERS.items() if name not in names}
+    own = {name: fill_placeholders(value, fixed) for name, value in retriever.headers.items()}
+    of_queries = tuple((name, value) for name, value in own.items() if set(_PLACEHOLDER.findall(value)) & set(varied))
     lines = [
         attempt(f"headers.{name}", partial(header_line, name, value))
-        for name, value in (*defaults.items(), *retriever.headers.items())
+        for name, value in (*defaults.items(), *own.items())
+        if (name, value) not in of_queries
     ]
     lookup = None
     if retriever.lookup is not None:
@@ -550,10 +578,16 @@ def compile_retriever(retriever: Retriever, k: int, varied: Collection[str] = ()
         body=None if body is None else body.bind(k=k, **fixed),
         options={name: value for name, value in retriever.options.items() if name in varied},
         headers=(*(line for line in lines if line is not None), b"expect:"),
+        varied_headers=of_queries,
         header_names=names,
         lookup=lookup,
         reader=reader,
     )
+
+
+def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
+    """Return a text with the placeholders of these names filled; others stay."""
+    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 def placeholder_names(retriever: Retriever) -> tuple[str, ...]:
@@ -594,6 +628,7 @@ def build_requests(
     """Yield one request per query, as they are drawn."""
     retriever = context.retriever
     headers = request_headers(plan, context, user_agent)
+    same = context.trace is None and not plan.varied_headers
     url = None if plan.url.names else plan.url.render().decode()
     nothing = b"" if retriever.method in {"POST", "PUT", "PATCH"} else None
     for item in queries:
@@ -602,9 +637,7 @@ def build_requests(
             tag=item.position,
             url=plan.url.render(**values).decode() if url is None else url,
             method=retriever.method,
-            headers=headers
-            if context.trace is None
-            else request_headers(plan, context, user_agent, context.trace.begin(item)),
+            headers=headers if same else request_headers(plan, context, user_agent, item),
             body=nothing if plan.body is None else plan.body.render(**values),
             timeout_seconds=retriever.timeout_seconds,
             max_body_bytes=retriever.max_body_bytes,
@@ -626,9 +659,12 @@ def lookup_request(lookup: CompiledLookup, plan: Plan, context: ProbeContext, us
     )
 
 
-def request_headers(plan: Plan, context: ProbeContext, user_agent: str, parent: str | None = None) -> tuple[bytes, ...]:
-    """Return the header lines of a request: program, run, and trace of the run or of the probe `parent`."""
-    headers = plan.headers
+def request_headers(
+    plan: Plan, context: ProbeContext, user_agent: str, item: ProbeQuery | None = None
+) -> tuple[bytes, ...]:
+    """Return the header lines of a request: program, run, and trace of the run or of the probe of `item`."""
+    headers = plan.headers if item is None else plan.headers_of(item)
+    parent = None if item is None or context.trace is None else context.trace.begin(item)
     if "user-agent" not in plan.header_names:
         headers = (*headers, header_line("user-agent", f"{user_agent} (+run {context.run_id})"))
     if "traceparent" not in plan.header_names:

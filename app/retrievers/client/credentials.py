@@ -25,6 +25,7 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.net.transfer import NO_HEADERS, OUTCOMES, NoAnswerError, Request, RequestAuth, Response, header_line
 from app.base.net.transport import send_one
 from app.base.values import Outcome
+from app.retrievers.domain.retrievers import PLACEHOLDER
 
 TIMEOUT_SECONDS = 10.0
 MAX_BODY_BYTES = 100_000
@@ -416,11 +417,22 @@ def secret_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
     `x-tenant: acme-corporation` is not secret, `x-tenant: 7f3c-41d9-aa02` may be: it looks like a key.
     """
+    parts = ((name, part) for name, value in headers.items() for part in _fixed_parts(value))
     return {
-        name: value
-        for name, value in headers.items()
-        if _CREDENTIAL.search(name) or not (name.lower() in _PUBLIC or _WORDS.fullmatch(value))
+        f"{name} {place}": part
+        for place, (name, part) in enumerate(parts)
+        if _CREDENTIAL.search(name) or not (name.lower() in _PUBLIC or _WORDS.fullmatch(part))
     }
+
+
+def _fixed_parts(value: str) -> list[str]:
+    """Return a value, or the parts of it around placeholders that are long enough to be told in an answer."""
+    parts = PLACEHOLDER.split(value)[::2]
+    return parts if len(parts) == 1 else [part for part in parts if len(part.strip()) >= _TELLING]
+
+
+_TELLING = 8
+"""Characters; what is shorter, such as `Bearer `, stands in answers by chance."""
 
 
 _PUBLIC = frozenset({"accept", "accept-charset", "accept-language", "cache-control", "content-type", "user-agent"})

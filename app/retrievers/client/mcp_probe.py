@@ -66,6 +66,9 @@ class McpProbe:
     ) -> Iterator[Batch]:
         """Send every query; see `Probe`. Raises InvalidInputError at once for an unusable tool or without the SDK."""
         plan = compile_retriever(context.retriever, context.k, varied_options(context.retriever, queries))
+        if plan.varied_headers:
+            what = f"stands in the header {plan.varied_headers[0][0]}, which a session of MCP sends once"
+            raise InvalidInputError([Problem(path="vars", message=f"a variable {what}: take it out of vars")])
         _check_configuration(context, plan)
         return run_in_background(partial(self._work, plan, context, queries, vectors), "mcp probe")
 
@@ -208,7 +211,7 @@ class _SessionRun:
 
     async def _set_auth(self) -> None:
         retriever, shows = self._asking.retriever, self._asking.shows
-        secret = retriever.headers if shows else secret_headers(retriever.headers)
+        secret = {**(retriever.headers if shows else EMPTY), **secret_headers(retriever.headers)}
         auth = await self._in_thread(partial(self._asker.keyring.request_auth, retriever.auth, retriever.tls, secret))
         secrets = dict.fromkeys((*auth.secrets, *self._auth.secrets))  # answers to an older token come yet
         self._auth = replace(auth, secrets=tuple(secrets))

@@ -462,7 +462,7 @@ class _RunCredentials:
 
     def _request_auth(self) -> RequestAuth:
         retriever = self._asking.retriever
-        headers = retriever.headers if self._asking.shows else secret_headers(retriever.headers)
+        headers = {**(retriever.headers if self._asking.shows else EMPTY), **secret_headers(retriever.headers)}
         if retriever.auth is None and retriever.tls is None and not headers:
             return NO_AUTH
         return self._keyring.request_auth(retriever.auth, retriever.tls, headers)

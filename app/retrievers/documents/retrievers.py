@@ -467,6 +467,7 @@ class RetrieverDocument(Document):
             in_body = (*known, HISTORY)
             problems += template_problems(request.body, in_body, place=("json",), in_names=info.data["options"])
             problems += template_problems(request.query, known, place=("query",))
+            problems += template_problems(request.headers, info.data["options"], place=("headers",))
             placeholders = placeholders_in([request.body, request.query, info.data.get("url", "{{ query }}")])
         if problems:
             raise field_errors(problems)
@@ -532,6 +533,7 @@ class RetrieverDocument(Document):
         """Yield options that nothing uses: they are likely misspelled."""
         request, asks_for = self.request, {option.name for option in PRESETS[self.preset].options}
         templates = [self.url, self.lookup.url if self.lookup else None, request.body, request.query, request.sql]
+        templates.append(request.headers)
         used = placeholders_in(templates) | parameters_in(request.sql or "")
         for name in self.options:
             if name not in used and name not in asks_for:
@@ -540,7 +542,7 @@ class RetrieverDocument(Document):
 
     def unknown_vars(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield (name, sentence) for each of these names that canaries and checks cannot set for it."""
-        once = [self.lookup.url if self.lookup else None, self.request.sql]
+        once: list[Any] = [self.lookup.url if self.lookup else None, self.request.sql]
         once += [self.url] if self.dialect is Dialect.MCP else []
         for name in names:
             if name not in self.options:
