@@ -635,6 +635,40 @@ def test_no_finding_is_left_out_of_the_conclusion() -> None:
     assert "; and check docs has 1 open critical alert: what was measured meanwhile may be caused by" in both.reason
 
 
+CHANGED = "check 'b' was of k 5, which is 10 by now"
+
+
+def test_a_waiver_that_a_change_of_a_check_voids_says_so_and_one_of_that_change_counts() -> None:
+    changed = replace(exposure(-0.1, 0.1), changed=CHANGED)
+    given = {name: waiver() for name in GateName}
+    before = decide(offline(), judge(), changed, given)
+    assert before.state is PromotionState.OPEN
+    assert before.reason.endswith(
+        "waiver of exposure by ana does not cover that: it was given before a check was changed"
+    )
+    found = gate(before, GateName.EXPOSURE)
+    assert found.reason.startswith(f"{CHANGED}: users were asked about what it was before, so begin a new epoch; users")
+    assert found.next is NextStep.BEGIN_AGAIN
+    again = {**given, GateName.EXPOSURE: replace(waiver(), found=found.reason)}
+    assert decide(offline(), judge(), changed, again).state is PromotionState.PROMOTE
+
+
+def test_who_waived_before_users_showed_anything_is_not_said_to_have_known_it() -> None:
+    found = replace(exposure(-0.05, 0.05), ended=True, within=0.06, ended_since=1_767_225_600_000_000)
+    given = {GateName.EXPOSURE: waiver()}
+    rail = GuardEvidence(name="experiment cost", allowed_loss=0.02, found=Margin(low=-0.038, high=0.011))
+    says = {}
+    for at in ("2025-12-31T23:59:59Z", "2026-01-01T00:00:00.5Z"):
+        given = {GateName.EXPOSURE: replace(waiver(), at=at)}
+        reason = decide_promotion(offline(), judge(), found, given, guards=[rail]).reason
+        says[at[:4]] = reason.partition("a person decided so, ")[2].partition(";")[0]
+        assert "; a loss of more than 0.02 is not ruled out: experiment cost -0.038 to +0.011), waived by ana" in reason
+    assert says == {
+        "2025": "before users showed a difference",
+        "2026": "where users showed no difference larger than 0.06",
+    }
+
+
 def test_what_lost_is_told_apart_from_what_did_not() -> None:
     measures = {"faithfulness": Margin(low=-0.2, high=-0.06), "answer_relevance": Margin(low=-0.01, high=0.02)}
     found = judged(measures)

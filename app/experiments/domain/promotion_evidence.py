@@ -202,6 +202,8 @@ class ExposureEvidence:
     """What it can show, in words."""
     ended: bool = False
     """Whether further units change nothing."""
+    ended_since: int | None = None
+    """When that was known at the earliest, in microseconds; None where they may change something, or it is unknown."""
     within: float | None = None
     """Bound that the difference is shown to stay below; None = none is."""
     harm_before: str = ""

@@ -6,6 +6,7 @@ found stays, whoever waives it.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
@@ -238,7 +239,7 @@ def _next_of_users(users: ExposureEvidence | None) -> NextStep:
         return NextStep.MEND_SHARES
     if users is not None and users.is_better:
         return NextStep.BEGIN_AGAIN if users.asked_otherwise else NextStep.AWAIT_GUARDS
-    if users is not None and users.ended:
+    if users is not None and (users.ended or users.asked_otherwise):
         return NextStep.BEGIN_AGAIN
     return NextStep.AWAIT_OUTCOMES if users is not None and users.stopped else NextStep.AWAIT_USERS
 
@@ -249,16 +250,17 @@ def _is_waived(evidence: GateResult, waiver: Waiver | None, losses: Losses, chan
     Who waived what nobody knew yet has not waived a loss shown later, also of an earlier epoch, nor one of something
     else, nor a larger one: an interval that lies below that of then; nor that a check was `changed` later, in words.
     """
-    if (
-        waiver is None
-        or evidence is GateResult.PASS
-        or (waiver.found and any(one not in waiver.found for one in changed))
-    ):
+    if waiver is None or evidence is GateResult.PASS or _misses(waiver, changed):
         return False
     if evidence is GateResult.FAIL and waiver.finding is not GateResult.FAIL:
         return False
     then = waiver.losses
     return then is None or all(name in then and high >= then[name][0] for name, (_, high) in losses.items())
+
+
+def _misses(waiver: Waiver, changed: Sequence[str]) -> bool:
+    """Whether a waiver was given before a check was changed, which is told as `changed`."""
+    return bool(waiver.found) and any(one not in waiver.found for one in changed)
 
 
 def _offline_losses(found: OfflineEvidence | str) -> Losses:
@@ -320,11 +322,13 @@ def _together(
     `never` says of gates how it comes that more of the same evidence decides nothing.
     """
     state, reason, told = _conclude(gates, users, stopping, never)
+    changed = [] if users is None else users.asked_otherwise
     others = [
         _found_beside(gate, never) for gate in gates if gate.gate not in told and gate.evidence is not GateResult.PASS
     ]
     uncovered = [
-        f"the waiver of {gate.gate} by {gate.waiver.by} does not cover that: it was given before that was found"
+        f"the waiver of {gate.gate} by {gate.waiver.by} does not cover that: it was given before "
+        f"{_SINCE_CHANGED if gate is gates[-1] and _misses(gate.waiver, changed) else 'that was found'}"
         for gate in gates
         if gate.waiver is not None and gate.result in {GateResult.FAIL, GateResult.INCONCLUSIVE}
     ]
@@ -334,6 +338,9 @@ def _together(
         waive = _waivers_that_suffice(gates, never)
         follows = [f"more units change nothing for exposure: keep what is current, begin a new epoch, or {waive}"]
     return state, "; ".join([reason, *others, *uncovered, *follows])
+
+
+_SINCE_CHANGED: Final = "a check was changed"
 
 
 def _is_over(users: ExposureEvidence | None) -> bool:
@@ -469,10 +476,7 @@ def _how_waived(exposure: Gate, users: ExposureEvidence | None) -> str:
     elif users.is_contradicted and not users.is_worse:
         decided = "although later looks contradict what exposure decided"
     elif _is_over(users):
-        decided = "although exposure ended without a decision"
-        if users.within is not None:
-            decided = f"where users showed no difference larger than {bound_text(users.within)}"
-        decided += ", although a guard rail is broken" if broken else ""
+        decided = _how_over(exposure.waiver, users) + (", although a guard rail is broken" if broken else "")
     elif users.is_better and users.asked_otherwise:
         decided = "although users were asked about something else than what the checks ask by now"
     elif users.is_better:
@@ -482,6 +486,22 @@ def _how_waived(exposure: Gate, users: ExposureEvidence | None) -> str:
     return decided
 
 
+def _how_over(waiver: Waiver | None, users: ExposureEvidence) -> str:
+    """Say how exposure had ended without showing who is served better, where the waiver was given after that."""
+    if _is_older(waiver, users):
+        return "before users showed a difference"
+    if users.within is None:
+        return "although exposure ended without a decision"
+    return f"where users showed no difference larger than {bound_text(users.within)}"
+
+
+def _is_older(waiver: Waiver | None, users: ExposureEvidence) -> bool:
+    """Whether a waiver was given before exposure had ended."""
+    if waiver is None or users.ended_since is None:
+        return False
+    return datetime.fromisoformat(waiver.at).timestamp() * 1e6 < users.ended_since
+
+
 def _found_beside(gate: Gate, never: Mapping[GateName, str]) -> str:
     """Tell what a gate found that does not make the conclusion, and who waived it and why."""
     found = never.get(gate.gate, "decided nothing") if gate.gate is GateName.EXPOSURE else "decided nothing"
@@ -489,7 +509,12 @@ def _found_beside(gate: Gate, never: Mapping[GateName, str]) -> str:
         found = "failed"
     if gate.waiver is None or gate.result is not GateResult.WAIVED:
         return f"{gate.gate} {found}: {gate.reason}"
-    return f"{gate.gate} {found} ({gate.reason}), waived by {gate.waiver.by}: “{gate.waiver.reason}”"
+    rails = [
+        one.reason for one in gate.guards if one.result is GateResult.INCONCLUSIVE and one.reason not in gate.reason
+    ]
+    return (
+        f"{gate.gate} {found} ({'; '.join([gate.reason, *rails])}), waived by {gate.waiver.by}: “{gate.waiver.reason}”"
+    )
 
 
 def _decide_offline(found: OfflineEvidence | str) -> tuple[GateResult, str]:
@@ -651,7 +676,8 @@ def _decide_users(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> tu
         return GateResult.FAIL, f"{than} ({found.reason}), but {but}"
     if not found.is_better:
         told = found.mismatch or found.within is not None
-        parts = [found.reason, *([] if told else [found.power]), found.harm_before, *elsewhere]
+        power = [] if told else [found.power]
+        parts = [*found.asked_otherwise, found.reason, *power, found.harm_before, *elsewhere]
         return GateResult.INCONCLUSIVE, "; ".join(part for part in parts if part)
     return _decide_better(found, guards)
 

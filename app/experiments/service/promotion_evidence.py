@@ -225,6 +225,9 @@ def read_exposure(
         reason=reason,
         power=current.power,
         ended=decision.ended or (is_stopped and not pending),
+        ended_since=decision.look.at + current.row.document.window_us
+        if decision.ended and decision.look is not None
+        else current.row.ended_at,
         stopped=is_stopped,
         within=current.row.document.delta if decision.state is ExperimentState.EQUIVALENT else None,
         harm_before=told,
