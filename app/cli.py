@@ -7,6 +7,7 @@ seconds to load.
 """
 
 import gc
+import os
 import sys
 import traceback
 from collections.abc import Mapping
@@ -21,6 +22,9 @@ from typer.models import TyperInfo
 from app import __version__
 from app.base import commands as base
 from app.base.commands import Commands, examples
+
+# Looking for plugins of pydantic reads the metadata of every package there is; nobody adds any to a command.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 BUG = 70
 

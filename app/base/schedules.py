@@ -14,9 +14,6 @@ from functools import lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from apscheduler.triggers.cron import CronTrigger
-from apscheduler.triggers.cron.expressions import LastDayOfMonthExpression
-
 from app.base.texts import listed
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -186,7 +183,7 @@ _MOST_TIMES: Final = 6
 def _values(trigger: Any, name: str) -> set[int]:
     """Return the numbers that a field of a trigger lets through; the last day of the month is none of them."""
     field = next(one for one in trigger.fields if one.name == name)
-    ranges = [one for one in field.expressions if not isinstance(one, LastDayOfMonthExpression)]
+    ranges = [one for one in field.expressions if not _is_last_day(one)]
     least, most = field.get_min(EPOCH), field.get_max(EPOCH)
     return {
         value
@@ -220,6 +217,11 @@ def _times_words(minutes: Collection[int], hours: Collection[int]) -> str:
     return f"{often} within the hours {_numbers(hours)}"
 
 
+def _is_last_day(expression: Any) -> bool:
+    """Whether a part of a cron is the last day of a month."""
+    return type(expression).__name__ == "LastDayOfMonthExpression"
+
+
 def _step(values: Collection[int], whole: int) -> int:
     """Return the step of values that divide the whole evenly from 0 on; 0 for any others."""
     step = whole // len(values)
@@ -230,7 +232,7 @@ def _days_words(triggers: Sequence[Any]) -> str:
     """Return the days on which any of the triggers comes due: the second, where there is one, is of weekdays."""
     days, week = _values(triggers[0], "day"), _values(triggers[-1], "day_of_week")
     of_month = [f"day {_numbers(days)}"] if days else []
-    if any(isinstance(one, LastDayOfMonthExpression) for field in triggers[0].fields for one in field.expressions):
+    if any(_is_last_day(one) for field in triggers[0].fields for one in field.expressions):
         of_month.append("the last day")
     dates = f"on {listed(of_month)} of the month"
     all_dates, all_week = len(days) == 31, len(week) == len(WEEKDAYS)  # noqa: PLR2004 - days of a month
@@ -282,6 +284,8 @@ def _crons(schedule: Schedule) -> tuple[Any, ...]:
             f"The cron `{schedule.cron}` has {len(fields)} fields instead of five: minute hour day month weekday."
         )
     minute, hour, day, month, weekday = fields
+    from apscheduler.triggers.cron import CronTrigger  # noqa: PLC0415 - intervals do without, and a gate starts sooner
+
     try:
         names = _weekdays(weekday)
         # Crontab's oddity: of two day fields either suffices, unless one of them starts with a star.

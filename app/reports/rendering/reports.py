@@ -14,10 +14,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app.base import texts
 from app.base.errors import InvalidInputError, Problem
@@ -42,7 +40,6 @@ from app.comparison.rendering import difference_text, interval_text, rank_text
 from app.comparison.views import ComparisonDecision, Sides
 from app.records.views import ReportComparison, not_returned, starter, why_degraded
 from app.reports.rendering import report_measures
-from app.reports.rendering.pictures import sheet
 from app.reports.rendering.report_measures import (
     category_cutoff_tables,
     composition_table,
@@ -51,7 +48,11 @@ from app.reports.rendering.report_measures import (
     pooled_recall_lines,
     recall_lines,
 )
-from app.reports.views import HeatMap
+
+if TYPE_CHECKING:  # a gate that renders no page does without them
+    from jinja2 import Environment
+
+    from app.reports.views import HeatMap
 
 _SHOWN_FAILURES = 5
 _NOT_WAITED_FOR = " (not sent, or aborted)"
@@ -555,19 +556,21 @@ def _sides(before: float | None, now: float | None) -> Sides:
 _HERE: Final = Path(__file__).parents[1] / "templates"
 
 
-def report_html(*reports_given: Mapping[str, Any], heat_map: HeatMap | None = None) -> str:
+def report_html(*reports_given: Mapping[str, Any], heat_map: "HeatMap | None" = None) -> str:
     """Return reports as one HTML page, a section each: verdict, reasons, failures, counts, tables.
 
     Unlike the other formats it has the measures of each category at every cut-off, and a picture of the newest runs
     where there were some (`heat_map`).
     """
+    from app.reports.rendering.pictures import sheet  # noqa: PLC0415 - see TYPE_CHECKING
+
     template = _environment().get_template("report_page.html")
     sections = [_section(report) for report in reports_given]
     picture = None if heat_map is None else sheet(heat_map)
     return template.render(policy=page_policy(heat_map), style=_style(), reports=sections, picture=picture).lstrip()
 
 
-def page_policy(heat_map: HeatMap | None = None) -> str:
+def page_policy(heat_map: "HeatMap | None" = None) -> str:
     """Return the content security policy of the page, which allows only its own style and picture."""
     digest = b64encode(sha256(_style().encode()).digest()).decode()
     images = "" if heat_map is None else "img-src data:; "
@@ -607,7 +610,9 @@ def _style() -> str:
 
 
 @lru_cache
-def _environment() -> Environment:
+def _environment() -> "Environment":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - see TYPE_CHECKING
+
     return Environment(
         loader=FileSystemLoader(_HERE),
         autoescape=True,

@@ -5,7 +5,7 @@ Requests are made and answers read in `compiled_retriever`. Below: a probe that 
 """
 
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -33,7 +33,6 @@ from app.retrievers.client.compiled_retriever import (
 from app.retrievers.client.credentials import MASK, CredentialError, Keyring, Redaction, masked, secret_headers
 from app.retrievers.client.embeddings import Embeddings
 from app.retrievers.client.endpoint_client import EndpointClient
-from app.retrievers.client.mcp_probe import McpProbe
 from app.retrievers.client.relevance import RelevanceScorer, ScorerBreaker
 from app.retrievers.client.responses import failed_answer, response_problem, with_utf8_body
 from app.retrievers.domain.probes import peer_of, url_address
@@ -68,12 +67,11 @@ class DialectProbe(Protocol):
         ...
 
 
-class _LazySqlProbe:
-    """Probes PostgreSQL; psycopg, 9 MB, is loaded with the first retriever that is one."""
+class _LazyProbe:
+    """Probes retrievers of a dialect that few have; its module is loaded with the first of them (psycopg is 9 MB)."""
 
-    def __init__(self, policy: AddressPolicy, limits: Limits) -> None:
-        self._policy = policy
-        self._limits = limits
+    def __init__(self, make: Callable[[], DialectProbe]) -> None:
+        self._make = make
 
     def __call__(
         self, context: ProbeContext, queries: Sequence[ProbeQuery], vectors: Vectors = EMPTY
@@ -83,9 +81,20 @@ class _LazySqlProbe:
 
     @cached_property
     def _probe(self) -> DialectProbe:
-        from app.retrievers.client.sql import SqlProbe  # noqa: PLC0415 - as the class says
+        made: DialectProbe = self._make()
+        return made
 
-        return SqlProbe(self._policy, limits=self._limits)
+
+def _sql_probe(policy: AddressPolicy, limits: Limits) -> DialectProbe:
+    from app.retrievers.client.sql import SqlProbe  # noqa: PLC0415 - see _LazyProbe
+
+    return SqlProbe(policy, limits=limits)
+
+
+def _mcp_probe(services: EndpointClient) -> DialectProbe:
+    from app.retrievers.client.mcp_probe import McpProbe  # noqa: PLC0415 - see _LazyProbe
+
+    return McpProbe(services)
 
 
 class RetrieverProbe:
@@ -102,8 +111,8 @@ class RetrieverProbe:
         self._relevance = RelevanceScorer(self.services, self.embed)
         self._dialects: dict[Dialect, DialectProbe] = {
             Dialect.HTTP: HttpProbe(self.services),
-            Dialect.SQL: _LazySqlProbe(policy, self.services.limits),
-            Dialect.MCP: McpProbe(self.services),
+            Dialect.SQL: _LazyProbe(lambda: _sql_probe(policy, self.services.limits)),
+            Dialect.MCP: _LazyProbe(lambda: _mcp_probe(self.services)),
         }
 
     def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Answers]:

@@ -79,9 +79,9 @@ from app.retrievers.documents.requests import (
     sql_problems,
     template_problems,
 )
-from app.retrievers.domain.mapping_suggestions import WHOLE_FIELDS
 from app.retrievers.domain.retrievers import (
     HISTORY,
+    WHOLE_FIELDS,
     AnswerSource,
     Dialect,
     Embedder,

@@ -22,7 +22,7 @@ from app.retrievers.domain.field_guesses import (
     read_text,
     score_order,
 )
-from app.retrievers.domain.retrievers import ResponseMapping, Scale, scale_relevance
+from app.retrievers.domain.retrievers import WHOLE_FIELDS, ResponseMapping, Scale, scale_relevance
 
 ValueT = TypeVar("ValueT")
 
@@ -401,8 +401,6 @@ MAPPED_FIELDS = (
     "unwrap",
 )
 """Fields of a mapping that a click can set, in this order."""
-WHOLE_FIELDS = ("index_version", "answer", "error", "partial", "unwrap")
-"""Those of the whole response; the others are of its hits."""
 MAX_NODES = 400
 MAX_FIELDS = 60
 MAX_ITEMS = 4

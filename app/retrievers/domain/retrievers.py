@@ -122,6 +122,10 @@ class Scorer:
 # --- the retriever -------------------------------------------------------------------------------------------
 
 
+WHOLE_FIELDS: Final = ("index_version", "answer", "error", "partial", "unwrap")
+"""Fields of a mapping that are of the whole response; the others are of its hits."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseMapping:
     """JMESPath of the hits and their fields in a response.

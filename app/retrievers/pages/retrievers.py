@@ -34,9 +34,8 @@ from app.definitions.service import definitions
 from app.retrievers.api import run_trial
 from app.retrievers.documents.requests import TryRequest
 from app.retrievers.documents.retrievers import mapping_yaml, response_fields
-from app.retrievers.domain.mapping_suggestions import WHOLE_FIELDS
 from app.retrievers.domain.probes import TrialRequest, TrialResponse, TrialView
-from app.retrievers.domain.retrievers import Scale
+from app.retrievers.domain.retrievers import WHOLE_FIELDS, Scale
 from app.retrievers.pages.wizard import MAPPING_FIELDS, SCALES, with_form_labels
 from app.retrievers.presets import PRESETS
 from app.retrievers.service import trials

@@ -67,7 +67,6 @@ from app.retrievers.documents.requests import apply_preset
 from app.retrievers.documents.retrievers import GENERIC, RetrieverDocument, mapping_yaml, response_fields
 from app.retrievers.domain.mapping_suggestions import (
     MAPPED_FIELDS,
-    WHOLE_FIELDS,
     build_outline,
     fields_by_node,
     mapping_changes,
@@ -76,6 +75,7 @@ from app.retrievers.domain.mapping_suggestions import (
 from app.retrievers.domain.probes import MappingPreview, MappingSuggestion, TrialView
 from app.retrievers.domain.retrievers import (
     KEPT_CHARACTERS,
+    WHOLE_FIELDS,
     Dialect,
     ProbeQuery,
     Scale,

@@ -21,12 +21,10 @@ from app.base.terminal import draw, file_source, note, open_console, stopped_by_
 from app.base.texts import plain, table_markdown
 from app.base.values import Verdict
 from app.catalog.documents.canary_files import read_files
-from app.catalog.exchange.datasets import read_run, run_lines
 from app.comparison.service.decisions import decide_reports, same_expectations
 from app.config import load_settings
 from app.definitions.commands import canary_files
 from app.records.views import ReportDocument
-from app.reports.rendering.comments import Compared, comment_markdown
 from app.reports.rendering.reports import (
     compare_reports,
     comparison_lines,
@@ -111,6 +109,8 @@ def check(  # noqa: PLR0913 - options of a command
     documents = read_files(paths, os.environ, sends=False)
     canary_files.warn(documents.unset)
     if rankings is not None:
+        from app.catalog.exchange.datasets import read_run  # noqa: PLC0415 - formats of others are rarely wanted
+
         ranked = read_run(file_source(rankings))
         chosen = gate.choose_targets(documents, check=slug, url=NOWHERE)
         targets, notes = judged_by_rank(chosen, ranked, file=str(rankings), as_documents=as_documents)
@@ -168,14 +168,22 @@ def render_reports(reports: Reports, form: str, saved: Sequence[Mapping[str, Any
     if form in {"markdown", "html", "comment"}:
         reports = [_without_history_rules(report) for report in reports]
     if form == "comment":
+        from app.reports.rendering.comments import Compared, comment_markdown  # noqa: PLC0415 - as read_run
+
         befores = saved or [None] * len(reports)
-        return comment_markdown([_compared(*pair) for pair in zip(reports, befores, strict=True)])
+        pairs = zip(reports, befores, strict=True)
+        return comment_markdown([Compared(report=one, before=was, same=_same(one, was)) for one, was in pairs])
     return _RENDERERS[form](reports)
 
 
-def _compared(report: Mapping[str, Any], before: Mapping[str, Any] | None) -> Compared:
-    same = None if before is None else same_expectations(before, report.get("expectations") or {})
-    return Compared(report=report, before=before, same=same)
+def _same(report: Mapping[str, Any], before: Mapping[str, Any] | None) -> set[str] | None:
+    return None if before is None else same_expectations(before, report.get("expectations") or {})
+
+
+def _trec(reports: Reports) -> str:
+    from app.catalog.exchange.datasets import run_lines  # noqa: PLC0415 - as read_run
+
+    return "".join(line for report in reports for line in run_lines(report))
 
 
 def show_reports(reports: Reports, form: str, saved: Sequence[Mapping[str, Any] | None] = ()) -> None:
@@ -244,5 +252,5 @@ _RENDERERS: Mapping[str, Callable[[Reports], str]] = {
     "junit": lambda reports: report_junit(*reports),
     "html": lambda reports: report_html(*reports),
     "markdown": lambda reports: "\n".join(map(_markdown, reports)),
-    "trec": lambda reports: "".join(line for report in reports for line in run_lines(report)),
+    "trec": _trec,
 }
