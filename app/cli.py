@@ -77,7 +77,11 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "draft": (
         "app.answers.commands",
-        "Draft queries that texts of a corpus answer, where users have no log, and write them as CSV.",
+        "Draft queries that texts answer, where users have no log, and write them as CSV, or with --to as canaries.",
+    ),
+    "accept": (
+        "app.answers.commands",
+        "Read each proposal with its text, and say whether users might ask it and the text answers it.",
     ),
     "try": ("app.retrievers.commands", "Send a retriever one query and show request, raw answer and mapped hits."),
     "explain": (
@@ -92,7 +96,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Run": ("serve", "work", "demo", "check", "comment"),
     "Define": ("validate", "diff", "apply", "export", "import", "try"),
     "Look": ("explain", "quality", "compare", "rescore", "reanchor", "replay"),
-    "Annotate": ("traffic", "suggest", "corpus", "draft"),
+    "Annotate": ("traffic", "suggest", "corpus", "draft", "accept"),
     "Administer": ("migrate", "keys", "secrets"),
 }
 """The commands by what they are for, in the order of the help."""

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final, Literal, Self
@@ -271,6 +272,41 @@ def _line(row: dict[str, str], highest: int, place: tuple[str, int]) -> Annotati
 
 _LONGEST_TEXT: Final = 20_000
 """Most characters of a text of a corpus; longer ones are cut."""
+
+
+_LEAST_PASSAGE, _MOST_PASSAGE = 60, 300
+"""Characters of a passage: enough to answer something, and few enough to lie within one chunk of an index."""
+_NO_PROSE = re.compile(r"\s*(?:#|\||```|~~~|---|===|\.\. )")
+"""Beginning of a line that is a heading, a table, a fence or a directive."""
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?\u3002])\s+")
+
+
+def read_passages(source: Source) -> Iterator[tuple[str, str]]:
+    """Yield (id, text) of the passages of a document: sentences of one paragraph, without headings, tables and code."""
+    number, lines, is_code = 0, list[str](), False
+    for line in (*source.lines(), ""):
+        fence = line.lstrip().startswith(("```", "~~~"))
+        is_code ^= fence
+        if line.strip() and not fence and not is_code and not _NO_PROSE.match(line):
+            lines.append(line.strip())
+            continue
+        for text in _passages(" ".join(" ".join(lines).split())):
+            number += 1
+            yield f"{source.name}#{number}", text
+        lines = []
+
+
+def _passages(paragraph: str) -> Iterator[str]:
+    """Yield whole sentences that follow each other, as many as a passage may have."""
+    passage = ""
+    for sentence in (*_SENTENCE_ENDS.split(paragraph), ""):
+        joined = f"{passage} {sentence}".strip()
+        if sentence and len(joined) <= _MOST_PASSAGE:
+            passage = joined
+            continue
+        if _LEAST_PASSAGE <= len(passage) <= _MOST_PASSAGE:
+            yield passage
+        passage = sentence
 
 
 def read_corpus(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:

@@ -8,17 +8,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from typer.testing import CliRunner
+import yaml
+from typer.testing import CliRunner, Result
 
+from app.annotation.documents import read_passages
 from app.answers import store as ratings
 from app.answers.domain.judges import Draft, Judge, JudgeOutcome, JudgeReply, Prompt, build_draft_prompt, read_draft
 from app.answers.service.labels import DraftedQueries, draft_queries
 from app.answers.tables import judge_days
 from app.base.db.engine import Store
 from app.base.errors import NotFoundError
+from app.base.texts import Source
 from app.cli import app
 from tests.support.http_servers import Reply, Seen, peer, reply
 from tests.support.world import World, page
@@ -122,26 +126,153 @@ def test_no_reply_keeps_its_reason() -> None:
     assert read_draft(refused) == Draft(query=None, outcome=JudgeOutcome.JUDGE_TIMEOUT, detail="timed out")
 
 
-def test_the_command_writes_proposals_that_a_spreadsheet_may_open(tmp_path: Path) -> None:
-    def answer(seen: Seen) -> Reply:
-        sent = json.loads(seen.body)["messages"][1]["content"]
-        query = '{"query": "=cmd()"}' if "hostile" in sent else '{"query": "When are fees due?"}'
-        body = {"choices": [{"message": {"content": query}}], "usage": {"total_tokens": 50}}
-        return reply(json.dumps(body).encode())
+def write(seen: Seen) -> Reply:
+    """Reply as a model that asks for the first words of its text."""
+    sent = json.loads(seen.body)["messages"][1]["content"]
+    text = sent.partition("text>>>\n")[2]
+    query = "=cmd()" if "hostile" in text else f"When {' '.join(text.split()[:3]).lower()}?"
+    body = {"choices": [{"message": {"content": json.dumps({"query": query})}}], "usage": {"total_tokens": 50}}
+    return reply(json.dumps(body).encode())
 
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text('{"_id": "d1", "text": "Fees are due monthly."}\n{"_id": "d2", "text": "hostile"}\n')
-    with peer(answer) as model:
-        judges = tmp_path / "judges.yaml"
+
+def drafted(folder: Path, texts: Path, *options: str) -> tuple[Result, list[Seen]]:
+    """Run `coalmine draft` with a model."""
+    with peer(write) as model:
+        judges = folder / "judges.yaml"
         judges.write_text(json.dumps({"judges": [{**JUDGE, "url": model.url, "auth": {"token": "sk-a-secret"}}]}))
         run = CliRunner()
-        applied = run.invoke(app, ["apply", str(judges), "--data-dir", str(tmp_path)])
+        applied = run.invoke(app, ["apply", str(judges), "--data-dir", str(folder)])
         assert applied.exit_code == 0, applied.output
-        told = run.invoke(app, ["draft", str(corpus), "--judge", "writer", "--data-dir", str(tmp_path)])
+        told = run.invoke(app, ["draft", str(texts), "--judge", "writer", "--data-dir", str(folder), *options])
     assert told.exit_code == 0, told.output
+    return told, model.seen
+
+
+def canaries(file: Path) -> dict[str, dict[str, Any]]:
+    """Give the canaries of a file by their queries."""
+    return {one["query"]: one for one in yaml.safe_load(file.read_text()).get("canaries", ())}
+
+
+def accept(*arguments: object, said: str = "") -> Result:
+    """Run `coalmine accept`."""
+    return CliRunner().invoke(app, ["accept", *map(str, arguments)], input=said)
+
+
+def test_the_command_writes_proposals_that_a_spreadsheet_may_open(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"_id": "d1", "text": "Fees are due monthly."}\n{"_id": "d2", "text": "hostile"}\n')
+    told, seen = drafted(tmp_path, corpus)
     rows = {row["drafted_from"]: row for row in csv.DictReader(io.StringIO(told.stdout))}
-    assert rows["d1"] == {"query": "When are fees due?", "tags": "drafted", "drafted_from": "d1"}
+    assert rows["d1"] == {"query": "When fees are due?", "tags": "drafted", "drafted_from": "d1"}
     assert rows["d2"]["query"] == "'=cmd()"
     assert "2 queries drafted from 2 texts: 2 ok" in told.stderr
-    assert {seen.headers["authorization"] for seen in model.seen} == {"Bearer sk-a-secret"}
+    assert {one.headers["authorization"] for one in seen} == {"Bearer sk-a-secret"}
     assert "sk-a-secret" not in told.output
+
+
+# --- canaries ------------------------------------------------------------------------------------------------
+
+LEAVE = "Parental leave is sixteen weeks, fully paid, and may be taken in two parts."
+HOTEL = "Hotel costs are reimbursed up to 150 EUR per night when travelling for customers."
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Give a folder of documents, with what is none beside them."""
+    made = tmp_path / "documents"
+    (made / "travel").mkdir(parents=True)
+    (made / ".git").mkdir()
+    wrapped = "fully\n"
+    (made / "leave.md").write_text(
+        f"# Leave of parents and of all others\n\n{LEAVE.replace('fully ', wrapped)}\n\nShort.\n"
+    )
+    (made / "travel" / "hotel.TXT").write_text(f"{HOTEL}\n")
+    (made / ".git" / "notes.txt").write_text(f"{HOTEL} Of nobody.\n")
+    (made / "picture.png").write_bytes(b"\x89PNG")
+    return made
+
+
+def test_passages_are_sentences_of_one_paragraph_without_headings_tables_and_code() -> None:
+    long = " ".join(f"Sentence number {place} says one thing that somebody might ask." for place in range(12))
+    text = f"""# {HOTEL}
+
+| {HOTEL} |
+
+```sh
+{HOTEL}
+```
+
+{LEAVE}
+{HOTEL}
+
+{"x" * 500}
+
+{long}
+"""
+    source = Source(name="a.md", lines=lambda: io.StringIO(text))
+    found = [*read_passages(source)]
+    assert found[0] == ("a.md#1", f"{LEAVE} {HOTEL}")
+    assert [name for name, _ in found] == [f"a.md#{number}" for number in range(1, len(found) + 1)]
+    assert all(60 <= len(one) <= 300 and one.endswith(".") for _, one in found)
+    assert " ".join(one for _, one in found[1:]) == long
+
+
+def test_a_folder_becomes_canaries_that_expect_their_text_and_are_marked(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "proposals.yaml"
+    told, _ = drafted(tmp_path, folder, "--to", str(file), "--suite", "handbook")
+    assert told.stdout == ""
+    assert "2 queries drafted from 2 texts: 2 ok" in told.stderr
+    assert yaml.safe_load(file.read_text())["suite"] == "handbook"
+    found = canaries(file)
+    assert set(found) == {"When parental leave is?", "When hotel costs are?"}
+    one = found["When parental leave is?"]
+    assert one["expected_chunks"] == [{"text": LEAVE}]
+    assert one["tags"] == ["drafted", "proposed"]
+    assert CliRunner().invoke(app, ["validate", str(file)]).exit_code == 0
+
+
+def test_the_ids_of_a_corpus_are_expected_too(tmp_path: Path) -> None:
+    corpus, file = tmp_path / "corpus.jsonl", tmp_path / "proposals.yaml"
+    corpus.write_text(json.dumps({"_id": "d1", "text": LEAVE}) + "\n")
+    drafted(tmp_path, corpus, "--to", str(file))
+    assert canaries(file)["When parental leave is?"]["expected_chunks"] == [{"id": "d1", "text": LEAVE}]
+
+
+def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
+    told = CliRunner().invoke(app, ["draft", str(tmp_path), "--judge", "writer", "--data-dir", str(tmp_path / "data")])
+    assert told.exit_code == 2
+    assert "0 files of .markdown, .md, .rst, .txt" in told.output
+
+
+def test_proposals_are_accepted_one_by_one_and_lose_their_mark(tmp_path: Path) -> None:
+    file, to = tmp_path / "proposals.yaml", tmp_path / "accepted.yaml"
+    body = [
+        {"key": key, "query": f"Of {key}?", "expected_chunks": [{"text": LEAVE}], "tags": ["drafted", "proposed"]}
+        for key in ("a", "b", "c", "d")
+    ]
+    file.write_text(json.dumps({"suite": "handbook", "canaries": body}))
+    told = accept(file, "--to", to, said="perhaps\n\nn\nq\n")
+    assert told.exit_code == 0, told.output
+    assert f"1 of 4: Of a?\n  {LEAVE}" in told.stdout
+    assert "1 canary in" in told.stderr
+    assert "1 dropped, 2 left" in told.stderr
+    assert set(canaries(file)) == {"Of c?", "Of d?"}
+    assert canaries(to)["Of a?"]["tags"] == ["drafted"]
+    again = accept(file, "--to", to, said="y\n")  # and the end of the input
+    assert "2 canaries in" in again.stderr
+    assert "1 left" in again.stderr
+    assert "Of d?" in canaries(file)
+    accept(file, "--to", to, "--all")
+    assert (set(canaries(to)), set(canaries(file))) == ({"Of a?", "Of c?", "Of d?"}, set())
+    assert not any(one.name.endswith(".part") for one in tmp_path.iterdir())
+
+
+def test_proposals_of_another_suite_are_not_mixed_in(tmp_path: Path) -> None:
+    file, to = tmp_path / "proposals.yaml", tmp_path / "accepted.yaml"
+    canary = {"key": "fees", "query": "Fees?", "expected_chunks": [{"text": LEAVE}], "tags": ["proposed"]}
+    file.write_text(json.dumps({"suite": "handbook", "canaries": [canary]}))
+    to.write_text(json.dumps({"suite": "other", "canaries": [canary]}))
+    told = accept(file, "--to", to, "--all")
+    assert told.exit_code != 0
+    assert "has canaries of suite 'other'" in told.output
+    assert json.loads(to.read_text())["suite"] == "other"

@@ -1,5 +1,6 @@
 """The page "Your own collection in ten minutes", run as it stands, each of its ways on a service of its own."""
 
+import json
 import os
 import re
 import sys
@@ -8,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 from playwright.sync_api import Browser, Page, expect
 
 from tests.support.browser import opened
 from tests.support.doc_pages import Block, Shell, blocks, is_shown, opened_shell, pages
 from tests.support.embedder import MODEL, embedder
+from tests.support.http_servers import Reply, Seen, peer, reply
 from tests.support.living import until
 from tests.support.processes import free_ports, listens
 from tests.support.servers import chroma
@@ -22,14 +25,17 @@ pytestmark = pytest.mark.systems(seconds=70)
 PAGE = "docs/ten-minutes.md"
 START, QUESTIONS, ALERT = "1. An empty service and a receiver", "2. Questions", "4. An alert"
 IN_THE_BROWSER, AS_FILES, BY_REST = "3a. In the browser", "3b. As files", "3c. By REST"
-ANY_JSON, BEIR = "Any JSON over HTTP", "Questions in BEIR format"
+ANY_JSON, BEIR, DRAFTED = "Any JSON over HTTP", "Questions in BEIR format", "No questions yet"
 NOT_RUN = {
     "make install": "installs with pip; the environment of the tests is what it makes",
     "export CHROMA_URL": "names the reader's servers; those of the test have other addresses",
+    "export MODEL_URL": "the same",
 }
 """How blocks begin that are not run, with the reason."""
 ENDLESS = {"COALMINE_HOOK_ALLOW": "service.log", "python3 listen.py": "received", "python3 search.py": "asked"}
 """How blocks begin that run until the reader stops them, and where their output goes."""
+ASKING = ".venv/bin/coalmine accept"
+"""Begins the one command that asks its reader."""
 EMPTY_INDEX = "python3 index.py"
 
 
@@ -62,6 +68,8 @@ class Reader:
             log = next((log for start, log in ENDLESS.items() if block.first.startswith(start)), None)
             if log is not None:
                 text = f"{text.rstrip()} >{log} 2>{log}.errors &\nbehind+=($!)\n"
+            if block.first.startswith(ASKING):
+                text = f"printf '\\nn\\n\\n' | {text}"  # Enter, n, Enter
             written = self.run(text)
             assert block.shown is None or is_shown(block.shown, written), f"{block.place} wrote\n{written}"
 
@@ -118,6 +126,26 @@ def test_each_way_leads_from_an_empty_service_to_an_alert_and_its_end(
         reader.follow(BEIR)
 
 
+def test_a_folder_of_documents_becomes_canaries_that_a_check_asks(reader: Reader) -> None:
+    def write(seen: Seen) -> Reply:
+        text = json.loads(seen.body)["messages"][1]["content"].partition("text>>>\n")[2]
+        query = json.dumps({"query": f"What of {' '.join(text.split()[:3]).lower()}?"})
+        return reply(json.dumps({"choices": [{"message": {"content": query}}]}).encode())
+
+    reader.follow(START)
+    until(lambda: listens(reader.port) and listens(reader.hook), seconds=60)
+    reader.follow(QUESTIONS)
+    reader.run(EMPTY_INDEX)
+    reader.follow(AS_FILES)
+    with peer(write) as model:
+        reader.run(f"export MODEL_URL={model.url} MODEL=small")
+        reader.follow(DRAFTED)
+    made = yaml.safe_load((reader.folder / "drafted.yaml").read_text("utf-8"))["canaries"]
+    assert len(made) == 2, "one of the three was dropped"
+    run = reader.run(f"curl -sS {reader.address}/v1/checks/drafted/health")
+    assert json.loads(run)["verdict"] == "healthy", run
+
+
 def test_an_api_without_a_preset_is_connected_by_pointing_at_its_answer(chromium: Browser, reader: Reader) -> None:
     reader.follow(START)
     until(lambda: listens(reader.port) and listens(reader.hook), seconds=60)
@@ -138,7 +166,7 @@ def test_what_is_not_run_or_never_ends_is_still_on_the_page() -> None:
 
 
 def test_every_section_of_the_page_is_followed() -> None:
-    followed = {START, QUESTIONS, IN_THE_BROWSER, AS_FILES, BY_REST, ALERT, ANY_JSON, BEIR}
+    followed = {START, QUESTIONS, IN_THE_BROWSER, AS_FILES, BY_REST, ALERT, ANY_JSON, BEIR, DRAFTED}
     assert {block.heading for block in blocks(PAGE)} <= followed
     assert all(f"## {heading}\n" in pages()[PAGE] for heading in followed)
 
