@@ -18,8 +18,9 @@ from app.experiments.domain.experiments import (
     Preferences,
     decide_experiment,
     decide_preference,
+    say_power,
 )
-from app.experiments.domain.later_looks import hold_against_clicks, hold_against_looks
+from app.experiments.domain.later_looks import hold_against_clicks, hold_against_looks, say_power_by_now
 from app.experiments.domain.promotions import GateName, PromotionState
 from app.experiments.service import promotions
 from app.experiments.views import PromotionView
@@ -61,6 +62,23 @@ BARELY = look((3_000, 1_500), (3_000, 1_630), at=1)
 SAME = look((40_000, 2_000), (40_000, 2_010), at=1)
 SHORT = ExperimentPlan(names=PLAN.names, share=0.5, delta=0.02, max_units=4_000)
 UNDECIDED = look((2_000, 1_000), (2_000, 1_020), at=1)
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "plan"),
+    [
+        (SAME, look((60_000, 3_000), (60_000, 6_000), at=2), PLAN),
+        (UNDECIDED, look((9_000, 4_500), (9_000, 3_900), at=2), SHORT),
+    ],
+)
+def test_what_later_units_show_is_not_said_to_have_had_to_show_by_now(
+    first: Look, later: Look, plan: ExperimentPlan
+) -> None:
+    before, now = decide(first, plan=plan), decide(first, later, plan=plan)
+    assert say_power_by_now(plan, before) == say_power(plan, before)
+    assert (
+        say_power_by_now(plan, now) == "it has ended, and units that came later show more than those that it ended by"
+    )
 
 
 @pytest.mark.parametrize(

@@ -93,9 +93,8 @@ def test_when_an_outcome_is_final_is_said_in_a_natural_unit(service: Api, window
 def test_an_experiment_says_how_many_units_are_not_counted_yet(service: Api) -> None:
     assert "not counted yet" not in text_of(service, "/experiments/search")
     assert service.client.post("/v1/experiments/search/exposures", json=[{"unit": "now"}]).is_success
-    assert "1 exposed unit is not counted yet: the window since the exposure is still open. All are by " in text_of(
-        service, "/experiments/search"
-    )
+    says = "1 exposed unit is not counted yet: that takes the span of time in which it came, and then the window. All "
+    assert f"{says}are by " in text_of(service, "/experiments/search")
 
 
 def test_a_gate_is_waived_by_form_with_a_name_and_withdrawn(service: Api) -> None:

@@ -14,6 +14,7 @@ from app.experiments.domain.experiments import (
     FEWEST_OF_A_KIND,
     ExperimentDecision,
     ExperimentPlan,
+    ExperimentState,
     Look,
     PreferenceDecision,
     Preferences,
@@ -21,6 +22,7 @@ from app.experiments.domain.experiments import (
     difference_text,
     estimate_difference,
     estimate_preference,
+    say_power,
 )
 
 
@@ -57,6 +59,13 @@ def hold_against_clicks(
     says = f"{over}, {newest.a:,} prefer {names[0]} and {newest.b:,} {names[1]}"
     how = "" if known is None else _contradiction(decision.difference, known, delta=0.0)
     return replace(decision, reason=_say(decision.reason, says, how), later=known if how in _STRONG else None)
+
+
+def say_power_by_now(plan: ExperimentPlan, decision: ExperimentDecision) -> str:
+    """Say what an experiment can show; of one that ended undecided, and that later units contradict, that they do."""
+    if decision.later is not None and decision.state is not ExperimentState.WINNER:
+        return "it has ended, and units that came later show more than those that it ended by"
+    return say_power(plan, decision)
 
 
 _OPPOSITE: Final = "the opposite of what it was decided by: begin a new epoch"

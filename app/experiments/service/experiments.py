@@ -42,11 +42,10 @@ from app.experiments.domain.experiments import (
     interleave,
     log_mismatch_evidence,
     make_looks,
-    say_power,
     sound_looks,
     thin_looks,
 )
-from app.experiments.domain.later_looks import hold_against_clicks, hold_against_looks
+from app.experiments.domain.later_looks import hold_against_clicks, hold_against_looks, say_power_by_now
 from app.experiments.store import ClickRow, CountRow, EpochRow, ExperimentRow, InterleavingRow, UnitRow
 from app.experiments.views import (
     ArmView,
@@ -314,7 +313,7 @@ class CountedEpoch:
         """What it can show, in words."""
         if self.row.ended_at is not None and not self.decision.ended:
             return "it was stopped, and no more units come"
-        return say_power(self.row.document.plan, self.decision)
+        return say_power_by_now(self.row.document.plan, self.decision)
 
     @property
     def pending(self) -> tuple[int, int | None]:
