@@ -34,12 +34,13 @@ KEPT = "no loss of more than 0.02 over 531 canaries: MRR@10 +0.020 to +0.060, ND
 OLD = "run 7 of check 'candidate' asked retriever 'r1', and the check asks 'r2' by now"
 
 
+EDITED = "since run 8 of check 'candidate' 32 canaries of suite 's' were archived, and still count here"
 UNANSWERED = "are not compared, more than 10 %: see why, and run it again"
 FEW = "440 canaries that both newest runs measured, of at least 500"
 NOT_MANY = "420 canaries that both newest runs measured, of at least 500"
 NONE = "0 canaries that both newest runs measured, of at least 500"
 TOO_MANY = "are not compared, more than 10 %"
-CURRENT_TOO = "what is current did not answer 20 canaries, also not compared"
+CURRENT_TOO = "20 canaries have no answer of what is current, also not compared"
 LOST = "a loss of more than 0.02 is shown over 531 canaries: MRR@10 -0.200 to -0.100"
 
 
@@ -54,37 +55,37 @@ def mend(number: int) -> str:
         (
             replace(FOUND, unanswered=59),
             GateResult.PASS,
-            f"{KEPT}; the candidate did not answer 59 of 590 canaries, which are not compared",
+            f"{KEPT}; 59 of 590 canaries have no answer of the candidate, and are not compared",
         ),
         (
             replace(FOUND, unanswered_now=1),
             GateResult.PASS,
-            f"{KEPT}; what is current did not answer 1 canary, also not compared",
+            f"{KEPT}; 1 canary has no answer of what is current, also not compared",
         ),
         (
             replace(FOUND, unanswered=69),
             GateResult.INCONCLUSIVE,
-            f"{KEPT}; the candidate did not answer 69 of 600 canaries, which {UNANSWERED}",
+            f"{KEPT}; 69 of 600 canaries have no answer of the candidate, and {UNANSWERED}",
         ),
         (
             replace(FOUND, canaries=440, unanswered=160),
             GateResult.INCONCLUSIVE,
-            f"{FEW}: {mend(160)}; the candidate did not answer 160 of 600 canaries, which {TOO_MANY}",
+            f"{FEW}: {mend(160)}; 160 of 600 canaries have no answer of the candidate, and {TOO_MANY}",
         ),
         (
             replace(FOUND, canaries=440, unanswered=50, unanswered_now=20, unanswered_by_both=10),
             GateResult.INCONCLUSIVE,
-            f"{FEW}: {mend(60)}; the candidate did not answer 50 of 490 canaries, which {TOO_MANY}; {CURRENT_TOO}",
+            f"{FEW}: {mend(60)}; 50 of 490 canaries have no answer of the candidate, and {TOO_MANY}; {CURRENT_TOO}",
         ),
         (
             replace(FOUND, canaries=440, unanswered=59),
             GateResult.INCONCLUSIVE,
-            f"{FEW}: add canaries to the suite; the candidate did not answer 59 of 499 canaries, which {UNANSWERED}",
+            f"{FEW}: add canaries to the suite; 59 of 499 canaries have no answer of the candidate, and {UNANSWERED}",
         ),
         (
             replace(FOUND, canaries=0, unanswered=505),
             GateResult.INCONCLUSIVE,
-            f"{NONE}: {mend(505)}; the candidate did not answer 505 of 505 canaries, which {TOO_MANY}",
+            f"{NONE}: {mend(505)}; 505 of 505 canaries have no answer of the candidate, and {TOO_MANY}",
         ),
         (
             replace(FOUND, canaries=420, unlike=100),
@@ -100,6 +101,12 @@ def mend(number: int) -> str:
             replace(FOUND, shared="the same retriever, 'r1'"),
             GateResult.PASS,
             f"{KEPT}; the checks ask the same retriever, 'r1': nothing else is compared",
+        ),
+        (replace(FOUND, edits=(EDITED,), archived=31), GateResult.PASS, f"{KEPT}; {EDITED}"),
+        (
+            replace(FOUND, edits=(EDITED,), archived=32),
+            GateResult.INCONCLUSIVE,
+            f"{KEPT}; 32 canaries of these were archived, and 499 are left; {EDITED}",
         ),
         (replace(FOUND, outdated=(OLD,)), GateResult.INCONCLUSIVE, f"{OLD}: run it again; {KEPT}"),
         (
@@ -296,6 +303,13 @@ def test_a_run_of_another_retriever_or_configuration_is_told(sqlite_store: Store
     changed["checks"][1]["hooks"] = []
     world.apply(changed)
     assert compare(sqlite_store).outdated == (), "how it is asked changes no answer"
+    gone = {**changed, "canaries": changed["canaries"][:-1]}
+    world.apply(gone)
+    evidence = compare(sqlite_store)
+    says = "of check 'candidate' 1 canary of suite 'suite' was archived, and still counts here: run both checks again"
+    assert evidence.edits == (f"since run {second.id + 2} {says}",)
+    assert evidence.archived == 1
+    world.apply(changed)
     for edited, told in ((2, False), (3, True)):
         other = [{**one, "expected_chunks": ["c9"]} for one in changed["canaries"][:edited]]
         world.apply({**changed, "canaries": [*other, *changed["canaries"][edited:]]})

@@ -35,6 +35,14 @@ def describe_outdated(store: Store, run_ids: Sequence[str]) -> tuple[str, ...]:
     return tuple(one for one in found if one)
 
 
+def describe_edits(store: Store, run_ids: Sequence[str]) -> tuple[tuple[str, ...], int]:
+    """Say how many canaries were changed since the newest of these runs; beside it the number of those archived."""
+    with store.read() as connection:
+        newest = max((find_run(connection, one) for one in run_ids), key=lambda run: run.id)
+        edits = _find_edits(connection, newest)
+        return tuple(_say_edits(connection, newest)), 0 if edits is None else edits.archived
+
+
 def cautions_since(connection: Connection, sides: Sequence[tuple[str, RunRow]]) -> list[ComparisonCaution]:
     """Return what to mind of compared runs, each with the reference that it stands for, that happened since.
 

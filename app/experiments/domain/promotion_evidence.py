@@ -71,6 +71,10 @@ class OfflineEvidence:
     """Those that expect nothing, in both runs."""
     outdated: tuple[str, ...] = ()
     """Runs that are not of what their checks ask by now, each in words."""
+    edits: tuple[str, ...] = ()
+    """How many canaries were changed since both runs, in words, where these stand for the suite all the same."""
+    archived: int = 0
+    """Canaries of these that were archived since."""
     shared: str = ""
     """What both runs asked alike, in words; empty where they asked different retrievers."""
     runs: tuple["PromotionRun", ...] = ()

@@ -555,9 +555,13 @@ def _decide_measured(found: OfflineEvidence) -> tuple[GateResult, str]:
     result, reason = _believe_judgments(found)
     if found.shared:
         reason += f"; the checks ask {found.shared}: nothing else is compared"
-    if result is GateResult.PASS and found.lacks_answers:
+    left = found.canaries - found.archived
+    if left < FEWEST_CANARIES:
+        were = "was" if found.archived == 1 else "were"
+        left_out += f"; {counted(found.archived, 'canary')} of these {were} archived, and {left:,} are left"
+    if result is GateResult.PASS and (found.lacks_answers or left < FEWEST_CANARIES):
         result = GateResult.INCONCLUSIVE
-    return _believe_runs(result, f"{reason}{left_out}", found.outdated)
+    return _believe_runs(result, "; ".join([f"{reason}{left_out}", *found.edits]), found.outdated)
 
 
 def _would_suffice(found: OfflineEvidence) -> bool:
@@ -571,9 +575,10 @@ def _say_unanswered(found: OfflineEvidence) -> Iterator[str]:
         of_all = counted(found.canaries + found.unanswered, "canary")
         again = "" if _would_suffice(found) else ": see why, and run it again"
         much = f", more than {percent_text(FAILED_SHARE)}{again}" if found.lacks_answers else ""
-        yield f"the candidate did not answer {found.unanswered:,} of {of_all}, which are not compared{much}"
+        yield f"{found.unanswered:,} of {of_all} have no answer of the candidate, and are not compared{much}"
     if found.unanswered_now:
-        yield f"what is current did not answer {counted(found.unanswered_now, 'canary')}, also not compared"
+        have = "has" if found.unanswered_now == 1 else "have"
+        yield f"{counted(found.unanswered_now, 'canary')} {have} no answer of what is current, also not compared"
 
 
 def _believe_runs(result: GateResult, reason: str, outdated: Sequence[str]) -> tuple[GateResult, str]:

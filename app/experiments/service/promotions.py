@@ -28,7 +28,7 @@ from app.comparison.domain.estimates import estimate
 from app.comparison.domain.outcomes import ComparisonOutcome, Exclusion, Side
 from app.comparison.service import compared_runs, comparisons
 from app.comparison.service.answers import AnswersOfRun, RatedSide, pair_answers, read_answers
-from app.comparison.service.outdated import describe_outdated
+from app.comparison.service.outdated import describe_edits, describe_outdated
 from app.experiments import store as rows
 from app.experiments.documents import GuardDocument, PromotionDocument
 from app.experiments.domain.margins import GateResult
@@ -352,7 +352,8 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
         _, found = comparisons.compare_references(store, f"check:{current}", f"check:{candidate}", limit=0)
     except (ConflictError, NotFoundError) as error:
         return str(error)
-    outdated = describe_outdated(store, [str(one.row.id) for one in (found.a, found.b)])
+    compared = [str(one.row.id) for one in (found.a, found.b)]
+    outdated, (edits, archived) = describe_outdated(store, compared), describe_edits(store, compared)
     suites = [one.outline["suite"] for one in (found.a, found.b)]
     if suites[0] != suites[1]:
         return f"{'; '.join(outdated)}: run it again" if outdated else _other_suite(*suites)
@@ -380,6 +381,8 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
         without_judgments=excluded.get(Exclusion.NOTHING_EXPECTED, 0),
         unlike=sum(excluded.get(why, 0) for why in (*_UNLIKE, added)),
         outdated=outdated,
+        edits=() if outdated else edits,
+        archived=archived,
         shared=name_shared_retriever(store, [one.row for one in (found.a, found.b)]),
         runs=tuple(
             PromotionRun(check=one.row.check, run_id=one.outline["id"], finished_at=one.outline["finished_at"])
