@@ -121,6 +121,8 @@ _PROBLEMS: Final[Mapping[int, tuple[str, str]]] = {
     503: ("Unavailable", "The database is unavailable, or a concurrency limit is reached; try again later."),
 }
 """(name, meaning) of problem responses by status."""
+_PROTOBUF: Final = "application/x-protobuf"
+_UNREADABLE: Final = "The body cannot be read, or the address holds control characters."
 _PARAMETERS: Final[Mapping[str, str]] = {
     "after": "Where the page begins: `next` of the page before.",
     "limit": "Most items of a page.",
@@ -252,6 +254,14 @@ def _add_problems(path: str, method: str, operation: dict[str, Any]) -> None:
     own = {int(status) for status in responses if int(status) >= HTTPStatus.BAD_REQUEST}
     for status in sorted({*own, *_statuses(path, method, operation)}):
         responses[str(status)] = {"$ref": _RESPONSES + _PROBLEMS[status][0]}
+    binary = operation.get("requestBody", {}).get("content", {}).get(_PROTOBUF)
+    if binary is not None:  # who sends protobuf is refused in it
+        status_of_rpc = {"schema": binary["schema"]}
+        for status in responses.keys() - {"200"}:
+            meaning = _UNREADABLE if status == "400" else _PROBLEMS[int(status)][1]
+            described = _problem(meaning)
+            described["content"][_PROTOBUF] = status_of_rpc
+            responses[status] = described
 
 
 def _statuses(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[int]:

@@ -16,6 +16,12 @@ def text_of(_context: Any, response: Any) -> str:
     return text
 
 
+@schemathesis.serializer("application/x-protobuf")  # type: ignore[untyped-decorator] # as above
+def sent_as_bytes(_context: Any, value: Any) -> bytes:
+    """Give a message of protobuf as bytes, whatever they are: what no exporter would send is refused."""
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
+
+
 @schemathesis.serializer("application/x-ndjson", "application/jsonl")  # type: ignore[untyped-decorator] # as above
 def sent_as_it_is(_context: Any, value: Any) -> bytes:
     """Give a file of JSON lines as the bytes that are sent: the description has it as a text."""
