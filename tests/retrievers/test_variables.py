@@ -18,7 +18,9 @@ from app.base.values import Outcome, Turn
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import read_canary_files
+from app.catalog.store import FILE
 from app.cli import app as cli
+from app.definitions.service import applying
 from app.retrievers.client.credentials import Keyring
 from app.retrievers.client.endpoint_client import EndpointClient
 from app.retrievers.client.mcp_probe import McpProbe
@@ -394,3 +396,64 @@ def test_an_option_that_only_a_hidden_header_uses_is_stored_and_read_again(sqlit
         parse_document(
             RetrieverDocument, {**IN_HEADERS, "request": {**IN_HEADERS["request"], "headers": {"X": "{{ tenat }}"}}}
         )
+
+
+def _read(content: Any) -> Any:
+    return read_canary_files([("canaries.yaml", json.dumps(content, indent=1))], {"HOOK_OPS_SECRET": SECRET}, None)
+
+
+def _with_matrix(matrix: Any, **check: Any) -> dict[str, Any]:
+    several = {**BY_TENANT, "options": {"tenant": "acme", "lang": "en"}, "url": "http://x.test/{{ lang }}"}
+    return {**page([canary("ant")], matrix=matrix, **check), "retrievers": [several]}
+
+
+def test_a_matrix_makes_a_check_of_each_combination_of_values() -> None:
+    made = _read(_with_matrix({"tenant": ["Acme Corp.", "globex"], "lang": ["en", "de"]})).checks
+    assert [(check.slug, check.vars) for check in made] == [
+        (f"{CHECK}-acme-corp-en", {"tenant": "Acme Corp.", "lang": "en"}),
+        (f"{CHECK}-acme-corp-de", {"tenant": "Acme Corp.", "lang": "de"}),
+        (f"{CHECK}-globex-en", {"tenant": "globex", "lang": "en"}),
+        (f"{CHECK}-globex-de", {"tenant": "globex", "lang": "de"}),
+    ]
+    [german] = _read(_with_matrix({"tenant": ["globex"]}, vars={"lang": "de"})).checks
+    assert (german.slug, german.vars) == (f"{CHECK}-globex", {"lang": "de", "tenant": "globex"})
+
+
+@pytest.mark.parametrize(
+    ("matrix", "said"),
+    [
+        ("acme", "must be a mapping of variables to lists of values"),
+        ({}, "must be a mapping of variables to lists of values"),
+        ({"tenant": "acme"}, "needs a list of texts for 'tenant'"),
+        ({"tenant": [1]}, "needs a list of texts for 'tenant'"),
+        ({"lang": ["en"]}, "gives values to 'lang', and so does vars"),
+        ({"tenant": ["a b", "a-b"]}, f"makes two checks with the name '{CHECK}-a-b'"),
+        ({"tenant": [str(number) for number in range(51)]}, "makes 51 checks; at most 50 are possible"),
+    ],
+)
+def test_a_matrix_that_makes_no_checks_is_refused_with_its_line(matrix: Any, said: str) -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        _read(_with_matrix(matrix, vars={"lang": "de"}))
+    [problem] = raised.value.problems
+    assert problem.path == "checks[0].matrix"
+    assert problem.message.startswith(said)
+    assert problem.line
+
+
+def test_what_is_wrong_with_a_check_is_said_once_where_the_file_says_it() -> None:
+    content = _with_matrix({"tenat": ["acme", "globex"]}, schedule={"every": "never"})
+    content["checks"].append({**content["checks"][0], "slug": "other", "schedule": {"every": "often"}})
+    with pytest.raises(InvalidInputError) as raised:
+        _read(content)
+    told = [(problem.path, problem.line) for problem in raised.value.problems]
+    assert len(told) == len(set(told))
+    assert {path for path, _ in told} == {"checks[0].schedule.every", "checks[1].schedule.every"}
+
+
+def test_the_checks_of_a_matrix_have_a_history_each(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    world.probe.otherwise = _as_whom
+    asked = [canary("plan", expected_chunks=["doc-acme"])]
+    content = {**page(asked, matrix={"tenant": ["acme", "globex"]}), "retrievers": [BY_TENANT]}
+    applying.apply(world.store, world.vault, _read(content), managed_by=FILE, now=world.clock.advance(1))
+    assert [world.run(f"{CHECK}-{tenant}").verdict for tenant in ("acme", "globex")] == ["healthy", "degraded"]

@@ -19,7 +19,10 @@ from app.base.documents.http_fields import AUTH_KINDS, AUTH_SECRETS, TLS_TEXTS
 from app.base.documents.parsing import escape_dollars
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument
 from app.catalog.documents.canary_files import CanaryFile, Documents
-from app.catalog.documents.check_documents import CheckDocument
+from app.catalog.documents.check_documents import (
+    MATRIX_SCHEMA,
+    CheckDocument,
+)
 from app.catalog.documents.secrets import ENDPOINTS, hook_for_readers, replaced_secrets, short_name, split_secrets
 from app.hooks.documents import HOOK_TEXTS, HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
@@ -265,6 +268,7 @@ def canary_file_schema() -> dict[str, Any]:
     definitions["CanaryDocument"]["properties"]["expected_top_chunks"] = {**expected, "title": "Expected Top Chunks"}
     request = definitions["RequestDocument"]["properties"]
     request["params"] = {**request["query"], "title": "Params"}
+    definitions["CheckDocument"]["properties"]["matrix"] = dict(MATRIX_SCHEMA)
     for listed in ("canaries", "retrievers", "checks", "hooks", "silences", "judges"):
         schema["properties"][listed] = {"anyOf": [schema["properties"][listed], {"type": "null"}]}
     tolerant: dict[str, Any] = _with_variables(schema)

@@ -38,7 +38,10 @@ from app.base.documents.parsing import Located, NodeBudget, read_yaml
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument, in_blocks
-from app.catalog.documents.check_documents import CheckDocument
+from app.catalog.documents.check_documents import (
+    CheckDocument,
+    expand_matrix,
+)
 from app.catalog.documents.secrets import content_hash, header_places, key_places
 from app.hooks.documents import HOOK_TEXTS, HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
@@ -81,22 +84,43 @@ class Page:
     file: str
     located: Located
     valid: CanaryFile = field(default_factory=CanaryFile)
+    origins: Sequence[int] = ()
+    """Of each check its position in the file, where a matrix made several of one."""
 
     def validate(self) -> list[Problem]:
         """Parse the page into `valid`; return its problems."""
         try:
             self.valid = CanaryFile.model_validate(self.located.data)
         except ValidationError as error:
-            wrong = (one for one in error.errors(include_url=False) if not self.located.touches_broken(one["loc"]))
-            return [
-                replace(self.problem(one["loc"], message_of(CanaryFile, one)), path=path_of(place_of(one)) or None)
+            wrong = (one for one in error.errors(include_url=False) if not self.touches_broken(one["loc"]))
+            told = [
+                replace(
+                    self.problem(one["loc"], message_of(CanaryFile, one)),
+                    path=path_of(self.written(place_of(one))) or None,
+                )
                 for one in islice(wrong, MOST_PROBLEMS)
             ]
+            return list(dict.fromkeys(told))  # what is wrong with a check is wrong with each that its matrix makes
         return []
 
     def problem(self, place: Place, message: str) -> Problem:
         """Return a problem at a place, with its path and line."""
-        return Problem(message=message, path=path_of(place) or None, file=self.file, line=self.located.line_of(place))
+        path = path_of(self.written(place)) or None
+        return Problem(message=message, path=path, file=self.file, line=self.line_of(place))
+
+    def written(self, place: Place) -> Place:
+        """Return where something stands in the file."""
+        if place[:1] != ("checks",) or len(place) == 1 or not self.origins:
+            return place
+        return ("checks", self.origins[int(place[1])], *place[2:])
+
+    def line_of(self, place: Place) -> int:
+        """Return the line of a place of the page."""
+        return self.located.line_of(self.written(place))
+
+    def touches_broken(self, place: Place) -> bool:
+        """Whether what is wrong at a place may only follow from a problem already told."""
+        return self.located.touches_broken(self.written(place))
 
     def items(self, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield (position, raw mapping) of a list of the page, whether or not it is valid."""
@@ -168,6 +192,7 @@ def read_canary_files(
         pages += [Page(file=name, located=document) for document in located if document.data is not None]
     for page in pages:
         problems += _resolve_secret_files(page, read_secret)
+        problems += _expand_matrices(page)
         problems += page.validate()
     definitions, repeated = _definitions(pages)
     problems += repeated
@@ -332,6 +357,23 @@ def _secret_files(page: Page) -> Iterator[tuple[dict[Any, Any], Place, dict[Any,
                 yield files, (*place, "headers_file", name), headers, (*place, "headers", name)
 
 
+def _expand_matrices(page: Page) -> list[Problem]:
+    """Put a check for each combination of values in the place of every check with a `matrix`; return what is wrong."""
+    checks = page.located.data.get("checks") if isinstance(page.located.data, dict) else None
+    if not isinstance(checks, list) or not any(isinstance(one, dict) and "matrix" in one for one in checks):
+        return []
+    problems: list[Problem] = []
+    made: list[Any] = []
+    origins: list[int] = []
+    for position, check in enumerate(checks):
+        of_one, wrong = expand_matrix(check) if isinstance(check, dict) and "matrix" in check else ([check], None)
+        problems += [] if wrong is None else [page.problem(("checks", position, "matrix"), wrong)]
+        made += of_one
+        origins += [position] * len(of_one)
+    page.located.data["checks"], page.origins = made, origins
+    return problems
+
+
 _LISTS = {"retrievers": "retriever", "checks": "check", "hooks": "hook", "silences": "silence", "judges": "judge"}
 
 
@@ -344,7 +386,7 @@ def _definitions(pages: Sequence[Page]) -> tuple[dict[tuple[str, ...], Source], 
         if isinstance(suite, str):
             defined.setdefault(("suite", str(suite)), Source(file=page.file, line=page.located.line_of(("suite",))))
         for kind, place, identity in _identities(page, str(suite)):
-            line = page.located.line_of(place)
+            line = page.line_of(place)
             if identity in defined:
                 first = defined[identity]
                 message = f"the {kind} '{one_line(identity[-1])}' is defined twice, first at {first.file}:{first.line}"
@@ -423,7 +465,7 @@ def _unknown_references(
             for kind, inner, name in named:
                 place = ("checks", position, *inner)
                 defined_slugs = slugs[kind] | set(existing.get(kind, ()))
-                if isinstance(name, str) and name not in defined_slugs and not page.located.touches_broken(place):
+                if isinstance(name, str) and name not in defined_slugs and not page.touches_broken(place):
                     yield page.problem(
                         place, f"there is no {kind} '{one_line(name)}'{did_you_mean(name, defined_slugs)}"
                     )

@@ -1,10 +1,12 @@
 """The document of a check, what a run of it works with, and the hash of its configuration."""
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import Annotated, Any, Self
+from itertools import product
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
@@ -253,3 +255,45 @@ def build_inputs(suite: SuiteSnapshot, check: CheckDocument, retriever: Retrieve
 def config_hash(check: str, retriever: str) -> str:
     """Return the hash of a run's configuration, 64 hex digits, from the content hashes of its check and retriever."""
     return hashlib.sha256((check + retriever).encode()).hexdigest()
+
+
+MATRIX_SCHEMA: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "additionalProperties": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    "description": "Values of variables, such as {tenant: [acme, globex]}: a check for each combination of them.",
+}
+MOST_OF_MATRIX: Final = 50
+"""Checks that one matrix may make."""
+
+
+def expand_matrix(check: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the checks that a check with a `matrix` stands for, and what is wrong with the matrix.
+
+    Each has a combination of the values among its `vars` and, behind its name, the values as words. Where something is
+    wrong the check alone is returned, without the matrix.
+    """
+    plain = {name: value for name, value in check.items() if name != "matrix"}
+    matrix, own = check["matrix"], check.get("vars") or {}
+    if not isinstance(matrix, Mapping) or not matrix:
+        return [plain], "must be a mapping of variables to lists of values, such as {tenant: [acme, globex]}"
+    for name, values in matrix.items():
+        if not isinstance(values, list) or not values or not all(isinstance(one, str) and one for one in values):
+            return [plain], f"needs a list of texts for '{name}', such as [acme, globex]"
+        if isinstance(own, Mapping) and name in own:
+            return [plain], f"gives values to '{name}', and so does vars; say it once"
+    combinations = [dict(zip(matrix, values, strict=True)) for values in product(*matrix.values())]
+    if len(combinations) > MOST_OF_MATRIX:
+        return [plain], f"makes {len(combinations):,} checks; at most {MOST_OF_MATRIX} are possible"
+    slugs = [_slug_of(str(check.get("slug", "")), one.values()) for one in combinations]
+    repeated = next((slug for place, slug in enumerate(slugs) if slug in slugs[:place]), None)
+    if repeated is not None:
+        return [plain], f"makes two checks with the name '{repeated}'; choose values that differ in letters or digits"
+    variables = own if isinstance(own, Mapping) else {}
+    return [
+        {**plain, "slug": slug, "vars": {**variables, **one}} for slug, one in zip(slugs, combinations, strict=True)
+    ], None
+
+
+def _slug_of(slug: str, values: Iterable[str]) -> str:
+    words = (re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-") for value in values)
+    return "-".join([slug, *words])
