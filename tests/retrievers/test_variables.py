@@ -441,6 +441,10 @@ def test_a_matrix_that_makes_no_checks_is_refused_with_its_line(matrix: Any, sai
 
 
 def test_what_is_wrong_with_a_check_is_said_once_where_the_file_says_it() -> None:
+    nowhere = _with_matrix({"tenant": ["acme", "globex"]}, retriever="serch")
+    with pytest.raises(InvalidInputError) as raised:
+        _read(nowhere)
+    assert [problem.path for problem in raised.value.problems] == ["checks[0].retriever"]
     content = _with_matrix({"tenat": ["acme", "globex"]}, schedule={"every": "never"})
     content["checks"].append({**content["checks"][0], "slug": "other", "schedule": {"every": "often"}})
     with pytest.raises(InvalidInputError) as raised:

@@ -93,14 +93,13 @@ class Page:
             self.valid = CanaryFile.model_validate(self.located.data)
         except ValidationError as error:
             wrong = (one for one in error.errors(include_url=False) if not self.touches_broken(one["loc"]))
-            told = [
+            return [
                 replace(
                     self.problem(one["loc"], message_of(CanaryFile, one)),
                     path=path_of(self.written(place_of(one))) or None,
                 )
                 for one in islice(wrong, MOST_PROBLEMS)
             ]
-            return list(dict.fromkeys(told))  # what is wrong with a check is wrong with each that its matrix makes
         return []
 
     def problem(self, place: Place, message: str) -> Problem:
@@ -198,9 +197,11 @@ def read_canary_files(
     problems += repeated
     if not unreadable:  # otherwise a missing definition may be in the unreadable file
         problems += problems_between(pages, definitions, existing)
-    if problems:
+    if problems:  # what is wrong with a check is wrong with each that its matrix makes, and told once
         order = {name: position for position, (name, _) in reversed(list(enumerate(files)))}
-        raise InvalidInputError(sorted(problems, key=lambda problem: (order[str(problem.file)], problem.line or 0)))
+        raise InvalidInputError(
+            sorted(dict.fromkeys(problems), key=lambda problem: (order[str(problem.file)], problem.line or 0))
+        )
     documents = join_pages([page.valid for page in pages], definitions)
     hooks = tuple(hook for hook in documents.hooks if hook.slug not in unset_hooks)
     return replace(documents, hooks=hooks, unset=tuple(unset), unset_hooks=frozenset(unset_hooks))
