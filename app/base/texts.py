@@ -71,7 +71,8 @@ def beside_text(beside: CorrectedInterval) -> str:
 
 def _conditions(beside: CorrectedInterval) -> list[str]:
     rated = rated_text(beside["answers"], beside.get("unrated", 0))
-    return [*([rated] if rated else []), *([JUDGE_EDITED] if beside.get("edited_since") else [])]
+    other = f"labelled on answers of retriever {beside['labelled_of']}" if "labelled_of" in beside else ""
+    return [one for one in (rated, JUDGE_EDITED if beside.get("edited_since") else "", other) if one]
 
 
 JUDGE_EDITED: Final = "labelled before the judge was edited"

@@ -542,6 +542,8 @@ class CorrectedInterval(TypedDict):
     """Watched answers that did not come or have no rating; absent = none."""
     edited_since: NotRequired[bool]
     """Whether the judge asked another endpoint when the labelled answers were drawn; absent = it did not."""
+    labelled_of: NotRequired[str]
+    """Retriever whose answers people labelled; absent = the one that the run asked."""
 
 
 class CorrectedRateView(CorrectedInterval):

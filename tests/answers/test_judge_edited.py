@@ -123,3 +123,10 @@ def test_labels_of_answers_of_another_retriever_are_told_as_such(sqlite_store: S
         "These are answers of retriever search, and the check asks other by now: label anew."
     )
     assert "These are answers of" not in trust["seen"]["sentence"]
+    run_id = run_anew(two)
+    rate = two.it.summary(run_id)["corrected"]["faithful"]
+    assert rate["labelled_of"] == "search"
+    assert corrected_text(rate["value"], rate).endswith("; labelled on answers of retriever search)")
+    assert " on answers of retriever search)" in Site(world=two.it.world).page(f"/runs/{run_id}").text
+    two.it.world.apply({**described, "checks": [seen, {**seen, "slug": "blind"}]})
+    assert "labelled_of" not in two.it.summary(run_anew(two))["corrected"]["faithful"]

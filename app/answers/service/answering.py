@@ -286,6 +286,8 @@ def _correct(connection: Connection, found: AnswerRound, rated: Sequence[RatedAn
     calibrations = rows.list_calibrations(connection, judge, rater)
     labels = rows.labels_of_checks(calibrations)
     before = {one.task for one in calibrations if one.edited_since}
+    drawn_at = {one.task: one.drawn_at for one in calibrations}
+    asked = found.inputs.retriever.slug
     corrected: dict[str, CorrectedRateView] = {}
     for question in found.judge.questions:
         task, known = labels.get((str(question), check), ("", None))
@@ -308,6 +310,9 @@ def _correct(connection: Connection, found: AnswerRound, rated: Sequence[RatedAn
         )
         if task in before:
             corrected[str(question)]["edited_since"] = True
+        labelled = rows.retriever_asked(connection, check, drawn_at[task])
+        if labelled is not None and labelled != asked:
+            corrected[str(question)]["labelled_of"] = labelled
     return corrected
 
 

@@ -16,6 +16,7 @@ from app.answers.store import list_corrected
 from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, NotFoundError, Problem
+from app.base.texts import listed
 from app.base.values import CORRECTED, Canary, CorrectedInterval, RuleKind, Severity, Verdict, judged_name
 from app.base.views import numbers, rounded, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
@@ -217,6 +218,8 @@ def _beside(rates: Sequence[CorrectedInterval]) -> CorrectedInterval:
         beside["unrated"] = unrated
     if any(one.get("edited_since") for one in rates):
         beside["edited_since"] = True
+    if others := sorted({one["labelled_of"] for one in rates if "labelled_of" in one}):
+        beside["labelled_of"] = listed(others)
     return beside
 
 
