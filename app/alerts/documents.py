@@ -176,10 +176,10 @@ _RUN_MEASURES = (*OWN_MEASURES, ANSWERED_RATIO)
 """Measures of a threshold besides the means of IR measures."""
 
 
-def rules_in_force(rules: Sequence["RuleDocument"]) -> tuple[Rule, ...]:
+def rules_in_force(rules: Sequence["RuleDocument"], *, plants: bool = False) -> tuple[Rule, ...]:
     """Rules a check has in force, see `with_default_rules`."""
     disabled = {str(rule.key) for rule in rules if not rule.enabled}
-    return with_default_rules([rule.to_domain() for rule in rules], disabled=disabled)
+    return with_default_rules([rule.to_domain() for rule in rules], disabled=disabled, plants=plants)
 
 
 def gate_rules(rules: Sequence["RuleDocument"], *, compared: bool) -> tuple[tuple[Rule, ...], str | None]:
@@ -348,7 +348,7 @@ class RuleDocument(Document):
     def to_domain(self) -> Rule:
         """Return the value the domain works with."""
         # A missing run and a changed embedder open and close at once; the detector counts its runs itself.
-        once = self.kind in {RuleKind.NO_DATA, RuleKind.EMBEDDING, RuleKind.REGRESSION}
+        once = self.kind in {RuleKind.NO_DATA, RuleKind.EMBEDDING, RuleKind.REGRESSION, RuleKind.PLANT}
         return Rule(
             key=str(self.key),
             kind=self.kind,
@@ -384,6 +384,7 @@ _OPTIONS = {
     RuleKind.EMBEDDING: _ALWAYS,
     RuleKind.GUARD: _ALWAYS,
     RuleKind.LEAK: _ALWAYS | {"severity", "close"},
+    RuleKind.PLANT: _ALWAYS,
     RuleKind.SLOWER: _ALWAYS | {"factor", "rise", "open", "close", "margin"},
 }
 
@@ -575,9 +576,10 @@ _WORDS: Final[Mapping[RuleKind, Callable[[Rule], str]]] = {
     RuleKind.GUARD: lambda _: _GUARD,
     RuleKind.SLOWER: _slower,
     RuleKind.LEAK: lambda rule: f"a canary gets a chunk that it forbids ({rule.severity})",
+    RuleKind.PLANT: lambda _: "a planted document is not found or not gone in time, or left behind (critical), or slow",
     RuleKind.EMBEDDING: lambda _: "the embedder of the retriever answers known texts as another model would (critical)",
 }
-_AT_ONCE = {RuleKind.REGRESSION, RuleKind.NO_DATA, RuleKind.EMBEDDING}
+_AT_ONCE = {RuleKind.REGRESSION, RuleKind.NO_DATA, RuleKind.EMBEDDING, RuleKind.PLANT}
 _PERCENTILES: Final[Mapping[Percentile, str]] = {
     Percentile.P50: "the median latency",
     Percentile.P95: "the p95 latency",

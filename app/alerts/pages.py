@@ -369,6 +369,7 @@ RULE_KINDS: Final[Mapping[str, str]] = {
     "embedding": "the embedder answers as another one",
     "guard": "coverage collapsed before there was a baseline",
     "slower": "answers take much longer than in the baseline",
+    "plant": "planted documents are not found, or not gone",
 }
 
 _SUPPRESSED: Final = {
@@ -390,6 +391,7 @@ _HAPPENED: Final = {
 _TIMES: Final = {"latency": seconds, "slower": seconds, "regression": evidence}
 
 _LIMITS: Final[Mapping[str, str]] = {
+    "plant": "No run is judged by it: planted documents are.",
     "canary": "A run is bad when this canary is degraded in it.",
     "embedding": "A run is bad when the reference texts get other vectors than before.",
     "guard": (

@@ -329,6 +329,7 @@ class RuleKind(StrEnum):
     GUARD = "guard"
     SLOWER = "slower"
     LEAK = "leak"
+    PLANT = "plant"
 
 
 class Percentile(StrEnum):

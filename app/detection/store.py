@@ -326,6 +326,7 @@ _ALERTED_RULES = sa.select(alerts.c.rule_key, alerts.c.kind, alerts.c.state).whe
         sa.and_(alerts.c.state == sql_literal("pending"), alerts.c.kind == sql_literal("slower")),
     ),
     alerts.c.kind != "no_data",
+    alerts.c.kind != "plant",
 )
 
 

@@ -1,7 +1,7 @@
 """Rows of plants: written before a document is sent, changed by one worker at a time, found again by what is due."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -132,21 +132,23 @@ def found_before(connection: Connection, check_id: int, before: int, limit: int)
     return [_row(row) for row in connection.execute(statement.order_by(plants.c.id.desc()).limit(limit))]
 
 
+def any_found(connection: Connection, check_id: int) -> bool:
+    """Whether a plant of a check was found."""
+    mine = sa.and_(plants.c.check_id == check_id, plants.c.finding == Finding.FOUND.value)
+    return connection.execute(sa.select(plants.c.id).where(mine).limit(1)).first() is not None
+
+
 def old_plants(connection: Connection, limit: int, *, horizon: int) -> list[int]:
     """Find plants that ended before `horizon`; what may still be in a source is kept, however old."""
     return list(connection.execute(sa.select(plants.c.id).where(plants.c.ended_at < horizon).limit(limit)).scalars())
 
 
-def newest_of_checks(connection: Connection, limit: int) -> dict[int, Sequence[PlantRow]]:
-    """Return the newest plants of every check that has any, newest first, so many of each."""
-    place = sa.func.row_number().over(partition_by=plants.c.check_id, order_by=plants.c.id.desc()).label("place")
-    ranked = sa.select(plants.c.id, place).subquery()
-    newest = sa.select(ranked.c.id).where(ranked.c.place <= limit)
-    rows = connection.execute(sa.select(plants).where(plants.c.id.in_(newest)).order_by(plants.c.id.desc()))
-    found: dict[int, list[PlantRow]] = {}
-    for row in rows:
-        found.setdefault(row.check_id, []).append(_row(row))
-    return dict(found)
+def newest_of_checks(connection: Connection, limit: int) -> dict[int, list[PlantRow]]:
+    """Return the newest plants of every check in force that has any, newest first, so many of each."""
+    has_any = sa.exists().where(plants.c.check_id == definitions.c.id)
+    of_kind = sa.and_(definitions.c.kind == "check", definitions.c.archived_at.is_(None))
+    ids = connection.execute(sa.select(definitions.c.id).where(of_kind, has_any)).scalars().all()
+    return {check_id: list_plants(connection, check_id, limit=limit) for check_id in ids}
 
 
 def _row(row: Any) -> PlantRow:

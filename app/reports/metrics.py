@@ -24,6 +24,7 @@ from app.base.values import Outcome, Percentile, Severity, Verdict
 from app.catalog.domain import TAKEN_AS_RIGHT
 from app.hooks.service.deliveries import SentDelivery
 from app.operation.service.self_monitor import Issue, SelfMonitor, report_deliveries, report_overload, report_store
+from app.plants.domain import PlantProblem
 from app.reports.service import metrics_snapshot
 from app.reports.service.metrics_snapshot import CheckState, State
 from app.runs.service.finalising import EndedRun
@@ -363,6 +364,7 @@ _Samples = Iterable[tuple[tuple[str, ...], float | None]]
 def state_families(state: State) -> Iterator[Metric]:
     """Yield every family of the state; one without values is left out or empty."""
     yield from _check_families(state.checks)
+    yield from _plant_families(state.checks)
     yield from _canary_families(state.checks)
     yield from _shared_families(state)
 
@@ -479,6 +481,35 @@ def _check_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
         "The index version the newest run saw.",
         (*labels, "index_version"),
         [((*check.labels, check.index_version), 1.0) for check in checks if check.index_version is not None],
+    )
+
+
+def _plant_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
+    """Yield the series of planted documents, for the checks that plant any."""
+    planted = [(check.labels, check.plants) for check in checks if check.plants is not None]
+    if not planted:
+        return
+    yield gauge(
+        "coalmine_plant_found_seconds",
+        "Time until the newest planted document was found; none where it was not.",
+        _CHECK_LABELS,
+        [(labels, plants.found_seconds) for labels, plants in planted],
+    )
+    yield gauge(
+        "coalmine_plant_gone_seconds",
+        "Time until the newest planted document that is gone was gone, after its removal.",
+        _CHECK_LABELS,
+        [(labels, plants.gone_seconds) for labels, plants in planted],
+    )
+    yield gauge(
+        "coalmine_plant_problem",
+        "Whether something is wrong with the newest planted document (1), by what.",
+        (*_CHECK_LABELS, "problem"),
+        [
+            ((*labels, str(problem)), float(plants.problem is problem))
+            for labels, plants in planted
+            for problem in PlantProblem
+        ],
     )
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from app.alerts.domain.conditions import WarmUp
 from app.alerts.domain.rules import (
+    BETWEEN_RUNS,
     GATE_COVERAGE,
     NO_FACTS,
     Alarm,
@@ -149,7 +150,7 @@ def run_verdict(
         conditions = [condition(rule, aggregates, unknown=True, facts=facts) for rule in measured]
         return Verdict.UNKNOWN, [*why, *(one.reason for one in conditions if one.severity is not None)]
     conditions = [
-        condition(rule, aggregates, unknown=False, facts=facts) for rule in rules if rule.kind is not RuleKind.NO_DATA
+        condition(rule, aggregates, unknown=False, facts=facts) for rule in rules if rule.kind not in BETWEEN_RUNS
     ]
     reasons = [one.reason for one in conditions if one.severity is not None]
     return (Verdict.DEGRADED if reasons else Verdict.HEALTHY), reasons

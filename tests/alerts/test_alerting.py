@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.alerts.domain.between_runs import decide_no_data, no_data_due
 from app.alerts.domain.rules import condition
 from app.alerts.domain.state import (
     Decision,
@@ -19,9 +20,7 @@ from app.alerts.domain.state import (
     Observation,
     Retirement,
     decide,
-    decide_no_data,
     is_completed,
-    no_data_due,
     retire,
     window_length,
 )

@@ -44,8 +44,12 @@ class Planted:
 
     def step(self) -> bool:
         """Carry on the newest plant as far as it goes now; whether there is more to do later."""
-        again = planting.carry_on(self.world.store, self.world.vault, self.probe, self.row().id, clock=self.world.clock)
-        return again is not None
+        return self.carry_on(self.row().id)
+
+    def carry_on(self, plant_id: int) -> bool:
+        """Carry on a plant as far as it goes now; whether there is more to do later."""
+        world = self.world
+        return planting.carry_on(world.store, world.vault, self.probe, plant_id, clock=world.clock) is not None
 
     def walk(self, seconds: float, every: float = 5.0) -> None:
         """Carry on for a while."""

@@ -19,6 +19,8 @@ from app.catalog.documents.canary_files import config_hash, read_canary_files
 from app.catalog.documents.check_documents import MOST_CANARY_METRICS
 from app.hooks.domain import HookError, Receipt
 from app.hooks.service.deliveries import BUG, SentDelivery
+from app.plants.domain import PlantProblem
+from app.plants.service.shown import PlantNumbers
 from app.reports.metrics import Exposition, state_families
 from app.reports.service import metrics_snapshot
 from app.reports.service.metrics_snapshot import CheckState, HookDeliveries, State
@@ -281,6 +283,7 @@ def _crowded(number: int, cutoffs: tuple[int, ...], canaries: int, pairs: int) -
         evidence=dict.fromkeys(["canaries", "groups", "check", "average"], 1.0),
         top_scores={f"canary-{one}": 0.5 for one in range(canaries)},
         canaries_omitted=7 if canaries else None,
+        plants=PlantNumbers(found_seconds=2.0, gone_seconds=1.0, problem=PlantProblem.SLOW),
     )
 
 

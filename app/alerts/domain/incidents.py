@@ -188,12 +188,18 @@ def _no_data(facts: AlertFacts) -> tuple[str, ...]:
     return (f"no run completed for {duration_text(facts.at - facts.began_at)}",)
 
 
+def _plant(facts: AlertFacts) -> tuple[str, ...]:
+    said = f"{facts.reason[:1].lower()}{facts.reason[1:].rstrip('.')}"
+    return said, said.partition(":")[0], "a planted document is not found or not gone in time"
+
+
 _STATED: Final = {
     RuleKind.CANARY: _canary,
     RuleKind.LATENCY: _slow,
     RuleKind.SLOWER: _slow,
     RuleKind.PROBE_ERRORS: _unmeasured,
     RuleKind.NO_DATA: _no_data,
+    RuleKind.PLANT: _plant,
 }
 """Kinds of rules that say what happened by themselves; of the others it is what got worse."""
 
@@ -232,6 +238,8 @@ def outlook(rule: Rule, window: Sequence[Observation], alert: Member | None, unm
 def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:
     if rule.kind is RuleKind.NO_DATA:
         return Outlook(to_open="It opens when no run has completed by the second scheduled time after the last run.")
+    if rule.kind is RuleKind.PLANT:
+        return Outlook(to_open="It opens when a planted document is not found or gone in time, left behind, or slow.")
     if rule.kind is RuleKind.REGRESSION:
         return Outlook(to_open="It opens when the detector raises an alarm, which weighs all canaries over many runs.")
     bad = [one.condition.severity is not None for one in window if one.condition.measured][-rule.open_of :]
@@ -260,6 +268,8 @@ STUCK: Final = "It does not resolve by itself"
 def _closing(rule: Rule, window: Sequence[Observation], alert: Member) -> Outlook:
     if rule.kind is RuleKind.NO_DATA:
         return Outlook(to_close="It resolves when a run completes, whatever its verdict.", good_runs_to_close=1)
+    if rule.kind is RuleKind.PLANT:
+        return Outlook(to_close="It resolves when the next planted document is found, and gone, in time.")
     if rule.kind is RuleKind.REGRESSION:
         newest = window[-1].condition.reason if window else ""
         if newest.endswith(UNDECIDED):

@@ -312,6 +312,8 @@ _FAILED_LEAST: Final = 2
 
 ALWAYS: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.EMBEDDING, RuleKind.SLOWER, RuleKind.LEAK})
 """The kinds every check has by default."""
+BETWEEN_RUNS: Final = frozenset({RuleKind.NO_DATA, RuleKind.PLANT})
+"""The kinds that no run is judged by; see `between_runs`."""
 RESERVED_KEYS: Final = ALWAYS - {RuleKind.SLOWER, RuleKind.LEAK}
 """Keys that only a rule of that kind may have; the others came when checks might have had a rule with these keys."""
 
@@ -320,7 +322,7 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
     """Condition of one ended run by one rule. `unknown`: too little of the run was measured for a verdict.
 
     `facts`: those of the run beside its aggregates; a missing fact is never taken for healthy. Raises ValueError for
-    `no_data`, which is about missing runs.
+    `BETWEEN_RUNS`, which are about no run.
     """
     match rule.kind:
         case RuleKind.THRESHOLD:
@@ -338,8 +340,8 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
             return unmeasured_condition(f"{failed}: the latency of the others says nothing", threshold=mildest(rule))
         case RuleKind.DROP | RuleKind.REGRESSION | RuleKind.CANARY | RuleKind.LATENCY | RuleKind.SLOWER:
             return _judge_facts(rule, facts, unknown=unknown)
-        case RuleKind.NO_DATA:
-            raise ValueError("no_data is not judged by runs; see alerts.domain.state.no_data_due.")
+        case RuleKind.NO_DATA | RuleKind.PLANT:
+            raise ValueError(f"{rule.kind} is not judged by runs; see alerts.domain.between_runs.")
 
 
 def _judge_chunks(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: bool) -> Condition:
@@ -376,18 +378,19 @@ def default_rule_key(
 
 def is_silent_about_quality(kinds: Iterable[RuleKind]) -> bool:
     """Whether no rule of a check, by kind and disabled ones included, is about quality: it has those of every check."""
-    return not {*kinds} - ALWAYS - {RuleKind.GUARD}
+    return not {*kinds} - ALWAYS - {RuleKind.GUARD, RuleKind.PLANT}
 
 
 def with_default_rules(
-    rules: Sequence[Rule], *, disabled: Collection[str] = (), has_history: bool = True
+    rules: Sequence[Rule], *, disabled: Collection[str] = (), has_history: bool = True, plants: bool = False
 ) -> tuple[Rule, ...]:
     """Rules in force: a check's own and the default ones, without those with a disabled key.
 
     Every check has `probe_errors`, `no_data`, `embedding`, `leak` and `slower`; one without rules of its own has
     `regression`. Until a baseline stands a `regression` needs a `guard`, unless another rule bounds the coverage of the
     check. A disabled rule still stands in for the one of its kind: that is how `no_data` is switched off. Without a
-    history nothing has a baseline of latencies, so no `slower` is added.
+    history nothing has a baseline of latencies, so no `slower` is added. `plants`: it plants documents, which `plant`
+    watches.
     """
     own = tuple(rules)
     if is_silent_about_quality(rule.kind for rule in own):
@@ -397,6 +400,9 @@ def with_default_rules(
     watched = any(rule.kind is RuleKind.REGRESSION for rule in in_force)
     if watched and RuleKind.GUARD not in named and not any(_bounds_coverage(rule) for rule in in_force):
         own += (Rule(key=default_rule_key(RuleKind.GUARD), kind=RuleKind.GUARD, measure=COVERAGE),)
+    if plants and not any(rule.kind is RuleKind.PLANT for rule in own):
+        plant = _at_once(RuleKind.PLANT)
+        own += (replace(plant, key=_free_key(RuleKind.PLANT, {rule.key for rule in own})),)
     return _with_those_of_every_check(own, disabled, has_history=has_history)
 
 

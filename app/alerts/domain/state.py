@@ -1,7 +1,7 @@
 """Alerts and incidents: when a rule opens, escalates and resolves its alert, and which notifications follow.
 
-First the alert of one rule, then that of a check without runs (`no_data`). Below them incidents, which people hear of:
-the alerts of one check and class that are open together. What each of their steps sends:
+First the alert of one rule; those that no run decides are in `between_runs`. Below incidents, which people hear of: the
+alerts of one check and class that are open together. What each of their steps sends:
 
     (none) --first alert that fires and is not silenced--> open        alert.opened
     open   --an alert graver than the incident-----------> open        alert.escalated, the severity never falls
@@ -27,7 +27,7 @@ from app.alerts.domain.conditions import (
     Condition,
     SlowerLimits,
 )
-from app.alerts.domain.rules import watches_answers
+from app.alerts.domain.rules import BETWEEN_RUNS, watches_answers
 from app.alerts.domain.views import (
     AlertState,
     AnswerChange,
@@ -37,7 +37,6 @@ from app.alerts.domain.views import (
     TransitionType,
     WorseAnswers,
 )
-from app.base.schedules import Schedule, next_due
 from app.base.texts import counted, named_text, plural
 from app.base.values import (
     ANSWER_MEASURES,
@@ -168,8 +167,8 @@ def decide(rule: Rule, window: Sequence[Observation], alert: Member | None, *, a
     alert back to firing, a bad one does both. Where the detector counts the good runs, one makes the alert recovering
     and the detector resolves it. None resolves while canaries are awaited: it is recovering then.
     """
-    if rule.kind is RuleKind.NO_DATA:
-        raise ValueError("no_data is decided by decide_no_data: it is about runs that never came.")
+    if rule.kind in BETWEEN_RUNS:
+        raise ValueError(f"{rule.kind} is decided in between_runs: no run says anything of it.")
     recent = [one.condition for one in window if one.condition.measured][-rule.open_of :]
     current = window[-1].condition if window and window[-1].condition.measured else None
     worst = _worst_reached(rule, recent)
@@ -261,69 +260,12 @@ _OF_ANY_CANARY: Final = frozenset({None, "health_score", DEGRADED_SHARE, ANSWERE
 """Measures that canaries without an expected chunk may have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overdue:
-    """A check of which nothing completed for too long."""
-
-    since: datetime
-    """When it last completed, or was created."""
-    deadline: datetime
-    """The second scheduled instant after that."""
-    ever: bool
-    """Whether it completed at all."""
-
-
 def is_completed(status: RunStatus) -> bool:
     """Whether a run of this status was carried out, if only in part and whatever its verdict.
 
     Failed probes are the subject of `probe_errors`. A run that could not be executed is no data.
     """
     return status in {RunStatus.FINISHED, RunStatus.PARTIAL}
-
-
-def no_data_due(
-    schedule: Schedule, last_completed: datetime | None, now: datetime, created_at: datetime
-) -> Overdue | None:
-    """Return the missed deadline where no run completed by the second-next scheduled instant, else None.
-
-    The quiet weekend of a cron has no scheduled instants. `created_at`: since when the check is enabled in this form.
-    `last_completed`: when the newest run that `is_completed` ended.
-    """
-    if last_completed is not None and now < next_due(schedule, max(created_at, last_completed)):
-        return None  # most checks need only the first of two instants
-    expected = no_data_expected(schedule, last_completed, created_at)
-    return None if now < expected.deadline else expected
-
-
-def no_data_expected(schedule: Schedule, last_completed: datetime | None, created_at: datetime) -> Overdue:
-    """Deadline by which a run has to complete, or else the check is overdue; see `no_data_due`."""
-    since = created_at if last_completed is None else max(created_at, last_completed)
-    deadline = next_due(schedule, next_due(schedule, since))
-    return Overdue(since=since, deadline=deadline, ever=last_completed is not None)
-
-
-def decide_no_data(overdue: Overdue | None, alert: Member | None) -> Decision:
-    """Return the new state of the `no_data` alert at a tick, or (with None) when a run completes.
-
-    It opens at once and resolves at once: the two scheduled instants are its window, so N of M does not apply.
-    """
-    opened = alert is not None and alert.state in OPEN
-    if overdue is None:
-        return Decision(
-            state=AlertState.RESOLVED if opened else AlertState.OK,
-            severity=alert.severity if alert is not None and opened else None,
-            transitions=(TransitionType.RESOLVED,) if opened else (),
-            reason="A run has completed.",
-        )
-    last = f"since {overdue.since:%Y-%m-%d %H:%M:%S} UTC" if overdue.ever else "since the check was created"
-    deadline = f"{overdue.deadline:%Y-%m-%d %H:%M:%S} UTC"
-    return Decision(
-        state=AlertState.FIRING,
-        severity=Severity.CRITICAL,
-        transitions=() if opened else (TransitionType.OPENED,),
-        reason=f"No run has completed {last}; the second scheduled one was due at {deadline}.",
-        evidence={"since": overdue.since.isoformat(), "deadline": overdue.deadline.isoformat(), "ever": overdue.ever},
-    )
 
 
 _Change = tuple[AlertState, Severity | None, tuple[TransitionType, ...], str]
@@ -488,7 +430,7 @@ def _runs(rule: Rule) -> str:
 
 COMPARING: Final = frozenset({RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER})
 """Kinds of rules that compare with the baseline: whoever accepts the present as normal ends their alerts."""
-NOT_ABOUT_CANARIES: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.LATENCY, RuleKind.SLOWER})
+NOT_ABOUT_CANARIES: Final = BETWEEN_RUNS | {RuleKind.PROBE_ERRORS, RuleKind.LATENCY, RuleKind.SLOWER}
 """Kinds of rules whose alerts list no canaries."""
 
 
@@ -506,6 +448,7 @@ class IncidentClass(StrEnum):
     LATENCY = "latency"
     QUALITY = "quality"
     LEAK = "leak"
+    INDEXING = "indexing"
 
 
 _CLASSES: Final[Mapping[RuleKind, IncidentClass]] = MappingProxyType(
@@ -514,6 +457,7 @@ _CLASSES: Final[Mapping[RuleKind, IncidentClass]] = MappingProxyType(
         RuleKind.NO_DATA: IncidentClass.OUTAGE,
         RuleKind.LATENCY: IncidentClass.LATENCY,
         RuleKind.LEAK: IncidentClass.LEAK,
+        RuleKind.PLANT: IncidentClass.INDEXING,
         RuleKind.SLOWER: IncidentClass.LATENCY,
     }
 )

@@ -326,6 +326,7 @@ _CLAIMS: Final[Mapping[RuleKind, Callable[[AlertFacts], str]]] = {
     RuleKind.GUARD: _threshold,
     RuleKind.SLOWER: _slower,
     RuleKind.LEAK: lambda facts: f"{_first_clause(facts.reason)}{_since(facts)}",
+    RuleKind.PLANT: lambda facts: f"{facts.reason[:1].lower()}{facts.reason[1:].rstrip('.')}",
 }
 
 
@@ -348,6 +349,7 @@ def _recovered(facts: AlertFacts) -> str:
         RuleKind.SLOWER: f"{LATENCY_NAMES[Percentile.P50]}{latency}",
         RuleKind.EMBEDDING: "the embedder answers as it did before",
         RuleKind.LEAK: "no canary gets a chunk that it forbids",
+        RuleKind.PLANT: "a planted document was found and gone in time",
         RuleKind.CANARY: f"canary {facts.canary} is healthy{_edited_canaries(facts)}",
     }
     return simple.get(facts.kind) or _recovered_canaries(facts)
@@ -470,9 +472,7 @@ def _bound(facts: AlertFacts, write: Callable[[float], str]) -> str:
 
 def _reason_text(facts: AlertFacts) -> str:
     """Return the rule's own sentence, where the numbers are not known."""
-    return (
-        f"{_first_clause(facts.reason)}{_since(facts)}" if facts.reason else f"rule {facts.kind} broken{_since(facts)}"
-    )
+    return f"{_first_clause(facts.reason) if facts.reason else f'rule {facts.kind} broken'}{_since(facts)}"
 
 
 def _first_clause(reason: str) -> str:
@@ -528,6 +528,7 @@ _STATED_ADVICE: Final = {
     ),
     RuleKind.EMBEDDING: EMBEDDER_ADVICE,
     RuleKind.LEAK: "Bring back the filter or permission that kept these out, then find out who else got them.",
+    RuleKind.PLANT: "Look at the pipeline that fills the index: is its queue stopped, behind, or losing removals?",
 }
 EDITED_ADVICE: Final = (
     "The index may be as it was: the check was changed. Set it back, or accept the present as normal if it is meant."
@@ -569,7 +570,7 @@ def alert_advice(facts: AlertFacts) -> str:
             return unknown if facts.failure is None else facts.failure.advice(facts.retriever)
         case RuleKind.LATENCY | RuleKind.SLOWER:
             return f"Check the load of {facts.retriever or 'the retriever'}: CPU, cold caches, a larger index."
-        case RuleKind.NO_DATA | RuleKind.EMBEDDING | RuleKind.LEAK:
+        case RuleKind.NO_DATA | RuleKind.EMBEDDING | RuleKind.LEAK | RuleKind.PLANT:
             return _STATED_ADVICE[facts.kind]
         case _:
             return _answers(facts) if _is_about_answers(facts) else _canaries(facts.changed)

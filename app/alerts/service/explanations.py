@@ -15,8 +15,9 @@ from typing_extensions import TypedDict
 
 from app.alerts import store as alerts
 from app.alerts.documents import RuleDocument, rules_yaml
+from app.alerts.domain.between_runs import Overdue, decide_no_data, no_data_expected
 from app.alerts.domain.incidents import incident_title, outlook
-from app.alerts.domain.rules import default_rule_key, is_silent_about_quality, watches_answers
+from app.alerts.domain.rules import BETWEEN_RUNS, default_rule_key, is_silent_about_quality, watches_answers
 from app.alerts.domain.state import (
     COMPARING,
     OPEN,
@@ -24,12 +25,9 @@ from app.alerts.domain.state import (
     Decision,
     Member,
     Observation,
-    Overdue,
     Suppression,
     decide,
-    decide_no_data,
     is_about_canaries,
-    no_data_expected,
 )
 from app.alerts.domain.summaries import alert_advice, alert_summary
 from app.alerts.domain.views import (
@@ -76,6 +74,7 @@ from app.catalog.store import Definition, require
 from app.detection import store as detector_rows
 from app.detection.service import baselines
 from app.detection.service.detectors import run_latencies
+from app.plants.store import any_found
 from app.records.store import run_rows, series
 from app.records.store.run_rows import RunRow
 from app.scoring.measures import Measure, mean_name
@@ -167,6 +166,7 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
             silences=silences_of(connection, check),
             unmeasured=unmeasured_answers(connection, check),
             last_completed=last_completed(connection, check, now),
+            has_plants=any_found(connection, check.id),
             now=now,
         )
         return {
@@ -201,6 +201,8 @@ class _Situation:
     unmeasured: Mapping[str, str]
     """By measure of answers, why runs do not have it as things are defined now."""
     last_completed: datetime | None
+    has_plants: bool
+    """Whether a planted document was found."""
     now: datetime
 
 
@@ -209,11 +211,12 @@ def _explain_rule(rule: Rule, known: _Situation) -> RuleExplanation:
     row = known.rows.get(rule.key)
     alert = known.members[row.id] if row is not None else None
     open_row = row if alert is not None and alert.state in OPEN else None
-    overdue, window = None, known.facts.of(rule) if rule.kind is not RuleKind.NO_DATA else []
+    overdue, window = None, [] if rule.kind in BETWEEN_RUNS else known.facts.of(rule)
     if rule.kind is RuleKind.NO_DATA:
         schedule, since = schedule_of(known.check.body), from_us(known.check.updated_at)
         overdue = no_data_expected(schedule, known.last_completed, since)
     has_data = overdue.ever if overdue is not None else any(one.condition.measured for one in window)
+    has_data = known.has_plants if rule.kind is RuleKind.PLANT else has_data
     opened_by = alert.opened_run_id if alert is not None and open_row is not None else None
     unmeasured = known.evidence.awaited(rule, opened_by, known.facts.newest)
     ahead = outlook(rule, window, alert, unmeasured)
@@ -260,6 +263,8 @@ def _decide(
 
 
 def _reason_without_runs(rule: Rule, *, has_data: bool) -> str:
+    if rule.kind is RuleKind.PLANT:
+        return "Planted documents are found, and gone, in time." if has_data else "No planted document was found yet."
     if rule.kind is not RuleKind.NO_DATA:
         return "No run has ended yet."
     return "Runs complete when they should." if has_data else "No run has completed yet."

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from app.alerts import store as alerts
+from app.alerts.domain.between_runs import Overdue, PlantTrouble, decide_no_data, decide_plant
 from app.alerts.domain.conditions import WarmUp
 from app.alerts.domain.rules import (
+    BETWEEN_RUNS,
     NO_FACTS,
     REPEATED,
     Alarm,
@@ -35,11 +37,9 @@ from app.alerts.domain.state import (
     Member,
     Observation,
     OpenIncident,
-    Overdue,
     Retirement,
     class_of,
     decide,
-    decide_no_data,
     dedupe_keys,
     first_of_bad_runs,
     has_subject,
@@ -159,12 +159,12 @@ def after_run(
     for rule in rules:
         if rule.key in gone:
             continue
-        if rule.kind is not RuleKind.NO_DATA:
+        if rule.kind not in BETWEEN_RUNS:
             decision = decide(rule, facts.of(rule), evaluation.alert_of(rule.key))
             if decision.state is AlertState.RESOLVED and (awaited := evaluation.awaited(rule, facts.newest)):
                 decision = decide(rule, facts.of(rule), evaluation.alert_of(rule.key), awaited=awaited)
             evaluation.apply(rule, decision)
-        elif completed:
+        elif completed and rule.kind is RuleKind.NO_DATA:
             evaluation.apply(rule, decide_no_data(None, evaluation.alert_of(rule.key)))
     evaluation.retire_others(rules, Retirement.RULE_REMOVED)
     return evaluation.notify(hold_until=hold_until)
@@ -199,7 +199,7 @@ def bad_answers(connection: Connection, check: Definition, run: RunRow) -> list[
 
 def may_open_no_data(connection: Connection, check: Definition) -> bool:
     """Whether a check has a `no_data` rule without an open alert; only reads."""
-    rule = _no_data_rule(check)
+    rule = _rule_of(check, RuleKind.NO_DATA)
     return rule is not None and all(
         row.rule_key != rule.key or row.state not in OPEN
         for row in alerts.open_alerts(connection, check.id, hold=False)
@@ -209,7 +209,7 @@ def may_open_no_data(connection: Connection, check: Definition) -> bool:
 def open_no_data(connection: Connection, check_id: int, overdue: Overdue, *, now: datetime) -> bool:
     """Open the `no_data` alert of an overdue check; True where it was not open yet."""
     check = catalog.definition_by_id(connection, check_id)
-    rule = _no_data_rule(check)
+    rule = _rule_of(check, RuleKind.NO_DATA)
     if rule is None:
         return False
     evaluation = _Evaluation(connection, check, None, now)
@@ -221,11 +221,25 @@ def open_no_data(connection: Connection, check_id: int, overdue: Overdue, *, now
     return True
 
 
-def _no_data_rule(check: Definition) -> Rule | None:
-    """Return the `no_data` rule of a check; None = it has none, or is archived or disabled."""
+def judge_plant(connection: Connection, check_id: int, trouble: PlantTrouble | None, *, now: datetime) -> bool:
+    """Open, escalate or resolve the alert of planted documents; True where there may be deliveries.
+
+    `trouble` None = one was found and gone in time.
+    """
+    check = catalog.definition_by_id(connection, check_id)
+    rule = _rule_of(check, RuleKind.PLANT)
+    if rule is None:
+        return False
+    evaluation = _Evaluation(connection, check, None, now)
+    evaluation.apply(rule, decide_plant(trouble, evaluation.alert_of(rule.key)))
+    return evaluation.notify()
+
+
+def _rule_of(check: Definition, kind: RuleKind) -> Rule | None:
+    """Return the rule of a kind of a check; None = it has none, or is archived or disabled."""
     if _retirement_of(check) is not None:
         return None
-    return next((rule for rule in _rules(check) if rule.kind is RuleKind.NO_DATA), None)
+    return next((rule for rule in _rules(check) if rule.kind is kind), None)
 
 
 def checks_at_tick(store: Store) -> set[int]:
@@ -500,7 +514,7 @@ def load_facts(
     verdict (its canary was not measured): for rules with an alert, and those measured on the newest run, the only ones
     that depend on older runs, up to `_MAX_UNMEASURED_RUNS` runs are read; older ones count as never measured.
     """
-    run_rules = [rule for rule in rules if rule.kind is not RuleKind.NO_DATA]
+    run_rules = [rule for rule in rules if rule.kind not in BETWEEN_RUNS]
     rows = _newest_runs(connection, check_id, with_verdict=max((window_length(rule) for rule in run_rules), default=1))
     compared_since = _compared_since(connection, check_id, run_rules)
     facts = CheckFacts(runs=rows, run_facts=_read_facts(connection, run_rules, rows, compared_since))

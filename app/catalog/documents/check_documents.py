@@ -30,7 +30,7 @@ from app.base.documents.fields import (
     field_errors,
 )
 from app.base.schedules import first_interval, run_patience
-from app.base.values import EMPTY, GROUNDING, JUDGED, Rule
+from app.base.values import EMPTY, GROUNDING, JUDGED, Rule, RuleKind
 from app.catalog.domain import USE_REASONS, MeasureGuide, Use, measure_guide
 from app.hooks.domain import TAKES_NO_REPORT
 from app.plants.documents import PlantDocument
@@ -168,6 +168,14 @@ class CheckDocument(Document):
             raise field_errors([(("rules", place, "measure"), message) for place in unjudged])
         return self
 
+    @model_validator(mode="after")
+    def _has_a_plant(self) -> Self:
+        of_plants = [place for place, rule in enumerate(self.rules) if rule.kind is RuleKind.PLANT]
+        if of_plants and self.plant is None:
+            message = "is about planted documents, and the check has no plant"
+            raise field_errors([(("rules", place, "kind"), message) for place in of_plants])
+        return self
+
     @property
     def remind_after(self) -> timedelta | None:
         """Time after the last notification until a firing alert is sent again; None = never."""
@@ -176,7 +184,7 @@ class CheckDocument(Document):
     @cached_property
     def rules_in_force(self) -> tuple[Rule, ...]:
         """Its rules that are enabled, and those of every check, as they decide; made once for all who ask."""
-        return rules_in_force(self.rules)
+        return rules_in_force(self.rules, plants=self.plant is not None)
 
     @property
     def rule_keys(self) -> set[str]:

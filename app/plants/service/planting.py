@@ -28,6 +28,7 @@ from app.plants import domain
 from app.plants import store as rows
 from app.plants.documents import PlantRequestDocument
 from app.plants.domain import ID, MARKER, TEXT, Action, Plant, is_found, marker_of, next_action
+from app.plants.service import judging
 from app.plants.store import PlantedCheck, PlantRow
 from app.retrievers.documents.requests import fill_sql_names
 from app.retrievers.domain.probes import error_text
@@ -301,6 +302,8 @@ class _Stepping:
     def _save(self, row: PlantRow, after: Plant) -> bool:
         with self.store.write() as connection:
             saved = rows.save_step(connection, row, after)
+            if saved:
+                judging.judge(connection, row.plant, replace(row, plant=after), now=self.clock())
         if saved and after.state is not row.plant.state:
             about = {"plant": row.id, "state": after.state, "detail": after.removal_failure or after.failure}
             logger.info("plant_stepped", extra=about)

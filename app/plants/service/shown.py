@@ -1,7 +1,9 @@
 """Plants as people and programs see them: newest first, with what is wrong and what is usual for their check."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.schedules import EPOCH, next_due
@@ -11,6 +13,7 @@ from app.catalog.store import Definition
 from app.plants import store as rows
 from app.plants.domain import (
     PAST,
+    Finding,
     PlantProblem,
     PlantsView,
     PlantView,
@@ -20,8 +23,8 @@ from app.plants.domain import (
     marker_of,
     problem_of,
     problem_sentence,
-    usual_of,
 )
+from app.plants.service.judging import usual_before, usual_of_rows
 from app.plants.service.planting import plant_schedule
 from app.plants.store import PlantRow
 
@@ -33,7 +36,7 @@ def load_plants(store: Store, slug: str, *, before: int | None = None, limit: in
         found = rows.list_plants(connection, check.id, before=before, limit=limit + 1)
         shown = found[:limit]
         older = rows.found_before(connection, check.id, shown[-1].id, PAST) if shown else []
-        usuals = [_usual(one, [*shown[place + 1 :], *older]) for place, one in enumerate(shown)]
+        usuals = [usual_of_rows(one, [*shown[place + 1 :], *older]) for place, one in enumerate(shown)]
         items = [_view(one, usual, now) for one, usual in zip(shown, usuals, strict=True)]
         usual = usuals[0] if usuals else None
         waiting = rows.open_plant(connection, check.id)
@@ -50,35 +53,44 @@ def load_plants(store: Store, slug: str, *, before: int | None = None, limit: in
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlantNumbers:
+    """What is exported of the newest plants of a check; None = not measured."""
+
+    found_seconds: float | None
+    gone_seconds: float | None
+    problem: PlantProblem | None
+
+
+_LOOKED_AT: Final = 5
+"""The newest plants of a check among which those that say something are looked for."""
+
+
+def load_numbers(connection: Connection, now: datetime) -> dict[int, PlantNumbers]:
+    """Return the numbers of every check that has planted documents, by its id."""
+    found = rows.newest_of_checks(connection, _LOOKED_AT)
+    return {check_id: _numbers(connection, newest, now) for check_id, newest in found.items()}
+
+
+def _numbers(connection: Connection, newest: Sequence[PlantRow], now: datetime) -> PlantNumbers:
+    """Return the time until found of the newest that was asked for to its end, and what is wrong with it."""
+    known = [one for one in newest if one.plant.finding is not None and one.plant.finding is not Finding.UNMEASURED]
+    last = known[0] if known else None
+    usual = None if last is None else usual_before(connection, last)
+    problems = [problem_of(one.plant, to_us(now), usual) for one in (newest[0], last) if one is not None]
+    return PlantNumbers(
+        found_seconds=None if last is None else last.plant.found_seconds,
+        gone_seconds=next((one.plant.gone_seconds for one in known if one.plant.gone_at is not None), None),
+        problem=next((one for one in problems if one is not None), None),
+    )
+
+
 def load_plant(store: Store, plant_id: int, *, now: datetime) -> PlantView:
     """Return a plant that is there."""
     with store.read() as connection:
         row = rows.find_plant(connection, plant_id)
         assert row is not None  # noqa: S101 - callers have just stored it
-        return _view(row, _usual_before(connection, row), now)
-
-
-def problem_now(connection: Connection, row: PlantRow, now: datetime) -> tuple[PlantProblem, str] | None:
-    """Return what is wrong with a plant, and the sentence that says it; None = nothing."""
-    usual = _usual_before(connection, row)
-    problem = problem_of(row.plant, to_us(now), usual)
-    return None if problem is None else (problem, problem_sentence(row.plant, problem, to_us(now), usual))
-
-
-def _usual_before(connection: Connection, row: PlantRow) -> Usual | None:
-    return _usual(row, rows.found_before(connection, row.check_id, row.id, PAST))
-
-
-def _usual(row: PlantRow, before: Sequence[PlantRow]) -> Usual | None:
-    """Return what was usual before a plant: of those that were found in time, exact to a few polls; newest first."""
-    in_time: list[float] = []
-    for one in before:
-        seconds = one.plant.found_seconds
-        if seconds is not None and is_sure(one.plant) and seconds <= one.plant.terms.found_within:
-            in_time.append(seconds)
-        if len(in_time) == PAST:
-            break
-    return usual_of(in_time[::-1], row.plant.terms.poll)
+        return _view(row, usual_before(connection, row), now)
 
 
 def _view(row: PlantRow, usual: Usual | None, now: datetime) -> PlantView:

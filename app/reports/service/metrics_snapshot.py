@@ -20,6 +20,7 @@ from app.catalog.service.judges import is_self_judged
 from app.catalog.service.references import schedule_of
 from app.detection.store import DetectionRow
 from app.hooks import store as outbox
+from app.plants.service.shown import PlantNumbers, load_numbers
 from app.records.domain import stored_shares
 from app.records.store import open_runs, run_rows, state_rows
 from app.reports import store as report_rows
@@ -59,6 +60,8 @@ class CheckState:
     """By measure of its judge, what people would say of the answers of its newest run."""
     unrated: Mapping[str, float] = field(default_factory=dict)
     """By measure of its judge, the share of the answers of its newest run that have no rating."""
+    plants: PlantNumbers | None = None
+    """Of its planted documents; None = it has none."""
     canaries_omitted: int | None = None
     """Number of canaries without a series because of the cap; None = the check has no canary series."""
 
@@ -91,6 +94,8 @@ class State:
     jobs_waiting: JobsWaiting | None = None
     """None = one process does all of them."""
     pooled_recalls: tuple[RecallRow, ...] = ()
+    plants: Mapping[int, PlantNumbers] = field(default_factory=dict)
+    """By the id of a check that plants documents."""
     judges: Mapping[tuple[str, str], Confirmation] = field(default_factory=dict)
     """By judge and measure: whether people confirmed it."""
 
@@ -166,9 +171,11 @@ class StateReader:
     def _state(self) -> State:
         assert self._shared is not None  # noqa: S101 - it is read with the checks
         shown = [entry for entry in self._checks.values() if entry.state is not None]
+        plants = self._shared.plants
+        states = [(number, entry.state) for number, entry in self._checks.items() if entry.state is not None]
         return replace(
             self._shared,
-            checks=tuple([entry.state for entry in shown if entry.state is not None]),
+            checks=tuple([replace(one, plants=plants[at]) if at in plants else one for at, one in states]),
             alerts={(entry.slug, *key): count for entry in shown for key, count in entry.alerts.items()},
         )
 
@@ -218,6 +225,7 @@ def _read_shared(connection: Connection, now: datetime) -> State:
         ),
         jobs_waiting=jobs.waiting(connection),
         pooled_recalls=tuple(recall_rows.list_recalls(connection, in_force=True)),
+        plants=load_numbers(connection, now),
         judges=calibrated_judges(connection),
     )
 

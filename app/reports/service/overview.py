@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from app.alerts import store as alerts
-from app.alerts.domain.state import no_data_due
+from app.alerts.domain.between_runs import no_data_due
 from app.alerts.domain.views import AlertState
 from app.alerts.service.transitions import bad_answers
 from app.annotation.store import task_rows

@@ -13,7 +13,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Final, Protocol
 
-from app.alerts.domain.state import Overdue, no_data_due, no_data_expected
+from app.alerts.domain.between_runs import Overdue, no_data_due, no_data_expected
 from app.alerts.service import transitions
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
