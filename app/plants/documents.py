@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
+import yaml
 from pydantic import AliasChoices, BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from app.base.documents.fields import (
@@ -19,6 +20,8 @@ from app.base.documents.fields import (
     field_error,
     field_errors,
 )
+from app.base.documents.parsing import escape_dollars, read_yaml
+from app.base.errors import InvalidInputError, Problem
 from app.plants.domain import ID, MARKER, TEXT, PlantTerms
 from app.retrievers.documents.requests import (
     VECTOR,
@@ -106,6 +109,34 @@ class PlantRequestDocument(Document):
             yield from template_problems(part, known, place=(place, name))
         for name in sorted(parameters_in(self.sql or "") - set(known)):
             yield (place, "sql"), f"unknown parameter ':{name}'; known are: {', '.join(known)}"
+
+
+def plant_yaml(body: Mapping[str, Any] | None) -> str:
+    """Return a stored plant as YAML without its defaults; empty for none."""
+    if body is None:
+        return ""
+    document = PlantDocument.model_validate(body)
+    lean = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return str(yaml.safe_dump(_escaped(lean), sort_keys=False, allow_unicode=True, width=110))
+
+
+def read_plant(text: str) -> Any:
+    """Read a plant, not yet validated; None for an empty text. Raises InvalidInputError with the line."""
+    located, errors = read_yaml("plant", text, {})
+    if errors:
+        raise InvalidInputError([Problem(path="plant", message=f"line {one.line}: {one.message}") for one in errors])
+    data = [document.data for document in located if document.data is not None]
+    if len(data) > 1:
+        raise InvalidInputError([Problem(path="plant", message="must be one mapping: every, put, remove")])
+    return data[0] if data else None
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return escape_dollars(value)
+    if isinstance(value, dict):
+        return {name: _escaped(inner) for name, inner in value.items()}
+    return [_escaped(one) for one in value] if isinstance(value, list) else value
 
 
 DEFAULT_TEXT = (

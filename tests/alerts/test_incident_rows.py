@@ -436,6 +436,7 @@ _SINCE = (
     "run_answers",
     "answers",
     "answer_texts",
+    "plants",
     "traffic_parts",
     "traffic_queries",
     "reaches",

@@ -394,7 +394,8 @@ def test_a_wrong_rule_is_refused_in_words() -> None:
             [{"kind": "treshold"}],
             (
                 "rules[0].kind: unknown rule kind 'treshold'; did you mean 'threshold'? Built are: "
-                "threshold, drop, regression, canary, latency, probe_errors, no_data, embedding, guard, slower, leak"
+                "threshold, drop, regression, canary, latency, probe_errors, no_data, embedding, guard, slower, leak, "
+                "plant"
             ),
         ),
         ([threshold(measure="coverge")], "rules[0].measure: unknown measure 'coverge'; did you mean 'coverage'?"),

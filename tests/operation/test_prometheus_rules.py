@@ -393,6 +393,15 @@ def test_the_fallback_tells_of_verdicts_and_coverage(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.systems
+def test_the_fallback_tells_of_planted_documents_but_not_of_slow_ones(tmp_path: Path) -> None:
+    name = "CoalminePlantsFailing"
+    missed = of_check("coalmine_plant_problem", "0x5 1x20 0x20", problem="not_found")
+    slow = of_check("coalmine_plant_problem", "1x40", problem="slow")
+    told = firing(name, {**OF_CHECK, "problem": "not_found"})
+    promtool(tmp_path, name, ([missed, slow], {"6m": [], "10m": [told], "40m": []}))
+
+
 # --- recording -----------------------------------------------------------------------------------------------
 
 

@@ -86,6 +86,16 @@ def _jobs(ports: list[int]) -> dict[str, Any]:
     return {**config, "scrape_configs": [both, *alone]}
 
 
+PLANT: Mapping[str, Any] = {
+    "every": "31d",
+    "query": "{{ marker }}",
+    "put": {"url": "/documents", "json": {"id": "{{ id }}", "text": "{{ text }}"}},
+    "remove": {"url": "/documents/{{ id }}"},
+    "poll": "1s",
+}
+"""Planted when told to."""
+
+
 def _enriched(described: dict[str, Any], *, embedder: str, hooks: Mapping[str, str]) -> Mapping[str, Any]:
     """Add what some panels are about: a second retriever, an embedder, hooks, a chunk that is known by id and text."""
     (first,), (check,) = described["retrievers"], described["checks"]
@@ -100,7 +110,7 @@ def _enriched(described: dict[str, Any], *, embedder: str, hooks: Mapping[str, s
             {**first, "response": response, "slug": f"{RETRIEVER['slug']}-other"},
         ],
         "checks": [
-            {**check, "rules": [*check["rules"], {"kind": "regression"}], "hooks": list(hooks)},
+            {**check, "rules": [*check["rules"], {"kind": "regression"}], "hooks": list(hooks), "plant": PLANT},
             {**check, "slug": OTHER, "retriever": f"{RETRIEVER['slug']}-other", "canary_metrics": 0},
         ],
         "hooks": [{**HOOK, "slug": slug, "url": f"{url}/"} for slug, url in hooks.items()],
@@ -115,6 +125,8 @@ def _walked(site: Site, watching: Prometheus, began: float) -> Walk:
         site.run()
     watching.until(f"count(coalmine_detector_evidence{{{each}, scope='average'}}) == 2")
     watching.until(f'count(coalmine_last_run_timestamp_seconds{{job="{BOTH}"}}) == 4')
+    site.client.post(f"{site.urls[0]}/v1/checks/{CHECK}/plants").raise_for_status()
+    watching.until(f"count(coalmine_plant_gone_seconds{{{each}}}) == 2", seconds=60)
     _look(walk, HEALTHY, site, watching)
     walk.whole = {name: watching.instant(_with_all(walk, query)) for name, query in QUERIES.items() if query.panel}
     with site.degraded(*KEYS[:4]):

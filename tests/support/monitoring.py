@@ -66,15 +66,25 @@ class Commanded:
     status: int = 200
     """What it answers everything with; 503 = it is down."""
     index_version: str = "v1"
+    planted: dict[str, str] = field(default_factory=dict)
+    """Texts by id that were put to `/documents` and not removed."""
 
     def __call__(self, seen: Seen) -> Reply:
-        """Answer a search."""
+        """Answer a search, or take or remove a document."""
         if self.status != 200:
             return reply(b"{}", status=self.status)
+        if seen.target.startswith("/documents"):
+            if seen.method == "DELETE":
+                self.planted.pop(seen.target.rpartition("/")[2], None)
+            else:
+                document = json.loads(seen.body)
+                self.planted[document["id"]] = document["text"]
+            return reply(b"{}")
         query = json.loads(seen.body)["q"]
         found = [{"id": "noise", "score": 0.4}]
         if query not in self.lost:
             found.insert(0, {"id": f"doc-{query}", "score": 0.9, "text": f"Text of {query}."})
+        found += [{"id": name, "score": 0.5, "text": text} for name, text in self.planted.items() if query in text]
         return reply(json.dumps({"hits": found, "index": self.index_version}).encode())
 
 

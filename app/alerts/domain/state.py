@@ -168,7 +168,7 @@ def decide(rule: Rule, window: Sequence[Observation], alert: Member | None, *, a
     and the detector resolves it. None resolves while canaries are awaited: it is recovering then.
     """
     if rule.kind in BETWEEN_RUNS:
-        raise ValueError(f"{rule.kind} is decided in between_runs: no run says anything of it.")
+        raise ValueError(f"{rule.kind} is decided by decide_no_data or decide_plant: no run tells of it.")
     recent = [one.condition for one in window if one.condition.measured][-rule.open_of :]
     current = window[-1].condition if window and window[-1].condition.measured else None
     worst = _worst_reached(rule, recent)

@@ -326,7 +326,7 @@ _CLAIMS: Final[Mapping[RuleKind, Callable[[AlertFacts], str]]] = {
     RuleKind.GUARD: _threshold,
     RuleKind.SLOWER: _slower,
     RuleKind.LEAK: lambda facts: f"{_first_clause(facts.reason)}{_since(facts)}",
-    RuleKind.PLANT: lambda facts: f"{facts.reason[:1].lower()}{facts.reason[1:].rstrip('.')}",
+    RuleKind.PLANT: lambda facts: _without_severity(f"{facts.reason[:1].lower()}{facts.reason[1:].rstrip('.')}"),
 }
 
 

@@ -49,6 +49,7 @@ from app.catalog.store import FILE, Definition, refuse_file_managed
 from app.definitions.pages.suites import file_page
 from app.definitions.service import definitions
 from app.hooks.domain import TAKES_NO_REPORT
+from app.plants.documents import plant_yaml, read_plant
 from app.records.service import suite_views
 from app.runs.service import due_checks
 
@@ -219,7 +220,7 @@ def _page(
         typed=typed,
         problems=label_problems(placed, LABELS),
         refused=refused or ("YAML not written:" if typed.get("do") == "yaml" else "Not saved:"),
-        wrong=problems_by_field(placed, {*typed.texts, *FIELDS, "schedule", "rules", *RULES}),
+        wrong=problems_by_field(placed, {*typed.texts, *FIELDS, "schedule", "rules", "plant", *RULES}),
         fields=FIELDS,
         suites=[one.definition.slug for one in suites],
         thin={one.definition.slug: one.limits[0] for one in suites if one.limits},
@@ -290,11 +291,12 @@ LABELS: Final[Mapping[str, str]] = {
     "rule.latency.open": "Latency threshold, Bad runs",
     "rule.latency.close": "Latency threshold, Good runs to close",
     "rules": "Rules as YAML",
+    "plant": "Planted document as YAML",
     "report.day": "Report",
     "report.hour": "Hour of the report",
 }
 """Labels of the fields."""
-_SHOWN: Final = frozenset({"schedule", "rules", "report", *FIELDS})
+_SHOWN: Final = frozenset({"schedule", "rules", "report", "plant", *FIELDS})
 _PLAIN = {
     COVERAGE: {"kind", "measure", "warning", "critical", "open", "close"},
     LATENCY: {"kind", "percentile", "warning", "critical", "open", "close"},
@@ -302,7 +304,7 @@ _PLAIN = {
 }
 _KEYS = {COVERAGE: "threshold-coverage", LATENCY: "latency-p95", DETECTOR: "regression"}
 _RULE = re.compile(r"^rules\[([0-9]{1,9})\](.*?)(\.below|\.above)?$")
-_NOT_ABOUT_QUALITY = {*ALWAYS, RuleKind.GUARD}
+_NOT_ABOUT_QUALITY = {*ALWAYS, RuleKind.GUARD, RuleKind.PLANT}
 _NO_DETECTOR = {"kind": RuleKind.REGRESSION, "enabled": False}
 RULES: Final = frozenset(f"rule.{name}" for name in _KEYS)
 """Groups of fields that hold a rule each."""
@@ -332,7 +334,7 @@ def form_of(body: Mapping[str, Any]) -> Form:
             texts |= _bounds(name, rule)
         elif rule.model_dump(exclude_defaults=True, exclude={"key"}) != _NO_DETECTOR or not alone:
             others.append(rule)
-    return replace(typed, texts={**texts, "rules": rules_yaml(others)})
+    return replace(typed, texts={**texts, "rules": rules_yaml(others), "plant": plant_yaml(body.get("plant"))})
 
 
 def body_of(typed: Form, stored: Mapping[str, Any] | None, unread: list[Problem] | None = None) -> dict[str, Any]:
@@ -349,6 +351,13 @@ def body_of(typed: Form, stored: Mapping[str, Any] | None, unread: list[Problem]
             raise
         unread += error.problems
         others = []
+    plant = (stored or {}).get("plant")
+    try:
+        plant = read_plant(typed.get("plant")) if "plant" in typed.texts else plant
+    except InvalidInputError as error:
+        if unread is None:
+            raise
+        unread += error.problems
     if "hooks" in body:
         body["hooks"] = _as_before(body["hooks"], (stored or {}).get("hooks", ()))
     default_slug = f"{body['suite']}-{body['retriever']}"[:LONGEST_SLUG].strip("-")
@@ -358,6 +367,7 @@ def body_of(typed: Form, stored: Mapping[str, Any] | None, unread: list[Problem]
         "schedule": _schedule(typed),
         "report": _report(typed, (stored or {}).get("report")),
         "rules": _rules(typed, others, stored),
+        "plant": plant,
     }
 
 

@@ -30,7 +30,7 @@ from app.plants.documents import PlantRequestDocument
 from app.plants.domain import ID, MARKER, TEXT, Action, Plant, is_found, marker_of, next_action
 from app.plants.service import judging
 from app.plants.store import PlantedCheck, PlantRow
-from app.retrievers.documents.requests import fill_sql_names
+from app.retrievers.documents.requests import fill_sql_names, sql_problems
 from app.retrievers.domain.probes import error_text
 from app.retrievers.domain.retrievers import (
     PLACEHOLDER,
@@ -403,7 +403,11 @@ def writing_retriever(retriever: Retriever, row: PlantRow, request: Mapping[str,
     if "sql" in request:
         if retriever.dialect is not Dialect.SQL:
             raise ConflictError(f"retriever '{retriever.slug}' is no database: name one under credentials")
-        return replace(plain, sql=fill_sql_names(request["sql"], values))
+        # Names of tables and columns are those of the retriever: of its options, one may be called `id` too.
+        problem = next(sql_problems(request["sql"], retriever.options, own), None)
+        if problem is not None:
+            raise ConflictError(f"the statement {problem}")
+        return replace(plain, sql=fill_sql_names(request["sql"], retriever.options))
     if retriever.dialect is Dialect.SQL or origin_of(request["url"]) != origin_of(retriever.url):
         if row.body["writer"]["named"]:
             raise ConflictError(f"retriever '{retriever.slug}' is at another host: its credentials go nowhere else")

@@ -187,6 +187,7 @@ CHAPTERS: Final[Mapping[str, str]] = {
     "/login": "operations#security",
     "/new-check": "canary-files#checks",
     "/checks/*/edit": "canary-files#checks",
+    "/checks/*/plants": "plants",
     "/checks/*/quality": "diagnosis#where-to-look",
     "/checks/*/reanchors": "diagnosis#renamed-chunks",
     "/checks/*/canaries/*": "diagnosis#causes",

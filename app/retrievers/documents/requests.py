@@ -93,9 +93,9 @@ def template_problems(
             yield inner, "has a '{{' that begins no placeholder; write {{ query }} or {{ k }}"
 
 
-def sql_problems(sql: str, options: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each problem of an SQL template: its parameters, and its names."""
-    known = (*RESERVED, *options)
+def sql_problems(sql: str, options: Mapping[str, str], more: Collection[str] = ()) -> Iterator[str]:
+    """Yield a sentence for each problem of an SQL template: its parameters, of which there may be `more`, and names."""
+    known = dict.fromkeys((*RESERVED, *more, *options))
     for name in sorted(parameters_in(sql) - set(known)):
         yield _unknown(f"parameter ':{one_line(name)}'", name, known)
     for _, message in template_problems(sql, options):

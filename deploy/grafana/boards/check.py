@@ -59,6 +59,7 @@ def board() -> Board:
             Section(id=300, title="Categories", lines=[(9, _categories())]),
             Section(id=350, title="Single canaries", lines=[(9, canaries())]),
             Section(id=400, title="Detector and alerts", lines=[(9, _detection())]),
+            Section(id=450, title="Planted documents", lines=[(8, _plants())]),
             Section(id=500, title="Runs and index", lines=[(6, _states()), (8, _runs())]),
         ],
     )
@@ -204,6 +205,38 @@ def _detection() -> Panels:
                 unit="none",
             ).no_value("The retriever embeds by itself"),
             7,
+        ),
+    ]
+
+
+def _plants() -> Panels:
+    problems = q.state("coalmine_plant_problem", *MINE, by=("check", "problem"))
+    return [
+        (
+            paged(
+                lines(
+                    451,
+                    "Until found, and gone",
+                    "How long the newest planted document took to be found, and to be gone after its removal. A gap in "
+                    "the first: it was not found, so new documents do not reach the index.",
+                    over_time(q.state("coalmine_plant_found_seconds", *MINE), "found"),
+                    over_time(q.state("coalmine_plant_gone_seconds", *MINE), "gone"),
+                    unit=SECONDS,
+                ).no_value("The check plants no documents"),
+                "Planted documents in Coalmine",
+                "/checks/${check}/plants",
+            ),
+            14,
+        ),
+        (
+            states(
+                452,
+                "Problems",
+                "What was wrong with the newest planted document. Left behind: its removal fails, and is tried again.",
+                over_time(problems, "{{problem}}"),
+                {"0": ("well", "green"), "1": ("wrong", "red")},
+            ).no_value("The check plants no documents"),
+            10,
         ),
     ]
 
