@@ -133,7 +133,7 @@ def test_an_expected_chunk_below_the_hits_that_count_is_looked_for_deeper(file: 
     assert found["gaps"]["expected_below"] == pytest.approx(0.3)
     assert found["gaps"]["at_k"]["scores"] == [0.8, 0.7]
     shallow = explained(file, QUERY, "--expect", "deep", "--depth", "0")
-    assert (shallow["depth"], shallow["expected"][0]["why"]) == (None, "in none of 3 hits")
+    assert (shallow["depth"], shallow["expected"][0]["why"]) == (None, "in none of the 3 hits")
 
 
 def test_a_query_of_no_canary_is_explained_by_what_the_options_expect(file: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from typing_extensions import TypedDict
 
-from app.base.texts import counted, number, percent_text, plain, ratio_text, shorten
+from app.base.texts import number, percent_text, plain, ratio_text, shorten
 from app.base.values import Canary, Judgment, Level, Outcome, Ranking, Reason, TimeText, Verdict
 from app.records.views import JudgmentView, ResultView, first_expected, judgment_shape, why_degraded, wrong_field
 from app.scoring.rankings import LEVELS, Match, match, prepare
@@ -54,6 +54,8 @@ class ExplainedHit(TypedDict):
     """The largest share of an expected text that the hit holds; null where no text can be compared."""
     forbidden: bool
     rank_before: int | None
+    gap: float | None
+    """How far its score is from that of the next hit; null of the last, and where either has none."""
     why: str
     """A sentence without its full stop."""
 
@@ -202,6 +204,7 @@ def explain_hits(one: Explained) -> list[ExplainedHit]:
     judged = match(prepare(one.canary.judgments), one.ranking)
     forbidden = match(prepare(one.canary.forbidden, verbatim=True), one.ranking)
     before = {} if one.before is None else _ranks_by_id(one.before.ranking)
+    gaps = {gap["after_rank"]: gap["size"] for gap in _gaps(one.ranking.scores)}
     return [
         {
             "rank": hit["rank"],
@@ -216,6 +219,7 @@ def explain_hits(one: Explained) -> list[ExplainedHit]:
             "share": max((share for _, share in _shares(one.canary, hit["text"])), default=None),
             "forbidden": one.canary.expect_empty or forbidden.judgment[place] >= 0,
             "rank_before": before.get(hit["id"]),
+            "gap": gaps.get(hit["rank"]),
             "why": _why_hit(one, judged, forbidden, place),
         }
         for place, hit in enumerate(one.result["ranking"])
@@ -333,15 +337,21 @@ def _why_chunk(
         asked = f", of the {depth} hits of a deeper request" if is_deep else ""
         return f"at rank {rank}, below the top {one.k}{asked}"
     if nearest is not None:
-        return (
-            f"in none of {counted(depth, 'hit')}; rank {nearest['rank']} holds {_held(nearest['share'])} of its text"
-            + (f", and lacks {', '.join(f'“{part}”' for part in nearest['lacking'])}" if nearest["lacking"] else "")
+        return f"{_absent(depth)}; rank {nearest['rank']} holds {_held(nearest['share'])} of its text" + (
+            f", and lacks {', '.join(f'“{part}”' for part in nearest['lacking'])}" if nearest["lacking"] else ""
         )
     if judgment.text and not one.has_texts:
         return "cannot be recognised: the retriever's response maps no text"
     wrong = wrong_field(one.result)
     told = "" if wrong is None else f"; {wrong[0].lower()}{wrong[1:]}"
-    return f"in none of {counted(depth, 'hit')}{told}"
+    return f"{_absent(depth)}{told}"
+
+
+def _absent(depth: int) -> str:
+    """Say that a chunk is in none of so many hits."""
+    if depth == 0:
+        return "nothing was returned"
+    return "not the one hit" if depth == 1 else f"in none of the {depth:,} hits"
 
 
 def _nearest(one: Explained, judgment: Judgment, answers: Sequence[Ranking]) -> TextShare | None:
