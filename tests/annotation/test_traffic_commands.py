@@ -16,6 +16,7 @@ from app.cli import app
 from app.traffic import commands as command
 from tests.support.api_service import Api, api
 from tests.support.http_servers import Seen, peer, reply
+from tests.support.processes import ROOT
 
 QUERIES = {"fees monthly": 60, "<script>alert(1)</script>": 25, "=cmd()": 10, "\x1b[31mred": 5}
 
@@ -120,6 +121,15 @@ def test_a_file_with_other_lines_is_another_upload(service: Api, file: Path, mon
     assert (grown.exit_code, grown.stdout, grown.stderr) == (0, "5 distinct queries read, 1 of them new\n", "")
     (shown,) = service.get("/v1/suites/docs/traffic")["items"]
     assert (shown["distinct"], shown["traffic"]) == (5, 203)
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_an_export_of_a_tracing_tool_is_added_as_it_is(service: Api, *, far: bool) -> None:
+    with peer(forward(service)) as server:
+        path = ROOT / "tests/traffic/exports/langfuse.json"  # a list on one line
+        sent = run("traffic", path, *(("--server", server.url) if far else ("--data-dir", folder(service))))
+    assert (sent.exit_code, sent.stdout) == (0, "2 distinct queries read, 2 of them new\n"), sent.output
+    assert "2 other spans left out" in sent.stderr
 
 
 @pytest.mark.parametrize("far", [False, True])

@@ -224,6 +224,17 @@ def test_the_same_export_sent_again_counts_once(service: Api) -> None:
     assert service.get("/v1/suites/docs/traffic")["items"][0]["traffic"] == 2
 
 
+def test_an_export_without_retrievals_writes_nothing(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = message({"openinference.span.kind": "LLM", "input.value": "Be brief"}).SerializeToString()
+
+    def refuse() -> None:
+        pytest.fail("there was nothing to write")
+
+    monkeypatch.setattr(service.service.store, "write", refuse)
+    assert post(service, body).status_code == 200
+    assert post(service, body, retriever="other").status_code == 404
+
+
 def test_retrievals_that_cannot_count_are_told_as_rejected(service: Api) -> None:
     spans = [{**RETRIEVER, "input.value": "Fees"}, {**RETRIEVAL}, {**RETRIEVER, "input.value": "x" * 501}]
     sent = message(*spans)
