@@ -17,7 +17,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test types tests test-systems faults bench bench-curves bench-peers packages-test packages-test-systems format dashboards screenshots lock clean
+.PHONY: help install run test types tests test-systems faults bench bench-curves bench-peers packages-test packages-test-systems format dashboards screenshots client lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -69,6 +69,11 @@ dashboards: $(VENV)/.dev-installed ## write the Grafana dashboards anew from dep
 
 screenshots: $(VENV)/.dev-installed ## take the pictures of the README anew, in a real Chromium over real retrievers
 	$(BIN)/python -m tests.screenshots
+
+client: $(VENV)/.dev-installed $(SERVERS)/.installed ## write the typed client of the REST API anew, in clients/python
+	$(BIN)/python -m tests.support.api_service >$(VENV)/openapi.json
+	$(SERVERS)/bin/python clients/python/generate.py $(VENV)/openapi.json
+	$(BIN)/ruff format -q clients/python
 
 lock: $(VENV)/.dev-installed ## compile the lock files anew (universal, hashed, without index addresses)
 	$(COMPILE) pyproject.toml -o requirements.lock

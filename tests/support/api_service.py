@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from app.alerts.service.shown_alerts import Links
@@ -277,3 +278,8 @@ def bearer(key: str) -> dict[str, str]:
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+if __name__ == "__main__":
+    with TemporaryDirectory() as folder, api(Path(folder)) as described:
+        print(described.client.get("/openapi.json").text)  # noqa: T201 - for `make client`
