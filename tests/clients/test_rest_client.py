@@ -44,7 +44,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 def test_the_client_is_made_from_the_description_of_today(service: Api, client_package: ModuleType) -> None:
     description = service.client.get("/openapi.json").json()
-    assert module_of("generate").digest(description) == client_package.Coalmine.DESCRIPTION, "make it anew: `make client`"
+    digest = module_of("generate").digest(description)
+    assert digest == client_package.Coalmine.DESCRIPTION, "make it anew: `make client`"
     named = {way["operationId"] for ways in description["paths"].values() for way in ways.values()}
     assert named <= vars(client_package.Coalmine).keys()
 

@@ -108,7 +108,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "2bb0807c188558798d4cc1c563c80356e6cdc640f7a283c6aed03c38d4fb9f83"
+    DESCRIPTION = "eab53bb8daf60a1457663a5be22ffccd0c3addb7c746906efe6bf576a2fe075a"
 
     def livez(self) -> str:
         """Return that the process answers."""

@@ -265,6 +265,7 @@ class CorrectedInterval(TypedDict):
     answers: int
     unrated: NotRequired[int]
     edited_since: NotRequired[bool]
+    labelled_of: NotRequired[str]
 
 
 class CorrectedRate(TypedDict):
@@ -274,6 +275,7 @@ class CorrectedRate(TypedDict):
     answers: int
     unrated: NotRequired[int]
     edited_since: NotRequired[bool]
+    labelled_of: NotRequired[str]
     value: float
     labels: int
     task: str
@@ -1258,6 +1260,7 @@ RuleKind: TypeAlias = Literal[
     "guard",
     "slower",
     "leak",
+    "plant",
 ]
 
 
