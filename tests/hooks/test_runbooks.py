@@ -16,8 +16,14 @@ from tests.support.api_service import api
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(file for file in RUNBOOKS.glob("*.md") if file.name != "README.md")
-SELDOM = {"coalmine_detector_evidence", "coalmine_embedding_canary_cosine"}
-"""Series there are only of a detector that has learned, and of a retriever whose embedder is watched."""
+SELDOM = {
+    "coalmine_detector_evidence",
+    "coalmine_embedding_canary_cosine",
+    "coalmine_plant_found_seconds",
+    "coalmine_plant_gone_seconds",
+    "coalmine_plant_problem",
+}
+"""Series there are only of a detector that has learned, a retriever with a watched embedder, and planted documents."""
 SECTIONS = ["What it means", "Impact", "Look", "Mend", "False alarms"]
 
 

@@ -289,7 +289,7 @@ class AlertLine:
     advice: str = ""
     """What to do; empty where it is not shown, or nothing is known to help."""
     began_at: datetime | None = None
-    """When its first bad run ended, which is before it opened; None = no run is known."""
+    """When its first bad run ended, which is before it opened; of what no run tells, when it opened."""
     deliveries: Mapping[str, int] = field(default_factory=dict)
     """Number of deliveries of its incident, by state; empty too where they are not shown."""
 
@@ -529,7 +529,7 @@ def standing_lines(connection: Connection, rows: AlertRows, explained: Explained
             summary=alert_summary(facts[row.id]),
             title=incident_title(facts[row.id]),
             advice=alert_advice(facts[row.id]),
-            began_at=facts[row.id].began_at,
+            began_at=facts[row.id].began_at or facts[row.id].opened_at,
         )
         for row, changes in rows
     ]

@@ -1,0 +1,94 @@
+"""The page and the REST routes of planted documents."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.base.db.engine import Store
+from tests.plants.test_plant_alerts import plant
+from tests.plants.test_planting import Planted, described
+from tests.support.html_pages import Page
+from tests.support.pages_service import Site, site
+from tests.support.planted import retriever_of, source
+from tests.support.world import CHECK, World
+
+HERE = f"/checks/{CHECK}/plants"
+
+
+@pytest.fixture
+def planted(sqlite_store: Store) -> Iterator[Planted]:
+    with source() as (held, served):
+        world = World(store=sqlite_store)
+        world.apply(described(retriever_of(served)))
+        yield Planted(world=world, source=held)
+
+
+def pages(planted: Planted) -> Site:
+    return site(planted.world.store)
+
+
+def api(planted: Planted) -> dict[str, Any]:
+    body: dict[str, Any] = pages(planted).client().get(f"/v1{HERE}").json()
+    return body
+
+
+def test_before_the_first_the_page_says_how(planted: Planted) -> None:
+    shown = pages(planted).page(HERE)
+    assert shown.one("h1").text == f"Planted documents of {CHECK}"
+    assert shown.all("a", href="/help/plants")
+    assert api(planted)["items"] == []
+    assert pages(planted).client().get("/v1/checks/nobody/plants").status_code == 404
+
+
+def test_what_was_measured_is_shown_and_the_check_leads_there(planted: Planted) -> None:
+    for _ in range(11):
+        plant(planted)
+    planted.source.stopped = True
+    plant(planted)
+    shown = pages(planted).page(HERE)
+    rows = [row.text for row in shown.all("tr")][1:]
+    assert len(rows) == 12
+    assert "not found" in rows[0]
+    assert "found" in rows[1]
+    assert "A planted document was not found after 1 min (usually 0 s)" in shown.text
+    (chart,) = [one for one in shown.all("svg") if "planted documents were found" in (one.get("aria-label") or "")]
+    assert (chart.get("aria-label") or "").endswith("; 1 were not found")
+    listed = api(planted)
+    assert [one["finding"] for one in listed["items"]] == ["not_found", *["found"] * 11]
+    assert listed["usual"] == {
+        "plants": 11,
+        "median_seconds": 0,
+        "high_seconds": 0,
+        "slow_above_seconds": 10,
+    }
+    client = pages(planted).client()
+    first = client.get(f"/v1{HERE}", params={"limit": 5}).json()
+    rest = client.get(f"/v1{HERE}", params={"limit": 10, "after": first["next"]}).json()
+    assert [*first["items"], *rest["items"]] == listed["items"]
+    assert rest["next"] is None
+    of_check = pages(planted).page(f"/checks/{CHECK}")
+    assert HERE in [link.get("href") for link in of_check.all("a")]
+    assert "a planted document was not found after 1 min (usually 0 s)" in of_check.text
+    assert "Look at the pipeline that fills the index" in of_check.text
+    pages(planted).page("/")
+    for path in ("/alerts", "/alerts/1", "/incidents/1", f"/checks/{CHECK}/edit"):
+        assert "planted" in pages(planted).page(path).text.casefold(), path
+
+
+def test_what_is_left_behind_is_said_first(planted: Planted) -> None:
+    planted.source.refusing = {"DELETE"}
+    plant(planted)
+    shown = pages(planted).page(HERE)
+    assert "is left behind, and no other is planted until it is removed" in shown.text
+    assert "503" in shown.text
+    assert not [one for one in shown.all("button") if one.text == "Plant now"]
+
+
+def test_a_document_is_planted_now_but_not_beside_another(planted: Planted) -> None:
+    client = pages(planted).client()
+    answer = client.post(f"/v1{HERE}")
+    assert answer.status_code == 202
+    assert answer.json()["state"] == "due"
+    assert client.post(f"/v1{HERE}").status_code == 409
+    assert isinstance(pages(planted).page(HERE), Page)
