@@ -398,6 +398,10 @@ _LIMITS: Final[Mapping[str, str]] = {
         "A run is bad when its coverage is 0 or below half (critical), or below 80 % (warning), of the first run's "
         "or the accepted one's."
     ),
+    "leak": (
+        "A run is bad when a canary got a chunk that it forbids, and good when none did and all that forbid chunks were "
+        "measured."
+    ),
 }
 """When a run is bad by a rule without bounds of its own."""
 

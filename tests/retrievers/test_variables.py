@@ -315,7 +315,7 @@ def test_a_conversation_is_part_of_the_question_from_file_to_page(sqlite_store: 
     assert world.run().verdict == "healthy"
     assert heard == [[turn["content"] for turn in SAID]]
     site = Site(world=world)
-    assert "after user: We are in Iceland." in site.page(f"/checks/{CHECK}/canaries/own").text
+    assert "Asked after user: We are in Iceland." in site.page(f"/checks/{CHECK}/canaries/own").text
     assert "We are in Iceland." in site.page("/suites/suite/canaries/own?draft=yes").text
     again = read_canary_files(
         [("canaries.yaml", write_canary_file(documents(content)))], {"HOOK_OPS_SECRET": SECRET}, None

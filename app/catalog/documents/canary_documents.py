@@ -220,7 +220,7 @@ class CanaryDocument(Document):
         Widget(
             hint='JSON, oldest first: [{"role": "user", "content": "..."}]. The retriever gets it as {{ history }}.',
             control=Control.JSON,
-            lines=2,
+            lines=4,
             mono=True,
         ),
     ] = ()
