@@ -399,8 +399,8 @@ _LIMITS: Final[Mapping[str, str]] = {
         "or the accepted one's."
     ),
     "leak": (
-        "A run is bad when a canary got a chunk that it forbids, and good when none did and all that forbid chunks were "
-        "measured."
+        "A run is bad when a canary got a chunk that it forbids, and good when none did and every canary that forbids "
+        "chunks was measured."
     ),
 }
 """When a run is bad by a rule without bounds of its own."""
