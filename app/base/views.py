@@ -31,12 +31,13 @@ def view_of(kind: type[ViewT], /, *sources: Any, rounding: bool = False, **given
     """Return a view: a field that is not given is that of its name of the first source that has one.
 
     Sources are values and other views. What lies within becomes a view likewise, microseconds where a `TimeText`
-    belongs a time, a word where an enum belongs its member. With `rounding` floats of the sources are rounded. Raises
-    LookupError for a field that none has.
+    belongs a time, a word where an enum belongs its member. With `rounding` floats of the sources are rounded. A field
+    that none has is left out where it is not required. Raises LookupError for any other.
     """
     view = {
         name: given[name] if name in given else shown(_field(sources, name), rounding)
         for name, shown in _shapers_of(kind).items()  # type: ignore[arg-type] # a class can be hashed
+        if name in given or name not in getattr(kind, "__optional_keys__", ()) or _has_field(sources, name)
     }
     return cast("ViewT", kind(**view) if is_dataclass(kind) else view)
 
@@ -48,6 +49,10 @@ Shaper = Callable[[Any, bool], Any]
 @cache
 def _shapers_of(kind: type) -> dict[str, Shaper]:
     return {name: _shaper(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
+
+
+def _has_field(sources: Sequence[Any], name: str) -> bool:
+    return any(name in one if isinstance(one, Mapping) else hasattr(one, name) for one in sources)
 
 
 def _field(sources: Sequence[Any], name: str) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -92,7 +92,12 @@ class PooledNote(TypedDict):
     self_judged: bool
     """Whether this retriever alone brought up what that task judged, without random texts of a corpus."""
     edited_since: bool
-    """Whether the retriever was edited after that task asked it, so that it may find other texts now."""
+    """Whether the retriever was edited after that task asked it, so that it may find other texts now.
+
+    Beside a run: whether the run asked what it is since then.
+    """
+    asked_otherwise: NotRequired[bool]
+    """Whether the run beside which it stands asked something else than that task, and the retriever does not by now."""
     queries: int | None
     """Number of queries that it rests on: those of the task whose chunks are all graded; null in older alerts."""
     asked_queries: int | None
@@ -103,6 +108,8 @@ class PooledNote(TypedDict):
 
 EDITED_SINCE: Final = "before the retriever was edited"
 """Said of pooled recall whose retriever was edited after its task asked it."""
+ASKED_OTHERWISE: Final = "of what the retriever is, not of what this run asked"
+"""Said of pooled recall beside a run that asked something else than its task, and than the retriever asks by now."""
 POOLED_FRAME: Final = "a share of the relevant texts of the task when it was pooled, not of the questions of a run"
 """What pooled recall is of, said where coverage stands near: the two have different denominators."""
 TAKEN_AS_RIGHT: Final = "every grade is taken as right"
@@ -156,7 +163,8 @@ def pooled_text(one: PooledNote, *, conditional: bool = True) -> str:
         asked, queries = one.get("asked_queries"), one["queries"] or 0
         asked_text = "" if asked in {None, queries} else f", {asked or 'none'} of them still asked"
         text = f"{text} over {counted(queries, 'query')}{asked_text}"
-    return ", ".join([text, *([SELF_JUDGED] * bool(own)), *([EDITED_SINCE] * bool(earlier))])
+    unlike = [ASKED_OTHERWISE] * bool(one.get("asked_otherwise"))
+    return ", ".join([text, *([SELF_JUDGED] * bool(own)), *([EDITED_SINCE] * bool(earlier)), *unlike])
 
 
 def labelled(

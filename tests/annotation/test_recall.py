@@ -16,6 +16,7 @@ from app.annotation.store import task_rows as rows
 from app.base.db.engine import Store, to_us
 from app.base.jobs.local import at_hand
 from app.base.jobs.values import JobKind
+from app.catalog import store as catalog
 from app.catalog.domain import labelled
 from app.catalog.service import judges
 from app.catalog.store import API
@@ -213,8 +214,20 @@ def test_an_estimate_is_marked_once_its_retriever_was_edited_and_no_more_once_th
         now = desk.world.clock.advance(1)
         applying.apply(store, desk.world.vault, documents(described), managed_by=API, now=now)
 
+    def beside(version: int) -> tuple[bool, bool]:
+        with store.read() as connection:
+            [note, *_] = judges.pooled_notes(connection, "suite", "bm25", version_id=version)
+            return note["edited_since"], note.get("asked_otherwise", False)
+
+    def version() -> int:
+        with store.read() as connection:
+            return present(catalog.find_definition(connection, "retriever", "bm25")).version_id
+
     assert marked() == {"bm25": False, "dense": False}
+    first = version()
     apply(url="http://elsewhere.test/")
+    later = version()
+    assert (beside(first), beside(later)) == ((False, False), (True, False)), "the run of then asked what was pooled"
     assert marked() == {"bm25": True, "dense": False}
     estimates = results.load_recall(store, "truth")["estimates"]
     assert {one["retriever"]: one["edited_since"] for one in estimates} == marked()
@@ -225,6 +238,7 @@ def test_an_estimate_is_marked_once_its_retriever_was_edited_and_no_more_once_th
     assert "edited" not in same
     apply()
     assert marked() == {"bm25": False, "dense": False}
+    assert (beside(first), beside(later)) == ((False, False), (False, True))
     shown = present(results.load_figures(store, "truth", may_write=True).recall)["estimates"]
     assert {one["edited_since"] for one in shown} == {False}, "what is kept of the task follows its retrievers"
 

@@ -134,6 +134,9 @@ def test_pooled_recall_stands_beside_recall_at_its_k() -> None:
     assert labelled("R@10", self_judged=True, pooled=own) == f"R@10 (self-judged; {text})"
     earlier: list[PooledNote] = [{**note, "self_judged": True, "edited_since": True}]
     assert labelled("R@10", self_judged=False, pooled=earlier) == f"R@10 ({text}, before the retriever was edited)"
+    unlike: list[PooledNote] = [{**note, "asked_otherwise": True}]
+    own_run = "pooled 0.907 (0.850 to 0.950), of what the retriever is, not of what this run asked"
+    assert labelled("R@10", self_judged=False, pooled=unlike) == f"R@10 ({own_run})"
     few: list[PooledNote] = [{**note, "few_queries": True}]
     assert labelled("R@10", self_judged=False, pooled=few) == "R@10 (pooled 0.907 (0.850 to 0.950) over 6 queries)"
     for asked, text in ((2, "2"), (0, "none")):

@@ -28,6 +28,8 @@ class RecallRow(RecallEstimate):
     """Whether what the task judged was brought up by this retriever alone, and nothing was drawn from a corpus."""
     edited_since: bool
     """Whether the retriever in force was defined after the task asked it."""
+    pool_requested_at: int | None
+    """When the task asked it."""
 
 
 def replace_recalls(connection: Connection, task_id: int, estimates: Sequence[RecallEstimate], at: int) -> None:

@@ -96,16 +96,31 @@ def is_self_judged(connection: Connection, shares: Mapping[str, float], retrieve
     return retriever in judging_retrievers(connection, shares, retriever, suite=suite)
 
 
-def pooled_notes(connection: Connection, suite: str, retriever: str) -> list[PooledNote]:
-    """Return the pooled recall of a retriever over a suite, the deepest k first; none where no task estimates it."""
+def pooled_notes(
+    connection: Connection, suite: str, retriever: str, *, version_id: int | None = None
+) -> list[PooledNote]:
+    """Return the pooled recall of a retriever over a suite, the deepest k first; none where no task estimates it.
+
+    `version_id`: that of the retriever which a run asked, beside which it stands.
+    """
     rows = recall_rows.list_recalls(connection, suite=suite, retriever=retriever)
     if not rows:
         return []
     asked, expecting = _count_asked(connection, suite, rows[0].task_id)
     few = 2 * min(asked, rows[0].queries) < expecting
-    return [
+    notes = [
         view_of(PooledNote, row, rounding=True, asked_queries=min(asked, row.queries), few_queries=few) for row in rows
     ]
+    at = rows[0].pool_requested_at
+    if version_id is None or at is None:
+        return notes
+    now, then = what_is_asked(connection, retriever), what_is_asked(connection, retriever, at=at)
+    unlike = what_is_asked(connection, retriever, version_id=version_id) != then
+    for note in notes:
+        note["edited_since"] = unlike and now != then
+        if unlike and now == then:
+            note["asked_otherwise"] = True
+    return notes
 
 
 def _count_asked(connection: Connection, slug: str, task_id: int) -> tuple[int, int]:

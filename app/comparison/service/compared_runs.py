@@ -174,7 +174,9 @@ def read_run(
             suite_hash=inputs.suite.hash,
             self_judged=bool(own),
             judged_before_edit=any(one.edited_since for one in own),
-            pooled_recall=pooled_notes(connection, check["suite"], check["retriever"]),
+            pooled_recall=pooled_notes(
+                connection, check["suite"], check["retriever"], version_id=row.retriever_version_id
+            ),
         ),
         retriever=check["retriever"],
         retriever_version=row.retriever_version_id,

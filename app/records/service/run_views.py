@@ -118,7 +118,7 @@ def _full(connection: Connection, row: RunRow, body: RunDetails) -> RunDocument:
         "self_judged": bool(own),
         "judged_before_edit": any(one.edited_since for one in own),
         "judged_by": [one.retriever for one in judges if one not in own],
-        "pooled_recall": pooled_notes(connection, run["suite"], retriever),
+        "pooled_recall": pooled_notes(connection, run["suite"], retriever, version_id=row.retriever_version_id),
     }
 
 
