@@ -56,6 +56,16 @@ def cautions(world: World, a: str = f"check:{CHECK}", b: str = f"check:{OTHER}")
     return [(one["kind"], one["sentence"]) for one in found]
 
 
+def test_a_check_that_is_archived_is_told_as_such(world: World) -> None:
+    made = described()
+    world.apply({**made, "checks": made["checks"][:1]})
+    newest = comparisons.compare_references(world.store, f"check:{CHECK}", f"check:{OTHER}")[1].b.row.id
+    assert cautions(world) == [
+        ("archived", f"check '{OTHER}' is archived: run {newest} stays its newest, whatever changes")
+    ]
+    assert cautions(world, b=f"run:{newest}") == []
+
+
 def test_nothing_is_said_where_nothing_happened_since(world: World) -> None:
     assert cautions(world) == []
 

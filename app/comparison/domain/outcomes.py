@@ -278,6 +278,8 @@ class CautionKind(StrEnum):
     """Some canaries of the suite were edited, added or archived since both runs."""
     ALERT = "alert"
     """An alert of the check of a side is open."""
+    ARCHIVED = "archived"
+    """The check of a side is archived: no newer run comes, and no alert tells of a fault."""
 
 
 class ViolationKind(StrEnum):

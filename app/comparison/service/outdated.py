@@ -55,6 +55,7 @@ def cautions_since(connection: Connection, sides: Sequence[tuple[str, RunRow]]) 
     newest = max(named, key=lambda run: run.id)
     return [
         *(plain_caution(CautionKind.OUTDATED, one) for one in dict.fromkeys(outdated)),
+        *(plain_caution(CautionKind.ARCHIVED, one) for one in _archived(connection, named)),
         *(plain_caution(CautionKind.EDITED, one) for one in _say_edits(connection, newest)),
         *_open_alerts(connection, named),
     ]
@@ -148,6 +149,13 @@ def _say_edits(connection: Connection, run: RunRow) -> Iterator[str]:
         were = "was" if edits.archived == 1 else "were"
         taken = f"{counted(edits.archived, 'canary')} of suite '{edits.suite}' {were} archived"
         yield f"{since} {taken}, and still {'counts' if edits.archived == 1 else 'count'} here: run both checks again"
+
+
+def _archived(connection: Connection, runs: Sequence[RunRow]) -> Iterator[str]:
+    """Yield which checks of these runs are archived."""
+    for run in {run.check: run for run in runs}.values():
+        if find_check(connection, run.check).archived_at is not None:
+            yield f"check '{run.check}' is archived: run {run.id} stays its newest, whatever changes"
 
 
 def _open_alerts(connection: Connection, runs: Sequence[RunRow]) -> Iterator[ComparisonCaution]:
