@@ -73,8 +73,13 @@ def test_a_diff_fails_for_a_difference_only_when_asked_to(canaries: Path, tmp_pa
 def test_a_bad_option_is_said_in_our_words(canaries: Path) -> None:
     result = run("check", canaries, "--format", "xml")
     assert result.exit_code == 2
-    said = "Invalid value for '--format': 'xml' is not one of 'table', 'json', 'junit', 'markdown', 'html', 'trec'."
+    formats = "'table', 'json', 'junit', 'markdown', 'html', 'trec', 'comment'"
+    said = f"Invalid value for '--format': 'xml' is not one of {formats}."
     assert said in " ".join(result.stderr.split())
+    wrong = run("check", canaries, "--output", "table=report.txt", "--output", "json=")
+    assert wrong.exit_code == 2
+    assert "--output: 'table=report.txt' is not FORMAT=FILE, with a format of json, junit, " in wrong.stderr
+    assert "--output: 'json=' is not FORMAT=FILE" in wrong.stderr
 
 
 def test_help_says_what_exit_codes_follow() -> None:
