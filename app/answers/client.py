@@ -108,6 +108,7 @@ def read_reply(call: CallOutcome) -> JudgeReply:
             text=None,
             outcome=JudgeOutcome.JUDGE_TIMEOUT if timed_out else JudgeOutcome.JUDGE_REFUSED,
             detail=f"the judge {detail}" if call.http_status is not None else detail,
+            tokens=None if timed_out else 0,  # what times out may have been worked on
         )
     try:
         completion = _COMPLETION.decode(call.body)

@@ -107,12 +107,14 @@ def test_what_is_no_reply_says_why_and_keeps_secrets(answer: Reply, outcome: Jud
     assert found.detail is not None
     assert why in found.detail
     assert TOKEN not in found.detail
+    assert (found.tokens == 0) is why.isdigit(), "a response of an error costs nothing, unlike one that says no tokens"
 
 
 def test_a_judge_that_is_silent_timed_out() -> None:
     with peer(HANG) as judge:
         [found] = asked(judge.url, PROMPTS[:1], timeout=0.3).values()
     assert found.outcome is JudgeOutcome.JUDGE_TIMEOUT
+    assert found.tokens is None, "it may have been worked on, so its tokens are estimated"
 
 
 def answers(url: str, path: str = "answer.text") -> list[GeneratedAnswer]:
