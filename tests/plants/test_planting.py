@@ -10,7 +10,7 @@ import pytest
 from app import USER_AGENT
 from app.base.addresses import AddressPolicy, parse_allow
 from app.base.db.engine import Store, to_us
-from app.base.errors import ConflictError
+from app.base.errors import ConflictError, InvalidInputError
 from app.catalog import store as catalog
 from app.plants import domain
 from app.plants import store as rows
@@ -284,3 +284,17 @@ def test_credentials_go_to_no_other_host(planted: Planted) -> None:
         assert "401" in (planted.newest()["failure"] or "")
         assert all("authorization" not in seen.headers for seen in elsewhere.seen)
         assert other.puts == []
+
+
+def test_a_variable_that_no_retriever_gives_is_refused_when_it_is_saved(planted: Planted) -> None:
+    with planted.world.store.read() as connection:
+        retriever = dict(present(catalog.find_definition(connection, "retriever", "search")).body)
+    retriever["auth"] = {"kind": "bearer", "token": "source-key"}
+    remove = {"url": "/{{ customer }}/{{ id }}"}
+    with pytest.raises(InvalidInputError) as error:
+        planted.world.apply(described(retriever, remove=remove))
+    assert [(one.path, one.message) for one in error.value.problems] == [
+        ("plant.remove.url", "unknown placeholder '{{ customer }}'; known are: id, marker, text")
+    ]
+    with pytest.raises(InvalidInputError, match="there is no retriever 'writer'"):
+        planted.world.apply(described(retriever, credentials="writer"))

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from app.base.db.engine import Connection, Store, from_us, to_us
-from app.base.documents.fields import did_you_mean
+from app.base.documents.fields import did_you_mean, path_of
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import Schedule, credible_until, parse_schedule
 from app.base.texts import listed, measure_words
@@ -112,6 +112,21 @@ def unknown_vars(connection: Connection, check: CheckDocument) -> list[Problem]:
     unknown = [name for name in check.vars if row is not None and name not in options]
     how = {name: did_you_mean(name, options) or f"; write options: {{{name}: <default>}} there" for name in unknown}
     return [Problem(path=f"vars.{name}", message=f"{what}{how[name]}") for name in unknown]
+
+
+def writer_of(check: CheckDocument) -> str:
+    """Return the retriever whose variables the requests of a check's plant may hold."""
+    named = None if check.plant is None else check.plant.credentials
+    return named or check.retriever
+
+
+def plant_problems(check: CheckDocument, writer: Mapping[str, Any] | None) -> list[Problem]:
+    """Return a problem for every variable of a check's plant that its retriever, given as JSON, does not have."""
+    if check.plant is None or writer is None:
+        return []
+    lookup, embeds = writer.get("lookup"), writer.get("embedding") is not None
+    unknown = check.plant.unknown_names(writer.get("options") or {}, lookup and lookup["name"], embeds=embeds)
+    return [Problem(path=path_of(("plant", *place)), message=message) for place, message in unknown]
 
 
 def gives_answers(connection: Connection, retriever: str) -> bool:

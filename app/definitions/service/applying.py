@@ -35,7 +35,9 @@ from app.catalog.service.references import (
     hook_kinds,
     load_definition,
     missing_references,
+    plant_problems,
     references_of,
+    writer_of,
 )
 from app.catalog.service.suites import (
     NO_FLOORS,
@@ -350,8 +352,17 @@ class _Application:
         """Yield what a check of the documents refers to in vain."""
         yield from missing_references(check, self._slugs_present(check))
         yield from answer_problems(check, gives_answers=self._gives_answers(check.retriever))
+        yield from plant_problems(check, self._retriever_body(writer_of(check)))
         kinds = hook_kinds(self._connection, check) | {hook.slug: hook.kind for hook in self._documents.hooks}
         yield from (Problem(path="report.hooks", message=message) for message in check.unfit_report_hooks(kinds))
+
+    def _retriever_body(self, slug: str) -> Mapping[str, Any] | None:
+        """Return the JSON that a retriever has afterwards; None where there is none."""
+        document = next((one for one in self._documents.retrievers if one.slug == slug), None)
+        if document is not None:
+            return document.data()
+        row = catalog.find_definition(self._connection, "retriever", slug)
+        return None if row is None else row.body
 
     def _gives_answers(self, slug: str) -> bool:
         """Whether a retriever gives answers afterwards."""

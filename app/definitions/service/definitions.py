@@ -49,9 +49,11 @@ from app.catalog.service.references import (
     gives_answers,
     hook_kinds,
     missing_references,
+    plant_problems,
     references_of,
     refuse_used,
     unknown_vars,
+    writer_of,
 )
 from app.catalog.service.suites import (
     Change,
@@ -271,6 +273,8 @@ def require_references(connection: Connection, check: CheckDocument, revision: i
         problems += [Problem(path="rules", message=message) for message in check.unknown_canaries(floors.keys)]
         problems += answer_problems(check, gives_answers=gives_answers(connection, check.retriever))
         problems += unknown_vars(connection, check)
+        writer = catalog.find_definition(connection, "retriever", writer_of(check))
+        problems += plant_problems(check, None if writer is None else writer.body)
     if problems:
         raise InvalidInputError(problems)
 
