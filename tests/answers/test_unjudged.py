@@ -20,7 +20,7 @@ from app.reports.rendering.reports import report_html, report_markdown
 from app.reports.service import check_details
 from app.reports.service.reports import load_report
 from tests.answers.test_answer_alerts import FEW, few, lie, mail_of, notices
-from tests.support.answered_world import JUDGE, Answered, answers_page, with_texts
+from tests.support.answered_world import JUDGE, Answered, answered_world, answers_page, with_texts
 from tests.support.pages_service import Site
 from tests.support.world import RETRIEVER, World, documents
 
@@ -287,3 +287,20 @@ def test_a_corrected_rate_that_was_not_measured_is_called_no_mean_share() -> Non
     run = Aggregates(total=20, measured=20, failed=0, undefined=0, degraded=0, health_score=1, coverage=1)
     found = condition(rule, run, unknown=False, facts=RunFacts(confirmed=("faithfulness",)))
     assert found.reason == "faithfulness_corrected was not measured"
+
+
+@pytest.mark.parametrize(
+    ("clause", "says"),
+    [
+        ("33 of 140 answers did not come (malformed)", "were not all judged"),
+        ("faithful: 3 of 20 answers were not judged (the judge answers HTTP 500)", "were not all judged"),
+        ("1,033 of 1,033 answers were not judged (the judge answers HTTP 500)", "were not judged"),
+        ("1 of 1 answer was not judged (the judge answers HTTP 500)", "were not judged"),
+        ("its answers were not judged (there is no key)", "were not judged"),
+    ],
+)
+def test_a_heading_says_of_a_part_of_the_answers_that_it_is_a_part(sqlite_store: Store, clause: str, says: str) -> None:
+    it = answered_world(sqlite_store, answers_page(["ant"]))
+    run_id = it.run()
+    report = {**load_report(sqlite_store, str(run_id)), "unjudged_answers": clause}
+    assert report_markdown(report).startswith(f"# Healthy by what was retrieved; its answers {says}: watch")

@@ -167,8 +167,14 @@ def answer_lines(report: Mapping[str, Any]) -> list[str]:
 
 
 def _headline(report: Mapping[str, Any]) -> str:
-    answers = "are bad" if report.get("bad_answers") else "were not judged" if report.get("unjudged_answers") else ""
+    unjudged = report.get("unjudged_answers") or ""
+    some = "were not all judged" if _PART.search(unjudged) else "were not judged"
+    answers = "are bad" if report.get("bad_answers") else some if unjudged else ""
     return headline(report["run"], answers=answers)
+
+
+_PART: Final = re.compile(r"(?<![\d,])(?!([\d,]+) of \1 )[\d,]+ of [\d,]+ answers? (did|was|were)")
+"""Finds in a clause on answers that are not judged that these are some of them, `33 of 140 answers did not come`."""
 
 
 def headline(run: Mapping[str, Any], *, answers: str = "") -> str:
