@@ -32,7 +32,7 @@ from app.base.db import keys
 from app.base.db.keys import Identity, Scope
 from app.base.documents.fields import AnyDocument, Document, parse_document
 from app.base.documents.http_fields import AUTH_KINDS, AUTH_SECRETS
-from app.base.errors import InvalidInputError, Problem
+from app.base.errors import InvalidInputError, NotFoundError, Problem
 from app.base.views import time_text
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.check_documents import CheckDocument
@@ -263,12 +263,13 @@ def put_check(
     """Create or change a check, together with a suite, retriever or hooks that are defined inline.
 
     Everything is saved in one transaction, or nothing. An inline part without a slug gets the check's. Inline
-    retrievers and hooks need scope admin; for `force` see the hooks. `warnings` lists rules that miss a loss of recall
+    retrievers and hooks need scope admin, and so does a `plant` that is new or changed, or whose check gets another
+    retriever or other `vars`; for `force` see the hooks. `warnings` lists rules that miss a loss of recall
     and, of inline hooks, those that cannot be reached; absent where there is neither.
     """
     document = with_name(body, "slug", slug)
     inline = applying.inline_kinds(document)
-    if inline & {"retriever", "hook"}:
+    if inline & {"retriever", "hook"} or _plants_elsewhere(store, slug, document):
         keys.require(request.state.identity, Scope.ADMIN)
     if inline:
         saved, created = applying.put_inline_check(store, vault, document, now=_now(), force=force)
@@ -282,6 +283,18 @@ def put_check(
     if "hook" in inline:
         return {**view, "warnings": [*warnings, *_notes_on_hooks(request, store, saved)]}
     return {**view, "warnings": warnings} if warnings else view
+
+
+def _plants_elsewhere(store: StoreDep, slug: str, body: Mapping[str, Any]) -> bool:
+    if not body.get("plant"):
+        return False
+    suite = body.get("suite")
+    plain = {**body, "suite": suite.get("slug", slug)} if isinstance(suite, dict) else body
+    try:
+        stored: Mapping[str, Any] | None = load_definition(store, "check", slug).body
+    except NotFoundError:
+        stored = None
+    return definitions.plants_elsewhere(parse_document(CheckDocument, plain), stored)
 
 
 def _notes_on_hooks(request: Request, store: StoreDep, check: Definition) -> list[str]:

@@ -18,6 +18,7 @@ _ANY_ADDRESS: Final = AddressPolicy(name="server", deny_private=False)
 _SECONDS: Final = 30.0
 _PAGE, _MOST_PAGES = 100, 30
 _LARGEST: Final = 20_000_000
+_BELONGS: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _MERGE_REF: Final = re.compile(r"refs/pull/(\d+)/")
 
 
@@ -31,6 +32,8 @@ class PullRequest:
     """A comment is changed here, by its id behind it."""
     edit_method: str
     headers: Mapping[str, str]
+    user_url: str = ""
+    """Who the token is, for GitLab; GitHub says beside each comment whether its author belongs to the repository."""
 
     @classmethod
     def of_job(cls, environment: Mapping[str, str], user_agent: str) -> Self | None:
@@ -56,21 +59,30 @@ class PullRequest:
             project = f"{environment['CI_API_V4_URL']}/projects/{quote(environment['CI_PROJECT_ID'], safe='')}"
             notes = f"{project}/merge_requests/{quote(merge_request, safe='')}/notes"
             headers = {**common, "private-token": _token(environment, "GITLAB_TOKEN")}
-            return cls(list_url=notes, edit_url=notes, edit_method="PUT", headers=headers)
+            user = f"{environment['CI_API_V4_URL']}/user"
+            return cls(list_url=notes, edit_url=notes, edit_method="PUT", headers=headers, user_url=user)
         return None
 
     def put_comment(self, marker: str, body: str) -> bool:
         """Change the comment whose first line is the marker, or make it; gives whether it is new.
 
-        Raises CoalmineError where that is refused; no message holds the token.
+        One of a stranger is left alone: its author could change what it says afterwards. Raises CoalmineError where
+        that is refused; no message holds the token.
         """
         content = {"body": body}
         for comment in self._comments():
-            if str(comment.get("body") or "").startswith(marker):
+            if str(comment.get("body") or "").startswith(marker) and self._may_be_ours(comment):
                 self._call(self.edit_method, f"{self.edit_url}/{int(comment['id'])}", content)
                 return False
         self._call("POST", self.list_url, content)
         return True
+
+    def _may_be_ours(self, comment: Mapping[str, Any]) -> bool:
+        if not self.user_url:
+            kind = (comment.get("user") or {}).get("type")
+            return kind == "Bot" or comment.get("author_association") in _BELONGS
+        own = self._call("GET", self.user_url, None)
+        return isinstance(own, dict) and own.get("id") == (comment.get("author") or {}).get("id")
 
     def _comments(self) -> Iterator[Mapping[str, Any]]:
         for page in range(1, _MOST_PAGES + 1):

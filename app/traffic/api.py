@@ -3,6 +3,7 @@
 And the receiver of spans, which speaks OTLP over HTTP.
 """
 
+import json
 import zlib
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -166,7 +167,8 @@ def _refusal(error: CoalmineError, *, is_protobuf: bool) -> Response:
             found = as_problem(error, status=status)
         return found
     headers = {name: value for name, value in found.headers.items() if name in {"retry-after", "www-authenticate"}}
-    body = status_message(_CODES.get(status, _UNKNOWN), str(error))
+    said = json.loads(bytes(found.body)).get("detail") or "refused"  # of a database that is down, nothing of its own
+    body = status_message(_CODES.get(status, _UNKNOWN), str(error) if is_body else said)
     return Response(body, status_code=status, media_type=_PROTOBUF, headers=headers)
 
 
@@ -201,7 +203,9 @@ async def _read_export(request: Request) -> _Export:
 def _unpacked(sent: bytes) -> bytes:
     """Unpack gzip, of one member or several, or zlib; one byte beyond the limit is enough to refuse it."""
     found = bytearray()
-    while sent and len(found) <= MOST_UNPACKED:
+    for _ in range(_MOST_MEMBERS):  # each copies what is left
+        if not sent or len(found) > MOST_UNPACKED:
+            return bytes(found)
         member = zlib.decompressobj(zlib.MAX_WBITS | 32)
         try:
             found += member.decompress(sent, MOST_UNPACKED + 1 - len(found))
@@ -210,7 +214,12 @@ def _unpacked(sent: bytes) -> bytes:
         if not member.eof and len(found) <= MOST_UNPACKED:
             raise _unpackable("it is cut off")
         sent = member.unused_data
+    if sent:
+        raise _unpackable(f"it has more than {_MOST_MEMBERS} members")
     return bytes(found)
+
+
+_MOST_MEMBERS: Final = 100
 
 
 def _unpackable(why: str) -> InvalidInputError:

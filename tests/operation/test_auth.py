@@ -4,7 +4,7 @@ import base64
 import re
 import socket
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -1105,3 +1105,18 @@ def test_a_real_server_believes_no_forwarded_header(tmp_path: Path) -> None:
             connection.sendall("\r\n".join([*lines, "X-Forwarded-For: 127.0.0.1", "", ""]).encode())
             answer = b"".join(iter(lambda: connection.recv(65_536), b""))
     assert answer.startswith(b"HTTP/1.1 403 ")
+
+
+def test_a_plant_is_defined_by_admins_alone(service: Api) -> None:
+    """What is planted is written with the secrets of a retriever: a key that may write checks may not choose it."""
+    sent = {"url": "http://127.0.0.1:9/gone/{{ id }}", "method": "DELETE", "query": {"a": "{{ id }}{{ text }}"}}
+    body = {**CHECK, "plant": {**PLANT, "remove": sent}}
+
+    def put(slug: str, scope: Scope, content: Mapping[str, Any]) -> int:
+        return service.client.put(f"/v1/checks/{slug}", json=content, headers=bearer(KEYS[scope])).status_code
+
+    assert put("planted-by-me", Scope.WRITE, body) == 403
+    assert put("planted", Scope.WRITE, body) == 403
+    assert put("planted", Scope.WRITE, {**CHECK, "plant": PLANT, "vars": {"tenant": "x"}}) in {403, 422}
+    assert put("planted", Scope.WRITE, {**CHECK, "plant": PLANT, "k": 4}) == 200, "what is planted stays as it was"
+    assert put("planted-by-me", Scope.ADMIN, body) == 201

@@ -16,9 +16,11 @@ import pytest
 import yaml
 
 from app.demo.server import create_demo
+from app.runs.client import PullRequest
 from tests.support.doc_pages import blocks
 from tests.support.http_servers import Reply, Seen, peer, reply
 from tests.support.living import serving
+from tests.support.present import present
 from tests.support.processes import ROOT
 
 ACTION = ROOT / ".github/actions/coalmine/action.yml"
@@ -113,6 +115,7 @@ class Hub:
 
     def __init__(self) -> None:
         self.bodies: list[str] = []
+        self.author: dict[str, Any] = {"user": {"type": "Bot"}, "author_association": "NONE"}
         self.refuses = False
 
     def __call__(self, seen: Seen) -> Reply:
@@ -121,7 +124,9 @@ class Hub:
         if self.refuses:
             return reply(b"{}", status=403)
         if seen.method == "GET":
-            return reply(json.dumps([{"id": at, "body": body} for at, body in enumerate(self.bodies)]).encode())
+            return reply(
+                json.dumps([{"id": at, "body": body, **self.author} for at, body in enumerate(self.bodies)]).encode()
+            )
         body = json.loads(seen.body)["body"]
         if seen.method == "POST":
             assert seen.target == "/repos/o/r/issues/7/comments"
@@ -345,3 +350,16 @@ def test_examples_of_the_docs_are_of_the_published_schemas_and_use_what_there_is
     assert job["retrieval"]["extends"] in read(GITLAB)
     (repository,) = yaml.safe_load(shown[".pre-commit-config.yaml"])["repos"]
     assert [hook["id"] for hook in repository["hooks"]] == [hook["id"] for hook in read(HOOKS)]
+
+
+def test_a_comment_of_a_stranger_is_left_alone() -> None:
+    job = {"GITHUB_REPOSITORY": "o/r", "GITHUB_REF": "refs/pull/7/merge", "GITHUB_TOKEN": "ghs_secret"}
+    with peer(hub := Hub()) as api:
+        found = present(PullRequest.of_job({**job, "GITHUB_API_URL": api.url}, "coalmine/test"))
+        assert found.put_comment("<!-- coalmine: docs -->", "<!-- coalmine: docs -->\nfirst")
+        assert not found.put_comment("<!-- coalmine: docs -->", "<!-- coalmine: docs -->\nsecond")
+        hub.author = {"user": {"type": "User"}, "author_association": "CONTRIBUTOR"}
+        assert found.put_comment("<!-- coalmine: docs -->", "<!-- coalmine: docs -->\nthird")
+        hub.author = {"user": {"type": "User"}, "author_association": "MEMBER"}
+        assert not found.put_comment("<!-- coalmine: docs -->", "<!-- coalmine: docs -->\nfourth")
+    assert [body.rpartition("\n")[2] for body in hub.bodies] == ["fourth", "third"]

@@ -247,9 +247,9 @@ def test_config_maps_with_the_label_are_looked_up_and_mounted() -> None:
             "users": [{"name": "u", "user": {}}], "contexts": [{"name": "c", "context": context}],
         }  # fmt: skip
         access = {"apiserver": server.url, "kubeconfig": json.dumps(config)}
-        made = rendered({}, **access)
+        made = rendered({"canaries": {"label": "coalmine/canaries"}}, **access)
         labelled[0]["data"]["team-b.yaml"] = "changed"
-        changed = rendered({}, **access)
+        changed = rendered({"canaries": {"label": "coalmine/canaries"}}, **access)
     pod = made["Deployment", "coalmine-serve"]["spec"]["template"]
     (canaries,) = [one for one in pod["spec"]["volumes"] if one["name"] == "canaries"]
     assert [one["configMap"]["name"] for one in canaries["projected"]["sources"]] == ["team-b", "team-c"]

@@ -77,10 +77,12 @@ NAMING = frozenset(
         "PUT /v1/shadows/{slug}",
         "POST /v1/interleavings/{slug}/lists",
         "POST /v1/checks/{slug}/habits/{habit}/not-normal",
+        "POST /v1/checks/{slug}/plants",
     }
 )
 """Operations whose bodies name suites, retrievers, annotators or canaries, or hold files, which no description can
-list, or shares that have to add up to 1, or two rankings; and one on a habit, which a detector learns in weeks."""
+list, or shares that have to add up to 1, or two rankings; one on a habit, which a detector learns in weeks; and one
+on a check that plants documents."""
 Answers = set[tuple[str, int]]
 """Operations with the statuses that they answered."""
 Parameters = Mapping[str, Mapping[str, object]]

@@ -429,6 +429,10 @@ def test_a_matrix_makes_a_check_of_each_combination_of_values() -> None:
         ({"lang": ["en"]}, "gives values to 'lang', and so does vars"),
         ({"tenant": ["a b", "a-b"]}, f"makes two checks with the name '{CHECK}-a-b'"),
         ({"tenant": [str(number) for number in range(51)]}, "makes 51 checks; at most 50 are possible"),
+        (
+            {f"of{one}": [str(number) for number in range(100)] for one in range(9)},
+            "makes 1,000,000,000,000,000,000 checks",
+        ),
     ],
 )
 def test_a_matrix_that_makes_no_checks_is_refused_with_its_line(matrix: Any, said: str) -> None:

@@ -17,7 +17,8 @@ from app.reports.rendering.reports import compare_reports
 from tests.support.http_servers import Reply, Seen, peer, reply
 
 EVIL = (
-    "@everyone <img src=x onerror=alert(1)> [x](https://evil.example) https://evil.example www.evil.example #1 !2 "
+    "@everyone é@octocat <img src=x onerror=alert(1)> [x](https://evil.example) https://evil.example www.evil.example "
+    "#1 !2 "
     "a@b.example `` ` | --> </details> :tada: \x1b[31m \u202e /close deadbeef01\n# title\n```"
 )
 
@@ -138,7 +139,19 @@ def test_no_text_of_others_becomes_markup_a_mention_a_reference_or_a_link() -> N
     assert [one.content for one in parsed if one.type == "html_block"] == ["<!-- coalmine: docs -->\n"]
     # GitHub and GitLab look for these in what is left when code is taken out, whatever was escaped.
     loose = " ".join(token.content for token in inline if token.type == "text")
-    for sign in ("@everyone", "://", "www.", "#1", "!2", "a@b", ":tada:", "/close", "deadbeef01", "onerror"):
+    for sign in (
+        "@everyone",
+        "@octocat",
+        "://",
+        "www.",
+        "#1",
+        "!2",
+        "a@b",
+        ":tada:",
+        "/close",
+        "deadbeef01",
+        "onerror",
+    ):
         assert sign not in loose
     assert [one.content for one in parsed if one.type == "heading_open" and one.tag == "h1"] == []
 
@@ -186,12 +199,15 @@ class Hub:
         if self.refuses:
             return reply(b'{"message": "Resource not accessible by integration"}', status=403)
         path, _, query = seen.target.partition("?")
+        if path == "/api/v4/user":
+            return reply(json.dumps({"id": 7}).encode())
         if seen.method == "GET":
             page = int(re.findall(r"[&?]page=(\d+)", f"?{query}")[0])
             return reply(json.dumps(self.comments[(page - 1) * 100 : page * 100]).encode())
         body = json.loads(seen.body)["body"]
         if seen.method == "POST":
-            self.comments.append({"id": len(self.comments), "body": body})
+            mine = {"user": {"type": "Bot"}, "author": {"id": 7}}  # as GitHub and as GitLab say whose it is
+            self.comments.append({"id": len(self.comments), "body": body, **mine})
             return reply(b"{}", status=201)
         self.comments[int(path.rpartition("/")[2])]["body"] = body
         return reply(b"{}")
@@ -243,6 +259,17 @@ def test_a_merge_request_of_gitlab_gets_it_as_a_note(hub: Hub, tmp_path: Path) -
         assert {seen.headers["private-token"] for seen in server.seen} == {"glpat-secret"}
     notes = "/api/v4/projects/5/merge_requests/3/notes"
     assert sent == [("POST", notes), ("PUT", f"{notes}/150")]
+
+
+def test_a_note_of_somebody_else_with_the_marker_is_left_alone(hub: Hub, tmp_path: Path) -> None:
+    hub.comments.append({"id": 150, "body": "<!-- coalmine: docs -->\nall is well", "author": {"id": 8}})
+    with peer(hub) as server:
+        environment = {
+            "CI_API_V4_URL": f"{server.url}/api/v4", "CI_PROJECT_ID": "5", "CI_MERGE_REQUEST_IID": "3",
+            "GITLAB_TOKEN": "glpat-secret", "GITHUB_REPOSITORY": "",
+        }  # fmt: skip
+        assert put(tmp_path / "comment.md", "<!-- coalmine: docs -->\nworse\n", environment).exit_code == 0
+    assert [one["body"].splitlines()[1] for one in hub.comments[150:]] == ["all is well", "worse"]
 
 
 def test_a_refusal_is_told_without_the_token_and_a_job_without_a_pull_request_is_left_alone(

@@ -301,6 +301,22 @@ def test_little_that_unpacks_to_much_is_refused(service: Api, monkeypatch: pytes
     assert post(service, many, {"content-encoding": "gzip"}).status_code == 413
 
 
+def test_many_empty_members_are_refused_before_they_are_copied_again_and_again(service: Api) -> None:
+    answer = post(service, zlib.compress(b"") * 1_000_000, {"content-encoding": "deflate"})
+    assert answer.status_code == 400
+    assert "more than 100 members" in answer.text
+
+
+def test_a_time_beyond_all_times_is_none(service: Api) -> None:
+    span = {"name": "s", "traceId": "0" * 31 + "1", "spanId": "0" * 15 + "1", "startTimeUnixNano": "9" * 400}
+    attributes = [
+        {"key": "openinference.span.kind", "value": {"stringValue": "RETRIEVER"}},
+        {"key": "input.value", "value": {"stringValue": "How long?"}},
+    ]
+    body = {"resourceSpans": [{"scopeSpans": [{"spans": [{**span, "attributes": attributes}]}]}]}
+    assert post(service, json.dumps(body).encode(), {"content-type": "application/json"}).status_code == 200
+
+
 def test_where_too_much_is_under_way_exporters_are_told_to_come_again(service: Api) -> None:
     state = app_of(service).state
     before = state.access

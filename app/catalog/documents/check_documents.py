@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import cached_property
 from itertools import product
+from math import prod
 from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
@@ -289,9 +290,10 @@ def expand_matrix(check: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str |
             return [plain], f"needs a list of texts for '{name}', such as [acme, globex]"
         if isinstance(own, Mapping) and name in own:
             return [plain], f"gives values to '{name}', and so does vars; say it once"
+    count = prod(len(values) for values in matrix.values())
+    if count > MOST_OF_MATRIX:
+        return [plain], f"makes {count:,} checks; at most {MOST_OF_MATRIX} are possible"
     combinations = [dict(zip(matrix, values, strict=True)) for values in product(*matrix.values())]
-    if len(combinations) > MOST_OF_MATRIX:
-        return [plain], f"makes {len(combinations):,} checks; at most {MOST_OF_MATRIX} are possible"
     slugs = [_slug_of(str(check.get("slug", "")), one.values()) for one in combinations]
     repeated = next((slug for place, slug in enumerate(slugs) if slug in slugs[:place]), None)
     if repeated is not None:

@@ -17,10 +17,11 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse,
 from app.alerts.documents import RuleDocument, read_rules, rules_yaml
 from app.alerts.domain.rules import ALWAYS, is_silent_about_quality
 from app.base.api.requests import StoreDep, VaultDep, wake
+from app.base.db import keys
 from app.base.db.engine import Store
 from app.base.db.keys import Scope, Vault
 from app.base.documents.fields import LONGEST_SLUG
-from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, Problem
 from app.base.schedules import cron_preview
 from app.base.values import RuleKind, Trigger
 from app.base.web.forms import (
@@ -143,6 +144,8 @@ def _handle(request: Request, store: Store, vault: Vault, slug: str | None, type
         document = _document(definition, typed)
         if typed.get("do") == "yaml":
             return _page(request, store, definition, typed, yaml=_written_for_file(document))
+        if definitions.plants_elsewhere(document, None if definition is None else definition.body):
+            keys.require(request.state.identity, Scope.ADMIN)
         put = partial(definitions.put, store, vault, document, now=datetime.now(UTC))
         if definition is None:
             put(only_new=True)
@@ -154,6 +157,9 @@ def _handle(request: Request, store: Store, vault: Vault, slug: str | None, type
     except ConflictError as error:
         problems = (Problem(path="slug" if definition is None else None, message=str(error)),)
         return _page(request, store, definition, typed, problems=problems, status=409)
+    except ForbiddenError as error:
+        problems = (Problem(path="plant", message=str(error)),)
+        return _page(request, store, definition, typed, problems=problems, status=403)
     if typed.get("now") and document.enabled:
         now = datetime.now(UTC)
         due_checks.run_now(

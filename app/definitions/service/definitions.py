@@ -82,6 +82,17 @@ from app.scoring.run_inputs import UnusableSuiteError
 DefinitionT = TypeVar("DefinitionT", bound=DefinitionDocument)
 
 
+def plants_elsewhere(document: CheckDocument, stored: Mapping[str, Any] | None) -> bool:
+    """Whether saving a check gives what it plants another form or place: a thing that may be asked of an admin alone.
+
+    A plant is sent with the secrets of a retriever. `stored`: the body of the check as it is; None = there is none.
+    """
+    if document.plant is None:
+        return False
+    now = document.data()
+    return stored is None or any(now.get(name) != stored.get(name) for name in ("plant", "retriever", "vars"))
+
+
 def put(
     store: Store,
     vault: Vault,

@@ -37,8 +37,8 @@ LEGEND: Final = (
     f"chunk came; {_LOST} degraded, and none came; {_UNMEASURED} not measured. A column is a canary."
 )
 _LINKED = re.compile(
-    r"""(?<!\w)@\w | \w@\w+\.\w | [\#!%&$~]\w | \w:// | \bwww\. | \b(?:mailto|xmpp|gh-\d) | \b[0-9a-f]{7,}\b
-    | :[a-z+_-]\w*: | ^/\w""",
+    r"""(?<![A-Za-z0-9_])@\w | \w@[\w-]+\.\w | [\#!%&$~]\w | \w:// | \bwww\. | \b(?:mailto|xmpp|gh-\d)
+    | \b[0-9a-f]{7,}\b | :[a-z+_-]\w*: | ^/\w""",
     re.VERBOSE | re.IGNORECASE,
 )
 """What GitHub or GitLab may turn into a mention, a reference, a link or a picture."""

@@ -247,9 +247,9 @@ def moment(value: Any, now: datetime) -> datetime | None:
             at = datetime.fromisoformat(value.strip())
         else:
             return None
+        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (ValueError, OverflowError, OSError):
         return None
-    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     return min(at, now)
 
 

@@ -80,7 +80,7 @@ def _place(trace: bytes) -> float:
 def _seconds(nanoseconds: Any) -> float | None:
     try:
         return int(nanoseconds) / 1e9 or None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
 
 
