@@ -108,7 +108,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "eab53bb8daf60a1457663a5be22ffccd0c3addb7c746906efe6bf576a2fe075a"
+    DESCRIPTION = "fd614796934109f20e5f866d4368c939f9ea2ebe6bc98d1d5d183eb2c5031aba"
 
     def livez(self) -> str:
         """Return that the process answers."""

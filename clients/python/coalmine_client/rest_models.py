@@ -199,7 +199,9 @@ Cause: TypeAlias = Literal[
 ]
 
 
-CautionKind: TypeAlias = Literal["recall_loss", "judgments", "violations", "answers", "outdated", "edited", "alert"]
+CautionKind: TypeAlias = Literal[
+    "recall_loss", "judgments", "violations", "answers", "outdated", "edited", "alert", "archived"
+]
 
 
 Change: TypeAlias = Literal[
@@ -944,6 +946,7 @@ class PooledNote(TypedDict):
     assumes: str
     self_judged: bool
     edited_since: bool
+    asked_otherwise: NotRequired[bool]
     queries: int | None
     asked_queries: int | None
     few_queries: bool
