@@ -11,6 +11,8 @@ from tests.plants.test_planting import Planted, described
 from tests.support.planted import retriever_of, source
 from tests.support.world import CHECK, World
 
+pytestmark = pytest.mark.databases
+
 
 @pytest.fixture
 def planted(store: Store) -> Iterator[Planted]:

@@ -23,6 +23,8 @@ from tests.support.planted import PLANT, Source, retriever_of, source
 from tests.support.present import present
 from tests.support.world import CHECK, World, canary, page
 
+pytestmark = pytest.mark.databases
+
 LOOPBACK = AddressPolicy(name="retriever", allow=parse_allow("127.0.0.0/8"))
 
 

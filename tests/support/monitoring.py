@@ -82,7 +82,7 @@ class Commanded:
             return reply(b"{}")
         query = json.loads(seen.body)["q"]
         found = [{"id": "noise", "score": 0.4}]
-        if query not in self.lost:
+        if query not in self.lost and not query.startswith("coalmine"):  # a marker is in what was planted alone
             found.insert(0, {"id": f"doc-{query}", "score": 0.9, "text": f"Text of {query}."})
         found += [{"id": name, "score": 0.5, "text": text} for name, text in self.planted.items() if query in text]
         return reply(json.dumps({"hits": found, "index": self.index_version}).encode())
