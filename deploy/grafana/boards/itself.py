@@ -43,6 +43,7 @@ def board() -> Board:
             Section(id=400, title="Scheduler", lines=[(8, _scheduler())], folded=True),
             Section(id=500, title="Notifications", lines=[(8, outbox()), (8, deliveries())], folded=True),
             Section(id=600, title="Detectors and embedders", lines=[(8, _detectors())], folded=True),
+            Section(id=700, title="Traces", lines=[(8, _traces())], folded=True),
         ],
     )
 
@@ -222,5 +223,19 @@ def _detectors() -> Panels:
                 over_time(q.increase("coalmine_embedding_canaries_total", q.JOB, by=("outcome",)), "{{outcome}}"),
             ),
             8,
+        ),
+    ]
+
+
+def _traces() -> Panels:
+    return [
+        (
+            bars(
+                701,
+                "Spans received",
+                "Spans that exporters sent, by outcome: retrievals whose query counts, those that do not, all others.",
+                over_time(q.increase("coalmine_trace_spans_total", q.JOB, by=("outcome",)), "{{outcome}}"),
+            ),
+            24,
         ),
     ]
