@@ -32,7 +32,13 @@ from app.base.db.engine import Store, from_us, to_us
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.texts import LATENCY_NAMES, beside_text, counted, outcome_word, rate_text, seconds_text
-from app.base.values import JUDGED, Cause, RuleKind, Severity
+from app.base.values import (
+    JUDGED,
+    Cause,
+    Reason,
+    RuleKind,
+    Severity,
+)
 from app.base.views import id_number
 from app.base.web.forms import Form, choice_problem, problems_by_field, read_form, safe_path
 from app.base.web.pages import ABSENT, capitalize_first, evidence, render, score, seconds, spoken
@@ -253,7 +259,7 @@ def _confirmed(rule: RuleEvidence) -> Collection[str]:
 
 def _left_open(details: Mapping[str, Any]) -> int:
     """Count the canaries that degraded now without a cause, those included that the page does not list."""
-    listed = sum(one.get("cause") is None for one in details["degraded"]["canaries"])
+    listed = sum(one.get("cause") is None and not is_leak(one) for one in details["degraded"]["canaries"])
     fleet = details["fleet"]
     told = 0 if fleet is None else fleet["fallen"] - sum(fleet["causes"].values())
     return max(listed, told) if details["degraded"]["now"] else 0
@@ -447,8 +453,10 @@ def by_cause(
     that is known. A title counts all, and says how many of them are listed.
     """
     groups: dict[Cause | None, list[ChangedCanary]] = {}
+    leaked = [canary for canary in canaries if is_leak(canary)]
     for canary in canaries:
-        groups.setdefault(canary.get("cause"), []).append(canary)
+        if not is_leak(canary):
+            groups.setdefault(canary.get("cause"), []).append(canary)
     known = causes or {}
     totals: dict[Cause | None, int] = {cause: known.get(cause, 0) for cause in Cause}
     totals[None] = changed - sum(known.values()) if known else 0
@@ -460,7 +468,8 @@ def by_cause(
             return f"{totals[cause]:,} {words}, {listed} of them listed"
         return f"{listed} listed: {words}" if is_cut and not known else f"{listed} {words}"
 
-    return [
+    told = [{"title": f"{len(leaked):,} got a forbidden chunk", "detail": None, "canaries": leaked}] if leaked else []
+    return told + [
         {
             "title": title(cause, len(group)),
             "detail": group[0].get("cause_reason") if len({one.get("cause_reason") for one in group}) == 1 else None,
@@ -468,6 +477,11 @@ def by_cause(
         }
         for cause, group in groups.items()
     ]
+
+
+def is_leak(canary: ChangedCanary) -> bool:
+    """Whether a canary is degraded by nothing but a chunk that it forbids, which no diagnosis has to explain."""
+    return list(canary["reasons"]) == [Reason.FORBIDDEN]
 
 
 def value(number: float | None, kind: str) -> str:

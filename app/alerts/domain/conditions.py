@@ -302,15 +302,20 @@ class Leaks:
     """The fields that were found in none of the hits."""
 
     @property
+    def owners(self) -> str:
+        """Count the canaries that forbid chunks: `2 canaries that forbid`."""
+        return f"{counted(self.forbidding, 'canary')} that {'forbids' if self.forbidding == 1 else 'forbid'}"
+
+    @property
     def unasked(self) -> str | None:
         """Say how many were not measured, without a full stop; None = all were."""
-        who = f"{self.unmeasured:,} of {counted(self.forbidding, 'canary')} that forbid chunks"
+        who = f"{self.unmeasured:,} of {self.owners} chunks"
         return f"{who} {'was' if self.unmeasured == 1 else 'were'} not measured" if self.unmeasured else None
 
     @property
     def unjudged(self) -> str | None:
         """Say why the hits do not tell whether something leaked, without a full stop; None = they do."""
-        who = f"{self.blind:,} of {counted(self.forbidding, 'canary')} that forbid chunks"
+        who = f"{self.blind:,} of {self.owners} chunks"
         fields = " or ".join(f"`{name}`" for name in self.lacking)
         return f"{who} cannot be judged: no hit has a {fields} to tell them by" if self.blind else None
 
@@ -329,13 +334,14 @@ def judge_leaks(rule: Rule, leaks: Leaks | None, *, unknown: bool) -> Condition:
         return unmeasured_condition("the run is unknown" if unknown else "it is not known what leaked")
     if leaks.found:
         told = ", ".join(leak.words for leak in leaks.found[:LEAKS_TOLD])
-        more = f" and {len(leaks.found) - LEAKS_TOLD:,} more" if len(leaks.found) > LEAKS_TOLD else ""
-        count = f"{len(leaks.found):,} of {counted(leaks.forbidding, 'canary')}"
-        reason = f"a forbidden chunk was returned for {count} that forbid any: {told}{more} ({rule.severity})"
+        left = len(leaks.found) - LEAKS_TOLD
+        more = f" and {counted(left, 'more canary')}" if left > 0 else ""
+        count = f"{len(leaks.found):,} of {leaks.owners}"
+        reason = f"a forbidden chunk was returned for {count} any: {told}{more} ({rule.severity})"
         return bad_condition(rule.severity, None, None, reason)
     if not leaks.forbidding:
         return good_condition(None, None, "no canary forbids chunks")
     why = leaks.unjudged or leaks.unasked or ("the run is unknown" if unknown else None)
     if why is not None:
         return unmeasured_condition(why)
-    return good_condition(None, None, f"none of {counted(leaks.forbidding, 'canary')} that forbid chunks got one")
+    return good_condition(None, None, f"none of {leaks.owners} chunks got one")

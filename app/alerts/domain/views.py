@@ -74,6 +74,14 @@ class LowerChunk(TypedDict):
     rank_now: int | None
 
 
+class ForbiddenHit(TypedDict):
+    """A chunk that a canary got and forbids."""
+
+    id: str
+    document: str | None
+    rank: int
+
+
 class Degradation(TypedDict, total=False):
     """The expected chunks that a degraded canary lost, and its cause; absent in evidence of older releases."""
 
@@ -88,7 +96,16 @@ class Degradation(TypedDict, total=False):
     persistent: bool | None
 
 
-class ChangedCanary(Degradation):
+class LeakView(TypedDict, total=False):
+    """Who got which chunks that a canary forbids; absent where it got none."""
+
+    asked_as: dict[str, str]
+    """The variables it was asked with: who saw it."""
+    forbidden: list[ForbiddenHit]
+    """The first of what it got and forbids."""
+
+
+class ChangedCanary(Degradation, LeakView):
     """A canary that degraded since an alert began; the cause is that of its diagnosis, where there is one."""
 
     key: str

@@ -22,6 +22,8 @@ from app.alerts.domain.views import (
     ChangedCanary,
     Degradation,
     FleetView,
+    ForbiddenHit,
+    LeakView,
     ListedCanaries,
     LowerChunk,
     StoredEvidence,
@@ -34,7 +36,10 @@ from app.alerts.store import AlertRow
 from app.answers.domain.generated import answer_change, value_of
 from app.answers.store import answers_at
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
-from app.base.texts import short_name
+from app.base.texts import (
+    counted,
+    short_name,
+)
 from app.base.values import ROUNDING, Cause, Percentile, Ranking, Rule, RuleKind, judged_name
 from app.base.views import view_of
 from app.catalog import store as catalog
@@ -152,13 +157,18 @@ def _member(changed: ChangedRun, place: int, diagnoses: Mapping[int, DiagnosisRo
     return FleetMember(
         key=member.key,
         groups=changed.suite.groups[place],
-        fallen=member.canary_id in changed.told_ids,
+        fallen=member.canary_id in changed.told_ids and _is_worse(changed, member.canary_id),
         chronic=member.canary_id in changed.degraded and member.canary_id not in changed.changed_ids,
         persistent=None if diagnosis is None else diagnosis.evidence.get("persistent"),
         chance=changed.chances.get(member.version_id),
         cause=None if diagnosis is None else Cause(diagnosis.cause),
         rank_now=None if diagnosis is None else diagnosis.evidence.get("rank_now"),
     )
+
+
+def _is_worse(changed: ChangedRun, canary_id: int) -> bool:
+    """Whether a canary is degraded by more than a chunk that it forbids: what was found there is not lost."""
+    return bool(changed.degraded[canary_id].reasons & ~FORBIDDEN)
 
 
 def _changed_canaries(
@@ -212,10 +222,13 @@ def list_changed(
     *,
     category: str | None = None,
     canary: str | None = None,
+    leaking: bool = False,
     unchanged: bool = False,
     limit: int = _LISTED,
 ) -> ListedCanaries:
     """List the canaries of a run that changed since before a first bad run, those of a category or a single one only.
+
+    Or those only that got what they forbid (`leaking`).
 
     Those that the detector names come first, then the most degraded; with `unchanged` those that were failing before
     follow. `rank_before` is the rank of the first expected chunk when the canary was last healthy or, if it lost its
@@ -229,7 +242,9 @@ def list_changed(
     concerned = {
         canary_id
         for canary_id, member in members.items()
-        if (category is None or member.canary.category == category) and (canary is None or member.key == canary)
+        if (category is None or member.canary.category == category)
+        and (canary is None or member.key == canary)
+        and (not leaking or change.degraded[canary_id].reasons & FORBIDDEN)
     }
     changed_ids = concerned if canary is not None else concerned & change.changed_ids
     order = {key: place for place, key in enumerate(change.named)}
@@ -256,6 +271,7 @@ def list_changed(
     ]
     rankings = ranking_rows.load_rankings(connection, [one.ranking_id for one in before if one is not None])
     new = change.changed_ids if change.is_first else change.redefined_ids
+    leaks = _leaks_of(connection, change, [one for one in now if one.reasons & FORBIDDEN])
     return {
         "canaries": [
             _listed(
@@ -265,12 +281,28 @@ def list_changed(
                 rankings.get(past.ranking_id) if past else None,
                 is_new=state.canary_id in new,
                 recounted=bool(change.edit),
+                leak=leaks.get(state.canary_id, {}),
             )
             for state, past in zip(now, before, strict=True)
         ],
         "changed": len(changed_ids),
         "failing_before": len(concerned) - len(changed_ids),
     }
+
+
+def _leaks_of(connection: Connection, change: ChangedRun, states: Sequence[StateRow]) -> dict[int, LeakView]:
+    """Return who got which forbidden chunks, by canary id."""
+    rankings = ranking_rows.load_rankings(connection, [one.ranking_id for one in states])
+    of_check = load_check(connection, change.run.check_version_id or 0)[0].vars if states else {}
+    found: dict[int, LeakView] = {}
+    for state in states:
+        canary, ranking = change.members[change.suite.positions[state.canary_id]].canary, rankings[state.ranking_id]
+        hits = [
+            ForbiddenHit(id=ranking.ids[rank - 1], document=ranking.documents[rank - 1], rank=rank)
+            for rank in forbidden_ranks(canary, ranking)[:_LISTED]
+        ]
+        found[state.canary_id] = {"asked_as": {**(of_check or {}), **canary.vars}, "forbidden": hits}
+    return found
 
 
 def _listed(
@@ -281,6 +313,7 @@ def _listed(
     *,
     is_new: bool,
     recounted: bool,
+    leak: LeakView,
 ) -> ChangedCanary:
     """Describe a canary; `ranking` is that of `before`. Neither `is_new` nor `recounted` ones lost what is known."""
     return {
@@ -293,6 +326,7 @@ def _listed(
         "rank_now": Match.from_bytes(state.matched).first_relevant,
         "lower": [] if before is None else _lower(member, before, state, ranking),
         **(Degradation(lost=[], lost_total=0) if is_new else _lost(member, before, state, ranking)),
+        **leak,
     }
 
 
@@ -411,7 +445,7 @@ class TransitionEvidence:
         self._connection = connection
         self._check = check
         self._run_id = run_id
-        self._lists: dict[tuple[int | None, str | None, str | None], ListedCanaries] = {}
+        self._lists: dict[tuple[int | None, str | None, str | None, bool], ListedCanaries] = {}
 
     def build(self, kind: RuleKind, scope: str, first_run: int | None, evaluated: StoredEvidence) -> StoredEvidence:
         """Evidence of a transition: what the rule evaluated, the changed canaries, and the retriever at fault."""
@@ -489,10 +523,12 @@ class TransitionEvidence:
     def _canaries(self, kind: RuleKind, scope: str, first_run: int | None, evaluated: StoredEvidence) -> ListedCanaries:
         if self._run_id is None or kind in NOT_ABOUT_CANARIES:
             return {"canaries": []}
-        key = (first_run, evaluated.get("category"), scope if kind is RuleKind.CANARY else None)
+        key = (first_run, evaluated.get("category"), scope if kind is RuleKind.CANARY else None, kind is RuleKind.LEAK)
         if key not in self._lists:
-            _, category, canary = key
-            self._lists[key] = list_changed(self._connection, self._run_id, first_run, category=category, canary=canary)
+            _, category, canary, leaking = key
+            self._lists[key] = list_changed(
+                self._connection, self._run_id, first_run, category=category, canary=canary, leaking=leaking
+            )
         return self._lists[key]
 
     def labels(self, measure: str) -> StoredEvidence:
@@ -586,5 +622,5 @@ def _got(member: SuiteMember, ranking: Ranking) -> str:
     place = ranks[0] - 1
     by_document = any(one.document is not None for one in member.canary.forbidden)
     name = (ranking.documents[place] if by_document else None) or ranking.ids[place]
-    more = f" and {len(ranks) - 1:,} more" if len(ranks) > 1 else ""
+    more = f" and {counted(len(ranks) - 1, 'other hit')}" if len(ranks) > 1 else ""
     return f"{short_name(name)} at rank {ranks[0]}{more}"

@@ -581,7 +581,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict
             "suite": check.body["suite"],
             "retriever": check.body["retriever"],
             "rule": next((one for one in rules if one["alert_id"] == alert["id"]), None),
-            "fleet": fleet if about_canaries and not over else None,
+            "fleet": fleet if about_canaries and not over and row.kind != RuleKind.LEAK else None,
             "summary": alert_summary(facts),
             "recovery": recovery_summary(connection, row, transitions) if over else None,
             "advice": "" if over else alert_advice(facts),
@@ -696,7 +696,10 @@ def _degraded(
     explanation = load_fleet(connection, run.id, first_run=first_run)
     canary = row.scope if row.kind == RuleKind.CANARY else None
     category = row.evidence.get("category")
-    now = list_changed(connection, run.id, first_run, category=category, canary=canary, limit=_MOST_DEGRADED)
+    is_leak = row.kind == RuleKind.LEAK
+    now = list_changed(
+        connection, run.id, first_run, category=category, canary=canary, leaking=is_leak, limit=_MOST_DEGRADED
+    )
     return {
         **now,
         "run_id": str(run.id),

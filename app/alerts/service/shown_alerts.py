@@ -159,7 +159,9 @@ def alert(store: Store, alert_id: int) -> AlertDetail:
 
 
 def _is_explained(row: AlertRow, change: TransitionRow) -> bool:
-    """Whether what canaries have in common explains a change: not what generated answers alone brought about."""
+    """Whether what canaries have in common explains a change: not a leak, nor what answers alone brought about."""
+    if row.kind == RuleKind.LEAK:
+        return False
     measure, answers = change.evidence.get("measure"), change.evidence.get("answers")
     is_of_answers = watches_answers(row.kind, measure)
     return change.type in TRIGGERS and (not is_of_answers or is_about_canaries(row.kind, measure, answers))
@@ -497,7 +499,8 @@ def _facts_at(
     runs = run_rows.find_runs(connection, run_ids_of(alert, transition))
     evidence = transition.evidence
     about_canaries = is_about_canaries(alert.kind, evidence.get("measure"), evidence.get("answers"))
-    explanation = load_fleet(connection, transition.run_id, first_run=alert.first_run) if about_canaries else None
+    has_fleet = about_canaries and alert.kind != RuleKind.LEAK
+    explanation = load_fleet(connection, transition.run_id, first_run=alert.first_run) if has_fleet else None
     facts = facts_of(alert, runs, explanation, since(connection, alert.first_run), transition)
     run, is_end = runs.get(transition.run_id or 0), transition.type == TransitionType.RESOLVED
     changes = alerts.list_transitions(connection, [alert.id])[alert.id]
