@@ -108,7 +108,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "fd614796934109f20e5f866d4368c939f9ea2ebe6bc98d1d5d183eb2c5031aba"
+    DESCRIPTION = "fdf628673ee9b0c6cc8d6924ad79c22d6ce5fa63825f775e76f48148207af1e6"
 
     def livez(self) -> str:
         """Return that the process answers."""

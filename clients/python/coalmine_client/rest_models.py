@@ -447,6 +447,12 @@ class FleetGroup(TypedDict):
     name: str
 
 
+class ForbiddenHit(TypedDict):
+    id: str
+    document: str | None
+    rank: int
+
+
 class ForgetRequest(TypedDict):
     retriever: NotRequired[str | None]
     query: NotRequired[str | None]
@@ -2020,6 +2026,8 @@ class ChangedCanary(TypedDict):
     cause: NotRequired[Cause | None]
     cause_reason: NotRequired[str | None]
     persistent: NotRequired[bool | None]
+    asked_as: NotRequired[dict[str, str]]
+    forbidden: NotRequired[list[ForbiddenHit]]
     key: str
     query: str
     reasons: list[Reason]
