@@ -448,19 +448,22 @@ def protection_text(
     warm_up: WarmUpView,
     *,
     frozen: bool,
+    expects: bool = True,
     silent: Collection[str] = (),
     unmeasured: Mapping[str, str] = EMPTY,
 ) -> str | None:
     """When an alert opens while no baseline stands, and when smaller losses are noticed too; None = no rule does.
 
     Sentences with their full stops, about coverage and generated answers. `frozen`: whether nothing is learned at
-    present, because alerts are open. `silent`: what a judge did not say of many answers of the newest run.
-    `unmeasured`: by measure of answers, why runs do not have it as things are defined now, a clause.
+    present, because alerts are open. `expects`: whether a canary expects a chunk; else there is no coverage.
+    `silent`: what a judge did not say of many answers of the newest run. `unmeasured`: by measure of answers, why runs
+    do not have it as things are defined now, a clause.
     """
     known = list(rules)
     of_answers = [rule for rule in known if watches_answers(rule.kind, rule.measure)]
     lacking = [rule for rule in of_answers if rule.measure in unmeasured]
-    coverage = [f"coverage {one}" for rule in known if _bounds_coverage(rule) and (one := _lower_limit(rule))]
+    bounding = [rule for rule in known if expects and _bounds_coverage(rule)]
+    coverage = [f"coverage {one}" for rule in bounding if (one := _lower_limit(rule))]
     bounded = [(rule, one) for rule in of_answers if rule not in lacking and (one := _lower_limit(rule))]
     read = [(rule, one) for rule, one in bounded if judged_name(rule.measure) not in silent]
     if not coverage and not bounded and not lacking:

@@ -156,6 +156,16 @@ def test_pages_lead_from_the_alert_to_what_the_canary_got(sqlite_store: Store) -
     )
 
 
+def test_a_suite_that_only_forbids_is_not_said_to_be_protected_by_a_coverage_it_has_not(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    world.probe.otherwise = own
+    world.apply(
+        {**page([canary("a", expected_chunks=[], forbidden_chunks=["secret"])], rules=[]), "retrievers": [BY_TENANT]}
+    )
+    world.run()
+    assert "Protected now" not in Site(world=world).page(f"/checks/{CHECK}").text
+
+
 @pytest.mark.parametrize(
     ("leaks", "unknown", "reason", "severity", "measured"),
     [

@@ -105,6 +105,7 @@ def show_check(
             rules,
             warm_up,
             frozen=baseline.waits is not None,
+            expects=run is None or run["canaries"]["undefined"] != run["canaries"]["measured"],
             silent=JUDGED if "problem" in (answers or {}) else unjudged(answers).keys(),
             unmeasured=detail.line.unmeasured,
         ),
