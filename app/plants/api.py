@@ -24,4 +24,4 @@ def post_plant(store: StoreDep, request: Request, slug: str) -> PlantView:
     now = datetime.now(UTC)
     plant_id = planting.plant_of(store, slug, now=now)
     wake(request)
-    return shown.load_plant(store, plant_id, now=now)
+    return shown.load_plant(store, plant_id)

@@ -91,6 +91,8 @@ class Plant:
     """When the source had taken it."""
     missed_at: int | None = None
     """When a question was last answered without the document, before it was found."""
+    found_asked_at: int | None = None
+    """When the question was sent whose answer had it."""
     found_at: int | None = None
     finding: Finding | None = None
     failure: str | None = None
@@ -101,6 +103,12 @@ class Plant:
     """Why the last removal failed; None = it did not."""
     removed_at: int | None = None
     """When the removal was sent that the source took first."""
+    taken_at: int | None = None
+    """When the source had taken the removal that was sent last."""
+    seen_at: int | None = None
+    """When the last question after its removal was sent whose answer still had it."""
+    absent_asked_at: int | None = None
+    """When the question was sent whose answer no longer had it, the first of those in a row."""
     absent_at: int | None = None
     """When the first of the answers in a row came that no longer had it."""
     absent: int = 0
@@ -121,8 +129,13 @@ class Plant:
 
     @property
     def gone_seconds(self) -> float | None:
-        """Seconds from sending the removal until no answer had the document; None = not yet, or it never was there."""
+        """Seconds from sending the removal until no answer had the document.
+
+        None = not yet, it never was there, or nobody asked when it went.
+        """
         if self.finding is not Finding.FOUND or self.gone_at is None or self.removed_at is None:
+            return None
+        if not _is_gone_sure(self):
             return None
         return max(0, self.gone_at - self.removed_at) / SECOND
 
@@ -148,8 +161,10 @@ WATCHES: Final = (60.0, 600.0, 3_600.0, 6 * 3_600.0, 24 * 3_600.0)
 """Seconds after a document that was never found is gone, at which it is looked for again: a queue may bring it yet."""
 GIVE_UP: Final = 7 * 86_400.0
 """Seconds after which a source that answers no question is asked no more. A removal is never given up."""
-_SURE_GAP: Final = 30.0
-"""Seconds between two questions that leave a time sure; or four polls, where that is longer."""
+_SURE_POLLS: Final = 2.0
+"""Polls from an answer to the next question that leave a time sure: more, and somebody did not ask meanwhile."""
+_SURE_GAP: Final = 3.0
+"""The same in seconds, for short polls: a worker that is busy is that late."""
 
 
 def next_action(plant: Plant) -> Action | None:
@@ -192,13 +207,21 @@ def withdrawn(plant: Plant, why: str, at: int) -> Plant:
     return plant
 
 
-def after_question(plant: Plant, seen: bool | None, at: int, failure: str | None = None) -> Plant:  # noqa: FBT001 - three values
-    """Return a plant after its question; `seen` None = there was no answer, which says nothing."""
+def after_question(
+    plant: Plant,
+    seen: bool | None,  # noqa: FBT001 - three values
+    at: int,
+    failure: str | None = None,
+    *,
+    asked_at: int,
+) -> Plant:
+    """Return a plant after its question, sent at `asked_at`; `seen` None = there was no answer, which says nothing."""
     match plant.state:
         case PlantState.AWAITED:
-            return _after_awaiting(plant, seen, at, failure)
+            asked = replace(plant, found_asked_at=asked_at) if seen else plant
+            return _after_awaiting(asked, seen, at, failure)
         case PlantState.LEAVING:
-            return _after_leaving(plant, seen, at)
+            return _after_leaving(plant, seen, at, asked_at)
         case PlantState.WATCHED:
             return _after_watching(plant, seen, at)
         case _:
@@ -211,7 +234,7 @@ def _after_awaiting(plant: Plant, seen: bool | None, at: int, failure: str | Non
     last = max(plant.missed_at or 0, plant.put_at or 0, sent)
     if seen:
         found = replace(plant, state=PlantState.REMOVING, found_at=at, finding=Finding.FOUND, next_at=at)
-        if at > bound and (at - last) > _sure_gap(terms):
+        if at > bound and not is_sure(found):
             gap = f"nobody could ask for {_seconds_text((at - last) / SECOND)} before it was found"
             return replace(found, finding=Finding.UNMEASURED, failure=gap)
         return found
@@ -224,11 +247,23 @@ def _after_awaiting(plant: Plant, seen: bool | None, at: int, failure: str | Non
 
 
 def is_sure(plant: Plant) -> bool:
-    """Whether the time until it was found is known to a few polls: somebody asked all the while."""
+    """Whether the time until it was found is known to two polls: somebody asked all the while."""
     if plant.found_at is None:
         return False
-    last = max(plant.missed_at or 0, plant.put_at or 0)
-    return plant.found_at - last <= _sure_gap(plant.terms)
+    last = max(plant.missed_at or 0, plant.put_at or 0, plant.sent_at or 0)
+    return (plant.found_asked_at or plant.found_at) - last <= _sure_gap(plant.terms.poll)
+
+
+def _is_gone_sure(plant: Plant) -> bool:
+    """Whether somebody asked all the while until it was gone; after `gone_within` questions become rarer."""
+    asked, removed = plant.absent_asked_at or plant.gone_at or 0, plant.removed_at or 0
+    last = max(plant.seen_at or 0, plant.taken_at or 0, removed)
+    return asked - last <= _sure_gap(_pause_of(plant.terms, (last - removed) / SECOND))
+
+
+def _pause_of(terms: PlantTerms, waited: float) -> float:
+    """Return the seconds until it is asked for again, so many after its removal."""
+    return terms.poll if waited < terms.gone_within else min(max(terms.poll, waited / 10), LONGEST_PAUSE)
 
 
 def after_removing(plant: Plant, failure: str | None, sent_at: int, at: int) -> Plant:
@@ -249,28 +284,37 @@ def after_removing(plant: Plant, failure: str | None, sent_at: int, at: int) -> 
         plant,
         state=PlantState.LEAVING,
         removed_at=plant.removed_at or sent_at,
+        taken_at=at,
         removals_failed=0,
         removal_failure=None,
         absent=0,
         absent_at=None,
+        absent_asked_at=None,
         next_at=at,
     )
 
 
-def _after_leaving(plant: Plant, seen: bool | None, at: int) -> Plant:  # noqa: FBT001 - as above
+def _after_leaving(plant: Plant, seen: bool | None, at: int, asked_at: int) -> Plant:  # noqa: FBT001 - as above
     terms, removed = plant.terms, plant.removed_at or at
-    waited = (at - removed) / SECOND
+    waited, bound = (at - removed) / SECOND, removed + _us(terms.gone_within)
     if seen is False:
-        absent, absent_at = plant.absent + 1, plant.absent_at or at
-        if absent < ABSENT_ANSWERS:
-            return replace(plant, absent=absent, absent_at=absent_at, next_at=at + _us(terms.poll))
-        return _gone(replace(plant, absent=absent, absent_at=absent_at, gone_at=plant.gone_at or absent_at), at)
+        if plant.absent == 0:
+            plant = replace(plant, absent_at=at, absent_asked_at=asked_at)
+        absent = replace(plant, absent=plant.absent + 1)
+        if absent.absent < ABSENT_ANSWERS:
+            return replace(absent, next_at=at + _us(terms.poll))
+        return _gone(replace(absent, gone_at=plant.gone_at or plant.absent_at), at)
     if seen is None and waited > GIVE_UP:
         return replace(plant, state=PlantState.ENDED, ended_at=at, failure="the retriever no longer answers")
-    pause = terms.poll if waited <= terms.gone_within else min(max(terms.poll, waited / 10), LONGEST_PAUSE)
-    if seen and waited > terms.gone_within:  # the source may have lost the removal: it is sent again
-        return replace(plant, state=PlantState.REMOVING, absent=0, absent_at=None, next_at=at + _us(pause))
-    return replace(plant, absent=0, absent_at=None, next_at=at + _us(pause))
+    following = at + _us(_pause_of(terms, waited))
+    if at < bound:  # one question comes just then: its answer decides
+        following = min(following, bound)
+    after = replace(plant, absent=0, absent_at=None, absent_asked_at=None, next_at=following)
+    if not seen:
+        return after
+    # Past the bound the source may have lost the removal: it is sent again.
+    again = PlantState.REMOVING if at >= bound else PlantState.LEAVING
+    return replace(after, state=again, seen_at=asked_at)
 
 
 def _gone(plant: Plant, at: int) -> Plant:
@@ -290,11 +334,11 @@ def _after_watching(plant: Plant, seen: bool | None, at: int) -> Plant:  # noqa:
     return _gone(replace(plant, watches=plant.watches + 1), at)
 
 
-def problem_of(plant: Plant, at: int, usual: "Usual | None" = None) -> PlantProblem | None:
-    """Return what is wrong with a plant at a moment; None = nothing, as far as it has come."""
+def problem_of(plant: Plant, usual: "Usual | None" = None) -> PlantProblem | None:
+    """Return what is wrong with a plant; None = nothing, as far as it has come."""
     if plant.is_left_behind:
         return PlantProblem.LEFT_BEHIND
-    if _is_late_to_go(plant, at):
+    if _is_late_to_go(plant):
         return PlantProblem.NOT_GONE
     seconds = plant.found_seconds
     if plant.finding is Finding.NOT_FOUND or (seconds or 0.0) > plant.terms.found_within + plant.terms.poll:
@@ -303,14 +347,21 @@ def problem_of(plant: Plant, at: int, usual: "Usual | None" = None) -> PlantProb
     return PlantProblem.SLOW if is_slow else None
 
 
-def _is_late_to_go(plant: Plant, at: int) -> bool:
-    """Whether it is in the source for longer than its bound, or came back although it had been removed."""
+def _is_late_to_go(plant: Plant) -> bool:
+    """Whether an answer still had it at its bound or later, or it came back although it had been removed."""
     if plant.late_at is not None and plant.is_open:
         return True
-    if plant.removed_at is None or plant.finding is not Finding.FOUND:
+    if plant.finding is not Finding.FOUND:
         return False
-    waited = ((plant.gone_at or at) - plant.removed_at) / SECOND
-    return waited > plant.terms.gone_within + plant.terms.poll
+    seen = _seen_seconds(plant)
+    return seen is not None and seen >= plant.terms.gone_within
+
+
+def _seen_seconds(plant: Plant) -> float | None:
+    """Return after how many seconds of its removal it was last asked for and still found; None = never."""
+    if plant.seen_at is None or plant.removed_at is None:
+        return None
+    return (plant.seen_at - plant.removed_at) / SECOND
 
 
 LEAST_PAST: Final = 10
@@ -349,7 +400,7 @@ def usual_of(found: Sequence[float], poll: float) -> Usual | None:
     return Usual(plants=len(past), median=median, high=high, slow_above=slow)
 
 
-def problem_sentence(plant: Plant, problem: PlantProblem, at: int, usual: Usual | None) -> str:
+def problem_sentence(plant: Plant, problem: PlantProblem, usual: Usual | None) -> str:
     """Return what is wrong with a plant, as a sentence without its full stop and what that means behind a colon."""
     usually = "" if usual is None else f" (usually {_seconds_text(usual.median)})"
     match problem:
@@ -359,14 +410,13 @@ def problem_sentence(plant: Plant, problem: PlantProblem, at: int, usual: Usual 
             why = f"its removal failed {times} in a row, {plant.removal_failure}"
             return f"A planted document {what} left behind: {why}"
         case PlantProblem.NOT_GONE:
-            waited = ((plant.gone_at or at) - (plant.removed_at or at)) / SECOND
             if plant.late_at is not None:
                 return (
                     "A planted document appeared after it had been removed: the index is behind by more than removals"
                 )
-            still = "was still found" if plant.gone_at is None else "was gone only"
-            after = _seconds_text(waited)
-            return f"A planted document {still} {after} after its removal: removed documents stay in the index"
+            still = f"A planted document was still found {_seconds_text(_seen_seconds(plant) or 0.0)} after its removal"
+            late, stays = ", and is gone now: removals reach the index late", ": removed documents stay in the index"
+            return f"{still}{stays if plant.gone_at is None else late}"
         case PlantProblem.NOT_FOUND:
             seconds = plant.found_seconds
             if seconds is not None:
@@ -392,8 +442,8 @@ def marker_of(key: str) -> str:
     return f"coalmine{key.replace('-', '')[:16]}"
 
 
-def _sure_gap(terms: PlantTerms) -> int:
-    return _us(max(4 * terms.poll, _SURE_GAP))
+def _sure_gap(poll: float) -> int:
+    return _us(max(_SURE_POLLS * poll, _SURE_GAP))
 
 
 def _us(seconds: float) -> int:

@@ -93,7 +93,7 @@ def draw_times(plants: Sequence[PlantView]) -> TimesChart | None:
     if len(sent) < _FEWEST or sent[0][0] == sent[-1][0]:
         return None
     begin, end = sent[0][0], sent[-1][0]
-    seconds = [time for _, one in sent for time in (one["found_seconds"], one["gone_seconds"]) if time is not None]
+    seconds = [time for _, one in sent for time in (_known_time(one), one["gone_seconds"]) if time is not None]
     top = max(max(seconds, default=1.0) * 1.1, 0.1)
 
     def across(moment: float) -> float:
@@ -103,11 +103,11 @@ def draw_times(plants: Sequence[PlantView]) -> TimesChart | None:
         known = [(at, time) for at, one in sent if (time := time_of(one)) is not None]
         return " ".join(f"{across(at)},{round(HEIGHT * (1 - time / top), 1)}" for at, time in known)
 
-    found = [one["found_seconds"] for _, one in sent if one["found_seconds"] is not None]
+    found = [time for _, one in sent if (time := _known_time(one)) is not None]
     missed = [across(at) for at, one in sent if one["finding"] == "not_found"]
     newest = f", the newest after {found[-1]:.3g} s" if found else ""
     return TimesChart(
-        found=line(lambda one: one["found_seconds"]),
+        found=line(_known_time),
         gone=line(lambda one: one["gone_seconds"]),
         missed=missed,
         top=f"{top:.3g} s",
@@ -115,3 +115,8 @@ def draw_times(plants: Sequence[PlantView]) -> TimesChart | None:
         last=sent[-1][1]["planted_at"] or "",
         label=f"Time until {len(found)} planted documents were found{newest}; {len(missed)} were not found",
     )
+
+
+def _known_time(one: PlantView) -> float | None:
+    """Return after how long a plant was found; None = it was not, or nobody asked for a while before."""
+    return one["found_seconds"] if one["is_sure"] else None

@@ -68,9 +68,9 @@ def planted(store: Store, retrievers: list[dict[str, Any]], plant: dict[str, Any
     plant_id = planting.plant_of(store, CHECK, now=datetime.now(UTC))
     end = datetime.now(UTC) + timedelta(seconds=60)
     while planting.carry_on(store, world.vault, probe, plant_id, clock=_now) is not None:
-        assert datetime.now(UTC) < end, shown.load_plant(store, plant_id, now=_now())
+        assert datetime.now(UTC) < end, shown.load_plant(store, plant_id)
         time.sleep(0.1)
-    return shown.load_plant(store, plant_id, now=_now())
+    return shown.load_plant(store, plant_id)
 
 
 def test_a_document_in_chroma(sqlite_store: Store, vectors: Peer, tmp_path: Path) -> None:
@@ -103,6 +103,6 @@ def test_a_role_that_may_only_read_puts_nothing(sqlite_store: Store, vectors: Pe
     probe = RetrieverProbe(AddressPolicy(name="retriever", allow=parse_allow("127.0.0.0/8")), USER_AGENT)
     plant_id = planting.plant_of(sqlite_store, CHECK, now=world.clock())
     planting.carry_on(sqlite_store, world.vault, probe, plant_id, clock=world.clock)
-    one = shown.load_plant(sqlite_store, plant_id, now=world.clock())
+    one = shown.load_plant(sqlite_store, plant_id)
     assert one["finding"] is Finding.UNMEASURED
     assert "42501 (insufficient_privilege)" in (one["failure"] or "")

@@ -76,6 +76,25 @@ def test_what_was_measured_is_shown_and_the_check_leads_there(planted: Planted) 
         assert "planted" in pages(planted).page(path).text.casefold(), path
 
 
+def test_a_time_that_nobody_measured_is_shown_as_a_bound_and_not_drawn(planted: Planted) -> None:
+    for _ in range(2):
+        plant(planted)
+    planted.source.stopped = True
+    planted.world.clock.advance(600)
+    planted.due()
+    planted.step()
+    planted.source.stopped = False
+    planted.source.work()
+    planted.world.clock.advance(18)
+    planted.walk(60)
+    shown = pages(planted).page(HERE)
+    assert "at most 18" in [row.text for row in shown.all("tr")][1]
+    (chart,) = [one for one in shown.all("svg") if "planted documents were found" in (one.get("aria-label") or "")]
+    assert (chart.get("aria-label") or "").startswith(
+        "Time until 2 planted documents were found, the newest after 0 s;"
+    )
+
+
 def test_what_is_left_behind_is_said_first(planted: Planted) -> None:
     planted.source.refusing = {"DELETE"}
     plant(planted)

@@ -108,6 +108,85 @@ def test_time_until_found_is_measured_to_a_poll(planted: Planted) -> None:
     assert planted.newest()["found_seconds"] == pytest.approx(25, abs=5.1)
 
 
+def test_a_time_that_nobody_measured_is_no_time(planted: Planted) -> None:
+    for _ in range(10):
+        planted.world.clock.advance(600)
+        planted.due()
+        planted.walk(30)
+    planted.source.stopped = True
+    planted.world.clock.advance(600)
+    planted.due()
+    planted.step()
+    planted.source.stopped = False
+    planted.source.work()  # here it would have been found
+    planted.world.clock.advance(18)  # until Coalmine is back
+    planted.walk(60)
+    one = planted.newest()
+    assert (one["finding"], one["problem"]) == (Finding.FOUND, None), "it was in time, and need not have been slow"
+    assert (one["found_seconds"], one["is_sure"]) == (18, False)
+    with planted.world.store.read() as connection:
+        (numbers,) = shown.load_numbers(connection).values()
+    assert numbers.found_seconds is None
+    planted.world.clock.advance(600)
+    planted.due()
+    planted.walk(30)
+    assert present(planted.shown()["usual"])["plants"] == 10, "it is not among them"
+
+
+def test_a_slow_answer_leaves_a_time_sure(planted: Planted) -> None:
+    answer = planted.probe
+
+    def slow(context: Any, queries: Any) -> Any:
+        if not context.retriever.writes:
+            planted.world.clock.advance(12)
+        return answer(context, queries)
+
+    planted.probe = slow  # type: ignore[assignment] # asks as the real one does
+    planted.source.stopped = True
+    planted.due()
+    planted.step()
+    planted.source.stopped = False
+    planted.source.work()
+    planted.world.clock.advance(5)
+    planted.walk(60)
+    one = planted.newest()
+    assert (one["found_seconds"], one["is_sure"], one["gone_seconds"]) == (29, True, 12)
+
+
+def test_nobody_asking_is_no_document_that_stays(planted: Planted) -> None:
+    planted.due()
+    planted.source.refusing = {"DELETE"}
+    planted.step()  # found, and its removal refused once
+    planted.source.refusing, planted.source.stopped = set(), True
+    planted.world.clock.advance(5)
+    planted.step()
+    planted.source.stopped = False
+    planted.source.work()
+    planted.world.clock.advance(600)  # Coalmine is not running
+    planted.walk(30)
+    one = planted.newest()
+    assert (one["state"], one["problem"], one["gone_seconds"]) == (PlantState.ENDED, None, None)
+
+
+def test_it_is_asked_for_at_its_bound_and_what_is_said_stands_still(planted: Planted) -> None:
+    planted.source.refusing = {"DELETE"}
+    planted.due()
+    planted.step()
+    planted.source.refusing, planted.source.stopped = set(), True
+    planted.world.clock.advance(5)
+    planted.walk(57, every=1)
+    assert planted.newest()["problem"] is None
+    planted.walk(3, every=1)
+    sentence = "A planted document was still found 1 min after its removal"
+    assert planted.newest()["sentence"] == f"{sentence}: removed documents stay in the index"
+    planted.world.clock.advance(4)
+    assert planted.newest()["sentence"] == f"{sentence}: removed documents stay in the index"
+    planted.source.stopped = False
+    planted.source.work()
+    planted.walk(60)
+    assert planted.newest()["sentence"] == f"{sentence}, and is gone now: removals reach the index late"
+
+
 def test_stopped_queue_is_not_found_and_what_comes_later_is_removed(planted: Planted) -> None:
     planted.source.stopped = True
     planted.due()
@@ -172,7 +251,7 @@ def test_a_document_that_does_not_go_is_said_and_removed_again(planted: Planted)
     one = planted.newest()
     assert one["problem"] is PlantProblem.NOT_GONE
     assert one["sentence"] is not None
-    assert one["sentence"].startswith("A planted document was still found 2 min after its removal")
+    assert one["sentence"].startswith("A planted document was still found 110 s after its removal")
     planted.source.stopped = False
     planted.source.work()
     planted.walk(300)

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from app.alerts.domain.between_runs import PlantTrouble
 from app.alerts.service import transitions
-from app.base.db.engine import Connection, to_us
+from app.base.db.engine import Connection
 from app.catalog import store as catalog
 from app.plants import store as rows
 from app.plants.domain import (
@@ -29,11 +29,11 @@ def judge(connection: Connection, before: Plant, row: PlantRow, *, now: datetime
     Whether it was found in time is said once, when that is known: a later plant may have resolved the alert since.
     True where there may be deliveries.
     """
-    after, at = row.plant, to_us(now)
+    after = row.plant
     if after.finding is None:
         return False
     usual = usual_before(connection, row)
-    problem = problem_of(after, at, usual)
+    problem = problem_of(after, usual)
     if problem is None:
         is_well = after.state is PlantState.ENDED and after.finding is Finding.FOUND
         if not is_well:
@@ -42,7 +42,7 @@ def judge(connection: Connection, before: Plant, row: PlantRow, *, now: datetime
     elif problem in _SAID_ONCE and before.finding is not None:
         return False
     else:
-        trouble = PlantTrouble(problem=problem, sentence=problem_sentence(after, problem, at, usual))
+        trouble = PlantTrouble(problem=problem, sentence=problem_sentence(after, problem, usual))
     catalog.lock_definition(connection, row.check_id)  # a run may be ending now
     return transitions.judge_plant(connection, row.check_id, trouble, now=now)
 

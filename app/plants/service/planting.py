@@ -277,10 +277,11 @@ class _Stepping:
             case Action.SEND:
                 return self._send(row)
             case Action.ASK:
+                asked = self._now()
                 seen, failure = self._ask(row)
                 if seen is None and self.stopping():
                     return False
-                return self._save(row, domain.after_question(plant, seen, self._now(), failure))
+                return self._save(row, domain.after_question(plant, seen, self._now(), failure, asked_at=asked))
             case Action.REMOVE:
                 sent = self._now()
                 removal = self._write(row, "remove")

@@ -37,7 +37,7 @@ def load_plants(store: Store, slug: str, *, before: int | None = None, limit: in
         shown = found[:limit]
         older = rows.found_before(connection, check.id, shown[-1].id, PAST) if shown else []
         usuals = [usual_of_rows(one, [*shown[place + 1 :], *older]) for place, one in enumerate(shown)]
-        items = [_view(one, usual, now) for one, usual in zip(shown, usuals, strict=True)]
+        items = [_view(one, usual) for one, usual in zip(shown, usuals, strict=True)]
         usual = usuals[0] if usuals else None
         waiting = rows.open_plant(connection, check.id)
         next_at = _next_at(connection, check, now)
@@ -66,36 +66,39 @@ _LOOKED_AT: Final = 5
 """The newest plants of a check among which those that say something are looked for."""
 
 
-def load_numbers(connection: Connection, now: datetime) -> dict[int, PlantNumbers]:
+def load_numbers(connection: Connection) -> dict[int, PlantNumbers]:
     """Return the numbers of every check that has planted documents, by its id."""
     found = rows.newest_of_checks(connection, _LOOKED_AT)
-    return {check_id: _numbers(connection, newest, now) for check_id, newest in found.items()}
+    return {check_id: _numbers(connection, newest) for check_id, newest in found.items()}
 
 
-def _numbers(connection: Connection, newest: Sequence[PlantRow], now: datetime) -> PlantNumbers:
-    """Return the time until found of the newest that was asked for to its end, and what is wrong with it."""
+def _numbers(connection: Connection, newest: Sequence[PlantRow]) -> PlantNumbers:
+    """Return the time until found of the newest that was asked for to its end, and what is wrong with it.
+
+    Where nobody asked for a while before it was found, its time is not known.
+    """
     known = [one for one in newest if one.plant.finding is not None and one.plant.finding is not Finding.UNMEASURED]
     last = known[0] if known else None
     usual = None if last is None else usual_before(connection, last)
-    problems = [problem_of(one.plant, to_us(now), usual) for one in (newest[0], last) if one is not None]
+    problems = [problem_of(one.plant, usual) for one in (newest[0], last) if one is not None]
     return PlantNumbers(
-        found_seconds=None if last is None else last.plant.found_seconds,
+        found_seconds=last.plant.found_seconds if last is not None and is_sure(last.plant) else None,
         gone_seconds=next((one.plant.gone_seconds for one in known if one.plant.gone_at is not None), None),
         problem=next((one for one in problems if one is not None), None),
     )
 
 
-def load_plant(store: Store, plant_id: int, *, now: datetime) -> PlantView:
+def load_plant(store: Store, plant_id: int) -> PlantView:
     """Return a plant that is there."""
     with store.read() as connection:
         row = rows.find_plant(connection, plant_id)
         assert row is not None  # noqa: S101 - callers have just stored it
-        return _view(row, usual_before(connection, row), now)
+        return _view(row, usual_before(connection, row))
 
 
-def _view(row: PlantRow, usual: Usual | None, now: datetime) -> PlantView:
-    plant, at = row.plant, to_us(now)
-    problem = problem_of(plant, at, usual)
+def _view(row: PlantRow, usual: Usual | None) -> PlantView:
+    plant = row.plant
+    problem = problem_of(plant, usual)
     return view_of(
         PlantView,
         plant,
@@ -107,7 +110,7 @@ def _view(row: PlantRow, usual: Usual | None, now: datetime) -> PlantView:
         is_sure=is_sure(plant),
         gone_seconds=rounded_or_none(plant.gone_seconds),
         problem=problem,
-        sentence=None if problem is None else problem_sentence(plant, problem, at, usual),
+        sentence=None if problem is None else problem_sentence(plant, problem, usual),
     )
 
 

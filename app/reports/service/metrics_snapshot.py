@@ -225,7 +225,7 @@ def _read_shared(connection: Connection, now: datetime) -> State:
         ),
         jobs_waiting=jobs.waiting(connection),
         pooled_recalls=tuple(recall_rows.list_recalls(connection, in_force=True)),
-        plants=load_numbers(connection, now),
+        plants=load_numbers(connection),
         judges=calibrated_judges(connection),
     )
 
