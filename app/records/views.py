@@ -234,6 +234,9 @@ class ReportDocument(TypedDict):
     """Number of hits that were asked for. Of the gate."""
     expectations: NotRequired[dict[str, str]]
     """Digest of what each canary asks and expects, by key; "" where nothing is expected. Of the gate."""
+    vars: NotRequired[dict[str, dict[str, str]]]
+    """As whom each canary asked, by key: values of options of the retriever, where it or its check states any. Of the
+    gate."""
 
 
 _STARTERS: Mapping[str, str] = {

@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from app.base.values import EMPTY
 from tests.support.client_package import client_environment
 
 CANARIES = """
@@ -47,7 +49,12 @@ def _environment() -> dict[str, str]:
     return client_environment(Path(tempfile.mkdtemp(prefix="coalmine-client-")))
 
 
-def run(project: Path, *arguments: str, script: str | None = None) -> subprocess.CompletedProcess[str]:
+COMMAND_VARIABLE = "PYTEST_COALMINE_COMMAND"
+
+
+def run(
+    project: Path, *arguments: str, script: str | None = None, environment: Mapping[str, str] = EMPTY
+) -> subprocess.CompletedProcess[str]:
     """Run pytest, or a script, as somebody with the client installed and Coalmine on the path."""
     program = ["-m", "pytest", "-p", "no:randomly", "-p", "no:cacheprovider"]
     return subprocess.run(  # noqa: S603 - our own client
@@ -56,7 +63,12 @@ def run(project: Path, *arguments: str, script: str | None = None) -> subprocess
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **_environment(), "PYTHONPATH": f"{_environment()['PYTHONPATH']}{os.pathsep}{project}"},
+        env={
+            **os.environ,
+            **_environment(),
+            "PYTHONPATH": f"{_environment()['PYTHONPATH']}{os.pathsep}{project}",
+            **environment,
+        },
     )
 
 
@@ -88,9 +100,35 @@ def test_a_failure_says_what_came_instead_and_what_the_baseline_had(project: Pat
     assert "expected, and not found:\n  retention\ncame:\n    1. other  Backups are kept for ten days." in said
     assert "in the baseline it was healthy:\n    1. retention" in said
     assert "1. globex-plan (forbidden)  The plan." in said
+    assert "query: What is the plan?\nasked as: tenant acme\n" in said
+    assert "\n  forbidden: a chunk that must not come, at rank 1\n" in said
+    assert "query: How long are backups kept?\n  missing\n" in said
     assert "docs is degraded" in said
     assert "3 failed, 2 passed" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("command", ["absent-coalmine --quiet", ""])
+def test_without_coalmine_the_canaries_fail_and_the_tests_of_the_project_run(
+    project: Path, spread: tuple[str, ...], command: str
+) -> None:
+    path = {"PATH": str(project), COMMAND_VARIABLE: command}
+    done = run(project, *ASKED, *spread, environment=path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed, 1 passed" in done.stdout
+    assert "coalmine::not found" in done.stdout
+    what = f"{command.split(maxsplit=1)[0]} is not found" if command else "there is no `coalmine` on the path"
+    assert f"{what}: install it in an environment of its own, or set {COMMAND_VARIABLE}" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_canaries_are_chosen_by_name_and_left_out_by_an_empty_setting(project: Path) -> None:
+    (project / "pytest.ini").write_text(
+        "[pytest]\ncoalmine_canaries = canaries.yaml\ncoalmine_retriever = app.search:retrieve\n", "utf-8"
+    )
+    assert "1 passed, 4 deselected" in run(project, "-k", "retention").stdout
+    assert "1 passed in" in run(project, "-o", "coalmine_canaries=", "test_own.py").stdout
 
 
 def test_settings_stand_in_the_ini_file(project: Path) -> None:
@@ -117,8 +155,52 @@ def test_what_is_wrong_with_the_call_is_said(project: Path, arguments: tuple[str
     assert "Traceback" not in done.stderr
 
 
+WRONG_VARIABLE = "canaries.yaml:6: vars.tenant: of canary 'docs/plan' is no parameter of the function that retrieves"
+
+
+@pytest.mark.parametrize(
+    ("takes", "more"),
+    [
+        ("query, k, tenat='acme'", "; did you mean 'tenat'?"),
+        ("query", "; it takes the query alone"),
+        ("query, top_k, language='en'", "; it takes language, top_k"),
+    ],
+)
+def test_a_variable_that_the_function_does_not_take_is_refused_with_its_name(
+    project: Path, takes: str, more: str
+) -> None:
+    (project / "app/search.py").write_text(f"def retrieve({takes}):\n    return []\n", "utf-8")
+    done = run(project, *ASKED)
+    assert done.returncode == 4, done.stdout
+    assert WRONG_VARIABLE + more in done.stderr
+
+
+LIVE = """
+retrievers:
+  - {slug: live, url: "http://127.0.0.1:9/{{ version }}", options: {version: v1, lang: en, tenant: nobody},
+     request: {json: {q: "{{ query }}", lang: "{{ lang }}", tenant: "{{ tenant }}", said: "{{ history }}"}}}
+checks: [{slug: docs, suite: docs, retriever: live, schedule: {every: 1d}, vars: {}}]
+"""
+
+
+def test_so_are_a_variable_of_the_check_and_a_conversation(project: Path) -> None:
+    said = CANARIES.replace("expected_chunks: [retention]", "history: [{role: user, content: Hello}]")
+    (project / "canaries.yaml").write_text(said + LIVE.replace("vars: {}", "vars: {lang: de}"), "utf-8")
+    done = run(project, *ASKED)
+    assert done.returncode == 4, done.stdout
+    assert "canaries.yaml:12: vars.lang: of check 'docs' is no parameter of the function that retrieves" in done.stderr
+    assert "canaries.yaml:4: history: of canary 'docs/retention' is no parameter of the function" in done.stderr
+    assert "vars.tenant" not in done.stderr
+
+
+def test_an_option_that_no_canary_sets_may_be_one_of_the_live_retriever_alone(project: Path) -> None:
+    (project / "canaries.yaml").write_text(CANARIES + LIVE, "utf-8")
+    done = run(project, *ASKED)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_what_a_retriever_raises_is_what_was_not_measured(project: Path) -> None:
-    (project / "app/search.py").write_text("def retrieve(query):\n    raise KeyError('no index')\n", "utf-8")
+    (project / "app/search.py").write_text("def retrieve(query, **_):\n    raise KeyError('no index')\n", "utf-8")
     done = run(project, *ASKED)
     assert done.returncode == 1
     assert "KeyError: 'no index'" in done.stdout

@@ -76,6 +76,18 @@ def test_a_key_is_not_sent_to_where_an_answer_leads(client_package: ModuleType) 
         assert other.seen == []
 
 
+def test_a_service_that_does_not_answer_is_an_error_of_the_client_that_says_why(client_package: ModuleType) -> None:
+    with peer(reply(b"{}")) as gone:
+        pass
+    with pytest.raises(client_package.UnreachableError, match=rf"^no answer from {gone.url}: Connection refused$"):
+        client_package.Coalmine(gone.url).list_checks()
+    with peer(reply(b"[]", 200, {"content-length": "5"})) as broken, pytest.raises(client_package.UnreachableError):
+        client_package.Coalmine(broken.url, timeout=1).list_checks()
+    for wrong, said in (("127.0.0.1:18102", "; write http://127.0.0.1:18102$"), ("ftp://x", "'ftp://x' is no address")):
+        with pytest.raises(ValueError, match=said):
+            client_package.Coalmine(wrong)
+
+
 @pytest.mark.systems
 def test_the_generator_makes_what_is_there(service: Api, tmp_path: Path) -> None:
     (source := tmp_path / "openapi.json").write_text(service.client.get("/openapi.json").text, "utf-8")

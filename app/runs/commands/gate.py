@@ -83,6 +83,10 @@ def check(  # noqa: PLR0913 - options of a command
             "--served", metavar="URL", help="A callable that coalmine_client serves, for all retrievers of the files."
         ),
     ] = None,
+    takes: Annotated[
+        str | None,
+        typer.Option("--takes", metavar="NAMES", help="With --served: its parameters, by commas; left out, any."),
+    ] = None,
     form: Annotated[Format, typer.Option("--format", help="What is written to stdout.")] = Format.TABLE,
     baseline: Annotated[Path | None, typer.Option(help="A saved report to compare with.")] = None,
     save: Annotated[Path | None, typer.Option(help="Save the report as JSON.")] = None,
@@ -118,7 +122,7 @@ def check(  # noqa: PLR0913 - options of a command
         for line in notes:
             terminal.note(f"Note: {line}.")
     else:
-        targets = gate.choose_targets(documents, check=slug, url=url, served=served)
+        targets = gate.choose_targets(documents, check=slug, url=url, served=served, takes=_names(takes))
         probe = RetrieverProbe(load_settings(os.environ).retriever_addresses, USER_AGENT)
     before = read_reports(str(baseline), baseline.read_bytes()) if baseline is not None else {}
     sizes = [(target.check.slug, target.size) for target in targets]
@@ -144,6 +148,10 @@ def check(  # noqa: PLR0913 - options of a command
     verdicts = {report["run"]["verdict"] for report in reports}
     if verdicts != {Verdict.HEALTHY}:
         raise typer.Exit(DEGRADED if Verdict.DEGRADED in verdicts else NOT_MEASURED)
+
+
+def _names(given: str | None) -> list[str] | None:
+    return None if given is None else [name for name in given.split(",") if name]
 
 
 _STYLES = {Verdict.HEALTHY: "bold green", Verdict.DEGRADED: "bold red", Verdict.UNKNOWN: "bold yellow"}

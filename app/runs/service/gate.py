@@ -21,7 +21,7 @@ from app.base.texts import counted
 from app.base.values import Answer, Ranking, RuleKind, RunStatus, Trigger
 from app.base.views import time_text
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.documents.canary_files import Documents
+from app.catalog.documents.canary_files import Documents, Source
 from app.catalog.documents.check_documents import CheckDocument, build_inputs, config_hash
 from app.catalog.documents.secrets import content_hash
 from app.catalog.domain import lone_judges
@@ -31,7 +31,7 @@ from app.records.domain import run_body
 from app.records.views import WORST, ReportDocument, ResultView, result_shape, run_shape, worst_first
 from app.retrievers.documents.retrievers import RetrieverDocument, ScorerDocument
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
-from app.retrievers.domain.retrievers import Probe, ProbeContext, ScorerKind
+from app.retrievers.domain.retrievers import HISTORY, Probe, ProbeContext, ScorerKind
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.run_inputs import RunInputs, SuiteSnapshot, suite_hash
@@ -49,6 +49,8 @@ from app.scoring.suites import SuiteFloors
 from app.scoring.text_changes import TextComparison
 from app.scoring.verdicts import Column, alarm_since_report, drops, regression_rules, watches_whole_ranking
 
+Identity = tuple[str, ...]
+"""Of a definition in canary files, as `Documents.sources` has it."""
 _SUSPECTS: Final = 50
 """Lost canaries that are asked again, at most."""
 _REPEATS: Final = 3
@@ -134,6 +136,7 @@ def measure(
         "results": shaped,
         "fetch_k": inputs.yardstick.fetch_k,
         "expectations": _expectations(inputs),
+        "vars": {one.key: dict(asked) for one in inputs.canaries if (asked := inputs.vars_of(one))},
     }
 
 
@@ -159,17 +162,23 @@ def _is_comparable(inputs: RunInputs, before: Mapping[str, Any] | None) -> bool:
 
 
 def choose_targets(
-    documents: Documents, *, check: str | None = None, url: str | None = None, served: str | None = None
+    documents: Documents,
+    *,
+    check: str | None = None,
+    url: str | None = None,
+    served: str | None = None,
+    takes: Collection[str] | None = None,
 ) -> tuple[Target, ...]:
     """Say what the files want measured: the named check, else every enabled one, else each suite by itself.
 
     `url` takes the place of the retrievers' own; where no retriever is defined, one of the generic preset stands
-    there. `served`: the address of a callable that `coalmine_client` serves, which stands for every retriever. Raises
-    InvalidInputError saying what is missing.
+    there. `served`: the address of a callable that `coalmine_client` serves, which stands for every retriever, and
+    `takes` its parameters; None = it takes any. Raises InvalidInputError saying what is missing.
     """
     suites = {suite.slug: suite for suite in documents.suites}
+    sources = documents.sources
     if served is not None:
-        documents = _served(documents, served)
+        documents = _served(documents, served, takes)
     retrievers = {retriever.slug: retriever if url is None else retriever.at(url) for retriever in documents.retrievers}
     checks = _checks(documents, check)
     if not documents.checks:
@@ -181,9 +190,34 @@ def choose_targets(
     if empty or not targets:
         missing = f"suite '{empty[0]}' has no canaries" if empty else "the files define no suite"
         raise InvalidInputError([Problem(message=missing)])
+    if served is not None and takes is not None:
+        _refuse_untaken(targets, takes, sources)
     if not documents.checks:  # those the files define were held against their suites when these were read
         _refuse_unjudgeable(targets)
     return targets
+
+
+def _refuse_untaken(targets: Sequence[Target], takes: Collection[str], sources: Mapping[Identity, Source]) -> None:
+    """Raise for variables and conversations that a served callable would be asked without."""
+    asking: list[tuple[Identity, str, Mapping[str, str]]] = []
+    for target in targets:
+        check, suite = target.check, target.suite
+        asking.append((("check", check.slug), f"check '{check.slug}'", check.vars))
+        for canary in suite.canaries or ():
+            stated = {**canary.vars, **({HISTORY: ""} if canary.history else {})}
+            asking.append((("canary", suite.slug, canary.key), f"canary '{suite.slug}/{canary.key}'", stated))
+    problems = []
+    for identity, whose, said in asking:
+        file, line = (source.file, source.line) if (source := sources.get(identity)) else (None, None)
+        for name in said:
+            if name not in takes:
+                path = name if name == HISTORY else f"vars.{name}"
+                near = did_you_mean(name, takes) or f"; it takes {', '.join(sorted(takes)) or 'the query alone'}"
+                message = f"of {whose} is no parameter of the function that retrieves{near}"
+                problems.append(Problem(path=path, message=message, file=file, line=line))
+    if problems:
+        unique = dict.fromkeys(problems)
+        raise InvalidInputError(sorted(unique, key=lambda one: (one.file or "", one.line or 0)))
 
 
 def lone_target(documents: Documents, url: str | None = None) -> Target:
@@ -248,10 +282,11 @@ SERVED_RESPONSE: Final[Mapping[str, str]] = {"hits": "results", "id": "id", "tex
 """What `coalmine_client` answers: hits with these fields, whatever the callable returns."""
 
 
-def _served(documents: Documents, url: str) -> Documents:
+def _served(documents: Documents, url: str, takes: Collection[str] | None) -> Documents:
     """Return the documents with a served callable in the place of every retriever, by its name and its options.
 
-    It gets the variables of each canary by name; without retrievers and checks it is the only retriever.
+    It gets the variables of each canary by name, those that it takes; without retrievers and checks it is the only
+    retriever.
     """
     named = {retriever.slug: dict(retriever.options) for retriever in documents.retrievers} or {"callable": {}}
     asked = [canary.vars for suite in documents.suites for canary in suite.canaries or ()]
@@ -259,6 +294,7 @@ def _served(documents: Documents, url: str) -> Documents:
     retrievers = []
     for slug, defaults in named.items():
         options = {**dict.fromkeys(sorted(names), UNSTATED), **defaults}
+        options = {name: value for name, value in options.items() if takes is None or name in takes}
         variables = {name: f"{{{{ {name} }}}}" for name in options}
         body = {"query": "{{ query }}", "k": "{{ k }}", "vars": variables}
         if any(canary.history for suite in documents.suites for canary in suite.canaries or ()):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coalmine_client.retrievers import as_retriever
+from coalmine_client.retrievers import as_retriever, taken_by
 from coalmine_client.serving import served
 
 COMMAND_VARIABLE = "PYTEST_COALMINE_COMMAND"
@@ -23,6 +23,10 @@ _MEASURED = (0, 1, 3)
 
 class CheckError(Exception):
     """The check could not be carried out; the message is what `coalmine check` said."""
+
+
+class CommandNotFoundError(CheckError):
+    """There is no Coalmine here to check with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +94,12 @@ def check(
     arguments += [] if check is None else ["--check", check]
     is_url = isinstance(retriever, str)
     serving = nullcontext(retriever) if is_url else served(as_retriever(retriever))
+    takes = None if is_url else taken_by(retriever)
+    arguments += [] if takes is None else ["--takes", ",".join(takes)]
     with serving as address, tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "report.json"
         arguments += ["--url" if is_url else "--served", address, "--save", str(saved)]
-        done = _run([*(command or _command()), "check", *arguments])
+        done = _run([*(command or find_command()), "check", *arguments])
         if done.returncode not in _MEASURED or not saved.exists():
             raise CheckError(done.stderr.strip() or f"coalmine check ended with {done.returncode} and said nothing")
         written = json.loads(saved.read_text(encoding="utf-8"))
@@ -112,13 +118,13 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         raise CheckError(f"{command[0]} cannot be started: {error.strerror}") from None
 
 
-def _command() -> list[str]:
-    """Return how Coalmine is called. Raises CheckError where it is not found."""
-    stated = os.environ.get(COMMAND_VARIABLE)
-    if stated:
-        return shlex.split(stated)
-    found = shutil.which("coalmine")
-    if found is None:
-        how = f"install it in an environment of its own, or set {COMMAND_VARIABLE}"
-        raise CheckError(f"there is no `coalmine` on the path: {how}")
-    return [found]
+def find_command() -> list[str]:
+    """Return how Coalmine is called. Raises CommandNotFoundError where it is not there."""
+    how = f"install it in an environment of its own, or set {COMMAND_VARIABLE}"
+    stated = shlex.split(os.environ.get(COMMAND_VARIABLE) or "")
+    if stated and shutil.which(stated[0]) is None:
+        raise CommandNotFoundError(f"{stated[0]} is not found: {how}")
+    found = stated or [shutil.which("coalmine") or ""]
+    if not found[0]:
+        raise CommandNotFoundError(f"there is no `coalmine` on the path: {how}")
+    return found

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from coalmine_client.checks import CheckError, Report, check
+from coalmine_client.checks import CheckError, CommandNotFoundError, Report, check, find_command
 
 _WAIT_SECONDS = 600.0
 
@@ -45,19 +45,27 @@ _REPORT = pytest.StashKey[Report]()
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add a test for each canary, and one for the check as a whole."""
+    """Add a test for each canary, and one for the check as a whole; without Coalmine, one that fails and says so."""
     if not session.stash.get(_PENDING, False):
         return
     session.stash[_PENDING] = False
+    try:
+        find_command()
+    except CommandNotFoundError as error:  # the other tests run all the same
+        parent = _Canaries.from_parent(session, name="coalmine", nodeid="coalmine")
+        items.append(_UnaskedItem.from_parent(parent, name="not found", why=str(error)))
+        return
     report = _report(config)
     before = _results_of(_baseline(config))
     for document in report.documents:
         slug = document["run"]["check"]
+        asked_as = document.get("vars") or {}  # an older Coalmine does not say
         known = before.get(slug) or {}
         parent = _Canaries.from_parent(session, name=f"coalmine/{slug}", nodeid=f"coalmine/{slug}")
         for result in document["results"]:
             was = known.get(result["key"])
-            items.append(_CanaryItem.from_parent(parent, name=result["key"], result=result, before=was))
+            whom = asked_as.get(result["key"]) or {}
+            items.append(_CanaryItem.from_parent(parent, name=result["key"], result=result, whom=whom, before=was))
         items.append(_CheckItem.from_parent(parent, name="check", document=document))
 
 
@@ -85,18 +93,33 @@ class _Item(pytest.Item):
         return self.config.rootpath, None, self.nodeid
 
 
+class _UnaskedItem(_Item):
+    """All canaries, where there is no Coalmine to ask them."""
+
+    def __init__(self, *, why: str, **more: Any) -> None:
+        super().__init__(**more)
+        self._why = why
+
+    def runtest(self) -> None:
+        """Fail with what is missing."""
+        raise _FailedError(f"no canary was asked: {self._why}")
+
+
 class _CanaryItem(_Item):
     """One canary."""
 
-    def __init__(self, *, result: Mapping[str, Any], before: Mapping[str, Any] | None, **more: Any) -> None:
+    def __init__(
+        self, *, result: Mapping[str, Any], whom: Mapping[str, str], before: Mapping[str, Any] | None, **more: Any
+    ) -> None:
         super().__init__(**more)
         self._result = result
+        self._whom = whom
         self._before = before
 
     def runtest(self) -> None:
         """Fail where the canary is degraded or was not measured."""
         if self._result["verdict"] != "healthy":
-            raise _FailedError("\n".join([*_lines(self._result), *_past(self._before)]))
+            raise _FailedError("\n".join([*_lines(self._result, self._whom), *_past(self._before)]))
 
 
 class _CheckItem(_Item):
@@ -115,10 +138,11 @@ class _CheckItem(_Item):
             )
 
 
-def _lines(result: Mapping[str, Any]) -> list[str]:
-    """Say what was asked, what was expected, what came instead, and why that is not good."""
+def _lines(result: Mapping[str, Any], whom: Mapping[str, str]) -> list[str]:
+    """Say what was asked and as whom, what was expected, what came instead, and why that is not good."""
     lines = [f"query: {result['query']}"]
-    lines += [f"  {reason.replace('_', ' ')}" for reason in result["reasons"]]
+    lines += [f"asked as: {', '.join(f'{name} {value}' for name, value in whom.items())}"] if whom else []
+    lines += [f"  {_reason(reason, result)}" for reason in result["reasons"]]
     if result.get("detail"):
         lines.append(f"  not measured: {result['detail']}")
     if result["missing"]:
@@ -128,6 +152,13 @@ def _lines(result: Mapping[str, Any]) -> list[str]:
         lines.append("came:")
         lines += [_came(hit, hit["rank"] in result["forbidden_ranks"]) for hit in result["ranking"]] or ["  nothing"]
     return lines
+
+
+def _reason(reason: str, result: Mapping[str, Any]) -> str:
+    if reason == "forbidden" and result["forbidden_ranks"]:
+        ranks = ", ".join(map(str, result["forbidden_ranks"]))
+        return f"forbidden: a chunk that must not come, at rank {ranks}"
+    return reason.replace("_", " ")
 
 
 def _past(before: Mapping[str, Any] | None) -> list[str]:

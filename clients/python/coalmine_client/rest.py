@@ -9,15 +9,16 @@ The methods are made from the description of the API by `generate.py`; what stan
 # mypy: disable-error-code="no-any-return"
 import json
 from collections.abc import Iterator, Mapping
-from http.client import HTTPMessage
+from contextlib import contextmanager
+from http.client import HTTPException, HTTPMessage
 from typing import IO, Any, Literal, NoReturn
-from urllib.error import HTTPError
-from urllib.parse import quote, urlencode
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from coalmine_client import rest_models as models
 
-__all__ = ["ApiError", "Coalmine"]
+__all__ = ["ApiError", "Coalmine", "UnreachableError"]
 
 
 class ApiError(Exception):
@@ -31,6 +32,10 @@ class ApiError(Exception):
         super().__init__(
             f"HTTP {status}: {'; '.join(said) or problem.get('detail') or problem.get('title') or 'refused'}"
         )
+
+
+class UnreachableError(OSError):
+    """No whole answer came from the address of the service; the message says why."""
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -59,14 +64,21 @@ def _problem(body: bytes) -> Mapping[str, Any]:
 
 
 class Coalmine:
-    """A service at an address; `key` is one of its API keys. Raises ApiError for what it refuses, OSError else."""
+    """A service at an address; `key` is one of its API keys.
+
+    Raises ApiError for what it refuses, UnreachableError where no answer comes, ValueError for an address that is none.
+    """
 
     def __init__(self, url: str, key: str | None = None, *, timeout: float = 60.0) -> None:
+        if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
+            near = "" if "://" in url else f"; write http://{url}"
+            raise ValueError(f"'{url}' is no address of a service{near}")
         self._url = url.rstrip("/")
         self._key = key
         self._timeout = timeout
         self._opener = build_opener(_NoRedirect())
 
+    @contextmanager
     def _open(
         self,
         method: str,
@@ -75,7 +87,7 @@ class Coalmine:
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str | None] | None = None,
         body: Any = None,
-    ) -> Any:
+    ) -> Iterator[Any]:
         given = {name: _sent(value) for name, value in (query or {}).items() if value is not None}
         asked = f"{self._url}{path}{'?' + urlencode(given, doseq=True) if given else ''}"
         fields = {name: value for name, value in (headers or {}).items() if value is not None}
@@ -84,10 +96,14 @@ class Coalmine:
         data = None if body is None else json.dumps(body).encode()
         request = Request(asked, data=data, headers=fields, method=method)  # noqa: S310 - the caller's address
         try:
-            return self._opener.open(request, timeout=self._timeout)
+            with self._opener.open(request, timeout=self._timeout) as answer:
+                yield answer
         except HTTPError as error:
             with error:
                 raise ApiError(error.code, _problem(error.read())) from None
+        except (OSError, HTTPException) as error:
+            why = error.reason if isinstance(error, URLError) else error
+            raise UnreachableError(f"no answer from {self._url}: {getattr(why, 'strerror', None) or why}") from error
 
     def _json(self, method: str, path: str, **more: Any) -> Any:
         with self._open(method, path, **more) as answer:

@@ -31,6 +31,15 @@ def as_retriever(source: Any) -> Retrieve:
     return retrieve
 
 
+def taken_by(source: Any) -> list[str] | None:
+    """Return the names of what a retriever takes besides the query, such as `k` and `tenant`; None = any."""
+    if hasattr(source, "retrieve") or hasattr(source, "invoke"):
+        return []  # of LlamaIndex and LangChain: the query alone
+    function = source.run if hasattr(source, "run") and hasattr(source, "__haystack_input__") else source
+    taken = _Taken.of(function)
+    return None if taken.takes_all else sorted(taken.names)
+
+
 def _bound(source: Any) -> Callable[[str, int, Mapping[str, str]], Any]:
     if hasattr(source, "retrieve"):  # LlamaIndex
         return lambda query, _k, _variables: source.retrieve(query)
