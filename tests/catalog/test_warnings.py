@@ -74,6 +74,38 @@ def test_what_means_what_it_says_is_not_warned_of() -> None:
     assert find_warnings(read_canary_files([("c.yaml", text)], {}, None)) == []
 
 
+MATRIX = """suite: contracts
+canaries:
+  - {key: acme, query: a, expected_chunks: c1, vars: {tenant: acme}}
+  - {key: globex, query: a, expected_chunks: c2, vars: {tenant: globex}}
+retrievers:
+  - {slug: search, url: "http://127.0.0.1:1/{{ tenant }}/{{ lang }}", options: {tenant: nobody, lang: en},
+     response: {hits: h, id: id}, scorer: {kind: judged}}
+checks:
+  - {slug: other, suite: contracts, retriever: search, schedule: {every: 1h}, vars: {tenant: acme}}
+  - {slug: watch, suite: contracts, retriever: search, schedule: {every: 1h},
+     matrix: {tenant: [acme, globex], lang: [en, de]}}
+"""
+
+
+def test_a_matrix_of_what_every_canary_sets_itself_is_warned_of_once(tmp_path: Path) -> None:
+    (file := tmp_path / "m.yaml").write_text(MATRIX, encoding="utf-8")
+    for command in (["validate", str(file)], ["apply", str(file), "--data-dir", str(tmp_path / "data")]):
+        ended = CliRunner().invoke(app, command)
+        assert ended.exit_code == 0, ended.output
+        [warned] = [line for line in ended.stderr.splitlines() if line.startswith("Warning: ")]
+        assert warned == (
+            f"Warning: {file}:10: checks watch-acme-en, watch-acme-de, watch-globex-en and 1 more differ in 'tenant', "
+            "which every canary of suite 'contracts' sets itself, so it changes nothing that they ask; take it out of "
+            "the matrix, or out of the vars of the canaries."
+        )
+
+
+def test_a_matrix_of_what_a_canary_leaves_to_it_is_not_warned_of() -> None:
+    text = MATRIX.replace("expected_chunks: c1, vars: {tenant: acme}", "expected_chunks: c1")
+    assert find_warnings(read_canary_files([("c.yaml", text)], {}, None)) == []
+
+
 def test_many_canaries_that_expect_nothing_are_counted_beyond_twenty() -> None:
     text = "suite: s\ncanaries:\n" + "".join(f"  - {{key: k{at}, query: q}}\n" for at in range(25))
     found = find_warnings(read_canary_files([("c.yaml", text)], {}, None))

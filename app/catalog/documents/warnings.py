@@ -3,20 +3,23 @@
 Warnings have file and line where known. The documents are read in `canary_files`.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from datetime import datetime
 
 from app.alerts.silences.documents import RULE
 from app.base.errors import Problem
+from app.base.texts import named_text
 from app.base.values import ANSWERED_RATIO, Category, RuleKind
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.documents.canary_files import Documents
+from app.catalog.documents.canary_files import Documents, Source
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.domain import is_top_heavy
 from app.retrievers.domain.retrievers import ScorerKind
 from app.scoring.measures import CUTOFFS
 from app.scoring.suites import coverage_note, power_of
 
+_NAMED = 3
 _MOST = 20
 """Number of canaries of a suite that are named; the rest is counted."""
 _BLIND_TO_RECALL = frozenset({"health_score", ANSWERED_RATIO, "duplicate_ratio"})
@@ -24,11 +27,12 @@ _BLIND_TO_RECALL = frozenset({"health_score", ANSWERED_RATIO, "duplicate_ratio"}
 
 
 def find_warnings(documents: Documents) -> list[Problem]:
-    """Return warnings on canaries that expect nothing, ignored bounds, cut-offs beyond `fetch_k`, and blind rules."""
+    """Return warnings on canaries that expect nothing, ignored bounds, dead cut-offs, blind rules and idle matrices."""
     warnings = list(documents.unset)
     warnings += [warning for suite in documents.suites for warning in _expecting_nothing(documents, suite)]
     for check in documents.checks:
         warnings += _check_warnings(documents, check)
+    warnings += _matrix_warnings(documents)
     return warnings
 
 
@@ -129,6 +133,27 @@ def _check_warnings(documents: Documents, check: CheckDocument) -> Iterator[Prob
             f"the scorer of retriever '{retriever.slug}' is 'judged', which measures no relevance"
         )
         yield _warning_at(documents, ("canary", suite.slug, first.key), message, path="min_relevance_score")
+
+
+def _matrix_warnings(documents: Documents) -> Iterator[Problem]:
+    """Yield a warning for each variable of a matrix that every canary of the suite sets itself."""
+    canaries = {suite.slug: suite.canaries or () for suite in documents.suites}
+    groups: dict[tuple[Source | None, str, str], list[CheckDocument]] = defaultdict(list)
+    for check in documents.checks:  # those of one matrix stand at one place of a file
+        groups[documents.sources.get(("check", check.slug)), check.suite, check.retriever].append(check)
+    for (source, suite, _), checks in groups.items():
+        asked = canaries.get(suite)
+        if source is None or not asked:
+            continue
+        varied = [name for name in checks[0].vars if len({check.vars.get(name) for check in checks}) > 1]
+        for name in varied:
+            if all(name in canary.vars for canary in asked):
+                slugs = named_text([check.slug for check in checks], _NAMED)
+                message = (
+                    f"checks {slugs} differ in '{name}', which every canary of suite '{suite}' sets itself, so it "
+                    f"changes nothing that they ask; take it out of the matrix, or out of the vars of the canaries"
+                )
+                yield _warning_at(documents, ("check", checks[0].slug), message, path="matrix")
 
 
 def _warning_at(documents: Documents, identity: tuple[str, ...], message: str, *, path: str) -> Problem:
