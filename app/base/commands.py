@@ -6,6 +6,7 @@ does without.
 
 import os
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from app.base.errors import CoalmineError
+from app.base.errors import CoalmineError, InvalidInputError, Problem
 
 REFUSED, INTERRUPTED, UNREAD = 2, 130, 141
 
@@ -78,10 +79,21 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
+def variable_values(pairs: Sequence[str]) -> dict[str, str]:
+    """Return the values of options by name. Raises InvalidInputError for what is not of the form NAME=VALUE."""
+    wrong = [pair for pair in pairs if "=" not in pair]
+    if wrong:
+        raise InvalidInputError([Problem(path="--var", message=f"'{one}' is not NAME=VALUE") for one in wrong])
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
 DataDir = Annotated[
     Path | None, typer.Option(help="Folder of the embedded database; default: COALMINE_DATA_DIR or ./data.")
 ]
 Paths = Annotated[list[Path], typer.Argument(metavar="PATH", help="Canary files, or folders of them.")]
+Variables = Annotated[
+    list[str] | None, typer.Option("--var", metavar="NAME=VALUE", help="An option of the retriever, for this query.")
+]
 ServerUrl = Annotated[
     str | None,
     typer.Option("--server", metavar="URL", help="A running service instead; the key is taken from COALMINE_API_KEY."),

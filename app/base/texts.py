@@ -241,6 +241,11 @@ def named_text(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def variables_text(variables: Mapping[str, str]) -> str:
+    """Return as whom somebody asks: `tenant acme, language de`."""
+    return ", ".join(f"{name} {value}" for name, value in variables.items())
+
+
 def listed(parts: Sequence[str]) -> str:
     """Return parts in a row: one, one and two, or one, two and three."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

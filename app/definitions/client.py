@@ -160,17 +160,18 @@ class Server:
         """Return a definition of a kind, `checks` or `retrievers`, as readers see it."""
         return self._call("GET", f"/v1/{_quoted(kind)}/{_quoted(slug)}", _Slug)
 
-    def find_canary(self, suite: str, question: str) -> Mapping[str, Any] | None:
-        """Return the canary of a suite that has this key or, else, the first with this query; None = there is none."""
-        words, same_query, after = question.split(), None, ""
+    def find_canaries(self, suite: str, question: str) -> list[Mapping[str, Any]]:
+        """Return the canary of a suite that has this key or, else, all with this query."""
+        words, after = question.split(), ""
+        same_query: list[Mapping[str, Any]] = []
         while True:
             path = f"/v1/suites/{_quoted(suite)}/canaries?limit=500{after}"
             page = self._call("GET", path, _CanaryPage)
             for canary in page["items"]:
                 if canary["key"] == question:
-                    return canary
-                if same_query is None and canary["query"].split() == words:
-                    same_query = canary
+                    return [canary]
+                if canary["query"].split() == words:
+                    same_query.append(canary)
             if not page["next"]:
                 return same_query
             after = f"&after={_quoted(page['next'])}"

@@ -12,7 +12,7 @@ import typer
 
 from app import USER_AGENT
 from app.base import terminal
-from app.base.commands import ServerUrl, examples
+from app.base.commands import ServerUrl, Variables, examples, variable_values
 from app.base.documents.fields import did_you_mean
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import Table, counted, outcome_word, plain, plural, shorten, shown_json
@@ -63,10 +63,7 @@ def try_(  # noqa: PLR0913 - options of a command
     url: Annotated[str | None, typer.Option(help="Where the retriever is, instead of what the files say.")] = None,
     answer: Annotated[Path | None, typer.Option(metavar="FILE", help="Read this answer and ask nobody.")] = None,
     suggest: Annotated[bool, typer.Option("--suggest", help="Suggest mappings though there are hits.")] = False,
-    var: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="An option of the retriever, for this query."),
-    ] = None,
+    var: Variables = None,
     server: ServerUrl = None,
     form: Annotated[Format, typer.Option("--format", help="What is written to stdout.")] = Format.TEXT,
 ) -> None:
@@ -77,7 +74,7 @@ def try_(  # noqa: PLR0913 - options of a command
     unusable input, 3: no answer that could be read.
     """
     body = None if answer is None else answer.read_bytes().decode(errors="replace")
-    values = _values(var or ())
+    values = variable_values(var or ())
     if server is not None:
         request = {"query": query, "k": k, "suggest": suggest, **({} if body is None else {"answer": body})}
         request |= {"vars": values} if values else {}
@@ -99,14 +96,6 @@ def try_(  # noqa: PLR0913 - options of a command
         _print_trial(trial)
     if trial["outcome"] != Outcome.OK:
         raise typer.Exit(NOT_MEASURED)
-
-
-def _values(pairs: Sequence[str]) -> dict[str, str]:
-    """Return the values of options by name. Raises InvalidInputError for what is not of the form NAME=VALUE."""
-    wrong = [pair for pair in pairs if "=" not in pair]
-    if wrong:
-        raise InvalidInputError([Problem(path="--var", message=f"'{one}' is not NAME=VALUE") for one in wrong])
-    return dict(pair.split("=", 1) for pair in pairs)
 
 
 def _server_slug(paths: Sequence[Path] | None, retriever: str | None) -> str:

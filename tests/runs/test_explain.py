@@ -156,11 +156,99 @@ def test_the_text_says_it_in_words_and_nothing_retrieved_acts_on_a_terminal(file
     search.order = (evil, "kept")
     out = run(file, "kept").stdout
     assert out.startswith(f"Healthy: {QUERY}\n  an expected chunk is at rank 2, within the top 2\n")
-    assert "canary kept of check logs: search was asked for 3 hits, of which 2 count (ok in " in out
+    assert "canary kept of check logs: search was asked for 3 hits, of which 2 count; of forbidden chunks all 3 " in out
     assert "expected by its id" in out
     assert "evil" in out
     assert not {"\x1b", "\u202e"} & set(out)
     assert not {"\x1b", "\u202e"} & set(run(file, "kept", "--format", "json").stdout)
+
+
+TENANTS = """suite: handbook
+canaries:
+  - {key: notice-acme, query: How long is the notice?, vars: {tenant: acme}, expected_chunks: [acme-notice],
+     forbidden_chunks: [globex-notice]}
+  - {key: notice-globex, query: How long is the notice?, vars: {tenant: globex}, expected_chunks: [globex-notice],
+     forbidden_chunks: [acme-notice]}
+  - {key: holiday, query: Which days are free?, forbidden_chunks: [globex-notice]}
+retrievers:
+  - {slug: rag, url: "URL", options: {tenant: nobody}, response: {hits: results, id: id, score: score},
+     request: {json: {query: "{{ query }}", top_k: "{{ k }}", tenant: "{{ tenant }}"}}}
+checks:
+  - {slug: handbook, suite: handbook, retriever: rag, schedule: {every: 1d}, k: 2, fetch_k: 3}
+"""
+NOTICE = "How long is the notice?"
+SEVERAL = (
+    "QUESTION: 2 canaries of suite 'handbook' have this query: notice-acme (tenant acme), notice-globex (tenant "
+    "globex); name one by its key\n"
+)
+
+
+def by_tenant(seen: Seen) -> Any:
+    """Answer with the notice of whoever asks, and with that of globex at rank 3; all scores are the same."""
+    asked = json.loads(seen.body)
+    ids = [f"{asked['tenant']}-notice", "intro", "globex-notice", "more"]
+    found = [{"id": name, "score": 0.5} for name in dict.fromkeys(ids)]
+    return reply(json.dumps({"results": found[: asked["top_k"]]}).encode())
+
+
+@pytest.fixture
+def tenants(tmp_path: Path) -> Iterator[Path]:
+    with peer(by_tenant) as server:
+        (tmp_path / "tenants.yaml").write_text(TENANTS.replace("URL", server.url))
+        yield tmp_path / "tenants.yaml"
+
+
+def test_of_canaries_with_one_question_it_explains_the_one_that_is_named(tenants: Path) -> None:
+    refused = run(tenants, NOTICE)
+    assert (refused.exit_code, refused.stderr) == (2, SEVERAL)
+    by_key, by_variable = explained(tenants, "notice-globex"), explained(tenants, NOTICE, "--var", "tenant=globex")
+    assert {by_key["key"], by_variable["key"]} == {"notice-globex"}
+    assert (by_key["vars"], by_key["verdict"]) == ({"tenant": "globex"}, "healthy")
+    assert (explained(tenants, "holiday")["vars"]) == {"tenant": "nobody"}
+    assert "\nasked as: tenant globex\n" in run(tenants, "notice-globex").stdout
+    assert "\nasked as: tenant nobody\n" in run(tenants, "Of no canary?").stdout
+
+
+def test_a_canary_is_asked_as_somebody_else_and_then_nothing_is_said_of_before(tenants: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "before.json"
+    CliRunner().invoke(cli, ["check", str(tenants), "--save", str(saved)])
+    itself = explained(tenants, "notice-globex", "--baseline", saved)
+    assert itself["before"]["gone"] == []
+    assert [hit["rank_before"] for hit in itself["hits"]] == [1, 2, 3]
+    other = run(tenants, "notice-acme", "--var", "tenant=globex", "--baseline", saved)
+    assert "\nasked as: tenant globex\n" in other.stdout
+    assert "Ranks before" not in other.stdout
+    wrong = run(tenants, "notice-acme", "--var", "tenat=globex")
+    assert (wrong.exit_code, wrong.stderr) == (
+        2,
+        "--var: 'tenat' is no option of retriever 'rag'; did you mean 'tenant'?\n",
+    )
+    assert "'tenant' is not NAME=VALUE" in run(tenants, "notice-acme", "--var", "tenant").stderr
+
+
+def test_a_forbidden_chunk_counts_at_any_rank_and_equal_scores_fall_nowhere(tenants: Path) -> None:
+    out = run(tenants, "notice-acme").stdout
+    assert "rag was asked for 3 hits, of which 2 count; of forbidden chunks all 3 count (ok in " in out
+    assert "(below k)" not in out
+    assert "Ranks 2 and 3 have the same score, 0.5.\n" in out
+    assert "The scores fall" not in out
+    assert explained(tenants, "notice-acme")["gaps"]["largest"] is None
+
+
+def test_a_service_is_asked_as_somebody_and_lists_canaries_with_one_question(tenants: Path, tmp_path: Path) -> None:
+    with coalmine(tmp_path / "data") as (url, _):
+        applied = CliRunner().invoke(cli, ["apply", str(tenants), "--server", url])
+        assert applied.exit_code == 0, applied.output
+        service = ("--server", url, "--check", "handbook")
+        assert run(*service, NOTICE).stderr == SEVERAL
+        for question in (("notice-globex",), (NOTICE, "--var", "tenant=globex")):
+            found, of_files = explained(*service, *question), explained(tenants, *question)
+            beside = {"latency_seconds": 0, "before": None}
+            hits = [{**hit, "rank_before": None} for hit in found["hits"]]
+            chunks = [{**chunk, "rank_before": None} for chunk in found["expected"]]
+            assert {**found, **beside, "hits": hits, "expected": chunks} == {**of_files, **beside}
+        assert explained(*service, "holiday")["vars"] == {"tenant": "nobody"}
+        assert run(*service, "holiday", "--var", "tenat=x").exit_code == 2
 
 
 # --- the ranks before ----------------------------------------------------------------------------------------

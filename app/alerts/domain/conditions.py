@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from app.base.texts import bound_text, counted, ratio_text, seconds_text
+from app.base.texts import bound_text, counted, ratio_text, seconds_text, variables_text
 from app.base.values import (
     ROUNDING,
     Bound,
@@ -283,7 +283,7 @@ class Leak:
     @property
     def words(self) -> str:
         """Say who got what: `payroll (tenant globex) got acme/contract.pdf at rank 2`."""
-        who = ", ".join(f"{name} {value}" for name, value in self.asked_as.items())
+        who = variables_text(self.asked_as)
         return f"{self.key}{f' ({who})' if who else ''}{f' got {self.got}' if self.got else ''}"
 
 

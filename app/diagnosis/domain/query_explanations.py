@@ -88,6 +88,7 @@ class ScoreGaps(TypedDict):
     at_k: ScoreGap | None
     """Between rank k and the next: how firmly the last hit that counts stands."""
     largest: ScoreGap | None
+    """Null where all scores are the same."""
     expected_below: float | None
     """How far the score of the best expected chunk below k is from that of rank k."""
 
@@ -106,6 +107,8 @@ class QueryExplanation(TypedDict):
     """One query, what came, what was expected, and why the verdict is what it is."""
 
     query: str
+    vars: dict[str, str]
+    """As whom it was asked: values of options of the retriever, of the canary, else of its check, else the defaults."""
     key: str | None
     """Of the canary whose question it is; null = no canary has it."""
     check: str
@@ -125,6 +128,8 @@ class QueryExplanation(TypedDict):
     why: list[str]
     """Sentences without full stops."""
     measures: dict[str, float | None]
+    forbidden_chunks: int
+    """How many it forbids; they are looked for in all hits that are asked for."""
     hits: list[ExplainedHit]
     expected: list[ExplainedChunk]
     gaps: ScoreGaps
@@ -393,7 +398,9 @@ def score_gaps(one: Explained, chunks: Sequence[Mapping[str, Any]]) -> ScoreGaps
         expected_below = None if last is None or found is None else round(abs(last - found), 6)
     return {
         "at_k": next((gap for gap in _gaps(answer.scores) if gap["after_rank"] == one.k), None),
-        "largest": max(gaps, key=lambda gap: (gap["size"], -gap["after_rank"]), default=None),
+        "largest": max(
+            (gap for gap in gaps if gap["size"]), key=lambda gap: (gap["size"], -gap["after_rank"]), default=None
+        ),
         "expected_below": expected_below,
     }
 

@@ -13,10 +13,10 @@ import typer
 
 from app import USER_AGENT
 from app.base import terminal
-from app.base.commands import ServerUrl, examples, now
+from app.base.commands import ServerUrl, Variables, examples, now, variable_values
 from app.base.documents.fields import Document, parse_document
 from app.base.errors import CoalmineError, InvalidInputError, Problem
-from app.base.texts import Table, counted, named_text, number, outcome_word, plain, shorten
+from app.base.texts import Table, counted, named_text, number, outcome_word, plain, shorten, variables_text
 from app.base.values import Answer, Outcome, Ranking, Step, Verdict
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument
 from app.catalog.documents.canary_files import read_files
@@ -29,7 +29,16 @@ from app.diagnosis.rendering import add_canary, new_canary_file
 from app.reports.rendering.reports import read_reports
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import ResponseMapping, Retriever, Scale, Scorer, ScorerKind
-from app.runs.service.explaining import Ask, Question, asks_by, choose_question, earlier_answer, explain, question_of
+from app.runs.service.explaining import (
+    Ask,
+    Question,
+    asks_by,
+    choose_question,
+    earlier_answer,
+    explain,
+    lone_canary,
+    question_of,
+)
 
 NOT_MEASURED: Final = 3
 DEPTH: Final = 50
@@ -74,6 +83,7 @@ def explain_(  # noqa: PLR0913 - options of a command
     depth: Annotated[
         int, typer.Option(min=0, max=1_000, help="Hits of a second request, where something expected is missing.")
     ] = DEPTH,
+    var: Variables = None,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Add it as a canary to this canary file.")] = None,
     server: ServerUrl = None,
     form: Annotated[Format, typer.Option("--format", help="What is written to stdout.")] = Format.TEXT,
@@ -87,13 +97,14 @@ def explain_(  # noqa: PLR0913 - options of a command
     """
     expected = [JudgmentDocument(id=one) for one in expect or ()]
     expected += [parse_document(JudgmentDocument, {"text": one}) for one in evidence or ()]
+    variables = variable_values(var or ())
     before: Earlier | None = None
     if server is not None:
         if paths:
             message = "--server explains what the service has in force; leave out the files"
             raise InvalidInputError([Problem(message=message)])
         service = connect(server)
-        asked = _question_of_service(service, question, slug, expected)
+        asked = _question_of_service(service, question, slug, expected, variables)
         before = _last_healthy(service, asked)
 
         ask = _asks_by_service(service, asked, url)
@@ -103,7 +114,7 @@ def explain_(  # noqa: PLR0913 - options of a command
             raise InvalidInputError([Problem(message=message)])
         documents = read_files(paths, os.environ, sends=False)
         canary_files.warn(documents.unset)
-        asked = choose_question(documents, question, check=slug, url=url, expected=expected)
+        asked = choose_question(documents, question, check=slug, url=url, expected=expected, variables=variables)
         probe = RetrieverProbe(load_settings(os.environ).retriever_addresses, USER_AGENT)
         ask = asks_by(probe, asked, run_id=f"explain-{uuid4().hex}")
     if baseline is not None:
@@ -123,7 +134,7 @@ def _saved_answer(baseline: Path, asked: Question) -> Earlier | None:
     reports = read_reports(str(baseline), baseline.read_bytes())
     lone = next(iter(reports.values())) if len(reports) == 1 else None
     report = reports.get(asked.check.slug) or lone
-    before = None if report is None else earlier_answer(report, asked, str(baseline))
+    before = None if report is None or not asked.as_itself else earlier_answer(report, asked, str(baseline))
     if before is None:
         terminal.note("The baseline has no answer to this query.")
     return before
@@ -140,15 +151,20 @@ def connect(url: str) -> Server:
 
 
 def _question_of_service(
-    service: Server, question: str, slug: str | None, expected: Sequence[JudgmentDocument]
+    service: Server,
+    question: str,
+    slug: str | None,
+    expected: Sequence[JudgmentDocument],
+    variables: Mapping[str, str],
 ) -> Question:
     if slug is None:
         raise InvalidInputError([Problem(path="--check", message="say which check of the service asks it")])
     check = parse_document(CheckDocument, _stored(CheckDocument, service.definition("checks", slug)))
-    found = service.find_canary(check.suite, question)
-    canary = None if found is None else parse_document(CanaryDocument, _stored(CanaryDocument, found))
+    found = service.find_canaries(check.suite, question)
+    canaries = [parse_document(CanaryDocument, _stored(CanaryDocument, one)) for one in found]
+    canary = lone_canary(canaries, check, variables)
     retriever = _shown_retriever(check.retriever, service.definition("retrievers", check.retriever))
-    return question_of(check, retriever, question, canary, expected)
+    return question_of(check, retriever, question, canary, expected, variables)
 
 
 def _stored(kind: type[Document], shown: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,6 +186,7 @@ def _shown_retriever(slug: str, shown: Mapping[str, Any]) -> Retriever:
         slug=slug,
         url="",
         scorer=Scorer(kind=kind, scale=scale, anchor=scorer.get("anchor")),
+        options=shown.get("options") or {},
         response=ResponseMapping(hits=None, text=texts),
     )
 
@@ -222,7 +239,7 @@ def _answer_of(trial: Trial) -> Answer:
 
 def _last_healthy(service: Server, asked: Question) -> Earlier | None:
     """Return the ranks of when a canary was last healthy in the check; None where it never was."""
-    if not asked.is_canary:
+    if not asked.is_canary or not asked.as_itself:
         return None
     states = service.canary_history(asked.check.slug, asked.canary.key)
     healthy = next((state for state in states if state["verdict"] == Verdict.HEALTHY), None)
@@ -245,7 +262,9 @@ def show_explanation(one: QueryExplanation) -> None:
     typer.echo(f"{verdict}: {shorten(one['query'], 200)}")
     for sentence in one["why"]:
         typer.echo(f"  {plain(sentence)}")
-    typer.echo(f"{_asked_line(one)}")
+    typer.echo(_asked_line(one))
+    if one["vars"]:
+        typer.echo(f"asked as: {plain(variables_text(one['vars']))}")
     _show_expected(one)
     if one["hits"]:
         typer.echo()
@@ -262,6 +281,7 @@ def _asked_line(one: QueryExplanation) -> str:
     time = f" in {one['latency_seconds'] * 1000:.0f} ms" if one["latency_seconds"] else ""
     deeper = f"; asked again for {one['depth']}" if one["depth"] else ""
     asked = f"{plain(one['retriever'])} was asked for {counted(one['fetch_k'], 'hit')}, of which {one['k']} count"
+    asked += f"; of forbidden chunks all {one['fetch_k']} count" if one["forbidden_chunks"] else ""
     return f"{plain(name)} of check {plain(one['check'])}: {asked} ({answer}{time}){deeper}"
 
 
@@ -294,7 +314,7 @@ def _judgment_text(judgment: Mapping[str, Any]) -> str:
 def _hits_table(one: QueryExplanation) -> Table:
     rows = tuple(
         (
-            f"{hit['rank']}{'' if hit['rank'] <= one['k'] else ' (below k)'}",
+            f"{hit['rank']}{'' if hit['rank'] <= one['k'] or hit['forbidden'] else ' (below k)'}",
             shorten(hit["id"], _NAME),
             shorten(hit["document"] or "", _NAME),
             "" if hit["rank_before"] is None else str(hit["rank_before"]),
@@ -324,7 +344,9 @@ def _score_lines(one: QueryExplanation) -> list[str]:
     gaps, k = one["gaps"], one["k"]
     lines = []
     if gaps["at_k"] is not None:
-        lines.append(f"Rank {k} and {k + 1} differ by {_gap_text(gaps['at_k'])}.")
+        same, scores = not gaps["at_k"]["size"], gaps["at_k"]["scores"]
+        said = f"have the same score, {scores[0]:.6g}" if same else f"differ by {_gap_text(gaps['at_k'])}"
+        lines.append(f"Ranks {k} and {k + 1} {said}.")
     if gaps["largest"] is not None and gaps["largest"] != gaps["at_k"]:
         rank = gaps["largest"]["after_rank"]
         lines.append(f"The scores fall most after rank {rank}: by {_gap_text(gaps['largest'])}.")

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import named_text
-from app.base.values import Answer, Ranking, Verdict
+from app.base.texts import named_text, variables_text
+from app.base.values import EMPTY, Answer, Ranking, Verdict
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument, SuiteDocument, derive_key
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.check_documents import CheckDocument, build_inputs
@@ -28,7 +28,7 @@ from app.diagnosis.domain.query_explanations import (
     verdict_sentences,
 )
 from app.retrievers.domain.retrievers import Probe, ProbeContext, Retriever
-from app.runs.service.gate import Target, choose_targets, lone_target, result_view
+from app.runs.service.gate import choose_targets, lone_target, result_view
 from app.scoring.run_inputs import RunInputs, SuiteSnapshot, suite_hash
 from app.scoring.run_outcomes import build_responses, evaluate, skipped_answer
 
@@ -46,6 +46,8 @@ class Question:
     canary: CanaryDocument
     is_canary: bool
     """Whether a canary of the suite has this question."""
+    as_itself: bool
+    """Whether that canary is asked with its own variables, so that its earlier answers are to the same question."""
     expected_by: Literal["canary", "options", "nothing"]
 
     @property
@@ -80,6 +82,7 @@ def explain(
         "check": check.slug,
         "suite": check.suite,
         "retriever": check.retriever,
+        "vars": {**inputs.retriever.options, **inputs.vars_of(canary)},
         "k": check.k,
         "fetch_k": check.fetch_k,
         "depth": None if deep is None else depth,
@@ -91,6 +94,7 @@ def explain(
         "reasons": result["reasons"],
         "why": verdict_sentences(canary, result),
         "measures": result["measures"],
+        "forbidden_chunks": result["forbidden_chunks"],
         "hits": explain_hits(one),
         "expected": expected,
         "gaps": score_gaps(one, expected),
@@ -128,32 +132,57 @@ def choose_question(
     check: str | None = None,
     url: str | None = None,
     expected: Sequence[JudgmentDocument] = (),
+    variables: Mapping[str, str] = EMPTY,
 ) -> Question:
     """Return what canary files say of a question: of the canary that has it as its key or query, else of the check.
 
     Files without canaries are enough where their retriever is the only one. Raises InvalidInputError where several
-    checks might be meant.
+    checks or canaries might be meant, and for `variables` that the retriever does not take.
     """
     has_canaries = any(suite.canaries for suite in documents.suites)
     targets = choose_targets(documents, check=check, url=url) if has_canaries else (lone_target(documents, url),)
-    fitting: list[tuple[Target, CanaryDocument | None]] = [
-        (target, canary) for target in targets for canary in _with_question(target.suite, question)
-    ]
-    found = fitting or [(target, None) for target in targets]
+    fitting = [target for target in targets if _with_question(target.suite, question)]
+    found = fitting or targets
     if len(found) > 1:
-        names = named_text([target.check.slug for target, _ in found], _NAMED)
+        names = named_text([target.check.slug for target in found], _NAMED)
         asked = "ask it" if fitting else "might ask it"
         message = f"{len(found)} checks {asked}: {names}; name one with --check"
         raise InvalidInputError([Problem(path="--check", message=message)])
-    ((target, canary),) = found
-    return question_of(target.check, target.retriever.to_domain(), question, canary, expected)
+    (target,) = found
+    unknown = target.retriever.unknown_vars(variables)
+    if problems := [Problem(path="--var", message=f"'{name}' {why}") for name, why in unknown]:
+        raise InvalidInputError(problems)
+    canary = lone_canary(_with_question(target.suite, question), target.check, variables)
+    return question_of(target.check, target.retriever.to_domain(), question, canary, expected, variables)
 
 
 def _with_question(suite: SuiteDocument, question: str) -> list[CanaryDocument]:
-    """Return the canary of a suite that has this key or, else, the first with this query; at most one."""
+    """Return the canary of a suite that has this key or, else, those with this query."""
     canaries, words = suite.canaries or (), question.split()
     named = [canary for canary in canaries if canary.key == question]
-    return (named or [canary for canary in canaries if canary.query.split() == words])[:1]
+    return named or [canary for canary in canaries if canary.query.split() == words]
+
+
+def lone_canary(
+    canaries: Sequence[CanaryDocument], check: CheckDocument, variables: Mapping[str, str]
+) -> CanaryDocument | None:
+    """Return the canary with a question: of several the one that is asked with these variables; None = there is none.
+
+    Raises InvalidInputError, with the keys, where several might be meant.
+    """
+    if len(canaries) < 2:  # noqa: PLR2004 - several
+        return next(iter(canaries), None)
+    fitting = [one for one in canaries if variables and variables.items() <= {**check.vars, **one.vars}.items()]
+    if len(fitting) == 1:
+        return fitting[0]
+    several = fitting or canaries
+    names = named_text([_named_with_variables(one) for one in several], _NAMED)
+    message = f"{len(several)} canaries of suite '{check.suite}' have this query: {names}; name one by its key"
+    raise InvalidInputError([Problem(path="QUESTION", message=message)])
+
+
+def _named_with_variables(canary: CanaryDocument) -> str:
+    return f"{canary.key} ({variables_text(canary.vars)})" if canary.vars else canary.key
 
 
 def question_of(
@@ -162,11 +191,17 @@ def question_of(
     question: str,
     canary: CanaryDocument | None,
     expected: Sequence[JudgmentDocument],
+    variables: Mapping[str, str] = EMPTY,
 ) -> Question:
-    """Return a question of a check: of this canary, or of none; `expected` takes the place of what it expects."""
+    """Return a question of a check: of this canary, or of none.
+
+    `expected` takes the place of what it expects, and `variables` that of its own where they have the same name.
+    """
     body: dict[str, Any] = {"key": derive_key(question, {}), "query": question} if canary is None else canary.data()
     if expected:
         body["expected_chunks"] = [one.data() for one in expected]
+    if variables:
+        body["vars"] = {**body.get("vars", {}), **variables}
     document = parse_document(CanaryDocument, body)
     judged = document.expected_chunks or document.forbidden_chunks or document.expect_empty
     return Question(
@@ -174,6 +209,7 @@ def question_of(
         retriever=retriever,
         canary=document,
         is_canary=canary is not None,
+        as_itself=canary is None or variables.items() <= {**check.vars, **canary.vars}.items(),
         expected_by="options" if expected else "canary" if judged else "nothing",
     )
 
@@ -181,8 +217,10 @@ def question_of(
 def earlier_answer(report: Mapping[str, Any], question: Question, file: str) -> Earlier | None:
     """Return the answer to a question in a saved report; None where it has none."""
     key, words = question.canary.key, question.canary.query.split()
-    results = [one for one in report["results"] if one["key"] == key or str(one.get("query")).split() == words]
-    result = next((one for one in results if one.get("ranking")), None)
+    same_query = [one for one in report["results"] if str(one.get("query")).split() == words]
+    named = [one for one in report["results"] if one["key"] == key]
+    meant = named or (same_query if len(same_query) == 1 else [])  # several: of whom it is, is not known
+    result = next((one for one in meant if one.get("ranking")), None)
     if result is None:
         return None
     hits = result["ranking"]
