@@ -150,6 +150,13 @@ def count_alerts(connection: Connection, check_ids: Sequence[int] | None = None)
     return list(connection.execute(statement).all())
 
 
+def firing_of_kind(connection: Connection, kind: str) -> dict[int, tuple[str, str]]:
+    """Return the severity and reason of the firing alert of a kind, by the id of its check."""
+    firing = sa.and_(_UNRESOLVED, alerts.c.state == "firing", alerts.c.kind == kind)
+    statement = sa.select(alerts.c.check_id, alerts.c.severity, alerts.c.reason).where(firing).order_by(alerts.c.id)
+    return {row[0]: (row[1], row[2]) for row in connection.execute(statement)}
+
+
 def count_unresolved(connection: Connection, *, check_id: int | None = None) -> list[tuple[str, bool, int]]:
     """Count unresolved alerts, of one check where given: (state, whether acknowledged, count)."""
     acknowledged = alerts.c.acknowledged_at.is_not(None)

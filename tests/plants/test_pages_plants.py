@@ -1,11 +1,14 @@
 """The page and the REST routes of planted documents."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.base.db.engine import Store
+from app.reports.pages.overviews import make_badge
+from app.reports.service import check_details
 from tests.plants.test_plant_alerts import plant
 from tests.plants.test_planting import Planted, described
 from tests.support.html_pages import Page
@@ -93,6 +96,24 @@ def test_a_time_that_nobody_measured_is_shown_as_a_bound_and_not_drawn(planted: 
     assert (chart.get("aria-label") or "").startswith(
         "Time until 2 planted documents were found, the newest after 0 s;"
     )
+
+
+def test_the_overview_says_what_is_wrong_and_of_nothing_that_it_is_healthy_again(planted: Planted) -> None:
+    planted.world.probe.all_answer()
+    planted.world.run()
+    planted.source.stopped = True
+    plant(planted)
+    shown = pages(planted).page("/")
+    (row,) = [row for row in shown.all("tr") if CHECK in row.text]
+    assert "A planted document was not found after 1 min: new documents do not reach the index." in row.text
+    assert "alert open" in [one.text for one in shown.all("span", class_="critical")]
+    assert "healthy again" not in row.text
+    of_check = pages(planted).page(f"/checks/{CHECK}")
+    assert "Healthy in this run" not in of_check.text
+    assert of_check.one("section", class_="headline").get("class") == "headline degraded"
+    line = check_details.load_line(planted.world.store, CHECK, planted.world.clock())
+    badge = make_badge(planted.world.store, replace(line, overdue=False))
+    assert (badge.value, badge.kind) == ("alert open", "degraded")
 
 
 def test_what_is_left_behind_is_said_first(planted: Planted) -> None:

@@ -38,7 +38,18 @@ from app.base.api.requests import PROBE_LIMITER, StoreDep, VaultDep, expensive, 
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import CoalmineError, ConflictError, InvalidInputError, NotFoundError, Problem
-from app.base.values import JUDGED, OWN_MEASURES, Category, Cause, Outcome, Reason, ReportProgress, Rule, Verdict
+from app.base.values import (
+    JUDGED,
+    OWN_MEASURES,
+    Category,
+    Cause,
+    Outcome,
+    Reason,
+    ReportProgress,
+    Rule,
+    RuleKind,
+    Verdict,
+)
 from app.base.web.forms import Version, parse_choice, parse_number, read_form, read_revision
 from app.base.web.pages import render
 from app.catalog.documents.warnings import blind_to_recall_reason
@@ -185,7 +196,9 @@ def _renewal(rules: Sequence[Rule], baseline: BaselineView, run: RunView | None)
 def _recovery_text(why: CheckAlerting, bad_answers: str) -> str:
     """Sentence on the open alerts of a check whose newest run is healthy; "" where none is left."""
     still_open = [
-        (AlertState(rule["state"]), rule["good_runs_to_close"]) for rule in why["rules"] if rule["state"] in OPEN
+        (AlertState(rule["state"]), rule["good_runs_to_close"])
+        for rule in why["rules"]
+        if rule["state"] in OPEN and rule["kind"] != RuleKind.PLANT
     ]
     unmeasured = dict.fromkeys(key for rule in why["rules"] if rule["state"] in OPEN for key in rule["unmeasured"])
     stuck = sum((rule["to_close"] or "").startswith(STUCK) for rule in why["rules"])

@@ -281,12 +281,19 @@ def _state(line: CheckLine) -> tuple[str, str]:
         return "no runs", "none"
     if line.overdue:
         return "overdue", "overdue"
-    if line.newest.verdict == Verdict.HEALTHY and (line.bad_answers or line.unjudged):
+    verdict = line.newest.verdict or line.newest.status
+    return _state_of_healthy(line) if verdict == Verdict.HEALTHY else (verdict, verdict)
+
+
+def _state_of_healthy(line: CheckLine) -> tuple[str, str]:
+    """Return the same of a check whose newest run is healthy: what a run does not tell may be wrong."""
+    if line.bad_answers or line.unjudged:
         return "answers bad" if line.bad_answers else "answers not judged", "recovering"
+    if line.planted is not None:
+        return "alert open", "degraded"
     if line.recovery:
         return "recovering" if line.recovery == AlertState.RECOVERING else "alert open", "recovering"
-    verdict = line.newest.verdict or line.newest.status
-    return verdict, verdict
+    return str(Verdict.HEALTHY), "healthy"
 
 
 def _label(measure: str, run: RunView) -> str:

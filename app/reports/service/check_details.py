@@ -12,7 +12,7 @@ from app.alerts import store as alerts
 from app.alerts.domain.incidents import recovery_state
 from app.alerts.domain.state import is_about_canaries
 from app.alerts.domain.summaries import ChangedCanaries
-from app.alerts.domain.views import AlertView, FleetView
+from app.alerts.domain.views import AlertState, AlertView, FleetView
 from app.alerts.service import evidence, shown_alerts
 from app.alerts.service.evidence import FleetEvidence, list_changed
 from app.alerts.service.shown_alerts import AlertLine, explained_by_alert
@@ -22,7 +22,7 @@ from app.answers.store import unjudged_of_run
 from app.base.db.engine import Connection, Store, from_us, row_value, to_us
 from app.base.schedules import cron_words, next_due, parse_schedule, spread
 from app.base.texts import bad_answers_text
-from app.base.values import EMPTY, Verdict
+from app.base.values import EMPTY, RuleKind, Verdict
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references
@@ -96,6 +96,8 @@ class CheckHead:
     a clause; see `generated.unjudged_text` and `references.unmeasured_text`."""
     unmeasured: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     """The latter: by measure of answers, why runs do not have it as things are defined now."""
+    planted: tuple[str, str] | None = None
+    """Severity and sentence of the firing alert of its planted documents, of which no run tells; None = none fires."""
 
     @property
     def answers_text(self) -> str:
@@ -105,8 +107,15 @@ class CheckHead:
 
     @property
     def recovery(self) -> str | None:
-        """State of the alerts that are open though the newest run is healthy, see `recovery_state`."""
-        return recovery_state(self.newest.verdict if self.newest else None, self.alerts)
+        """State of the alerts that are open though the newest run is healthy, see `recovery_state`.
+
+        That of planted documents is not among them: a healthy run is no sign of its end.
+        """
+        judged = dict(self.alerts)
+        if self.planted is not None:
+            firing = (str(AlertState.FIRING), self.planted[0])
+            judged[firing] = judged.get(firing, 0) - 1
+        return recovery_state(self.newest.verdict if self.newest else None, judged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +301,7 @@ def _line(
         next_run=next_run(check, now) if live else None,
         overdue=live and find_overdue(connection, check, now) is not None,
         alerts=unresolved,
+        planted=planted_alerts(connection).get(check.id),
         bad_answers=bad_answers(connection, check, ended[-1]) if ended else (),
         unjudged=unjudged_clause(unjudged_of_run(connection, ended[-1].id), unmeasured) if ended else "",
         unmeasured=unmeasured,
@@ -352,6 +362,11 @@ def open_alerts(connection: Connection) -> dict[int, dict[tuple[str, str], int]]
     for check_id, state, severity, count in alerts.count_alerts(connection):
         by_check.setdefault(check_id, {})[state, severity] = count
     return by_check
+
+
+def planted_alerts(connection: Connection) -> dict[int, tuple[str, str]]:
+    """Return the severity and sentence of the firing alert of planted documents, by check."""
+    return alerts.firing_of_kind(connection, RuleKind.PLANT)
 
 
 def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[AlertLine], FleetEvidence | None]:

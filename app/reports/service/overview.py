@@ -35,6 +35,7 @@ from app.reports.service.check_details import (
     CheckHead,
     next_run,
     open_alerts,
+    planted_alerts,
     run_line,
     schedule_text,
     unjudged_clause,
@@ -325,6 +326,7 @@ def _summaries(
     now: datetime,
 ) -> list[CheckSummary]:
     unresolved, active = open_alerts(connection), open_runs.under_way(connection, to_us(now))
+    planted = planted_alerts(connection)
     return [
         CheckSummary(
             slug=check.slug,
@@ -337,6 +339,7 @@ def _summaries(
             active=active.get(check.id),
             overdue=_is_overdue(connection, check, ended, now),
             alerts=unresolved.get(check.id, {}),
+            planted=planted.get(check.id),
         )
         for check in checks
     ]
