@@ -117,7 +117,7 @@ def test_without_coalmine_the_canaries_fail_and_the_tests_of_the_project_run(
     done = run(project, *ASKED, *spread, environment=path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 failed, 1 passed" in done.stdout
-    assert "coalmine::not found" in done.stdout
+    assert "coalmine::not asked" in done.stdout
     what = f"{command.split(maxsplit=1)[0]} is not found" if command else "there is no `coalmine` on the path"
     assert f"{what}: install it in an environment of its own, or set {COMMAND_VARIABLE}" in done.stdout
     assert "Traceback" not in done.stdout
@@ -173,6 +173,14 @@ def test_a_variable_that_the_function_does_not_take_is_refused_with_its_name(
     done = run(project, *ASKED)
     assert done.returncode == 4, done.stdout
     assert WRONG_VARIABLE + more in done.stderr
+
+
+def test_what_is_wrong_is_said_under_xdist_too_and_nobody_waits(project: Path) -> None:
+    (project / "app/search.py").write_text("def retrieve(query):\n    return []\n", "utf-8")
+    done = run(project, *ASKED, "-n", "2")
+    assert done.returncode == 1, done.stdout
+    assert "1 failed, 1 passed" in done.stdout
+    assert f"no canary was asked: coalmine check: {WRONG_VARIABLE}; it takes the query alone" in done.stdout
 
 
 LIVE = """

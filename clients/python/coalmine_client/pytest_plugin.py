@@ -51,11 +51,13 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     session.stash[_PENDING] = False
     try:
         find_command()
-    except CommandNotFoundError as error:  # the other tests run all the same
+        report = _report(config)
+    except (CommandNotFoundError, pytest.UsageError) as error:  # the other tests run all the same
+        if isinstance(error, pytest.UsageError) and not hasattr(config, "workerinput"):
+            raise  # of workers xdist would show another error, and not this one
         parent = _Canaries.from_parent(session, name="coalmine", nodeid="coalmine")
-        items.append(_UnaskedItem.from_parent(parent, name="not found", why=str(error)))
+        items.append(_UnaskedItem.from_parent(parent, name="not asked", why=str(error)))
         return
-    report = _report(config)
     before = _results_of(_baseline(config))
     for document in report.documents:
         slug = document["run"]["check"]
@@ -94,14 +96,14 @@ class _Item(pytest.Item):
 
 
 class _UnaskedItem(_Item):
-    """All canaries, where there is no Coalmine to ask them."""
+    """All canaries, where they cannot be asked."""
 
     def __init__(self, *, why: str, **more: Any) -> None:
         super().__init__(**more)
         self._why = why
 
     def runtest(self) -> None:
-        """Fail with what is missing."""
+        """Fail with why."""
         raise _FailedError(f"no canary was asked: {self._why}")
 
 
@@ -204,12 +206,20 @@ def _report(config: pytest.Config) -> Report:
     except FileExistsError:
         return _awaited(file)
     os.close(descriptor)
-    report = _checked(config)
-    part = file.with_suffix(".part")
-    part.write_text(json.dumps({"documents": list(report.documents), "exit_code": report.exit_code}), encoding="utf-8")
-    part.replace(file)
     config.add_cleanup(partial(_forget, file))  # by then every worker has collected its tests
+    try:
+        report = _checked(config)
+    except pytest.UsageError as error:  # else the others would wait for a report
+        _write(file, {"refused": str(error)})
+        raise
+    _write(file, {"documents": list(report.documents), "exit_code": report.exit_code})
     return report
+
+
+def _write(file: Path, content: Mapping[str, Any]) -> None:
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps(content), encoding="utf-8")
+    part.replace(file)
 
 
 def _forget(file: Path) -> None:
@@ -224,6 +234,8 @@ def _awaited(file: Path) -> Report:
             raise pytest.UsageError("the worker that asks the canaries did not come to an end")
         time.sleep(0.05)
     written = json.loads(file.read_text(encoding="utf-8"))
+    if "refused" in written:
+        raise pytest.UsageError(written["refused"])
     return Report(documents=tuple(written["documents"]), exit_code=written["exit_code"])
 
 
