@@ -45,11 +45,12 @@ def test_the_text_of_a_key_is_not_in_the_database_file(databases: Databases) -> 
 
 def test_scopes_include_others_and_that_of_annotators_none() -> None:
     allowed = {(have, need) for have in Scope for need in Scope if have.includes(need)}
-    annotate, read, write, admin = Scope
+    annotate, ingest, read, write, admin = Scope
     assert allowed == {
         (annotate, annotate),
+        (ingest, ingest),
         (read, read),
-        *((write, one) for one in (annotate, read, write)),
+        *((write, one) for one in (annotate, ingest, read, write)),
         *((admin, one) for one in Scope),
     }
     with pytest.raises(ForbiddenError, match="scope admin"):

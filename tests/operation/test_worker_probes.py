@@ -127,6 +127,7 @@ def test_metrics_of_a_worker_open_to_whom_they_open_at_a_service(service: Servic
     assert of_worker[:3] == [401, 200, 401]
     assert dict(zip(keys, of_worker[3:], strict=True)) == {
         Scope.ANNOTATE: 403,
+        Scope.INGEST: 403,
         Scope.READ: 200,
         Scope.WRITE: 200,
         Scope.ADMIN: 200,

@@ -158,8 +158,9 @@ NOT_PARSED: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "an outward ping": ("hooks.client.webhook", ping),
 }
 """Those of whom the status decides."""
-OF_OURS = {"definitions.client"}
-"""What the command line reads of a Coalmine that its user names; it has 100 MB, for a whole export."""
+OF_OURS = {"definitions.client", "runs.client"}
+"""What the command line reads: of a Coalmine that its user names, 100 MB, for a whole export; and of the comments of a
+pull request, 20 MB for a page of them."""
 BASES = {"base.net.transport", "retrievers.client.endpoint_client"}
 """What the modules that ask stand on."""
 
