@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,8 @@ logger = logging.getLogger("coalmine.worker")
 
 _POLL_SECONDS = 1.0
 _SYNC_SECONDS = 5
+_LEAST_PAUSE = timedelta(seconds=1)
+"""From one look for planted documents that are due to the next."""
 _FREE_PAGES_SECONDS = 60
 """From one look for free pages to the next, which takes about a millisecond."""
 
@@ -151,7 +153,8 @@ class Worker:
             self._times_set = self._now.times_set
         self._note_queued(queued, now)
         self._queue_due()
-        if self._reports.queue_due(now, anew=anew) + self._plants.queue_due(now, anew=anew):
+        self._queue_plants(anew=anew)
+        if self._reports.queue_due(now, anew=anew):
             self._jobs.wake()
         if due_checks.recall_work(store, now=now):
             self._jobs.wake()
@@ -191,6 +194,27 @@ class Worker:
                     misfire_grace_time=None,  # late is better than never: what is due is asked of the rows
                 )
         self._note_queued(queued, now)
+
+    def _queue_plants(self, *, anew: bool = False) -> None:
+        """Queue the planted documents that are due, and let the scheduler say when the next will be."""
+        with self._scheduling:
+            if self._stopping.is_set():
+                return
+            now = self._now()
+            queued = self._plants.queue_due(now, anew=anew)
+            following = self._plants.next_at
+            if following is not None:
+                trigger = DateTrigger(datetime.now(UTC) + max(following - now, _LEAST_PAUSE))
+                self._scheduler.add_job(
+                    self._guarded,
+                    trigger,
+                    [self._queue_plants],
+                    id="plants",
+                    replace_existing=True,
+                    misfire_grace_time=None,
+                )
+        if queued:
+            self._jobs.wake()
 
     def _note_queued(self, queued: Sequence[datetime], now: datetime) -> None:
         if queued:

@@ -40,6 +40,8 @@ def test_before_the_first_the_page_says_how(planted: Planted) -> None:
     shown = pages(planted).page(HERE)
     assert shown.one("h1").text == f"Planted documents of {CHECK}"
     assert shown.all("a", href="/help/plants")
+    assert "The first is planted" in shown.text
+    assert "Give the check a plant" not in shown.text, "it has one"
     assert api(planted)["items"] == []
     assert pages(planted).client().get("/v1/checks/nobody/plants").status_code == 404
 

@@ -11,6 +11,7 @@ from app import USER_AGENT
 from app.base.addresses import AddressPolicy, parse_allow
 from app.base.db.engine import Store, to_us
 from app.base.errors import ConflictError, InvalidInputError
+from app.base.views import time_text
 from app.catalog import store as catalog
 from app.plants import domain
 from app.plants import store as rows
@@ -333,6 +334,45 @@ def test_nothing_is_left_behind_wherever_the_process_ends(planted: Planted, seam
     if what == "put":
         assert planted.newest()["finding"] is Finding.UNMEASURED
         assert len(planted.source.puts) == (when == "after")  # it is never sent twice
+
+
+def test_a_new_schedule_is_noticed_at_the_next_look(planted: Planted) -> None:
+    due = DuePlants(planted.world.store)
+    assert due.queue_due(planted.world.clock()) == 1
+    planted.walk(30)
+    with planted.world.store.read() as connection:
+        body = dict(present(catalog.find_definition(connection, "retriever", "search")).body)
+    body["auth"] = {"kind": "bearer", "token": "source-key"}
+    planted.world.apply(described(body, every="30s"))
+    for _ in range(6):  # within half a minute
+        planted.world.clock.advance(5)
+        if due.queue_due(planted.world.clock()):
+            break
+    else:
+        pytest.fail("its first instant was passed over")
+    following = present(due.next_at)
+    assert planted.world.clock() < following <= planted.world.clock() + timedelta(seconds=30)
+    due.queue_due(following)
+    assert due.next_at is None, "its document may be in the source"
+
+
+def test_the_next_is_the_one_that_is_due_until_it_is_planted(planted: Planted) -> None:
+    planted.due()
+    planted.walk(30)
+    planted.world.clock.advance(600)
+    slot = planted.world.clock() - timedelta(seconds=planted.world.clock().timestamp() % 600)
+    assert planted.shown()["next_at"] == time_text(slot)
+    assert planted.due() == 1
+    shown = planted.shown()
+    assert (shown["next_at"], shown["waits_for"]) == (time_text(slot + timedelta(seconds=600)), None)
+    planted.source.stopped = True
+    planted.source.refusing = {"search"}
+    planted.walk(660)
+    shown = planted.shown()
+    assert shown["next_at"] == time_text(slot + timedelta(seconds=600))
+    assert (
+        shown["waits_for"] == f"plant {planted.row().id} may be in the source, and the next is planted once it is gone"
+    )
 
 
 def test_of_two_workers_one_sends(planted: Planted) -> None:

@@ -45,8 +45,6 @@ from app.retrievers.domain.retrievers import (
 
 logger = logging.getLogger("coalmine.worker")
 
-_LOOK_EVERY: Final = timedelta(minutes=1)
-"""So long a new schedule may go unnoticed."""
 _PAUSE: Final = timedelta(seconds=1)
 _NO_ANSWER: Final = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail="it ended without an answer")
 _ALREADY_GONE: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
@@ -60,6 +58,8 @@ class _Next:
 
     version_id: int
     at: datetime
+    waits: bool = False
+    """Whether another document of it may be in the source."""
 
 
 class DuePlants:
@@ -72,7 +72,11 @@ class DuePlants:
         """By version of a check; None = it has no plant, is disabled, or cannot be read."""
         self._next: dict[int, _Next] = {}
         """By check."""
-        self._looked_at: datetime | None = None
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When a check plants next, as far as no other of its documents is waited for; None = none does."""
+        return min((known.at for known in self._next.values() if not known.waits), default=None)
 
     def queue_due(self, now: datetime, *, anew: bool = False) -> int:
         """Queue a plant of every check that is due; returns how many this process queued.
@@ -82,9 +86,6 @@ class DuePlants:
         """
         if anew:
             self._next.clear()
-        elif not self._is_time(now):
-            return 0
-        self._looked_at = now
         with self._store.read() as connection:
             checks = rows.list_checks(connection)
             self._learn(connection, [check.version_id for check in checks])
@@ -93,10 +94,6 @@ class DuePlants:
         self._schedules = {check.version_id: self._schedules[check.version_id] for check in checks}
         self._next = {check.id: self._next[check.id] for check in checks if check.id in self._next}
         return sum(self._queue(check, at, now) for check, at in due)
-
-    def _is_time(self, now: datetime) -> bool:
-        listed = self._looked_at is not None and self._looked_at <= now < self._looked_at + _LOOK_EVERY
-        return not listed or any(known.at <= now for known in self._next.values())
 
     def _may_be_due(self, check: PlantedCheck, now: datetime) -> bool:
         known = self._next.get(check.id)
@@ -107,13 +104,10 @@ class DuePlants:
         schedule = self._schedules[check.version_id]
         assert schedule is not None  # noqa: S101 - those without are left out
         if rows.open_plant(connection, check.id) is not None:
-            self._next[check.id] = _Next(version_id=check.version_id, at=now + _PAUSE)
+            self._next[check.id] = _Next(version_id=check.version_id, at=now + _PAUSE, waits=True)
             return None
         self._next[check.id] = _Next(version_id=check.version_id, at=next_due(schedule, now))
-        until = to_us(credible_until(schedule, now))  # a later one was written by a clock that was ahead
-        newest = rows.newest_instant(connection, check.id, before=until)
-        changed_at = min(from_us(check.updated_at), now)
-        return last_due(schedule, now, max(changed_at, EPOCH if newest is None else from_us(newest)))
+        return due_instant(connection, check, schedule, now)
 
     def _queue(self, check: PlantedCheck, at: datetime, now: datetime) -> bool:
         try:
@@ -132,6 +126,16 @@ class DuePlants:
         for block in blocks(unknown):
             bodies = catalog.version_bodies(connection, block)
             self._schedules |= {version_id: plant_schedule(body) for version_id, body in bodies.items()}
+
+
+def due_instant(
+    connection: Connection, check: PlantedCheck | Definition, schedule: Schedule, now: datetime
+) -> datetime | None:
+    """Return the newest instant of a check that is due and has no plant; None = there is none."""
+    until = to_us(credible_until(schedule, now))  # a later one was written by a clock that was ahead
+    newest = rows.newest_instant(connection, check.id, before=until)
+    changed_at = min(from_us(check.updated_at), now)
+    return last_due(schedule, now, max(changed_at, EPOCH if newest is None else from_us(newest)))
 
 
 def plant_schedule(body: Mapping[str, Any]) -> Schedule | None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from app.base.db.engine import Connection, Store, from_us, to_us
-from app.base.schedules import EPOCH, next_due
+from app.base.db.engine import Connection, Store
+from app.base.schedules import next_due
 from app.base.views import rounded, rounded_or_none, time_text, view_of
 from app.catalog.service.references import find_check
 from app.catalog.store import Definition
@@ -25,7 +25,7 @@ from app.plants.domain import (
     problem_sentence,
 )
 from app.plants.service.judging import usual_before, usual_of_rows
-from app.plants.service.planting import plant_schedule
+from app.plants.service.planting import due_instant, plant_schedule
 from app.plants.store import PlantRow
 
 
@@ -42,13 +42,16 @@ def load_plants(store: Store, slug: str, *, before: int | None = None, limit: in
         waiting = rows.open_plant(connection, check.id)
         next_at = _next_at(connection, check, now)
     waits_for = None
-    if waiting is not None and waiting.plant.is_left_behind:
+    is_left_behind = waiting is not None and waiting.plant.is_left_behind
+    if waiting is not None and is_left_behind:
         waits_for = f"plant {waiting.id} is left behind, and no other is planted until it is removed"
+    elif waiting is not None and next_at is not None and next_at <= now:
+        waits_for = f"plant {waiting.id} may be in the source, and the next is planted once it is gone"
     return {
         "items": items,
         "next": str(shown[-1].id) if len(found) > limit else None,
         "usual": None if usual is None else _usual_view(usual),
-        "next_at": None if waits_for else next_at,
+        "next_at": None if is_left_behind else time_text(next_at),
         "waits_for": waits_for,
     }
 
@@ -123,9 +126,9 @@ def _usual_view(usual: Usual) -> UsualView:
     }
 
 
-def _next_at(connection: Connection, check: Definition, now: datetime) -> str | None:
+def _next_at(connection: Connection, check: Definition, now: datetime) -> datetime | None:
+    """Return the instant whose document is planted next: one that has passed already, where that has not begun."""
     schedule = plant_schedule(check.body)
     if schedule is None or check.archived_at is not None:
         return None
-    newest = rows.newest_instant(connection, check.id, before=to_us(now))
-    return time_text(next_due(schedule, max(now, EPOCH if newest is None else from_us(newest))))
+    return due_instant(connection, check, schedule, now) or next_due(schedule, now)
