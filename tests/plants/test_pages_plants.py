@@ -55,6 +55,7 @@ def test_what_was_measured_is_shown_and_the_check_leads_there(planted: Planted) 
     rows = [row.text for row in shown.all("tr")][1:]
     assert len(rows) == 12
     assert "not found" in rows[0]
+    assert "removed; looked for again for 24 h" in rows[0]
     assert "found" in rows[1]
     assert "A planted document was not found after 1 min (usually 0 s)" in shown.text
     (chart,) = [one for one in shown.all("svg") if "planted documents were found" in (one.get("aria-label") or "")]
