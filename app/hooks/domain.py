@@ -137,6 +137,18 @@ class NoticeLinks(TypedDict):
     runbook: str | None
     report: NotRequired[str]
     """Of a scheduled report alone."""
+    plants: NotRequired[str]
+    """Of an alert about planted documents alone."""
+
+
+class NoticePlant(TypedDict):
+    """The planted document with which something is wrong."""
+
+    id: str
+    document_id: str
+    """Its id in the source."""
+    marker: str
+    """The word in its text that nothing else has."""
 
 
 class NoticeAlert(TypedDict):
@@ -211,6 +223,8 @@ class NoticeData(NoticeClass, total=False):
     """Of a rule about generated answers: those that got worse, in place of canaries."""
     fleet: FleetView | None
     since: SinceView | None
+    plant: NoticePlant
+    """Of an alert about planted documents alone, while something is wrong with one."""
     verdict: str | None
     """This and what follows are of a scheduled report alone."""
     since_run_id: str | None

@@ -53,6 +53,7 @@ _LINKS: Mapping[str, str] = {
     "incident": "Incident",
     "alert": "Alert",
     "check": "Check",
+    "plants": "Planted documents",
     "run": "Run",
     "report": "Report",
     "dashboard": "Dashboard",

@@ -78,6 +78,11 @@ def test_what_was_measured_is_shown_and_the_check_leads_there(planted: Planted) 
     assert "a planted document was not found after 1 min (usually 0 s)" in of_check.text
     assert "Look at the pipeline that fills the index" in of_check.text
     pages(planted).page("/")
+    for path in ("/alerts/1", "/incidents/1"):
+        found = pages(planted).page(path)
+        assert found.all("a", href=HERE), path
+        assert "Run again" not in found.text, path
+        assert "did not resolve by a run" not in found.text, path
     for path in ("/alerts", "/alerts/1", "/incidents/1", f"/checks/{CHECK}/edit"):
         assert "planted" in pages(planted).page(path).text.casefold(), path
 

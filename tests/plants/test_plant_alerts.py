@@ -1,6 +1,8 @@
 """Alerts of planted documents: they open at once, say what is wrong, and recover when the next is in time."""
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -57,6 +59,23 @@ def test_not_found_in_time_opens_at_once_and_the_next_in_time_resolves(planted: 
     assert alerts_of(planted) == [("plant", "critical", "resolved")]
     planted.world.deliver_all()
     assert planted.world.received() == ["alert.opened", "alert.resolved"]
+
+
+def test_a_notice_names_the_document_and_leads_to_its_page(planted: Planted) -> None:
+    planted.source.stopped = True
+    plant(planted)
+    planted.world.deliver_all()
+    one = planted.newest()
+    opened = _last(planted)
+    assert opened["plant"] == {"id": one["id"], "document_id": one["document_id"], "marker": one["marker"]}
+    assert opened["links"]["plants"] == f"http://coalmine.test/checks/{CHECK}/plants"
+    planted.source.stopped = False
+    planted.source.work()
+    plant(planted)
+    planted.world.deliver_all()
+    resolved = _last(planted)
+    assert "plant" not in resolved
+    assert "plants" in resolved["links"]
 
 
 def test_left_behind_is_critical_and_said(planted: Planted) -> None:
@@ -117,3 +136,9 @@ def _explained(planted: Planted) -> list[dict[str, object]]:
     return [
         dict(one) for one in explanations.explain_rules(planted.world.store, CHECK, now=planted.world.clock())["rules"]
     ]
+
+
+def _last(planted: Planted) -> dict[str, Any]:
+    _, message = planted.world.send.sent[-1]
+    data: dict[str, Any] = json.loads(message.body)["data"]
+    return data

@@ -18,11 +18,11 @@ from app.alerts.service.shown_alerts import Links, notice_data
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.db.keys import Vault
 from app.base.errors import ConfigurationError, ConflictError, LocalResourceError, NotFoundError, StoreUnavailableError
-from app.base.values import DeliveryState
+from app.base.values import DeliveryState, RuleKind
 from app.base.views import time_text
 from app.catalog import store as catalog
 from app.catalog.documents.secrets import join_secrets
-from app.catalog.store import Definition
+from app.catalog.store import Definition, require
 from app.hooks import store as outbox
 from app.hooks.documents import HookDocument
 from app.hooks.domain import (
@@ -40,6 +40,8 @@ from app.hooks.domain import (
 from app.hooks.notices import body_of, is_written_for, shows_pictures
 from app.hooks.store import DeliveryRow
 from app.operation.service.self_monitor import Issue, SelfMonitor
+from app.plants.domain import marker_of
+from app.plants.service.shown import troubled_plant
 from app.reports import store as report_rows
 from app.reports.rendering.pictures import sheet
 from app.reports.service.charts import heat_map_of_incident
@@ -376,7 +378,19 @@ def notice(connection: Connection, delivery: DeliveryRow, hook: str, links: Link
         }
     else:
         data = notice_data(connection, delivery.incident_id, delivery.transition_id, delivery.type, links)
+        if data["kind"] == RuleKind.PLANT:
+            data = _with_plant(connection, data)
     return {"type": delivery.type, "version": 1, "timestamp": time_text(now), "data": data}
+
+
+def _with_plant(connection: Connection, data: NoticeData) -> NoticeData:
+    """Add which planted document it is, and the page of those of the check: no run tells of it."""
+    data = {**data, "links": {**data["links"], "plants": f"{data['links']['check']}/plants"}}
+    check = require(catalog.find_definition(connection, "check", data["check"]), f"check '{data['check']}'")
+    row = troubled_plant(connection, check.id) if data["resolved_at"] is None else None
+    if row is None:
+        return data
+    return {**data, "plant": {"id": str(row.id), "document_id": row.key, "marker": marker_of(row.key)}}
 
 
 def _report_data(connection: Connection, report_id: int, links: Links) -> NoticeData:

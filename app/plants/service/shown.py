@@ -91,6 +91,12 @@ def _numbers(connection: Connection, newest: Sequence[PlantRow]) -> PlantNumbers
     )
 
 
+def troubled_plant(connection: Connection, check_id: int) -> PlantRow | None:
+    """Return the newest plant of a check with which something is wrong; None = there is none among the newest."""
+    newest = rows.list_plants(connection, check_id, limit=_LOOKED_AT)
+    return next((row for row in newest if problem_of(row.plant, usual_before(connection, row)) is not None), None)
+
+
 def load_plant(store: Store, plant_id: int) -> PlantView:
     """Return a plant that is there."""
     with store.read() as connection:
