@@ -124,6 +124,17 @@ def test_the_overview_says_what_is_wrong_and_of_nothing_that_it_is_healthy_again
     assert (badge.value, badge.kind) == ("alert open", "degraded")
 
 
+@pytest.mark.parametrize("runs", [0, 1])
+def test_the_page_of_a_check_whose_alert_no_run_began(planted: Planted, runs: int) -> None:
+    for _ in range(runs):
+        planted.world.run()
+    planted.source.stopped = True
+    plant(planted)
+    of_check = pages(planted).page(f"/checks/{CHECK}")
+    told = of_check.one("p", class_="what").text
+    assert told.startswith("A planted document was not found after 1 min since ")
+
+
 def test_what_is_left_behind_is_said_first(planted: Planted) -> None:
     planted.source.refusing = {"DELETE"}
     plant(planted)
