@@ -146,7 +146,7 @@ def test_what_replicas_did_is_added_up(walk: Walk, state: str) -> None:
     # What begins to be counted is seen by each scrape at another value, and an increase is what comes after.
     plain = r"sum( by \([\w, ]+\))? \((increase\(coalmine_(?!deliver)|coalmine_)"
     added = [name for name in OF_PROCESSES if re.match(plain, QUERIES[name].expr) and " / " not in QUERIES[name].expr]
-    assert len(added) == 9
+    assert len(added) == 10
     for name in added:
         alone = [_plain(first[name]), _plain(second[name])]
         for labels, value in _plain(both[name]).items():

@@ -75,6 +75,7 @@ def test_nothing_of_the_description_is_left_out(made: tuple[Path, str], service:
         ("POST /v1/suites/{suite}/traffic", "Unsupported content type application/x-ndjson"),
         ("POST /v1/suites/{suite}/traffic", "Unsupported content type application/jsonl"),
         ("POST /v1/suites/{suite}/traffic", "Unsupported content type text/csv"),
+        ("POST /v1/otlp/{suite}/v1/traces", "Unsupported content type application/x-protobuf"),
     }
     assert "Unable" not in said
     modules = {module.stem for module in (folder / "coalmine_client" / "api").glob("*/*.py")}
