@@ -481,7 +481,7 @@ def by_cause(
 
 def is_leak(canary: ChangedCanary) -> bool:
     """Whether a canary is degraded by nothing but a chunk that it forbids, which no diagnosis has to explain."""
-    return list(canary["reasons"]) == [Reason.FORBIDDEN]
+    return list(canary.get("reasons") or ()) == [Reason.FORBIDDEN]
 
 
 def value(number: float | None, kind: str) -> str:
