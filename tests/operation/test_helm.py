@@ -163,7 +163,7 @@ def test_what_is_switched_on_is_wired_to_the_pods() -> None:
     (canaries,) = [one for one in pod["spec"]["volumes"] if one["name"] == "canaries"]
     sources = [one["configMap"]["name"] for one in canaries["projected"]["sources"]]
     assert sources == ["coalmine-files", "team-a"]
-    assert made["ConfigMap", "coalmine-files"]["data"] == EVERYTHING["canaries"]["files"]  # type: ignore[index]
+    assert made["ConfigMap", "coalmine-files"]["data"] == EVERYTHING["canaries"]["files"]  # type: ignore[index] # it is a mapping
     assert made["ConfigMap", "coalmine"]["data"]["COALMINE_RETENTION_DAYS"] == "30"
     assert pod["spec"]["containers"][0]["image"] == "registry.example/coalmine:1.2.3+build"
     assert (pod["spec"]["nodeSelector"], pod["metadata"]["annotations"]["a"]) == ({"disk": "ssd"}, "b")

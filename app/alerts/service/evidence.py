@@ -40,7 +40,7 @@ from app.base.texts import (
     counted,
     short_name,
 )
-from app.base.values import ROUNDING, Cause, Percentile, Ranking, Rule, RuleKind, judged_name
+from app.base.values import ROUNDING, Canary, Cause, Percentile, Ranking, Rule, RuleKind, judged_name
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import PooledNote, pooled_at, recall_label
@@ -293,7 +293,6 @@ def list_changed(
 def _leaks_of(connection: Connection, change: ChangedRun, states: Sequence[StateRow]) -> dict[int, LeakView]:
     """Return who got which forbidden chunks, by canary id."""
     rankings = ranking_rows.load_rankings(connection, [one.ranking_id for one in states])
-    of_check = load_check(connection, change.run.check_version_id or 0)[0].vars if states else {}
     found: dict[int, LeakView] = {}
     for state in states:
         canary, ranking = change.members[change.suite.positions[state.canary_id]].canary, rankings[state.ranking_id]
@@ -301,7 +300,7 @@ def _leaks_of(connection: Connection, change: ChangedRun, states: Sequence[State
             ForbiddenHit(id=ranking.ids[rank - 1], document=ranking.documents[rank - 1], rank=rank)
             for rank in forbidden_ranks(canary, ranking)[:_LISTED]
         ]
-        found[state.canary_id] = {"asked_as": {**(of_check or {}), **canary.vars}, "forbidden": hits}
+        found[state.canary_id] = {"asked_as": _asked_as(connection, change.run, canary), "forbidden": hits}
     return found
 
 
@@ -589,14 +588,18 @@ def read_leaks(connection: Connection, runs: Sequence[RunRow]) -> dict[int, Leak
 
 def _leaked(connection: Connection, run: RunRow, degraded: Sequence[int]) -> list[Leak]:
     suite = load_suite(connection, run.suite_version_id or 0)
-    of_check = load_check(connection, run.check_version_id or 0)[0].vars or {}
     members = [suite.members[place] for place in degraded]
     bits = state_rows.reasons_at(connection, {run.id: [member.canary_id for member in members]})[run.id]
     return [
-        Leak(key=member.key, asked_as={**of_check, **member.canary.vars})
+        Leak(key=member.key, asked_as=_asked_as(connection, run, member.canary))
         for member in members
         if bits.get(member.canary_id, 0) & FORBIDDEN
     ]
+
+
+def _asked_as(connection: Connection, run: RunRow, canary: Canary) -> dict[str, str]:
+    """Return the variables that a canary was asked with: those of its check, and its own before."""
+    return {**(load_check(connection, run.check_version_id or 0)[0].vars or {}), **canary.vars}
 
 
 def with_what_leaked(connection: Connection, run: RunRow, leaks: Leaks) -> Leaks:
