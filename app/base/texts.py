@@ -110,6 +110,13 @@ def bad_answers_text(reasons: Sequence[str], *, healthy: bool, unjudged: str = "
     return "; ".join(["healthy by what was retrieved", *told] if healthy and told else told)
 
 
+def unjudged_words(unjudged: str) -> str:
+    """Return `not judged`, or `not all judged` where a clause on answers that are not judged tells of some of them."""
+    return "not all judged" if _PART.search(unjudged) else "not judged"
+
+
+_PART: Final = re.compile(r"(?<![\d,])(?!([\d,]+) of \1 )[\d,]+ of [\d,]+ answers? (did|was|were)")
+"""Finds that these are some of them, `33 of 140 answers did not come`."""
 MEAN_SHARE: Final = "mean share by the judge"
 """Name of what a judge says in shares of claims, where its rate of full shares or that of people is near."""
 

@@ -174,6 +174,7 @@ MeasureSeries = TypedDict(
         "seconds": int | None,
         "points": list[SeriesPoint],
         "marks": list[IndexMark],
+        "edits": list[TimeText],
         "gaps": list[SeriesGap],
         "usual": NormalRange | None,
         "lines": list[BoundLine],
@@ -183,6 +184,7 @@ MeasureSeries = TypedDict(
 """A measure of a check over time; `seconds` is what a point covers, None where it is a single run.
 
 `self_judged`: whether it is recall that is self-judged by the newest run; None = that was not carried out.
+`edits`: from when runs ask or expect something else, the newest 200: canaries were edited, added or archived.
 `pooled_recall`: what stands beside recall at the same k; empty for other measures, and where no task estimates it.
 """
 

@@ -646,3 +646,18 @@ def test_an_alert_that_good_runs_interrupted_was_bad_at_times(sqlite_store: Stor
     assert "at times" not in _sent(world)[-1]["data"]["summary"]
     assert "bad at times since" in Site(world=world).page("/incidents/1").text
     assert world.alerts()[0]["evidence"]["interrupted"] is True
+
+
+def test_a_recovery_by_expecting_something_else_of_all_says_so(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    keys = ("ant", "bee", "cat", "dog")
+    world.apply(page([canary(key) for key in keys], rules=[{**QUALITY, "close": 1}]))
+    world.run()
+    _carry_out(world, ["ant", "bee", "cat"])
+    adopted = [canary(key, expected_chunks=[{"id": "filler"}]) for key in keys]
+    world.apply(page(adopted, rules=[{**QUALITY, "close": 1}]))
+    for key in keys:
+        world.probe.answers[key] = answered(hits("filler"))
+    _carry_out(world, [])
+    told = "no other canary is worse than before the alert; 4 of 4 canaries ask or expect something else now"
+    assert _sent(world)[-1]["data"]["summary"].endswith(f"{told}, which may be the whole recovery")

@@ -260,7 +260,7 @@ def test_a_run_whose_answers_are_bad_is_nowhere_healthy_by_its_rules(sqlite_stor
     assert f"Healthy by what was retrieved; its answers are bad: {BAD}." in told
     assert "1 of 6 canaries break limits of their own." in told
     assert "answers bad" in told
-    assert ("1 alert is still open, and resolves after 3 good runs." in told) == (runs_to_open == 1)
+    assert ("1 alert is open, and resolves after 3 good runs." in told) == (runs_to_open == 1)
     assert f"Healthy by what was retrieved; its answers are bad: {BAD}." in site.page("/runs/2").text
     row = site.page("/").one("tbody").text
     assert f"answers bad healthy by what was retrieved; its answers are bad: {BAD}" in row.replace("overdue ", "")

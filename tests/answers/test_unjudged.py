@@ -155,7 +155,7 @@ def test_a_run_of_which_many_answers_are_not_judged_does_not_end_an_alert(sqlite
     assert "is not below 0.9; 2 of 6 answers were not judged (the judge answers HTTP 500)" in reason
     page = site.page("/checks/watch").one("section", **{"class": "headline recovering"}).text
     assert "ealthy by what was retrieved; 2 of 6 answers were not judged" in page
-    assert "1 alert is still open, and resolves after 1 good run" in page
+    assert "1 alert is open, and resolves after 1 good run" in page
     it.judge.refused.clear()
     it.run()
     assert json.dumps(site.client().get("/v1/alerts").json()).count('"resolved"')

@@ -384,6 +384,7 @@ def test_a_series_has_a_point_per_run_and_a_mark_per_index(either: Api) -> None:
     assert [(point["mean"], point["runs"]) for point in series["points"]] == [(1.0, 1), (0.5, 1)]
     assert [mark["index_version"] for mark in series["marks"]] == ["v1", "v2"]
     assert all(mark["at"].endswith("Z") for mark in series["marks"])
+    assert series["edits"] == [], "the suite is as it was first asked"
     joined = either.get("/v1/checks/docs/series", points=1)["points"]
     assert [(p["mean"], p["min"], p["max"], p["runs"]) for p in joined] == [(0.75, 0.5, 1.0, 2)]
     category = either.get("/v1/checks/docs/series", category="procedural")

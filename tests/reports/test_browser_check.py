@@ -44,7 +44,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Serve a check that was well, not measured, on another index, without its documents, and well again."""
+    """Serve a check that was well, not measured, on another index, without its documents, edited, and well again."""
     store = Store(f"sqlite:///{tmp_path_factory.mktemp('history') / 'coalmine.db'}")
     migrate(store)
     pages = site(store)
@@ -62,6 +62,8 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     for _ in range(4):
         world.run(index_version="beta-2")
     probe.all_answer()
+    edited = [*CANARIES[:3], {**CANARIES[3], "query": "who lives on the moon"}]
+    world.apply(page(edited, schedule={"every": "1m"}, rules=[COVERAGE]))
     for _ in range(4):
         world.run(index_version="beta-2")
     with served(pages.app()) as address:
@@ -134,8 +136,15 @@ def test_a_chart_says_in_words_what_is_drawn_in_it(chromium: Browser, history: S
         assert "no data: 3 runs measured too little" in key
         assert "2 alerts, from opened to resolved" in key
         assert "2 new index versions" in key
+        assert "suite edited: numbers before and after are of other questions" in key
         happened = shown.locator("#chart-happened li").all_text_contents()
-        for told in ("index version alpha-1", "index version beta-2", "alert threshold-coverage opened", "resolved"):
+        for told in (
+            "index version alpha-1",
+            "index version beta-2",
+            "suite edited: other questions",
+            "alert threshold-coverage opened",
+            "resolved",
+        ):
             assert any(told in one for one in happened), told
         assert shown.locator("#chart canvas").count() == 1
         assert "Chart of first-hit relevance and coverage, 34 points" in (

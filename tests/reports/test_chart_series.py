@@ -351,3 +351,17 @@ def test_a_calendar_tells_the_days_of_a_year_with_the_worst_alert_of_each(world:
 
 def test_a_check_without_runs_has_no_calendar(world: World) -> None:
     assert charts.calendar(world.store, CHECK, now=world.clock()) is None
+
+
+def test_a_series_says_from_when_the_suite_asks_something_else(world: World) -> None:
+    world.run()
+    world.run()
+    assert _series(world)["edits"] == [], "the suite is as it was first asked"
+    canaries = [canary("a", category="procedural"), canary("b", expected_chunks=[{"id": "other"}]), canary("c")]
+    world.apply(page(canaries, rules=RULES))
+    world.run()
+    world.run()
+    found = _series(world)
+    assert found["edits"] == [found["points"][2].at]
+    later = to_us(world.clock() - timedelta(seconds=30))
+    assert _series(world, start=later)["edits"] == []

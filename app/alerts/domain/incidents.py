@@ -318,7 +318,8 @@ def recovery_text(
     detector = "when the detector ends its alarm" if len(needed) + stuck < len(open_alerts) else ""
     ends = " and ".join(filter(None, (after, detector)))
     awaited = f", but not before {named_text(unmeasured)} {'is' if len(unmeasured) == 1 else 'are'} measured"
-    still = f"{counted(len(open_alerts), 'alert')} {be} still open"
+    be = be if bad_answers else f"{be} still"  # the run may have opened it
+    still = f"{counted(len(open_alerts), 'alert')} {be} open"
     if stuck:
         once = (
             f"{STUCK if stuck == 1 else 'They do not resolve by themselves'}: accept the present as normal once it is."

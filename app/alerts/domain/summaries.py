@@ -12,7 +12,15 @@ from typing import Final
 
 from app.alerts.domain.conditions import SlowerLimits
 from app.alerts.domain.rules import watches_answers
-from app.alerts.domain.views import AnswerChange, EditsSince, SinceView, TransitionType, WorseAnswers
+from app.alerts.domain.views import (
+    AnswerChange,
+    EditsSince,
+    SinceView,
+    TransitionType,
+    WorseAnswers,
+    edited_canaries_text,
+    may_move_all,
+)
 from app.base.texts import (
     LATENCY_NAMES,
     MEASURE_LABELS,
@@ -88,7 +96,7 @@ class ChangedCanaries:
     @property
     def are_many_rejudged(self) -> bool:
         """Whether canaries that ask or expect something else may move a number of the whole suite."""
-        return bool(self.rejudged) and self.rejudged >= _MANY_REJUDGED * self.rejudged_of
+        return may_move_all(self.rejudged, self.rejudged_of)
 
     @property
     def rejudged_of(self) -> int:
@@ -99,9 +107,6 @@ class ChangedCanaries:
     def cause(self) -> str:
         """Why they changed, in one phrase; empty where unknown, or none did."""
         return (self.shared_cause or causes_text(self.causes, self.count)) if self.count else ""
-
-
-_MANY_REJUDGED: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,7 +355,7 @@ def _recovered(facts: AlertFacts) -> str:
         RuleKind.EMBEDDING: "the embedder answers as it did before",
         RuleKind.LEAK: "no canary gets a chunk that it forbids",
         RuleKind.PLANT: "a planted document was found and gone in time",
-        RuleKind.CANARY: f"canary {facts.canary} is healthy{_edited_canaries(facts)}",
+        RuleKind.CANARY: f"canary {facts.canary} is healthy{edited_canaries_text(facts.edits)}",
     }
     return simple.get(facts.kind) or _recovered_canaries(facts)
 
@@ -369,19 +374,10 @@ def _recovered_canaries(facts: AlertFacts) -> str:
     if unmeasured > 0:
         return f"{level}{unmeasured:,} of {counted(facts.total or 0, 'canary')} not measured"
     left = facts.changed.count if facts.changed is not None and facts.changed.compared else 0
-    none = "no other canary is" if facts.edits is not None and facts.edits.rejudged else "no canary is"
+    edited = facts.edits is not None and (facts.edits.rejudged or facts.edits.rejudged_in_all)
+    none = "no other canary is" if edited else "no canary is"
     worse = f"{counted(left, 'canary')} {'is' if left == 1 else 'are'}" if left else none
-    return f"{level}{worse} worse than before the alert{_edited_canaries(facts)}"
-
-
-def _edited_canaries(facts: AlertFacts) -> str:
-    """Say how many of the canaries that got worse were edited, so that they say nothing of a recovery."""
-    edits = facts.edits or EditsSince()
-    be, expect = ("was", "expects") if edits.taken_out == 1 else ("were", "expect")
-    gone = f"; {edits.taken_out:,} that got worse {be} taken out of the suite, or {expect} nothing any more"
-    asks = "asks or expects" if edits.rejudged == 1 else "ask or expect"
-    other = f"; {edits.rejudged:,} that got worse {asks} something else now"
-    return f"{gone if edits.taken_out else ''}{other if edits.rejudged else ''}"
+    return f"{level}{worse} worse than before the alert{edited_canaries_text(facts.edits)}"
 
 
 def _since(facts: AlertFacts) -> str:

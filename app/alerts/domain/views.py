@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from app.base.texts import short_name
+from app.base.texts import counted, short_name
 from app.base.values import (
     Cause,
     CorrectedRateView,
@@ -541,5 +541,30 @@ class EditsSince:
     """Canaries that got worse and are not in the suite any more, or expect nothing."""
     rejudged: int = 0
     """Canaries that got worse and ask or expect something else now."""
+    rejudged_in_all: int = 0
+    """Canaries of the whole suite that do so, where they are enough to move a number of all; 0 = fewer."""
+    suite: int = 0
+    """Canaries of that suite."""
     asked: str = ""
     """In words, that the check asks another retriever, or that the one it asks was edited."""
+
+
+def edited_canaries_text(edits: EditsSince | None) -> str:
+    """Say how many of the canaries that got worse were edited, so that they say nothing of a recovery."""
+    edits = edits or EditsSince()
+    be, expect = ("was", "expects") if edits.taken_out == 1 else ("were", "expect")
+    gone = f"; {edits.taken_out:,} that got worse {be} taken out of the suite, or {expect} nothing any more"
+    asks = "asks or expects" if edits.rejudged == 1 else "ask or expect"
+    other = f"; {edits.rejudged:,} that got worse {asks} something else now" if edits.rejudged else ""
+    if edits.rejudged_in_all > edits.rejudged:
+        of = f"{edits.rejudged_in_all:,} of {counted(edits.suite, 'canary')}"
+        other = f"; {of} ask or expect something else now, which may be the whole recovery"
+    return f"{gone if edits.taken_out else ''}{other}"
+
+
+def may_move_all(rejudged: int, of: int) -> bool:
+    """Whether so many canaries that ask or expect something else may move a number of the whole suite."""
+    return bool(rejudged) and rejudged >= _MANY_REJUDGED * of
+
+
+_MANY_REJUDGED: Final = 0.1

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from app.alerts.domain.summaries import edited_text, reasked_text, recounted_text
-from app.alerts.domain.views import EditsSince
+from app.alerts.domain.views import EditsSince, may_move_all
 from app.answers.store import list_endpoints, rater_of_run
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
 from app.base.texts import short_name
@@ -250,13 +250,22 @@ def _changed_run(
     )
 
 
-def _rejudged(before: SuiteSnapshot, now: SuiteSnapshot) -> int:
-    """Count the canaries of a suite that were others before."""
+def _rejudged(before: SuiteSnapshot, now: SuiteSnapshot, *, expecting: bool = False) -> int:
+    """Count the canaries of a suite that were others before; `expecting`: of those that expect anything now."""
     if before is now:
         return 0
     then = {member.canary_id: member for member in before.members}
-    pairs = [(then[one.canary_id], one) for one in now.members if one.canary_id in then]
-    return sum(was.version_id != one.version_id and not was.canary.is_judged_as(one.canary) for was, one in pairs)
+    left = [one for one in now.members if one.canary_id in then and (not expecting or _expects(one))]
+    return sum(_is_other(then[one.canary_id], one) for one in left)
+
+
+def _expects(member: SuiteMember) -> bool:
+    return bool(member.canary.expects) or member.canary.negative
+
+
+def _is_other(was: SuiteMember, now: SuiteMember) -> bool:
+    """Whether a canary asks or expects something else than it did."""
+    return was.version_id != now.version_id and not was.canary.is_judged_as(now.canary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,9 +332,16 @@ def edits_since(
     (suite,) = load_suites(connection, [now.suite_version_id]).values()
     there = {member.canary_id: member for member in suite.members}
     pairs = [(change.members[change.suite.positions[one]], there.get(one)) for one in change.changed_ids]
-    left = [(was, one) for was, one in pairs if one is not None and (one.canary.expects or one.canary.negative)]
-    rejudged = sum(was.version_id != one.version_id and not was.canary.is_judged_as(one.canary) for was, one in left)
-    return EditsSince(taken_out=len(pairs) - len(left), rejudged=rejudged, asked=asked)
+    left = [(was, one) for was, one in pairs if one is not None and _expects(one)]
+    rejudged = sum(_is_other(was, one) for was, one in left)
+    in_all, count = _rejudged(change.suite, suite, expecting=True), len(suite.members)
+    return EditsSince(
+        taken_out=len(pairs) - len(left),
+        rejudged=rejudged,
+        rejudged_in_all=in_all if may_move_all(in_all, count) else 0,
+        suite=count,
+        asked=asked,
+    )
 
 
 def _asked_otherwise(connection: Connection, then: RunRow | PreviousRun, now: RunRow) -> str:

@@ -511,7 +511,7 @@ def _facts_at(
         of_answers = watches_answers(alert.kind, evidence.get("measure"))
         edits = edits_since(connection, told_run, alert.first_run, run, of_answers=of_answers)
     if edits is not None and not about_canaries:
-        edits = replace(edits, taken_out=0, rejudged=0)
+        edits = replace(edits, taken_out=0, rejudged=0, rejudged_in_all=0)
     newly = facts.corrected is not None and told is not None and not is_corrected(told.evidence)
     is_up = transition.type == TransitionType.ESCALATED
     facts = replace(facts, escalated=is_up, edits=edits, newly_corrected=newly)

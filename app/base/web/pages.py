@@ -37,7 +37,7 @@ from app.base.api.requests import below, csrf_token, identify_visitor, route_pat
 from app.base.db.keys import Identity, Scope
 from app.base.errors import CoalmineError, ForbiddenError, NotFoundError, UnauthorizedError
 from app.base.schedules import cron_preview
-from app.base.texts import clauses, counted, first_clause, found_text, measure_words, shown_json
+from app.base.texts import clauses, counted, first_clause, found_text, measure_words, shown_json, unjudged_words
 from app.base.values import Category, marked_name
 
 _HERE = Path(__file__).parent
@@ -147,6 +147,7 @@ def _environment(path: str = "") -> Environment:
         spark=spark_points,
         counted=counted,
         found=found_text,
+        unjudged=unjudged_words,
         shown_json=shown_json,
         scheduled=scheduled,
         **_FILTERS,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Table
 
 from app.base.db.engine import blocks, upsert_many
+from app.catalog.tables import definitions, suite_versions
 from app.detection.tables import detections
 from app.records.domain import RunCells
 from app.records.store.encodings import number_at, pack_numbers, stored_summary, unpack_numbers, vector_columns
@@ -219,6 +220,26 @@ def list_marks(connection: Connection, check_id: int, start: int, end: int) -> l
         marks.c.check_id == check_id, marks.c.at.between(start, end)
     )
     return list(connection.execute(statement.order_by(marks.c.at)).all())
+
+
+def list_suite_edits(connection: Connection, suite: str, start: int, end: int) -> list[int]:
+    """Read the moments from which runs of a suite asked or expected something else, oldest first.
+
+    The newest 200 at most; the suite as it was first asked is none.
+    """
+    versions = suite_versions.alias()
+    of_suite = sa.select(definitions.c.id).where(definitions.c.kind == "suite", definitions.c.slug == suite)
+    first = sa.select(sa.func.min(versions.c.revision)).where(versions.c.suite_id == suite_versions.c.suite_id)
+    statement = sa.select(suite_versions.c.created_at).where(
+        suite_versions.c.suite_id == of_suite.scalar_subquery(),
+        suite_versions.c.created_at.between(start, end),
+        suite_versions.c.revision > first.scalar_subquery(),
+    )
+    newest = statement.order_by(suite_versions.c.revision.desc()).limit(_MOST_EDITS)
+    return sorted(connection.execute(newest).scalars())
+
+
+_MOST_EDITS = 200
 
 
 def _positions(connection: Connection, which: sa.Select[int], name: str) -> list[tuple[int, int]]:

@@ -20,7 +20,7 @@ from app.base.api.requests import StoreDep, route_path
 from app.base.db.engine import Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import MEAN_SHARE, corrected_text, counted
+from app.base.texts import MEAN_SHARE, corrected_text, counted, unjudged_words
 from app.base.values import CORRECTED, FAITHFUL, Verdict, judged_name
 from app.base.web.forms import refuse_other
 from app.base.web.pages import fill, render, score, spoken
@@ -288,7 +288,7 @@ def _state(line: CheckLine) -> tuple[str, str]:
 def _state_of_healthy(line: CheckLine) -> tuple[str, str]:
     """Return the same of a check whose newest run is healthy: what a run does not tell may be wrong."""
     if line.bad_answers or line.unjudged:
-        return "answers bad" if line.bad_answers else "answers not judged", "recovering"
+        return "answers bad" if line.bad_answers else f"answers {unjudged_words(line.unjudged)}", "recovering"
     if line.planted is not None:
         return "alert open", "degraded"
     if line.recovery:

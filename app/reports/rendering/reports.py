@@ -31,6 +31,7 @@ from app.base.texts import (
     prose,
     shorten,
     table_markdown,
+    unjudged_words,
 )
 from app.base.values import OWN_MEASURES, Category, Outcome, Reason, Verdict
 from app.catalog.domain import POOLED_FRAME, labelled
@@ -168,13 +169,8 @@ def answer_lines(report: Mapping[str, Any]) -> list[str]:
 
 def _headline(report: Mapping[str, Any]) -> str:
     unjudged = report.get("unjudged_answers") or ""
-    some = "were not all judged" if _PART.search(unjudged) else "were not judged"
-    answers = "are bad" if report.get("bad_answers") else some if unjudged else ""
-    return headline(report["run"], answers=answers)
-
-
-_PART: Final = re.compile(r"(?<![\d,])(?!([\d,]+) of \1 )[\d,]+ of [\d,]+ answers? (did|was|were)")
-"""Finds in a clause on answers that are not judged that these are some of them, `33 of 140 answers did not come`."""
+    some = f"were {unjudged_words(unjudged)}" if unjudged else ""
+    return headline(report["run"], answers="are bad" if report.get("bad_answers") else some)
 
 
 def headline(run: Mapping[str, Any], *, answers: str = "") -> str:

@@ -69,7 +69,7 @@ def series(
     """Return a measure of a check over time in at most `points` points: single runs, hours or days.
 
     With a measures `version`, of the runs re-scored as it. `usual` and `lines` are today's normal range and bounds,
-    `marks` changes of the index version.
+    `marks` changes of the index version, `edits` those of the suite; runs re-scored as a version know no edits.
     """
     measure = _stored_name(measure)
     name = f"{category}/{measure}" if category else measure
@@ -96,6 +96,7 @@ def series(
         points_shown = thin_points(stored_series.points, points, empty)
         beside = _load_corrected(connection, check.id, measure, points_shown, end) if version is None else {}
         marks = series_rows.list_marks(connection, check.id, start, end)
+        edits = [] if rescoring else series_rows.list_suite_edits(connection, check.body["suite"], start, end)
         alerts = [
             view_of(SeriesAlert, row, id=str(row.id), rule=row.rule_key)
             for row in alerts_in_period(connection, check.id, start, end, limit=_ALERTS)
@@ -115,6 +116,7 @@ def series(
         "seconds": stored_series.seconds or None,
         "points": [_point(point, beside.get(point.at)) for point in points_shown],
         "marks": [IndexMark(at=time_text(at), index_version=version) for at, version in marks],
+        "edits": [time_text(at) for at in edits],
         "gaps": [_gap(gap, why, single=not stored_series.seconds) for gap, why in zip(empty, reasons, strict=True)],
         "usual": known,
         "lines": explanations.bound_lines(check, measure, category, known),

@@ -24,6 +24,7 @@ from app.answers.store import confirmed_of_run, read_run_answers, unjudged_of_ru
 from app.base.db.engine import Connection, Store, blocks, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import EPOCH, Schedule, credible_until, last_due, next_due, parse_schedule
+from app.base.texts import unjudged_words
 from app.base.values import Outcome, Verdict
 from app.base.views import view_of
 from app.catalog import store as catalog
@@ -284,7 +285,8 @@ def _summary(report: FullReport) -> str:
     if report["bad_answers"]:
         verdict = f"{verdict} by what was retrieved, answers bad" if verdict == Verdict.HEALTHY else verdict
     elif report["unjudged_answers"]:
-        verdict = f"{verdict} by what was retrieved, answers not judged" if verdict == Verdict.HEALTHY else verdict
+        answers = f"answers {unjudged_words(report['unjudged_answers'])}"
+        verdict = f"{verdict} by what was retrieved, {answers}" if verdict == Verdict.HEALTHY else verdict
     return f"{run['check']}: report, {verdict}{number}"
 
 

@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "fdf628673ee9b0c6cc8d6924ad79c22d6ce5fa63825f775e76f48148207af1e6"
+    DESCRIPTION = "cdaf8ddff02d775bbdb7d43f4835037d2afec5c6bd8a9277a20b189a71ab8d08"
 
     def livez(self) -> str:
         """Return that the process answers."""

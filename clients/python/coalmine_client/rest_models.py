@@ -3426,6 +3426,7 @@ MeasureSeries = TypedDict(
         "seconds": int | None,
         "points": list[SeriesPoint],
         "marks": list[IndexMark],
+        "edits": list[str],
         "gaps": list[SeriesGap],
         "usual": NormalRange | None,
         "lines": list[BoundLine],

@@ -81,7 +81,7 @@ window.plots.around = (() => {
     return { placed, depth: ends.length };
   };
 
-  const drawMarks = (drawn, marks, bars) => plots.drawing(drawn, (ctx, { left, top, width, height }, scale) => {
+  const drawMarks = (drawn, marks, bars, edits) => plots.drawing(drawn, (ctx, { left, top, width, height }, scale) => {
     const across = (at) => Math.round(drawn.valToPos(plots.seconds(at), "x", true));
     const above = top - (bars.depth * BAR + 4) * scale;
     ctx.font = `${11 * scale}px system-ui, sans-serif`;
@@ -97,6 +97,14 @@ window.plots.around = (() => {
       ctx.lineTo(x, top + height);
       ctx.stroke();
       if (lane >= 0) plots.lettered(ctx, text, left + begin * scale, above - (lane * LANE + 3) * scale);
+    }
+    ctx.setLineDash([]);
+    for (const edit of edits.map(across).filter((x) => x >= left && x <= left + width)) {
+      ctx.beginPath();
+      ctx.moveTo(edit - 4 * scale, top + height);
+      ctx.lineTo(edit, top + height - 8 * scale);
+      ctx.lineTo(edit + 4 * scale, top + height);
+      ctx.fill();
     }
     for (const { severity, opened_at, resolved_at, lane } of bars.placed) {
       const [begin, end] = [Math.max(left, across(opened_at)), resolved_at ? Math.min(left + width, across(resolved_at)) : left + width];

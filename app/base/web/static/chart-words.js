@@ -4,6 +4,7 @@
 window.plots.words = (() => {
   const { plots } = window;
   const spoken = (name) => (name === "health_score" ? "first-hit relevance" : name.replaceAll("_", " "));
+  const EDITED = "suite edited: other questions or expected chunks from here on";
   const known = ({ points }) => points.filter(({ unknown }) => !unknown);
   const runsOf = ({ first_run: first, last_run: last, runs }) => {
     if (!first) return `${runs} ${runs === 1 ? "run" : "runs"}`;
@@ -46,6 +47,9 @@ window.plots.words = (() => {
     for (const mark of shown.lines[0].marks) {
       if (Math.abs(plots.seconds(mark.at) - at) < reach) texts.push({ text: `new index version ${mark.index_version.slice(0, 60)}` });
     }
+    for (const edit of shown.lines[0].edits) {
+      if (Math.abs(plots.seconds(edit) - at) < reach) texts.push({ text: EDITED });
+    }
     for (const alert of shown.lines[0].alerts) {
       const [from, to] = [plots.seconds(alert.opened_at), alert.resolved_at ? plots.seconds(alert.resolved_at) : Infinity];
       if (from - reach < at && at < to + reach) texts.push({ text: `alert ${alert.rule} (${alert.severity}) ${Math.abs(at - from) < reach ? "opened" : Math.abs(at - to) < reach ? "resolved" : "was open"}` });
@@ -81,6 +85,7 @@ window.plots.words = (() => {
     if (first.alerts.length) item("alert", `${first.alerts.length} ${first.alerts.length === 1 ? "alert" : "alerts"}, from opened to resolved; critical ones are filled`);
     const unnamed = marks.placed.filter(({ lane }) => lane < 0).length;
     if (first.marks.length) item("mark", `${first.marks.length === 1 ? "new index version" : `${first.marks.length} new index versions`}${unnamed ? `; ${unnamed === 1 ? "1 without a label" : `${unnamed} without a label`}, all in the list below` : ""}`);
+    if (first.edits.length) item("mark edited", `${first.edits.length === 1 ? "suite edited" : `suite edited ${first.edits.length} times`}: numbers before and after are of other questions or expected chunks`);
     key.closest("details").hidden = !items.length;
     key.replaceChildren(...items);
     happened(first, list);
@@ -91,8 +96,9 @@ window.plots.words = (() => {
     return { note, name };
   };
 
-  const happened = ({ marks, alerts }, list) => {
+  const happened = ({ marks, edits, alerts }, list) => {
     const rows = [
+      ...edits.map((at) => ({ at, nodes: [EDITED] })),
       ...marks.map(({ at, index_version: version }) => ({ at, nodes: ["index version ", plots.make("code", version)] })),
       ...alerts.flatMap(({ id, rule, severity, opened_at: opened, resolved_at: resolved }) => {
         const link = () => plots.make("a", spoken(rule), { href: `${plots.root}/alerts/${encodeURIComponent(id)}` });

@@ -112,7 +112,7 @@
         axes: [plots.timeAxis(), { ...plots.axis(), size: 52, values: (_, splits) => splits.map((value) => Number(value.toFixed(3))) }],
         hooks: {
           drawAxes: [(drawn) => around.drawGround(drawn, lines)],
-          draw: [(drawn) => around.drawMarks(drawn, marks, bars), (drawn) => around.drawBounds(drawn, lines)],
+          draw: [(drawn) => around.drawMarks(drawn, marks, bars, lines[0].edits), (drawn) => around.drawBounds(drawn, lines)],
           setCursor: [(drawn) => tell(drawn, tip)],
           setSelect: [(drawn) => drawn.select.width > 0 && zoom(drawn.posToVal(drawn.select.left, "x"), drawn.posToVal(drawn.select.left + drawn.select.width, "x"))],
         },
