@@ -375,6 +375,16 @@ Auth = Bearer | ApiKey | Basic | OAuth2 | SigV4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityAuth:
+    """Credentials of each identity, where permissions come from the credentials; a value without any is not asked."""
+
+    by: str
+    """The variable whose value says who asks."""
+    of: Mapping[str, Auth]
+    """By that value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """An HTTP service beside the retriever: an embedder or a reranker."""
 

@@ -146,7 +146,7 @@ def test_answer_that_says_it_is_not_whole_is_no_ranking() -> None:
 def test_secret_goes_where_the_vendor_wants_it() -> None:
     for name in [name for name in SHAPES if SHAPES[name].headers]:
         asked = retriever(name, auth=dict(SHAPES[name].secret))
-        identity = Keyring(AddressPolicy(name="retriever"), "coalmine").request_auth(asked.auth, None)
+        identity = Keyring(AddressPolicy(name="retriever"), "coalmine").request_auth(asked.lone_auth, None)
         lines = [*identity.headers, *(plan(name).headers if name in OVER_HTTP else ())]
         sent = {line.decode().lower() for line in lines}
         assert {line.lower() for line in SHAPES[name].headers} <= sent, name

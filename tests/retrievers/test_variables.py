@@ -150,10 +150,12 @@ def test_what_is_asked_once_or_names_a_table_cannot_be_set() -> None:
             "request": {"sql": "SELECT id FROM {{ table }} WHERE tenant = :tenant AND body = :query LIMIT :k"},
         },
     )
-    assert dict(sql.unknown_vars(["tenant", "table"])) == {
+    assert dict(sql.unknown_vars({"tenant": "globex", "table": "other"})) == {
         "table": "cannot be set: to retriever 'db' it is the name of a table or column"
     }
-    assert dict(sql.unknown_vars(["tenat"])) == {"tenat": "is no option of retriever 'db'; did you mean 'tenant'?"}
+    assert dict(sql.unknown_vars({"tenat": "globex"})) == {
+        "tenat": "is no option of retriever 'db'; did you mean 'tenant'?"
+    }
 
 
 def test_a_file_that_sets_what_the_retriever_does_not_take_is_refused_at_its_line() -> None:

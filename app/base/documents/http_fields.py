@@ -27,6 +27,7 @@ from app.base.addresses import (
     Basic,
     Bearer,
     Endpoint,
+    IdentityAuth,
     OAuth2,
     SigV4,
     Tls,
@@ -106,6 +107,9 @@ TLS_TEXTS = ("certificate", "key", "authority")
 
 KEY_IN_ONE_PLACE = "must say where the key goes, either 'header' or 'query'"
 """What is said of an API key without a place, or with two."""
+
+MOST_IDENTITIES = 100
+"""Identities of one retriever."""
 
 BEARER_STYLE: Mapping[str, Any] = {"kind": "bearer"}
 """How embedders and rerankers are spoken to where nothing else is said."""
@@ -318,6 +322,8 @@ def _of_its_kind(value: Any, _handler: ValidatorFunctionWrapHandler) -> _Any:
     if not isinstance(value, Mapping):
         raise field_error("must be a mapping with a kind, for example {kind: bearer, token: ...}")
     kind = value.get("kind")
+    if kind is None and "by" in value:
+        raise field_errors([(("by",), "belongs to the auth of the retriever itself, once")])
     if kind is None:
         raise field_errors([(("kind",), f"is missing; say one of {', '.join(AUTH_KINDS)}")])
     if not isinstance(kind, str) or kind not in AUTH_KINDS:
@@ -330,23 +336,78 @@ def _of_its_kind(value: Any, _handler: ValidatorFunctionWrapHandler) -> _Any:
 AuthDocument = Annotated[_Any, WrapValidator(_of_its_kind)]
 
 
+def _identity(value: str) -> str:
+    if value.endswith(".tls"):  # the names of two secrets could be one then, see `catalog.documents.secrets`
+        raise field_error("must not end in .tls")
+    return value
+
+
+class IdentityAuthDocument(SecretPart):
+    """Credentials of each identity: `by` is the variable that says who asks, `of` has the credentials of each value.
+
+    A canary is asked with those of its value alone; where its value has none, it is not asked.
+    """
+
+    model_config = ConfigDict(title="Credentials of each identity")
+
+    by: Annotated[
+        Annotated[Text, StringConstraints(max_length=64)],
+        Field(title="Variable", description="An option of the retriever, such as user; canaries set it in vars."),
+    ]
+    of: Annotated[
+        dict[Annotated[Text, StringConstraints(min_length=1, max_length=500), AfterValidator(_identity)], AuthDocument],
+        Field(
+            title="Credentials",
+            description="By value of the variable.",
+            min_length=1,
+            max_length=MOST_IDENTITIES,
+        ),
+    ]
+
+    def to_domain(self) -> IdentityAuth:
+        """Return the value the domain works with."""
+        return IdentityAuth(by=self.by, of={value: one.to_domain() for value, one in self.of.items()})
+
+
+def is_by_identity(auth: Any) -> bool:
+    """Whether a raw `auth`, which may be invalid, has credentials of each identity."""
+    return isinstance(auth, Mapping) and "kind" not in auth and ("by" in auth or "of" in auth)
+
+
+def _of_its_form(value: Any, handler: ValidatorFunctionWrapHandler) -> _Any | IdentityAuthDocument:
+    """Validate as credentials of each identity or as those of all, so that errors speak of one form alone."""
+    if isinstance(value, IdentityAuthDocument):
+        return value
+    return IdentityAuthDocument.model_validate(value) if is_by_identity(value) else _of_its_kind(value, handler)
+
+
+RetrieverAuthDocument = Annotated[_Any | IdentityAuthDocument, WrapValidator(_of_its_form)]
+"""What a retriever may have: an endpoint beside it is asked by Coalmine itself, whoever a canary asks as."""
+
+
 def auth_value(document: _Any | None) -> Auth | None:
     """Return the value the domain works with."""
     return document.to_domain() if document is not None else None
 
 
-def auth_header(document: _Any | None) -> str | None:
-    """Name the header that is set to prove who we are."""
+def auth_headers(document: _Any | IdentityAuthDocument | None) -> list[str]:
+    """Name the headers that are set to prove who asks."""
     if document is None:
-        return None
-    return document.header if isinstance(document, ApiKeyDocument) else "Authorization"
+        return []
+    documents = document.of.values() if isinstance(document, IdentityAuthDocument) else [document]
+    names = [one.header if isinstance(one, ApiKeyDocument) else "Authorization" for one in documents]
+    return [name for name in dict.fromkeys(names) if name is not None]
 
 
 def apply_style(written: Any, style: Mapping[str, Any]) -> Any:
     """Lay what a user wrote under `auth` over an endpoint's own style: its kind, its header, its region's service.
 
-    Where no kind is written, `key` and `token` are two words for the same.
+    Where no kind is written, `key` and `token` are two words for the same. Credentials of identities each get it.
     """
+    if is_by_identity(written):
+        of = written.get("of")
+        styled = {value: apply_style(one, style) for value, one in of.items()} if isinstance(of, Mapping) else of
+        return {**written, "of": styled} if "of" in written else written
     if not isinstance(written, Mapping) or not style or written.get("kind", style["kind"]) != style["kind"]:
         return written
     elsewhere = {"header", "query"} & written.keys()

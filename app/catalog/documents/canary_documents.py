@@ -381,6 +381,14 @@ class CanaryDocument(Document):
         """Yield (name, sentence) for each variable that this retriever does not take."""
         yield from retriever.unknown_vars(self.vars)
 
+    def why_not_asked(self, vars_of_check: Mapping[str, str], retriever: RetrieverDocument) -> str | None:
+        """Return why this retriever has no credentials to ask it with where neither it nor its check says as whom."""
+        by = retriever.asks_by
+        if by is None or by in self.vars or by in vars_of_check:
+            return None
+        why = retriever.why_not_asked({})
+        return None if why is None else f"do not set {by}, which then {why}"
+
     def why_unsent(self, retriever: RetrieverDocument) -> str | None:
         """Return why the conversation is not sent to this retriever; None = it is, or there is none."""
         if not self.history or retriever.takes_history:

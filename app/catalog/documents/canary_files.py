@@ -534,15 +534,13 @@ def _chunk_identities(page: Page) -> Iterator[tuple[Place, tuple[str, ...]]]:
 
 def _unfit_canaries(pages: Sequence[Page]) -> Iterator[Problem]:
     """Yield a problem for every maximum age where a check's retriever maps no date, and variable that it lacks."""
-    retrievers = {retriever.slug: retriever for page in pages for retriever in page.valid.retrievers}
-    retrievers_by_suite: dict[str, list[RetrieverDocument]] = defaultdict(list)
-    for page in pages:
-        for check in page.valid.checks:
-            if check.retriever in retrievers:
-                retrievers_by_suite[check.suite].append(retrievers[check.retriever])
+    asked_by = _askers(pages)
     for page in pages:
         for position, canary in enumerate(page.valid.canaries):
-            for retriever in retrievers_by_suite[str(page.valid.suite)]:
+            for check, retriever in asked_by[str(page.valid.suite)]:
+                why = canary.why_not_asked(check.vars, retriever)
+                if why is not None:
+                    yield page.problem(("canaries", position, "vars"), why)
                 why = canary.why_undatable(retriever)
                 if why is not None:
                     yield page.problem(("canaries", position, "max_age"), why)
@@ -553,6 +551,17 @@ def _unfit_canaries(pages: Sequence[Page]) -> Iterator[Problem]:
                     yield page.problem(("canaries", position, "vars", name), unknown)
 
 
+def _askers(pages: Sequence[Page]) -> Mapping[str, Sequence[tuple[CheckDocument, RetrieverDocument]]]:
+    """Return the checks of each suite with their retrievers, as far as the pages define them."""
+    retrievers = {retriever.slug: retriever for page in pages for retriever in page.valid.retrievers}
+    asked_by: dict[str, list[tuple[CheckDocument, RetrieverDocument]]] = defaultdict(list)
+    for page in pages:
+        for check in page.valid.checks:
+            if check.retriever in retrievers:
+                asked_by[check.suite].append((check, retrievers[check.retriever]))
+    return asked_by
+
+
 def _unfit_checks(pages: Sequence[Page]) -> Iterator[Problem]:
     """Yield a problem for all of a check about answers, where its retriever gives none, and variable that it lacks."""
     retrievers = {retriever.slug: retriever for page in pages for retriever in page.valid.retrievers}
@@ -561,6 +570,8 @@ def _unfit_checks(pages: Sequence[Page]) -> Iterator[Problem]:
             retriever = retrievers.get(check.retriever)
             for name, why in () if retriever is None else check.unknown_vars(retriever):
                 yield page.problem(("checks", position, "vars", name), why)
+            for inner, why in () if retriever is None else check.why_not_planted(retriever, retrievers):
+                yield page.problem(("checks", position, *inner), why)
             for name, why in check.without_answers(gives_answers=retriever is None or retriever.gives_answers):
                 place: Place = ("checks", position, name.partition("[")[0])
                 yield page.problem(place, why)

@@ -18,6 +18,7 @@ from app.base.documents.fields import (
     Document,
     Flag,
     Number,
+    Place,
     RemindAfter,
     ReportScheduleDocument,
     ScheduleDocument,
@@ -215,6 +216,20 @@ class CheckDocument(Document):
     def unknown_vars(self, retriever: RetrieverDocument) -> Iterator[tuple[str, str]]:
         """Yield (name, sentence) for each variable that its retriever does not take."""
         yield from retriever.unknown_vars(self.vars)
+
+    def why_not_planted(
+        self, retriever: RetrieverDocument, retrievers: Mapping[str, RetrieverDocument]
+    ) -> Iterator[tuple[Place, str]]:
+        """Yield (place, sentence) where its plant is asked for, or written, as somebody who has no credentials."""
+        if self.plant is None:
+            return
+        writer = retrievers.get(self.plant.credentials or "")
+        for place, one in ((("plant",), retriever), (("plant", "credentials"), writer)):
+            by = None if one is None else one.asks_by
+            if one is not None and by is not None and (by not in self.vars or one is writer):
+                why = one.why_not_asked(self.vars)
+                if why is not None:
+                    yield place, f"is asked as the check says, whose {by} {why}"
 
     def uncomputed_floors(self, suite: SuiteFloors) -> Iterator[tuple[str, str]]:
         """Yield (canary key, sentence) for floors on measures that no run of the check computes."""

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from app.answers.documents import JudgeDocument
 from app.base.documents.fields import AnyDocument, Document, Place, hash_content, parse_document
-from app.base.documents.http_fields import AUTH_SECRETS, TLS_TEXTS, origin_of
+from app.base.documents.http_fields import AUTH_SECRETS, TLS_TEXTS, is_by_identity, origin_of
 from app.base.errors import InvalidInputError, Problem
 from app.hooks.documents import HOOK_SECRETS, OWN_URLS, HookDocument
 from app.hooks.domain import HookKind
@@ -152,11 +152,14 @@ def destinations(public: Mapping[str, Any], secret: str) -> frozenset[str]:
         return _destinations_of_hook(public, secret)
     name = secret.partition(".")[0]
     endpoint = public[name] if name in ENDPOINTS else public
-    urls = [endpoint["url"]]
-    if _is_endpoint_path(secret, "auth.client_secret"):
-        urls.append(endpoint["auth"]["token_url"])
-    elif _is_endpoint_path(secret, "auth.tls.key"):
-        urls = [endpoint["auth"]["token_url"]]
+    urls, auth = [endpoint["url"]], endpoint.get("auth") or {}
+    identity, path = _apart(secret)
+    if identity is not None:
+        auth = endpoint["auth"]["of"][identity]
+    if _is_endpoint_path(path, "auth.client_secret"):
+        urls.append(auth["token_url"])
+    elif _is_endpoint_path(path, "auth.tls.key"):
+        urls = [auth["token_url"]]
     return frozenset(map(origin_of, urls))
 
 
@@ -171,16 +174,29 @@ def _destinations_of_hook(hook: Mapping[str, Any], secret: str) -> frozenset[str
 def key_places(retriever: Any) -> Iterator[tuple[dict[Any, Any], Place, tuple[str, ...]]]:
     """Yield (mapping, place, keys with a `*_file` twin) of a retriever's raw `auth` and `tls`, which may be invalid.
 
-    The `tls` of a token endpoint stands within `auth`.
+    The `tls` of a token endpoint stands within `auth`, and so do the credentials of each identity.
     """
     for endpoint, place in _endpoints(retriever):
-        auth, tls = endpoint.get("auth"), endpoint.get("tls")
-        if isinstance(auth, dict):
-            yield auth, (*place, "auth"), AUTH_SECRETS
+        tls = endpoint.get("tls")
+        for auth, inner in _auths(endpoint.get("auth"), (*place, "auth")):
+            yield auth, inner, AUTH_SECRETS
             if isinstance(auth.get("tls"), dict):
-                yield auth["tls"], (*place, "auth", "tls"), TLS_TEXTS
+                yield auth["tls"], (*inner, "tls"), TLS_TEXTS
         if isinstance(tls, dict):
             yield tls, (*place, "tls"), TLS_TEXTS
+
+
+def _auths(auth: Any, place: Place) -> Iterator[tuple[dict[Any, Any], Place]]:
+    """Yield the mappings with credentials of a raw `auth`, with their places: itself, or that of each identity."""
+    if not isinstance(auth, dict):
+        return
+    of = auth.get("of")
+    if not is_by_identity(auth) or not isinstance(of, dict):
+        yield auth, place
+        return
+    for value, one in of.items():
+        if isinstance(one, dict):
+            yield one, (*place, "of", value)
 
 
 def header_places(retriever: Any) -> Iterator[tuple[dict[Any, Any], Place]]:
@@ -214,7 +230,7 @@ def _secrets_in(whole: Any) -> Iterator[tuple[dict[Any, Any], str, str]]:
                 yield headers, header, ".".join(map(str, (*place, "headers", header)))
     for mapping, place, keys in key_places(whole):
         for key in keys:
-            if key in mapping and (key == "key" or place[-1] == "auth"):
+            if key in mapping and (key == "key" or keys is AUTH_SECRETS):
                 yield mapping, key, ".".join(map(str, (*place, key)))
 
 
@@ -229,8 +245,22 @@ def _is_preset_header(retriever: Mapping[str, Any], header: Any, value: Any) -> 
 
 
 def _placeholder(name: str) -> str:
-    is_tls_key = _is_endpoint_path(name, "tls.key") or _is_endpoint_path(name, "auth.tls.key")
-    return _PLACEHOLDERS.get("tls.key" if is_tls_key else name, "hidden")
+    path = _apart(name)[1]
+    is_tls_key = _is_endpoint_path(path, "tls.key") or _is_endpoint_path(path, "auth.tls.key")
+    return _PLACEHOLDERS.get("tls.key" if is_tls_key else path, "hidden")
+
+
+def _apart(name: str) -> tuple[str | None, str]:
+    """Return the identity whose secret has this name, None for that of none, and the name without it.
+
+    `auth.of.anna@acme.test.token` is `auth.token` of `anna@acme.test`. No identity ends in `.tls`, so that the names
+    of two secrets differ.
+    """
+    match = _OF_IDENTITY.fullmatch(name)
+    return (None, name) if match is None else (match[1], f"auth.{match[2]}")
+
+
+_OF_IDENTITY = re.compile(r"auth\.of\.(.+?)\.(tls\.key|[a-z_]+)", re.DOTALL)
 
 
 def _is_endpoint_path(name: str, path: str) -> bool:

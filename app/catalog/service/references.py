@@ -15,7 +15,7 @@ from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.documents.fields import did_you_mean, path_of
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import Schedule, credible_until, parse_schedule
-from app.base.texts import listed, measure_words
+from app.base.texts import counted, listed, measure_words
 from app.base.values import ANSWER_MEASURES, JUDGED, LatencyView, judged_name
 from app.base.views import id_number, id_text
 from app.catalog import store as catalog
@@ -24,6 +24,8 @@ from app.catalog.store import CanaryHead, CanaryRow, Definition, require
 from app.records.domain import RunDetails
 from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
+from app.retrievers.documents.retrievers import no_credentials
+from app.scoring.run_inputs import SuiteSnapshot
 from app.scoring.suites import SuiteFloors
 
 
@@ -111,7 +113,34 @@ def unknown_vars(connection: Connection, check: CheckDocument) -> list[Problem]:
     what = f"is no option of retriever '{check.retriever}'"
     unknown = [name for name in check.vars if row is not None and name not in options]
     how = {name: did_you_mean(name, options) or f"; write options: {{{name}: <default>}} there" for name in unknown}
-    return [Problem(path=f"vars.{name}", message=f"{what}{how[name]}") for name in unknown]
+    problems = [Problem(path=f"vars.{name}", message=f"{what}{how[name]}") for name in unknown]
+    by, of = _identities_of(row)
+    if by in check.vars and check.vars[by] not in of:
+        problems.append(Problem(path=f"vars.{by}", message=no_credentials(check.retriever, check.vars[by], of)))
+    return problems
+
+
+def unasked_canaries(connection: Connection, check: CheckDocument, suite: SuiteSnapshot) -> list[Problem]:
+    """Return a problem where the stored retriever of a check has no credentials to ask some canaries with."""
+    row = catalog.find_definition(connection, "retriever", check.retriever)
+    by, of = _identities_of(row)
+    if row is None or not by:
+        return []
+    default = {} if by in check.vars else {by: row.body["options"][by]}
+    values = {one.key: values[by] for one in suite.members if by in (values := {**default, **one.canary.vars})}
+    unknown = {key: value for key, value in values.items() if value not in of}
+    if not unknown:
+        return []
+    key, value = next(iter(unknown.items()))
+    more = f" (and {counted(len(unknown) - 1, 'more canary')})" if len(unknown) > 1 else ""
+    message = f"the {by} of canary '{key}'{more} {no_credentials(check.retriever, value, of)}"
+    return [Problem(path="suite", message=message)]
+
+
+def _identities_of(retriever: Definition | None) -> tuple[str, Collection[str]]:
+    """Return the variable by which a stored retriever is asked as somebody, "" for none, and who has credentials."""
+    auth = (retriever.body.get("auth") if retriever is not None else None) or {}
+    return str(auth.get("by") or ""), auth.get("of") or {}
 
 
 def writer_of(check: CheckDocument) -> str:

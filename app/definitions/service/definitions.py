@@ -52,6 +52,7 @@ from app.catalog.service.references import (
     plant_problems,
     references_of,
     refuse_used,
+    unasked_canaries,
     unknown_vars,
     writer_of,
 )
@@ -279,11 +280,13 @@ def require_references(connection: Connection, check: CheckDocument, revision: i
         suite = require(catalog.find_definition(connection, "suite", check.suite), f"suite '{check.suite}'")
         if suite.revision != revision:
             raise SuiteOvertakenError
-        floors = load_suite_in_force(connection, suite).floors
+        snapshot = load_suite_in_force(connection, suite)
+        floors = snapshot.floors
         problems = [Problem(path="suite", message=message) for _, message in check.uncomputed_floors(floors)]
         problems += [Problem(path="rules", message=message) for message in check.unknown_canaries(floors.keys)]
         problems += answer_problems(check, gives_answers=gives_answers(connection, check.retriever))
         problems += unknown_vars(connection, check)
+        problems += unasked_canaries(connection, check, snapshot)
         writer = catalog.find_definition(connection, "retriever", writer_of(check))
         problems += plant_problems(check, None if writer is None else writer.body)
     if problems:

@@ -203,7 +203,7 @@ class _SessionRun:
         )
         auth = self._auth
         response = await self._in_thread(partial(self._exchange, request, auth))
-        if response.status == HTTPStatus.UNAUTHORIZED and isinstance(retriever.auth, OAuth2):
+        if response.status == HTTPStatus.UNAUTHORIZED and isinstance(retriever.lone_auth, OAuth2):
             await self._renew(auth)
             if self._auth is not auth:  # a refused call was not made: it may be sent again
                 response = await self._in_thread(partial(self._exchange, request, self._auth))
@@ -212,7 +212,9 @@ class _SessionRun:
     async def _set_auth(self) -> None:
         retriever, shows = self._asking.retriever, self._asking.shows
         secret = {**(retriever.headers if shows else EMPTY), **secret_headers(retriever.headers)}
-        auth = await self._in_thread(partial(self._asker.keyring.request_auth, retriever.auth, retriever.tls, secret))
+        auth = await self._in_thread(
+            partial(self._asker.keyring.request_auth, retriever.lone_auth, retriever.tls, secret)
+        )
         secrets = dict.fromkeys((*auth.secrets, *self._auth.secrets))  # answers to an older token come yet
         self._auth = replace(auth, secrets=tuple(secrets))
         self._redaction = Redaction.of(self._auth, thorough=shows)
@@ -222,7 +224,7 @@ class _SessionRun:
         async with self._renewal:
             if self._auth is refused and not self._was_refused:
                 self._was_refused = True
-                self._asker.keyring.forget(self._asking.retriever.auth)
+                self._asker.keyring.forget(self._asking.retriever.lone_auth)
                 with suppress(CredentialError):
                     await self._set_auth()
 

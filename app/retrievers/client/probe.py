@@ -10,9 +10,9 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cached_property
 from http import HTTPStatus
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from app.base.addresses import AddressPolicy, OAuth2
+from app.base.addresses import AddressPolicy, IdentityAuth, OAuth2
 from app.base.errors import InvalidInputError, Problem
 from app.base.limits import Limits
 from app.base.net.transfer import NO_AUTH, NoAnswerError, Request, RequestAuth, Response
@@ -33,6 +33,7 @@ from app.retrievers.client.compiled_retriever import (
 from app.retrievers.client.credentials import MASK, CredentialError, Keyring, Redaction, masked, secret_headers
 from app.retrievers.client.embeddings import Embeddings
 from app.retrievers.client.endpoint_client import EndpointClient
+from app.retrievers.client.identities import Answers, DialectProbe, IdentityProbe, Vectors
 from app.retrievers.client.relevance import RelevanceScorer, ScorerBreaker
 from app.retrievers.client.responses import failed_answer, response_problem, with_utf8_body
 from app.retrievers.domain.probes import peer_of, url_address
@@ -48,23 +49,10 @@ from app.retrievers.domain.retrievers import (
 )
 from app.scoring.rankings import decimals_of, round_ranking
 
-Vectors = Mapping[str, Sequence[float]]
-Answers = list[tuple[int, Answer]]
-
 EMBEDDING_BATCH = 256
 
 
 ResultT = TypeVar("ResultT")
-
-
-class DialectProbe(Protocol):
-    """Probes retrievers of one dialect; `vectors` are those of the queries, where a retriever takes them."""
-
-    def __call__(
-        self, context: ProbeContext, queries: Sequence[ProbeQuery], vectors: Vectors = EMPTY
-    ) -> Iterator[Answers]:
-        """Send every query; see `Probe`."""
-        ...
 
 
 class _LazyProbe:
@@ -109,11 +97,12 @@ class RetrieverProbe:
         """Asks other services beside retrievers, with the same limits and credentials."""
         self.embed = Embeddings(self.services)
         self._relevance = RelevanceScorer(self.services, self.embed)
-        self._dialects: dict[Dialect, DialectProbe] = {
+        dialects: dict[Dialect, DialectProbe] = {
             Dialect.HTTP: HttpProbe(self.services),
             Dialect.SQL: _LazyProbe(lambda: _sql_probe(policy, self.services.limits)),
             Dialect.MCP: _LazyProbe(lambda: _mcp_probe(self.services)),
         }
+        self._dialects = {dialect: IdentityProbe(probe, _with_addresses) for dialect, probe in dialects.items()}
 
     def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Answers]:
         """Send every query; see `Probe`. Raises InvalidInputError at once for an unusable retriever."""
@@ -181,18 +170,24 @@ class RetrieverProbe:
 
 
 def _with_addresses(retriever: Retriever, answers: Iterator[Answers]) -> Iterator[Answers]:
-    """Add host and port of what failed to every answer that is no measurement."""
+    """Add host and port of what failed to every answer that is no measurement and has none."""
+    auth = None if isinstance(retriever.auth, IdentityAuth) else retriever.auth
     urls = {
         Step.RETRIEVER: retriever.url,
         Step.EMBEDDER: "" if retriever.embedder is None else retriever.embedder.endpoint.url,
         Step.LOOKUP: "" if retriever.lookup is None else retriever.lookup.url,
-        Step.AUTHENTICATION: retriever.auth.token_url if isinstance(retriever.auth, OAuth2) else "",
+        Step.AUTHENTICATION: auth.token_url if isinstance(auth, OAuth2) else "",
     }
     addresses = {step: url_address(url, retriever.options) for step, url in urls.items()}
     with closing(answers) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
         for batch in batches:
             yield [
-                (position, answer if answer.outcome is Outcome.OK else replace(answer, address=addresses[answer.step]))
+                (
+                    position,
+                    answer
+                    if answer.outcome is Outcome.OK or answer.address is not None
+                    else replace(answer, address=addresses[answer.step]),
+                )
                 for position, answer in batch
             ]
 
@@ -240,8 +235,8 @@ class HttpProbe:
 
     def __init__(self, asker: EndpointClient) -> None:
         self._asker = asker
-        self._compiled: dict[tuple[str, int, frozenset[str]], tuple[Retriever, Plan]] = {}
-        self._readers: dict[str, CachingReader] = {}
+        self._compiled: dict[tuple[_Name, int, frozenset[str]], tuple[Retriever, Plan]] = {}
+        self._readers: dict[_Name, CachingReader] = {}
         self._lock = threading.Lock()
 
     def __call__(
@@ -253,10 +248,11 @@ class HttpProbe:
 
     def _compile(self, retriever: Retriever, k: int, varied: frozenset[str]) -> Plan:
         """Compile a retriever once for as long as it is the same object, as that of a version is."""
-        kept = self._compiled.get((retriever.slug, k, varied))
+        name = _name_of(retriever)
+        kept = self._compiled.get((name, k, varied))
         if kept is None or kept[0] is not retriever:
             compiled = compile_retriever(retriever, k, varied)
-            kept = self._compiled[retriever.slug, k, varied] = retriever, compiled
+            kept = self._compiled[name, k, varied] = retriever, compiled
         return kept[1]
 
     def _answers(
@@ -271,7 +267,7 @@ class HttpProbe:
             failure = failed_answer(error.outcome, error.detail, error.http_status, step=step)
             yield [(item.position, failure) for item in queries]
             return
-        reader = CachingReader(plan.reader, self._readers.get(retriever.slug))
+        reader = CachingReader(plan.reader, self._readers.get(_name_of(retriever)))
         requests = build_requests(plan, context, queries, self._asker.user_agent, vectors)
         outdated: set[int] = set()  # positions that were refused with a token which was replaced since
         with closing(self._exchanged(context, requests, reader, credentials, outdated)) as answers:
@@ -282,7 +278,7 @@ class HttpProbe:
             with closing(self._exchanged(context, requests, reader, credentials)) as answers:
                 yield from answers
         if len(queries) > 1:  # a single question, as of a plant, must not push out what a run has read
-            self._keep_reader(retriever.slug, reader)
+            self._keep_reader(_name_of(retriever), reader)
 
     def _exchanged(
         self,
@@ -364,13 +360,21 @@ class HttpProbe:
         with closing(exchanged) as batches:
             return next(batch[0][1] for batch in batches if batch)
 
-    def _keep_reader(self, slug: str, reader: CachingReader) -> None:
+    def _keep_reader(self, name: "_Name", reader: CachingReader) -> None:
         reader.forget()
         with self._lock:
-            self._readers.pop(slug, None)
-            self._readers[slug] = reader
+            self._readers.pop(name, None)
+            self._readers[name] = reader
             while sum(one.bytes for one in self._readers.values()) > CACHE_BYTES:
                 self._readers.pop(next(iter(self._readers)))  # the longest unused
+
+
+_Name = tuple[str, str | None]
+"""A retriever, and as whom it is asked, where each identity has its own credentials."""
+
+
+def _name_of(retriever: Retriever) -> _Name:
+    return retriever.slug, retriever.asked_as
 
 
 def shown_exchange(request: Request, response: Response, auth: RequestAuth) -> Exchange:
@@ -419,7 +423,7 @@ class _RunCredentials:
     def __init__(self, keyring: Keyring, context: ProbeContext) -> None:
         self._keyring = keyring
         self._asking = context
-        self.is_renewable = isinstance(context.retriever.auth, OAuth2)
+        self.is_renewable = isinstance(context.retriever.lone_auth, OAuth2)
         self._was_refused = False
         self._signed: dict[int, tuple[bytes, ...]] = {}
         self.request_auth = NO_AUTH
@@ -457,7 +461,7 @@ class _RunCredentials:
             return False
         self._was_refused = True
         before = self.request_auth.headers
-        self._keyring.forget(self._asking.retriever.auth)
+        self._keyring.forget(self._asking.retriever.lone_auth)
         with suppress(CredentialError):
             self._set_auth(self._request_auth())
         return self.request_auth.headers != before
@@ -472,9 +476,9 @@ class _RunCredentials:
     def _request_auth(self) -> RequestAuth:
         retriever = self._asking.retriever
         headers = {**(retriever.headers if self._asking.shows else EMPTY), **secret_headers(retriever.headers)}
-        if retriever.auth is None and retriever.tls is None and not headers:
+        if retriever.lone_auth is None and retriever.tls is None and not headers:
             return NO_AUTH
-        return self._keyring.request_auth(retriever.auth, retriever.tls, headers)
+        return self._keyring.request_auth(retriever.lone_auth, retriever.tls, headers)
 
 
 def _with_exchange(answer: Answer, request: Request | None, response: Response, request_auth: RequestAuth) -> Answer:

@@ -5,7 +5,7 @@ Its embedder, its scorer and the endpoint that answers are documents here; reque
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import Annotated, Any, Self
@@ -50,10 +50,11 @@ from app.base.documents.http_fields import (
     AuthDocument,
     BasicDocument,
     Headers,
+    IdentityAuthDocument,
+    RetrieverAuthDocument,
     TlsDocument,
     apply_style,
-    auth_header,
-    auth_value,
+    auth_headers,
     endpoint_value,
     has_header,
     origin_of,
@@ -61,6 +62,7 @@ from app.base.documents.http_fields import (
 )
 from app.base.documents.parsing import escape_dollars
 from app.base.limits import LARGEST_ANSWER_BYTES
+from app.base.texts import named_text
 from app.retrievers.documents.requests import (
     COMMON_NAMES,
     QUERY_NAMES,
@@ -107,8 +109,8 @@ EndpointAuth = Annotated[AuthDocument, BeforeValidator(_bearer)]
 
 def refuse_duplicate_header(headers: dict[str, str], auth: Any) -> None:
     """Raise for a header that the authentication sets too."""
-    name = auth_header(auth)
-    if name is not None and has_header(headers, name):
+    name = next((one for one in auth_headers(auth) if has_header(headers, one)), None)
+    if name is not None:
         raise field_errors([(("auth",), f"sets the header {name}, which headers give too; say it once")])
 
 
@@ -373,7 +375,7 @@ class RetrieverDocument(Document):
     scorer: Annotated[ScorerDocument, Field(validate_default=True)] = ScorerDocument()
     answer: Annotated[AnswerDocument | None, Field(validate_default=True)] = None
     """Generates an answer from the hits; only where responses have none of their own."""
-    auth: AuthDocument | None = None
+    auth: RetrieverAuthDocument | None = None
     tls: TlsDocument | None = None
     concurrency: Annotated[
         Whole,
@@ -513,7 +515,7 @@ class RetrieverDocument(Document):
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
-        problems = [*self._secret_problems(), *self._unused_option_problems()]
+        problems = [*self._secret_problems(), *self._identity_problems(), *self._unused_option_problems()]
         if problems:
             raise field_errors(problems)
         refuse_duplicate_header(self.request.headers, self.auth)
@@ -523,11 +525,23 @@ class RetrieverDocument(Document):
         """Yield problems that would send secrets to a wrong place, or in a wrong way."""
         if self.dialect is Dialect.SQL and self.auth is None:
             yield ("auth",), "is missing: a database needs {user: ..., password: ...} of a role that may only read"
-        elif self.dialect is Dialect.SQL and not isinstance(self.auth, BasicDocument):
-            yield ("auth", "kind"), "of a database must be basic: its user and password"
+        elif self.dialect is Dialect.SQL:
+            credentials: dict[Place, Any] = {("auth",): self.auth}
+            if isinstance(self.auth, IdentityAuthDocument):
+                credentials = {("auth", "of", value): one for value, one in self.auth.of.items()}
+            for place, one in credentials.items():
+                if not isinstance(one, BasicDocument):
+                    yield (*place, "kind"), "of a database must be basic: its user and password"
         if self.lookup is not None and origin_of(self.lookup.url) != origin_of(self.url):
             # It is asked with the secrets of the retriever, which go nowhere else.
             yield ("lookup", "url"), "must be at the host of the retriever's url, or a path that begins with /"
+
+    def _identity_problems(self) -> Iterator[tuple[Place, str]]:
+        """Yield why nothing could say as whom it is asked, where each identity has its own credentials."""
+        if isinstance(self.auth, IdentityAuthDocument) and self.auth.by not in self.options:
+            name = self.auth.by
+            near = did_you_mean(name, self.options) or f"; write options: {{{name}: <default>}}"
+            yield ("auth", "by"), f"'{one_line(name)}' is no option of the retriever{near}"
 
     def _unused_option_problems(self) -> Iterator[tuple[Place, str]]:
         """Yield options that nothing uses: they are likely misspelled."""
@@ -535,22 +549,37 @@ class RetrieverDocument(Document):
         templates = [self.url, self.lookup.url if self.lookup else None, request.body, request.query, request.sql]
         templates.append(request.headers)
         used = placeholders_in(templates) | parameters_in(request.sql or "")
+        used |= {self.auth.by} if isinstance(self.auth, IdentityAuthDocument) else set()
         for name in self.options:
             if name not in used and name not in asks_for:
                 near = did_you_mean(name, {*used, *asks_for} - {*COMMON_NAMES, VECTOR})
                 yield ("options", name), f"is used by no template{near}"
 
-    def unknown_vars(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Yield (name, sentence) for each of these names that canaries and checks cannot set for it."""
+    def unknown_vars(self, values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """Yield (name, sentence) for each of these variables that canaries and checks cannot set for it, or not so."""
         once: list[Any] = [self.lookup.url if self.lookup else None, self.request.sql]
         once += [self.url] if self.dialect is Dialect.MCP else []
-        for name in names:
+        for name in values:
             if name not in self.options:
                 near = did_you_mean(name, self.options) or f"; write options: {{{name}: <default>}} there"
                 yield name, f"is no option of retriever '{self.slug}'{near}"
             elif name in placeholders_in(once):
                 what = "the name of a table or column" if self.dialect is Dialect.SQL else "asked for once per run"
                 yield name, f"cannot be set: to retriever '{self.slug}' it is {what}"
+            elif self.asks_by == name and (why := self.why_not_asked(values)) is not None:
+                yield name, why
+
+    @property
+    def asks_by(self) -> str | None:
+        """The variable whose value says with whose credentials it is asked; None = all are asked with the same."""
+        return self.auth.by if isinstance(self.auth, IdentityAuthDocument) else None
+
+    def why_not_asked(self, values: Mapping[str, str]) -> str | None:
+        """Return why it cannot be asked with these variables: that identity has no credentials; None = it can."""
+        if not isinstance(self.auth, IdentityAuthDocument):
+            return None
+        value = values.get(self.auth.by, self.options[self.auth.by])
+        return None if value in self.auth.of else no_credentials(self.slug, value, self.auth.of)
 
     @property
     def takes_history(self) -> bool:
@@ -588,7 +617,7 @@ class RetrieverDocument(Document):
             lookup=self.lookup.to_domain() if self.lookup is not None else None,
             sql=fill_sql_names(self.request.sql, self.options) if self.request.sql is not None else None,
             tool=self.request.tool,
-            auth=auth_value(self.auth),
+            auth=self.auth.to_domain() if self.auth is not None else None,
             tls=tls_value(self.tls),
             embedder=self.embedding.to_domain() if self.embedding is not None else None,
             response=self.response.to_domain(),
@@ -603,6 +632,12 @@ class RetrieverDocument(Document):
             score_precision=self.score_precision,
             score_tolerance=self.score_tolerance,
         )
+
+
+def no_credentials(slug: str, value: str, known: Collection[str]) -> str:
+    """Return that a value of the variable of `auth` has no credentials, as the rest of a sentence about it."""
+    those = named_text(list(known))
+    return f"is '{one_line(value)}', for which retriever '{slug}' has no credentials under auth: of; it has {those}"
 
 
 def _preset_of(info: ValidationInfo) -> Preset | None:

@@ -304,6 +304,8 @@ class FailureSummary:
         state = _SQLSTATE.search(self.error)
         if state is not None:
             text = next((advice for start, advice in _DATABASE.items() if state[1].startswith(start)), text)
+        elif self.error.endswith(NO_CREDENTIALS):
+            text = "Add the credentials of that identity under auth: of, or correct the variable of its canaries."
         elif "TLS" in self.error:
             text = "Check the TLS settings and the certificate of {who}."
         if self.outcome is Outcome.REFUSED and self.http_status is not None:
@@ -486,6 +488,8 @@ _HOST = re.compile(r"[\w.:%~-]{1,253}")
 _ANSWERED = re.compile(r"^(?:answered \d{3}[^;:\u201c]*|[^;:\u201c]*$|(?!answered ).*)", re.DOTALL)
 _LONGEST_DETAIL = 400
 _NAMED_CANARIES = 20
+NO_CREDENTIALS: Final = ", for which auth: of has no credentials, so nobody was asked"
+"""How the detail of an answer ends whose identity has no credentials of its own."""
 ENDED_FIRST: Final = "the run ended first"
 """Detail of a probe that was not sent."""
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.addresses import Auth, Endpoint, Tls
+from app.base.addresses import Auth, Endpoint, IdentityAuth, Tls
 from app.base.limits import LARGEST_ANSWER_BYTES, Reserve
 from app.base.schedules import LEAST_PATIENCE_SECONDS
 from app.base.values import (
@@ -192,7 +192,9 @@ class Retriever:
     sql: str | None = None
     """One SELECT with the parameters `:query`, `:k`, `:vector` and options; its columns are what the mapping reads."""
     tool: str | None = None
-    auth: Auth | None = None
+    auth: Auth | IdentityAuth | None = None
+    asked_as: str | None = None
+    """The identity whose credentials `auth` is, where each has its own; see `client.identities`."""
     tls: Tls | None = None
     embedder: Embedder | None = None
     response: ResponseMapping
@@ -217,6 +219,13 @@ class Retriever:
     def gives_answers(self) -> bool:
         """Whether there is an answer to a query besides the hits."""
         return self.answer is not None or self.response.answer is not None
+
+    @property
+    def lone_auth(self) -> Auth | None:
+        """The credentials of all its requests. Raises TypeError where each identity has its own."""
+        if isinstance(self.auth, IdentityAuth):
+            raise TypeError("Nobody said as whom the retriever is asked.")
+        return self.auth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,12 +170,15 @@ def _trial_page(
 ) -> HTMLResponse:
     definition = references.load_definition(store, "retriever", slug)
     in_force = {name: definition.body["response"].get(name) or "" for name in FIELDS}
+    auth = definition.body.get("auth") or {}
     return render(
         request,
         "retrievers/try.html",
         status=status,
         slug=slug,
         definition=definition,
+        asks_by=auth.get("by"),
+        identities=list(auth.get("of") or ()),
         fields=FIELDS,
         in_force=in_force,
         mapping={**in_force, **_typed_mapping(form)},
@@ -201,12 +204,15 @@ def _request(form: Form, stored: Mapping[str, Any]) -> dict[str, object]:
     if form.get("scale"):
         parts["scorer"] = {"scale": form.get("scale")}
     answer = {"answer": form.get("answer")} if form.stripped("answer") else {}
+    by = (stored.get("auth") or {}).get("by")
+    asked_as = {"vars": {by: form.get("identity")}} if by and form.get("identity") else {}
     suggest = "suggest" in form.texts
     return {
         "query": form.stripped("query"),
         "k": parse_number(form.get("k", "10")),
         "retriever": parts,
         "suggest": suggest,
+        **asked_as,
         **answer,
     }
 

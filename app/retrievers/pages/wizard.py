@@ -32,9 +32,9 @@ from app.base.api.requests import (
 from app.base.db.engine import Store
 from app.base.db.keys import Scope, Vault
 from app.base.documents.fields import Control, parse_document
-from app.base.documents.http_fields import AUTH_KINDS, KEY_IN_ONE_PLACE
+from app.base.documents.http_fields import AUTH_KINDS, KEY_IN_ONE_PLACE, is_by_identity
 from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem
-from app.base.texts import counted
+from app.base.texts import counted, named_text
 from app.base.web.forms import (
     Form,
     FormField,
@@ -482,7 +482,7 @@ def _page(request: Request, store: Store, state: WizardState, *, status: int = 2
         error_places=[path for path in shown if not path.startswith(("scorer", "response"))],
         secrets_set=_stored_secrets(state.definition),
         auth_fields=AUTH_FIELDS,
-        auth_titles=AUTH_TITLES,
+        auth_titles=_auth_titles(state.stored),
         mapping_fields=MAPPING_FIELDS,
         scales=SCALES,
         on_no_scale=ON_NO_SCALE,
@@ -501,14 +501,19 @@ def _form_problems(state: WizardState) -> list[Problem]:
     """Problems by the names of the form's fields: each kind of authentication has its own."""
     kind = state.form.get("auth.kind")
     return [
-        replace(
-            problem,
-            path=f"auth.{kind}.{problem.path[5:]}",
-        )
-        if problem.path is not None and problem.path.startswith("auth.")
+        replace(problem, path=f"auth.{kind}.{problem.path[5:]}")
+        if problem.path is not None and problem.path.startswith("auth.") and kind != BY_IDENTITY
         else place_key_problem(problem)
         for problem in state.problems
     ]
+
+
+def _auth_titles(stored: Mapping[str, Any] | None) -> Mapping[str, str | None]:
+    """Choices of authentication; credentials of identities, which the form cannot make, are one where there are any."""
+    auth = (stored or {}).get("auth") or {}
+    if not is_by_identity(auth):
+        return AUTH_TITLES
+    return {**AUTH_TITLES, BY_IDENTITY: f"by {auth['by']}, as stored: {named_text(list(auth['of']))}"}
 
 
 def _stored_secrets(definition: Definition | None) -> set[str]:
@@ -552,8 +557,12 @@ def _yaml(state: WizardState) -> str:
 KEEP, NO_CHOICE = "keep", ""
 """Choices of a scorer: as it is stored, and whatever follows from the rest."""
 NO_AUTH: Final = "none"
+BY_IDENTITY: Final = "by_identity"
+"""Credentials of each identity, which files and the API define: the form keeps them."""
 AUTH_FIELDS: Final = {kind: form_fields(document, prefix=f"auth.{kind}.") for kind, document in AUTH_KINDS.items()}
-AUTH_TITLES: Final = {NO_AUTH: "none"} | {kind: document.model_config["title"] for kind, document in AUTH_KINDS.items()}
+AUTH_TITLES: Final[Mapping[str, str | None]] = {NO_AUTH: "none"} | {
+    kind: document.model_config["title"] for kind, document in AUTH_KINDS.items()
+}
 _KEY_HEADER, _KEY_QUERY = "auth.api_key.header", "auth.api_key.query"
 _USUAL_KEY_HEADER = "X-Api-Key"
 _OTHER_LABELS: Mapping[str, str] = {
@@ -632,7 +641,7 @@ def form_texts(body: Mapping[str, Any]) -> dict[str, str]:
         "request.headers": "\n".join(
             f"{name}: {value or ''}" for name, value in (body["request"].get("headers") or {}).items()
         ),
-        "auth.kind": auth.get("kind") or NO_AUTH,
+        "auth.kind": BY_IDENTITY if is_by_identity(auth) else auth.get("kind") or NO_AUTH,
         "scorer": scorer_choice(body),
     }
     texts["request.method"] = texts.get("request.method") or "POST"
@@ -763,6 +772,8 @@ def _auth(form: Form, stored: Mapping[str, Any]) -> dict[str, str | None] | None
     kind = form.get("auth.kind", NO_AUTH)
     if kind == NO_AUTH:
         return None
+    if kind == BY_IDENTITY and is_by_identity(stored):
+        return deepcopy(dict(stored))
     auth: dict[str, str | None] = dict(stored) if stored.get("kind") == kind else {"kind": kind}
     for path, one in AUTH_FIELDS.get(kind, {}).items():
         name, value = path.removeprefix(f"auth.{kind}."), field_value(one, form)

@@ -246,6 +246,7 @@ def _refuse_unjudgeable(targets: Sequence[Target]) -> None:
         for path, why in (
             ("max_age", canary.why_undatable(target.retriever)),
             ("history", canary.why_unsent(target.retriever)),
+            ("vars", canary.why_not_asked(target.check.vars, target.retriever)),
         )
         if why is not None
     ]

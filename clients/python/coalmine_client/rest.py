@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "cdaf8ddff02d775bbdb7d43f4835037d2afec5c6bd8a9277a20b189a71ab8d08"
+    DESCRIPTION = "e9a0dccabca20526c889fddf063ccd7e6fed8f00587cf602150f21a20bebbe6f"
 
     def livez(self) -> str:
         """Return that the process answers."""

@@ -3376,6 +3376,16 @@ class HeatMap(TypedDict):
     is_cut: bool
 
 
+class IdentityAuthDocument(TypedDict):
+    by: str
+    of: dict[str, BearerDocument | ApiKeyDocument | BasicDocument | OAuth2Document | SigV4Document]
+
+
+class IdentityAuthSettings(TypedDict):
+    by: str
+    of: dict[str, BearerSettings | ApiKeySettings | BasicSettings | OAuth2Settings | SigV4Settings]
+
+
 class Judge(TypedDict):
     slug: str
     url: str
@@ -3497,7 +3507,7 @@ class Retriever(TypedDict):
     response: ResponseSettings
     scorer: ScorerSettings
     answer: AnswerSettings | None
-    auth: BearerSettings | ApiKeySettings | BasicSettings | OAuth2Settings | SigV4Settings | None
+    auth: BearerSettings | ApiKeySettings | BasicSettings | OAuth2Settings | SigV4Settings | IdentityAuthSettings | None
     tls: TlsSettings | None
     concurrency: int
     requests_per_second: float | None
@@ -3551,7 +3561,9 @@ class RetrieverDocument(TypedDict):
     response: NotRequired[ResponseDocument]
     scorer: NotRequired[ScorerDocument]
     answer: NotRequired[AnswerDocument | None]
-    auth: NotRequired[BearerDocument | ApiKeyDocument | BasicDocument | OAuth2Document | SigV4Document | None]
+    auth: NotRequired[
+        BearerDocument | ApiKeyDocument | BasicDocument | OAuth2Document | SigV4Document | IdentityAuthDocument | None
+    ]
     tls: NotRequired[TlsDocument | None]
     concurrency: NotRequired[int]
     requests_per_second: NotRequired[float | None]
