@@ -1,7 +1,8 @@
 """The `coalmine` command: flags and files in, services called, results on stdout, all else on stderr.
 
-Exit codes: 0 done, 1 degraded (`check`), different (`diff --exit-code`), worse or a trade (`compare`), 2 refused, with
-every reason on a line, 3 nothing could be measured (`check`), 70 a bug, 130 interrupted, 141 nobody reads the result.
+Exit codes: 0 done, 1 degraded (`check`), late (`plant`), different (`diff --exit-code`), worse or a trade (`compare`),
+2 refused, with every reason on a line, 3 nothing could be measured (`check`, `plant`), 70 a bug, 130 interrupted, 141
+nobody reads the result.
 The module of a command is imported when the command is run or when its own help is asked for: the whole service takes
 seconds to load.
 """
@@ -33,6 +34,10 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "work": ("app.commands", "Run a worker without the API and pages; any number may share one PostgreSQL database."),
     "demo": ("app.commands", "Run the demo retriever alone: BM25 over a bundled corpus; POST /fault breaks it."),
     "check": ("app.runs.commands.gate", "Run every canary once and judge the answers, without a server or a database."),
+    "plant": (
+        "app.plants.commands",
+        "Plant one document of a check now, and see it found and gone, without a server or a database.",
+    ),
     "comment": (
         "app.runs.commands.comment",
         "Put a comment on the pull request or merge request of this CI job, or renew the one that is there.",
@@ -93,7 +98,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """The module that has a command, and the first sentence of its help."""
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Run": ("serve", "work", "demo", "check", "comment"),
+    "Run": ("serve", "work", "demo", "check", "plant", "comment"),
     "Define": ("validate", "diff", "apply", "export", "import", "try"),
     "Look": ("explain", "quality", "compare", "rescore", "reanchor", "replay"),
     "Annotate": ("traffic", "suggest", "corpus", "draft", "accept"),

@@ -42,6 +42,10 @@ Bound = Annotated[str, duration_text(1, 7 * 86_400), DURATION_SCHEMA]
 Poll = Annotated[str, duration_text(1, 3_600), DURATION_SCHEMA]
 
 
+_LONGEST_TEXT = 10_000
+_MOST_ARGUMENTS = 100
+
+
 def _upper_case(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
@@ -54,7 +58,7 @@ def _check_url(url: str) -> str:
 
 
 class PlantRequestDocument(Document):
-    """A request to the source: over HTTP, or one statement of SQL.
+    """A request to the source: over HTTP, one statement of SQL, or a program that `coalmine plant` runs.
 
     `url` may be a path at the host of the retriever. It has no headers of its own: those of the retriever and its
     authentication are sent, and only to its own host.
@@ -77,34 +81,66 @@ class PlantRequestDocument(Document):
         Annotated[Text, StringConstraints(max_length=20_000)] | None,
         Field(title="SQL", description="One statement with :id, :marker and :text."),
     ] = None
+    command: Annotated[
+        tuple[Annotated[Text, StringConstraints(max_length=_LONGEST_TEXT)], ...] | None,
+        Field(
+            title="Command",
+            description="A program and its arguments, run by `coalmine plant` alone; the text is its standard input.",
+            min_length=1,
+            max_length=_MOST_ARGUMENTS,
+        ),
+    ] = None
+    timeout: Annotated[
+        Annotated[str, duration_text(1, 3_600), DURATION_SCHEMA] | None,
+        Field(title="Timeout", description="Of a command, such as 30s; default: 1m."),
+    ] = None
 
     @field_validator("url")
     @classmethod
     def _check_address(cls, url: str | None) -> str | None:
         return None if url is None else _check_url(url)
 
+    @field_validator("command")
+    @classmethod
+    def _check_command(cls, command: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if command is not None and "{{" in command[0]:
+            raise field_errors([((0,), "is the program, which no variable may name")])
+        return command
+
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
-        if (self.url is None) == (self.sql is None):
-            raise field_error("must have either 'url' or 'sql'")
-        foreign = {"method": self.method, "query": self.query or None, "json": self.body}
+        ways = [name for name in ("url", "sql", "command") if getattr(self, name) is not None]
+        if len(ways) != 1:
+            raise field_error("must have one of 'url', 'sql' and 'command'")
+        of_url = {"method": self.method, "query": self.query or None, "json": self.body}
+        foreign = {name: ("url", value) for name, value in of_url.items()} | {"timeout": ("command", self.timeout)}
         wrong: list[tuple[Place, str]] = [
-            ((name,), "belongs to a request with a url")
-            for name, value in foreign.items()
-            if self.sql is not None and value is not None
+            ((name,), f"belongs to a request with a {way}")
+            for name, (way, value) in foreign.items()
+            if value is not None and ways != [way]
         ]
         if wrong:
             raise field_errors(wrong)
         return self
 
     @property
-    def names(self) -> frozenset[str]:
-        """The variables it uses."""
-        return frozenset(placeholders_in([self.url, self.query, self.body]) | parameters_in(self.sql or ""))
+    def timeout_seconds(self) -> float:
+        """How long its command may take."""
+        return duration_of(self.timeout or "1m").total_seconds()
 
-    def problems(self, known: Collection[str], place: str) -> Iterator[tuple[Place, str]]:
-        """Yield (place, sentence) for variables that are not known."""
+    @property
+    def names(self) -> frozenset[str]:
+        """The variables it uses; a command gets the text, whatever its arguments are."""
+        parts = [self.url, self.query, self.body, list(self.command or ())]
+        written = {TEXT} if self.command is not None else set()
+        return frozenset(placeholders_in(parts) | parameters_in(self.sql or "") | written)
+
+    def problems(
+        self, known: Collection[str], place: str, *, of_commands: Collection[str]
+    ) -> Iterator[tuple[Place, str]]:
+        """Yield (place, sentence) for variables that are not known; a command has those of `of_commands`."""
         parts = {"url": self.url, "query": self.query, "json": self.body}
+        yield from template_problems(list(self.command or ()), of_commands, place=(place, "command"))
         for name, part in parts.items():
             yield from template_problems(part, known, place=(place, name))
         for name in sorted(parameters_in(self.sql or "") - set(known)):
@@ -143,7 +179,6 @@ DEFAULT_TEXT = (
     "Coalmine test document {{ marker }}. It measures how soon new documents are found. It is removed within minutes."
 )
 DEFAULT_QUERY = "What is {{ marker }}?"
-_LONGEST_TEXT = 10_000
 
 
 class PlantDocument(ScheduleDocument):
@@ -205,9 +240,16 @@ class PlantDocument(ScheduleDocument):
 
     def unknown_names(self, options: Mapping[str, Any], lookup: str | None, *, embeds: bool) -> Iterator[Any]:
         """Yield (place, sentence) for variables that a retriever with these options does not give."""
-        known = [*OWN_NAMES, *options, *([lookup] if lookup else []), *([VECTOR] if embeds else [])]
-        yield from self.put.problems(known, "put")
-        yield from self.remove.problems(known, "remove")
+        of_commands = [*OWN_NAMES, *options]
+        known = [*of_commands, *([lookup] if lookup else []), *([VECTOR] if embeds else [])]
+        yield from self.put.problems(known, "put", of_commands=of_commands)
+        yield from self.remove.problems(known, "remove", of_commands=of_commands)
+
+    @property
+    def commands(self) -> list[Place]:
+        """Where it says that a program is run, which the service never does."""
+        requests = {"put": self.put, "remove": self.remove}
+        return [(name, "command") for name, request in requests.items() if request.command is not None]
 
     @property
     def terms(self) -> PlantTerms:

@@ -8,12 +8,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from http import HTTPStatus
 from typing import Any, Final
 
 from typing_extensions import TypedDict
 
 from app.base.texts import plural
-from app.base.values import TimeText
+from app.base.values import Outcome, TimeText
 
 ID: Final = "id"
 MARKER: Final = "marker"
@@ -167,6 +168,32 @@ _SURE_GAP: Final = 3.0
 """The same in seconds, for short polls: a worker that is busy is that late."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """How a request to the source ended."""
+
+    failure: str | None = None
+    """None = the source took it."""
+    outcome: Outcome = Outcome.OK
+    http_status: int | None = None
+
+    @property
+    def may_be_there(self) -> bool:
+        """Whether a document may be in the source: it was sent, and not refused as a request that is wrong."""
+        is_wrong = self.http_status is not None and self.http_status in _WRONG
+        return self.outcome is not Outcome.BLOCKED and not is_wrong
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether a removal found nothing to remove, which is no failure."""
+        return self.http_status in _ALREADY_GONE
+
+
+_ALREADY_GONE: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+"""What a source answers to the removal of what it does not have."""
+_WRONG: Final = range(HTTPStatus.BAD_REQUEST, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
 def next_action(plant: Plant) -> Action | None:
     """Return what is to be done once `next_at` has come; None = nothing ever."""
     match plant.state:
@@ -235,7 +262,7 @@ def _after_awaiting(plant: Plant, seen: bool | None, at: int, failure: str | Non
     if seen:
         found = replace(plant, state=PlantState.REMOVING, found_at=at, finding=Finding.FOUND, next_at=at)
         if at > bound and not is_sure(found):
-            gap = f"nobody could ask for {_seconds_text((at - last) / SECOND)} before it was found"
+            gap = f"nobody could ask for {seconds_text((at - last) / SECOND)} before it was found"
             return replace(found, finding=Finding.UNMEASURED, failure=gap)
         return found
     if at < bound:
@@ -402,7 +429,7 @@ def usual_of(found: Sequence[float], poll: float) -> Usual | None:
 
 def problem_sentence(plant: Plant, problem: PlantProblem, usual: Usual | None) -> str:
     """Return what is wrong with a plant, as a sentence without its full stop and what that means behind a colon."""
-    usually = "" if usual is None else f" (usually {_seconds_text(usual.median)})"
+    usually = "" if usual is None else f" (usually {seconds_text(usual.median)})"
     match problem:
         case PlantProblem.LEFT_BEHIND:
             times = f"{plant.removals_failed} {plural(plant.removals_failed, 'time')}"
@@ -414,18 +441,18 @@ def problem_sentence(plant: Plant, problem: PlantProblem, usual: Usual | None) -
                 return (
                     "A planted document appeared after it had been removed: the index is behind by more than removals"
                 )
-            still = f"A planted document was still found {_seconds_text(_seen_seconds(plant) or 0.0)} after its removal"
+            still = f"A planted document was still found {seconds_text(_seen_seconds(plant) or 0.0)} after its removal"
             late, stays = ", and is gone now: removals reach the index late", ": removed documents stay in the index"
             return f"{still}{stays if plant.gone_at is None else late}"
         case PlantProblem.NOT_FOUND:
             seconds = plant.found_seconds
             if seconds is not None:
-                return f"A planted document was found after {_seconds_text(seconds)}{usually}: indexing lags"
-            bound = _seconds_text(plant.terms.found_within)
+                return f"A planted document was found after {seconds_text(seconds)}{usually}: indexing lags"
+            bound = seconds_text(plant.terms.found_within)
             what = "new documents do not reach the index"
             return f"A planted document was not found after {bound}{usually}: {what}"
         case PlantProblem.SLOW:
-            took = _seconds_text(plant.found_seconds or 0.0)
+            took = seconds_text(plant.found_seconds or 0.0)
             return f"A planted document was found after {took}{usually}: indexing is slower than it was"
 
 
@@ -453,7 +480,7 @@ def _us(seconds: float) -> int:
 _MINUTE, _HOUR = 60.0, 3600.0
 
 
-def _seconds_text(seconds: float) -> str:
+def seconds_text(seconds: float) -> str:
     """Return a time as people read it: `8 s`, `5 min`, `2.5 h`."""
     for size, unit in ((_HOUR, "h"), (_MINUTE, "min")):
         if seconds >= 2 * size or seconds == size:

@@ -85,6 +85,13 @@ def test_a_check_measures_without_loading_the_service(tmp_path: Path) -> None:
     assert "rich.progress" not in _modules("check", str(file), "--rankings", str(run))
 
 
+def test_a_document_is_planted_without_loading_the_service() -> None:
+    """As far as its help, for which all its modules are loaded."""
+    shown, loaded = _loaded("plant", "--help")
+    assert "Plant one document" in shown
+    assert loaded & (SERVICE - {"pycurl"}) == set()
+
+
 def test_the_migrations_are_loaded_only_where_there_are_some_to_run(tmp_path: Path) -> None:
     first, loaded = _loaded("migrate", "--data-dir", str(tmp_path))
     assert "migrated from nothing" in first

@@ -37,7 +37,7 @@ def test_what_could_not_be_found_or_removed_is_refused() -> None:
 
 
 def test_a_request_is_over_http_or_sql() -> None:
-    assert refused(put={"json": {}}) == ["put: must have either 'url' or 'sql'"]
+    assert refused(put={"json": {}}) == ["put: must have one of 'url', 'sql' and 'command'"]
     assert refused(put={"sql": "INSERT INTO t VALUES (:id, :text)", "method": "PUT"}) == [
         "put.method: belongs to a request with a url"
     ]

@@ -119,6 +119,11 @@ def _check_warnings(documents: Documents, check: CheckDocument) -> Iterator[Prob
             f"raise fetch_k to {max(beyond)} or take {cuts} out of its cutoffs"
         )
         yield _warning_at(documents, ("check", check.slug), message, path="cutoffs")
+    if check.plant is not None and check.plant.commands:
+        message = (
+            f"check '{check.slug}' plants by a command, which 'coalmine plant' runs; 'serve' and 'apply' refuse it"
+        )
+        yield _warning_at(documents, ("check", check.slug), message, path="plant")
     retriever = next((one for one in documents.retrievers if one.slug == check.retriever), None)
     suite = next((one for one in documents.suites if one.slug == check.suite), None)
     if suite is None or retriever is None or retriever.to_domain().scorer.kind is not ScorerKind.JUDGED:

@@ -9,7 +9,7 @@ retriever stand at the end, with how their last runs ended.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.documents.fields import did_you_mean, path_of
@@ -149,8 +149,18 @@ def writer_of(check: CheckDocument) -> str:
     return named or check.retriever
 
 
+NO_COMMANDS: Final = (
+    "is run by `coalmine plant` alone, on the machine it is started on: the service runs no commands; write url or sql"
+)
+
+
 def plant_problems(check: CheckDocument, writer: Mapping[str, Any] | None) -> list[Problem]:
-    """Return a problem for every variable of a check's plant that its retriever, given as JSON, does not have."""
+    """Return a problem for every variable of a check's plant that its retriever, given as JSON, does not have.
+
+    And for every command: the service runs none, whoever defines it.
+    """
+    if check.plant is not None and check.plant.commands:
+        return [Problem(path=path_of(("plant", *place)), message=NO_COMMANDS) for place in check.plant.commands]
     if check.plant is None or writer is None:
         return []
     lookup, embeds = writer.get("lookup"), writer.get("embedding") is not None

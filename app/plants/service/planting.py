@@ -6,12 +6,9 @@ after a kill reads how far it was: a document whose sending was interrupted is r
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 from app.base.db.engine import Connection, Store, blocks, from_us, to_us
@@ -19,36 +16,26 @@ from app.base.db.keys import Vault
 from app.base.documents.http_fields import origin_of
 from app.base.errors import ConflictError, InvalidInputError, StoreUnavailableError
 from app.base.schedules import EPOCH, Schedule, credible_until, last_due, next_due, parse_schedule
-from app.base.values import Answer, Outcome
+from app.base.values import Outcome
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
+from app.catalog.service.references import NO_COMMANDS
 from app.catalog.service.versions import answers_changed, load_retriever
 from app.catalog.store import Definition, require
 from app.plants import domain
 from app.plants import store as rows
-from app.plants.documents import PlantRequestDocument
-from app.plants.domain import ID, MARKER, TEXT, Action, Plant, is_found, marker_of, next_action
+from app.plants.domain import Action, Plant, Written, next_action
 from app.plants.service import judging
+from app.plants.service.requests import Sender, plant_body
 from app.plants.store import PlantedCheck, PlantRow
-from app.retrievers.documents.requests import fill_sql_names, sql_problems
-from app.retrievers.domain.probes import error_text
 from app.retrievers.domain.retrievers import (
-    PLACEHOLDER,
-    Dialect,
     Probe,
-    ProbeContext,
-    ProbeQuery,
     Retriever,
-    Scorer,
-    ScorerKind,
 )
 
 logger = logging.getLogger("coalmine.worker")
 
 _PAUSE: Final = timedelta(seconds=1)
-_NO_ANSWER: Final = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail="it ended without an answer")
-_ALREADY_GONE: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
-"""What a source answers to the removal of what it does not have."""
 WITHDRAWN: Final = "the plant was switched off"
 
 
@@ -188,23 +175,14 @@ def plan_body(connection: Connection, check: CheckDocument, key: str) -> dict[st
     """
     document = check.plant
     assert document is not None  # noqa: S101 - callers ask for those that have one
+    if document.commands:  # refused when it is defined; a row of whatever origin runs none either
+        raise ConflictError(f"the plant of check '{check.slug}' {NO_COMMANDS}")
     asked = _require_retriever(connection, check.retriever)
     writer = _require_retriever(connection, document.credentials or check.retriever)
-    values = {ID: key, MARKER: marker_of(key)}
-    home = "" if urlsplit(writer.body["url"]).scheme.startswith("postgres") else origin_of(writer.body["url"])
-    terms = document.terms
-    return {
-        "text": _filled(document.text, values),
-        "query": _filled(document.query, values),
-        "put": _request_body(document.put, home, is_removal=False),
-        "remove": _request_body(document.remove, home, is_removal=True),
-        "k": check.fetch_k,
-        "vars": dict(check.vars),
+    body = plant_body(check, key, str(writer.body["url"]))
+    return body | {
         "asked": {"id": asked.id, "version": asked.version_id},
-        "writer": {"id": writer.id, "version": writer.version_id, "named": document.credentials is not None},
-        "found_within": terms.found_within,
-        "gone_within": terms.gone_within,
-        "poll": terms.poll,
+        "writer": {"id": writer.id, "version": writer.version_id, **body["writer"]},
     }
 
 
@@ -213,23 +191,6 @@ def _require_retriever(connection: Connection, slug: str) -> Definition:
     if found is None or found.archived_at is not None:
         raise ConflictError(f"there is no retriever '{slug}'")
     return found
-
-
-def _filled(text: str, values: Mapping[str, str]) -> str:
-    return PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
-
-
-def _request_body(document: PlantRequestDocument, home: str, *, is_removal: bool) -> dict[str, Any]:
-    if document.sql is not None:
-        return {"sql": document.sql}
-    url = document.url or ""
-    default = "DELETE" if is_removal and document.body is None else "POST"
-    return {
-        "url": f"{home}{url}" if url.startswith("/") else url,
-        "method": document.method or default,
-        "query": dict(document.query),
-        "json": document.body,
-    }
 
 
 def carry_on(
@@ -319,41 +280,23 @@ class _Stepping:
 
     def _ask(self, row: PlantRow) -> tuple[bool | None, str | None]:
         """Return whether an answer has the document; None with a reason where there is no answer."""
-        body = row.body
         try:
-            retriever = self._asked_retriever(body["asked"])
-            query = ProbeQuery(position=0, query=body["query"], vars=body["vars"])
-            answer = self._answer(replace(retriever, scorer=_UNSCORED), query, body["k"], row.id)
-        except (ConflictError, InvalidInputError) as error:
+            retriever = self._asked_retriever(row.body["asked"])
+        except ConflictError as error:
             return None, str(error)
-        ranking = answer.ranking
-        if answer.outcome is not Outcome.OK or ranking is None:
-            return None, error_text(answer.outcome, answer.http_status, answer.detail)
-        hits = list(zip(ranking.ids, ranking.documents, ranking.texts, strict=True))
-        return is_found(hits, key=row.key, marker=marker_of(row.key)), None
+        return self._sender(row).ask(retriever)
 
-    def _write(self, row: PlantRow, name: str) -> "_Written":
+    def _write(self, row: PlantRow, name: str) -> Written:
         """Send a request to the source."""
-        body = row.body
         try:
-            retriever = writing_retriever(self._writing_retriever(body["writer"]), row, body[name])
-            answer = self._answer(retriever, ProbeQuery(position=0, query=body["text"]), body["k"], row.id)
-        except (ConflictError, InvalidInputError) as error:
-            return _Written(failure=str(error), outcome=Outcome.BLOCKED)
-        if answer.outcome is Outcome.OK:
-            return _Written()
-        failure = error_text(answer.outcome, answer.http_status, answer.detail)
-        return _Written(failure=failure, outcome=answer.outcome, http_status=answer.http_status)
+            retriever = self._writing_retriever(row.body["writer"])
+        except ConflictError as error:
+            return Written(failure=str(error), outcome=Outcome.BLOCKED)
+        return self._sender(row).write(retriever, name)
 
-    def _answer(self, retriever: Retriever, query: ProbeQuery, k: int, plant_id: int) -> Answer:
-        context = ProbeContext(retriever=retriever, k=k, run_id=f"plant-{plant_id}")
-        with closing(self.probe(context, [query])) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
-            for batch in batches:
-                for _, answer in batch:
-                    return answer
-                if self.stopping() and not retriever.writes:  # a write is heard out, so that its row says how it ended
-                    break
-        return _NO_ANSWER
+    def _sender(self, row: PlantRow) -> Sender:
+        run_id = f"plant-{row.id}"
+        return Sender(probe=self.probe, key=row.key, body=row.body, run_id=run_id, stopping=self.stopping)
 
     def _asked_retriever(self, at: Mapping[str, int]) -> Retriever:
         """Return the retriever to ask: as it is now where it still answers alike, else as it was when planted."""
@@ -369,61 +312,3 @@ class _Stepping:
             then = catalog.version_body(connection, at["version"]).body
             moved = origin_of(str(then["url"])) != origin_of(str(now.body["url"]))
             return load_retriever(connection, at["version"] if moved else now.version_id, self.vault)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Written:
-    """How a request to the source ended."""
-
-    failure: str | None = None
-    """None = the source took it."""
-    outcome: Outcome = Outcome.OK
-    http_status: int | None = None
-
-    @property
-    def may_be_there(self) -> bool:
-        """Whether a document may be in the source: it was sent, and not refused as a request that is wrong."""
-        is_wrong = self.http_status is not None and self.http_status in _WRONG
-        return self.outcome is not Outcome.BLOCKED and not is_wrong
-
-    @property
-    def found_nothing(self) -> bool:
-        """Whether a removal found nothing to remove, which is no failure."""
-        return self.http_status in _ALREADY_GONE
-
-
-_WRONG: Final = range(HTTPStatus.BAD_REQUEST, HTTPStatus.INTERNAL_SERVER_ERROR)
-_UNSCORED: Final = Scorer(kind=ScorerKind.JUDGED)
-"""Nobody else is asked how relevant the hits are."""
-
-
-def writing_retriever(retriever: Retriever, row: PlantRow, request: Mapping[str, Any]) -> Retriever:
-    """Return a retriever whose request is one of a plant: it is asked as any, by the same limits and guards.
-
-    Headers and authentication go to its own host alone. Raises ConflictError where it cannot be one's.
-    """
-    own = {ID: row.key, MARKER: marker_of(row.key), TEXT: row.body["text"]}
-    values = {name: row.body["vars"].get(name, value) for name, value in retriever.options.items()} | own
-    plain = replace(retriever, writes=True, options=values, retries=0, scorer=_UNSCORED, answer=None)
-    if "sql" in request:
-        if retriever.dialect is not Dialect.SQL:
-            raise ConflictError(f"retriever '{retriever.slug}' is no database: name one under credentials")
-        # Names of tables and columns are those of the retriever: of its options, one may be called `id` too.
-        problem = next(sql_problems(request["sql"], retriever.options, own), None)
-        if problem is not None:
-            raise ConflictError(f"the statement {problem}")
-        return replace(plain, sql=fill_sql_names(request["sql"], retriever.options))
-    if retriever.dialect is Dialect.SQL or origin_of(request["url"]) != origin_of(retriever.url):
-        if row.body["writer"]["named"]:
-            raise ConflictError(f"retriever '{retriever.slug}' is at another host: its credentials go nowhere else")
-        plain = replace(plain, headers={}, auth=None, tls=None, lookup=None)
-    return replace(
-        plain,
-        dialect=Dialect.HTTP,
-        sql=None,
-        tool=None,
-        url=request["url"],
-        method=request["method"],
-        query_parameters=request["query"],
-        json=request["json"],
-    )

@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "e9a0dccabca20526c889fddf063ccd7e6fed8f00587cf602150f21a20bebbe6f"
+    DESCRIPTION = "185a96db95f1bd164b9877b4da400aa16102f9b90822c4591f66aea85069459e"
 
     def livez(self) -> str:
         """Return that the process answers."""

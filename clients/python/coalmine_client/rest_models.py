@@ -898,12 +898,17 @@ class PlannedChange(TypedDict):
 PlantProblem: TypeAlias = Literal["left_behind", "not_gone", "not_found", "slow"]
 
 
+CommandItem: TypeAlias = str
+
+
 class PlantRequestDocument(TypedDict):
     url: NotRequired[str | None]
     method: NotRequired[Literal["POST", "PUT", "PATCH", "DELETE"] | None]
     query: NotRequired[dict[str, Any]]
     json: NotRequired[Any]
     sql: NotRequired[str | None]
+    command: NotRequired[list[CommandItem] | None]
+    timeout: NotRequired[str | None]
 
 
 class PlantRequestSettings(TypedDict):
@@ -912,6 +917,8 @@ class PlantRequestSettings(TypedDict):
     query: dict[str, Any]
     json: Any
     sql: str | None
+    command: list[str] | None
+    timeout: str | None
 
 
 class PlantSettings(TypedDict):
