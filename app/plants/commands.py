@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import FrameType
@@ -107,8 +107,8 @@ def plant_(
             journal.shows = False  # nobody may be reading any more
             _withdraw(planting, planted, interrupted=isinstance(error, KeyboardInterrupt))
             raise
-    if planting.may_be_left:
-        _say_left(planted)
+        if planting.may_be_left:
+            _say_left(planted)
     if form is Format.JSON:
         typer.echo(json.dumps(journal.report(planting), indent=2))
     else:
@@ -150,14 +150,14 @@ class _Planted:
     @property
     def removal(self) -> str:
         """How to remove it by hand, on one line; without credentials."""
-        request = self.body["remove"]
+        request, whose = self.body["remove"], f", with the credentials of retriever '{self.writer.slug}'"
         if "command" in request:
             return shlex.join(self.arguments("remove"))
         if "sql" in request:
-            return f"{plain(request['sql'])} (:{ID} = '{self.key}', :{MARKER} = '{marker_of(self.key)}')"
+            return f"{plain(request['sql'])} (:{ID} = '{self.key}', :{MARKER} = '{marker_of(self.key)}'){whose}"
         parts = {name: request[name] for name in ("query", "json") if request[name]}
         with_parts = "".join(f" with {name} {filled(json.dumps(part), self.values)}" for name, part in parts.items())
-        return plain(f"{request['method']} {filled(request['url'], self.values)}{with_parts}")
+        return plain(f"{request['method']} {filled(request['url'], self.values)}{with_parts}{whose}")
 
 
 def _choose(documents: Documents, slug: str | None) -> _Planted:
@@ -231,7 +231,7 @@ class _Interrupts:
         if self._holds and not self._came:
             self._came = True
             with suppress(OSError):
-                note("Interrupted: the request under way is waited for, then the document is removed.")
+                note("Interrupted: what is under way is waited for, then the document is removed.")
             return
         raise KeyboardInterrupt
 
@@ -274,10 +274,12 @@ class _Hands:
         self._sender = Sender(probe=probe, key=planted.key, body=planted.body, run_id=f"plant-{planted.key}")
 
     def put(self) -> Written:
-        """Put the document in. A command is ended by a signal; a request may be read though nobody waits for it."""
-        is_command = "command" in self._planted.body["put"]
-        with nullcontext() if is_command else self._interrupts.held():
-            return self._write("put")
+        """Put the document in. A signal ends a command; a request is heard out, since it may be read all the same."""
+        if "command" in self._planted.body["put"]:
+            interrupts = self._interrupts
+            return self._run("put", starting=interrupts.held(), started=interrupts.check)
+        with self._interrupts.held():
+            return self._sender.write(self._planted.writer, "put")
 
     def ask(self) -> tuple[bool | None, str | None]:
         """Ask the question of the document."""
@@ -286,13 +288,13 @@ class _Hands:
     def remove(self) -> Written:
         """Remove the document."""
         with self._interrupts.held():
-            return self._write("remove")
+            if "command" in self._planted.body["remove"]:
+                return self._run("remove")
+            return self._sender.write(self._planted.writer, "remove")
 
-    def _write(self, name: str) -> Written:
-        request = self._planted.body[name]
-        if "command" in request:
-            return run_command(self._planted.arguments(name), self._planted.body["text"], request["timeout"])
-        return self._sender.write(self._planted.writer, name)
+    def _run(self, name: str, **more: Any) -> Written:
+        timeout = self._planted.body[name]["timeout"]
+        return run_command(self._planted.arguments(name), self._planted.body["text"], timeout, **more)
 
 
 def _withdraw(planting: PlantingOnce, planted: _Planted, *, interrupted: bool) -> None:
