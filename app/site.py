@@ -22,6 +22,8 @@ from app.experiments import api as experiments_api
 from app.experiments import pages as experiments
 from app.hooks import api as hooks_api
 from app.hooks import pages as hooks
+from app.index_facts import api as index_facts_api
+from app.index_facts import pages as index_facts
 from app.operation import api as operation_api
 from app.operation import pages as operation
 from app.plants import api as plants_api
@@ -48,6 +50,7 @@ ROUTERS = (
     alerts_api.router,
     hooks_api.router,
     runs_api.router,
+    index_facts_api.router,
     comparison_api.router,
     detection_api.router,
     diagnosis_api.quality_router,
@@ -86,6 +89,7 @@ PAGES = tuple(
         importing,
         annotation,
         plants,
+        index_facts,
         traffic,
         answers,
         experiments,
@@ -99,6 +103,7 @@ add_words(
     filters={
         **alerts.FILTERS,
         **hooks.FILTERS,
+        **index_facts.FILTERS,
         "bound": alerts.bound,
         "why": lambda result, own=False: why_degraded(result, self_judged=own),
         "rank": first_expected,

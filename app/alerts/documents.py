@@ -23,6 +23,7 @@ from pydantic import (
 
 from app.alerts.domain.conditions import (
     GUARD_BOUNDS,
+    INDEX_OPEN,
     SLOWER_MEASURE,
     SLOWER_OPEN,
     SLOWER_RISE,
@@ -78,6 +79,8 @@ from app.base.values import (
     judged_name,
 )
 from app.detection.domain.views import WarmUpView
+from app.index_facts.domain import FALL
+from app.retrievers.documents.index_facts import FactName
 from app.scoring.measures import mean_name, parse_measure
 
 _DURATION = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"}
@@ -240,6 +243,14 @@ class RuleDocument(Document):
     """Of `slower`: times the baseline's median latency; default 3."""
     rise: Rise | None = None
     """Of `slower`: above the baseline's median latency, seconds or a duration; default 200ms."""
+    fact: FactName | None = None
+    """Of `index`: a fact of the index; default: those that count what it holds, and `exact_recall`."""
+    minimum: Number | None = None
+    """Of `index`: a value below it is bad."""
+    maximum: Number | None = None
+    """Of `index`: a value above it is bad."""
+    fall: Annotated[Number, Field(gt=0, lt=1)] | None = None
+    """Of `index`: a value that is lower than usual by this share is bad; default 0.1, unless it has other bounds."""
     enabled: Flag = True
     key: Annotated[RuleKey | None, Field(validate_default=True)] = None
 
@@ -256,7 +267,7 @@ class RuleDocument(Document):
             options_note = f"; a {kind} rule has: {', '.join(name for name in cls.model_fields if name in options)}"
             messages = [(key, did_you_mean(str(key), options) or options_note) for key in unknown]
             raise field_errors([((str(key),), f"unknown key '{one_line(str(key))}'{more}") for key, more in messages])
-        return _with_open_of_slower(whole) if kind == RuleKind.SLOWER else whole
+        return _with_own_defaults(RuleKind(kind), whole)
 
     @field_validator("percentile")
     @classmethod
@@ -268,7 +279,7 @@ class RuleDocument(Document):
     def _default_key(cls, key: str | None, info: ValidationInfo) -> str | None:
         if key is not None:
             return key
-        watched = info.data.get("measure") or info.data.get("percentile")
+        watched = info.data.get("measure") or info.data.get("percentile") or info.data.get("fact")
         return default_rule_key(info.data.get("kind", ""), watched, info.data.get("category"), info.data.get("canary"))
 
     @model_validator(mode="after")
@@ -286,6 +297,11 @@ class RuleDocument(Document):
             wrong.append((("margin",), _NEVER_CLOSES))
         if self.kind is RuleKind.SLOWER and self.margin > (SLOWER_RISE if self.rise is None else self.rise):
             wrong.append((("margin",), _NEVER_CLOSES))
+        if self.fact is None:
+            bounds = [name for name in ("minimum", "maximum") if getattr(self, name) is not None]
+            wrong += [((name,), "needs a fact beside it, whose values it bounds") for name in bounds]
+        if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
+            wrong.append((("minimum",), "must not be above the maximum"))
         if wrong:
             raise field_errors(wrong)
         return self
@@ -340,9 +356,11 @@ class RuleDocument(Document):
     def without_defaults(self) -> dict[str, Any]:
         """Return the rule as JSON without the defaults of its kind; read back, it is the same rule."""
         lean = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        if self.kind is RuleKind.SLOWER:  # its runs to open differ from those of the field
-            lean.pop("open", None)
-            lean |= {} if (self.open.bad, self.open.of) == SLOWER_OPEN else {"open": self.open.model_dump()}
+        own = _OWN_DEFAULTS.get(self.kind, {})
+        for name, default in own.items():  # those of the field differ
+            lean.pop(name, None)
+            value = self.open.model_dump() if name == "open" else str(getattr(self, name))
+            lean |= {} if value == default else {name: value}
         return lean
 
     def to_domain(self) -> Rule:
@@ -368,6 +386,10 @@ class RuleDocument(Document):
             failed_share=self.failed_share,
             factor=self.factor,
             rise=self.rise,
+            fact=self.fact,
+            minimum=self.minimum,
+            maximum=self.maximum,
+            fall=self.fall,
         )
 
 
@@ -385,15 +407,25 @@ _OPTIONS = {
     RuleKind.GUARD: _ALWAYS,
     RuleKind.LEAK: _ALWAYS | {"severity", "close"},
     RuleKind.PLANT: _ALWAYS,
+    RuleKind.INDEX: _ALWAYS | {"fact", "minimum", "maximum", "fall", "severity", "open", "close"},
     RuleKind.SLOWER: _ALWAYS | {"factor", "rise", "open", "close", "margin"},
 }
 
 
-def _with_open_of_slower(whole: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Add the runs that open an alert of `slower` where they are not given: they differ from those of other kinds."""
-    bad, of = SLOWER_OPEN
-    given = whole.get("open", {})
-    return {**whole, "open": {"bad": bad, "of": of, **given}} if isinstance(given, Mapping) else whole
+_OWN_DEFAULTS: Final[Mapping[RuleKind, Mapping[str, Any]]] = {
+    RuleKind.SLOWER: {"open": dict(zip(("bad", "of"), SLOWER_OPEN, strict=True))},
+    RuleKind.INDEX: {"severity": str(Severity.WARNING), "open": dict(zip(("bad", "of"), INDEX_OPEN, strict=True))},
+}
+"""Defaults of kinds that differ from those of the fields."""
+
+
+def _with_own_defaults(kind: RuleKind, whole: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add what is not given and has a default of its own in this kind."""
+    filled = dict(whole)
+    for name, default in _OWN_DEFAULTS.get(kind, {}).items():
+        given = whole.get(name, default)
+        filled[name] = {**default, **given} if isinstance(default, Mapping) and isinstance(given, Mapping) else given
+    return filled
 
 
 def problems_of_rules(
@@ -556,6 +588,16 @@ def _slower(rule: Rule) -> str:
     return f"once a baseline stands: the median latency is above {limits} (warning){_margin(rule)}"
 
 
+def _index(rule: Rule) -> str:
+    bounds = [
+        f"{side} {bound:,g}" for side, bound in (("below", rule.minimum), ("above", rule.maximum)) if bound is not None
+    ]
+    falls = rule.fall if rule.fall is not None or bounds else FALL
+    bounds += [f"{100 * falls:g} % lower than usual"] if falls is not None else []
+    what = f"{rule.fact} of the index" if rule.fact else "what the index holds, or its recall against exact search,"
+    return f"{what} is {' or '.join(bounds)} ({rule.severity})"
+
+
 def _regression(rule: Rule) -> str:
     sentence = "more canaries are lost or worse than chance explains by what they did in the baseline"
     return (
@@ -579,6 +621,7 @@ _WORDS: Final[Mapping[RuleKind, Callable[[Rule], str]]] = {
     RuleKind.GUARD: lambda _: _GUARD,
     RuleKind.SLOWER: _slower,
     RuleKind.LEAK: lambda rule: f"a canary gets a chunk that it forbids ({rule.severity})",
+    RuleKind.INDEX: _index,
     RuleKind.PLANT: lambda _: "a planted document is not found or not gone in time, or left behind (critical), or slow",
     RuleKind.EMBEDDING: lambda _: "the embedder of the retriever answers known texts as another model would (critical)",
 }

@@ -44,6 +44,7 @@ from app.base.web.forms import Form, choice_problem, problems_by_field, read_for
 from app.base.web.pages import ABSENT, capitalize_first, evidence, render, score, seconds, spoken
 from app.catalog.service import references
 from app.hooks.domain import DELIVERY_STATES
+from app.index_facts.domain import number_text
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -376,6 +377,7 @@ RULE_KINDS: Final[Mapping[str, str]] = {
     "guard": "coverage collapsed before there was a baseline",
     "slower": "answers take much longer than in the baseline",
     "plant": "planted documents are not found, or not gone",
+    "index": "the index holds less, or finds less, than usual",
 }
 
 _SUPPRESSED: Final = {
@@ -394,11 +396,15 @@ _HAPPENED: Final = {
     "resolved": "Resolved",
 }
 
-_TIMES: Final = {"latency": seconds, "slower": seconds, "regression": evidence}
+_TIMES: Final = {"latency": seconds, "slower": seconds, "regression": evidence, "index": number_text}
 
 _LIMITS: Final[Mapping[str, str]] = {
     "plant": "No run is judged by it: planted documents are.",
     "canary": "A run is bad when this canary is degraded in it.",
+    "index": (
+        "A run is bad when the index holds so much less than usual, or returns so much less of what exact search "
+        "finds, or is outside its bounds."
+    ),
     "embedding": "A run is bad when the reference texts get other vectors than before.",
     "guard": (
         "A run is bad when its coverage is 0 or below half (critical), or below 80 % (warning), of the first run's "

@@ -330,6 +330,7 @@ class RuleKind(StrEnum):
     SLOWER = "slower"
     LEAK = "leak"
     PLANT = "plant"
+    INDEX = "index"
 
 
 class Percentile(StrEnum):
@@ -382,13 +383,21 @@ class Rule:
     canary: str | None = None
     """For `canary`: its key."""
     severity: Severity = Severity.CRITICAL
-    """For `canary` and `leak`: the severity of the alert."""
+    """For `canary`, `leak` and `index`: the severity of the alert."""
     percentile: Percentile | None = None
     """For `latency`; its bounds and its margin are seconds, as is the margin of `slower`."""
     confidence: float = 0.95
     """For `drop`: confidence of the interval that must exclude zero."""
     detector_close: int = DETECTOR_CLOSE
     """For `regression`: after how many good runs in a row the detector ends its alarm; the alert then ends at once."""
+    fact: str | None = None
+    """For `index`: the fact of the index; None = those that count what it holds, and recall against exact search."""
+    minimum: float | None = None
+    """For `index`: a value below it is bad."""
+    maximum: float | None = None
+    """For `index`: a value above it is bad."""
+    fall: float | None = None
+    """For `index`: the share by which a bad value is lower than usual; None = 0.1, where nothing else bounds it."""
 
 
 class Cause(StrEnum):

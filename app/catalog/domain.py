@@ -60,7 +60,18 @@ def lone_judges(shares: Mapping[str, float], pools: Mapping[str, str] = MappingP
 
 
 _NO_MATTER_OF_ANSWERS: Final = frozenset(
-    {"slug", "concurrency", "requests_per_second", "timeout", "retries", "breaker", "max_body_bytes", "tls"}
+    {
+        "slug",
+        "concurrency",
+        "requests_per_second",
+        "timeout",
+        "retries",
+        "breaker",
+        "max_body_bytes",
+        "tls",
+        "facts",
+        "exact",
+    }
 )
 """Fields of a retriever that say how it is called and asked, and not what it answers."""
 

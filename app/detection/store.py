@@ -327,6 +327,7 @@ _ALERTED_RULES = sa.select(alerts.c.rule_key, alerts.c.kind, alerts.c.state).whe
     ),
     alerts.c.kind != "no_data",
     alerts.c.kind != "plant",
+    alerts.c.kind != "index",
 )
 
 

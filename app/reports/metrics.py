@@ -365,6 +365,7 @@ def state_families(state: State) -> Iterator[Metric]:
     """Yield every family of the state; one without values is left out or empty."""
     yield from _check_families(state.checks)
     yield from _plant_families(state.checks)
+    yield from _index_families(state.checks)
     yield from _canary_families(state.checks)
     yield from _shared_families(state)
 
@@ -511,6 +512,14 @@ def _plant_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
             for problem in PlantProblem
         ],
     )
+
+
+def _index_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
+    """Yield the facts of indexes, for the checks whose retrievers tell any."""
+    told = [((*check.labels, name), value) for check in checks for name, value in check.index_facts.items()]
+    if told:
+        what = "Fact of the index in the newest run that read it, such as how many documents it holds."
+        yield gauge("coalmine_index_fact", what, (*_CHECK_LABELS, "fact"), told)
 
 
 def _canary_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:

@@ -69,6 +69,11 @@ class Preset:
     response_as_one: bool = False
     """Whether a response the user writes replaces all of this one."""
     scorer: Mapping[str, Any] = field(default_factory=_empty)
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=_empty)
+    """Cheap requests for numbers of the index, by name; sent only where the `path` is that of the preset."""
+    exact: Mapping[str, Any] = field(default_factory=_empty)
+    """How an exact search is asked for: `settings` of a transaction; `added`, what is added to a body; or `json`, which
+    takes the place of the preset's own. It reads the whole index, so it is asked only where a document wants it."""
     auth: Mapping[str, Any] = field(default_factory=_empty)
     """The style of authentication without its secret, for example `{kind: api_key, header: api-key}`; it is used where
     a document says `auth: {key: ...}` and no kind."""
@@ -178,10 +183,21 @@ VECTOR_STORES: Final = (
             "document": "metadatas[0][*].source",
         },
         scorer={"scale": "distance"},
+        facts={
+            "vectors": {
+                "url": "/api/v2/tenants/{{ tenant }}/databases/{{ database }}/collections/{{ collection_id }}/count",
+                "path": "@",
+            },
+            "dimension": {
+                "url": "/api/v2/tenants/{{ tenant }}/databases/{{ database }}/collections/{{ collection }}",
+                "path": "dimension",
+            },
+        },
         auth={"kind": "api_key", "header": "x-chroma-token"},
         needs_vector=True,
     ),
-    # `<=>` is the cosine distance, 1 - cosine.
+    # `<=>` is the cosine distance, 1 - cosine. An exact count reads the table: of one with millions of rows, by the
+    # planner's estimate, it is left out. With index scans off the nearest are found by reading all (pgvector's README).
     Preset(
         name="pgvector",
         what="a table with a pgvector column",
@@ -205,10 +221,26 @@ VECTOR_STORES: Final = (
         },
         response={"hits": "@", "id": "id", "score": "score", "text": "text", "document": "document"},
         scorer={"scale": "cosine"},
+        facts={
+            "vectors": {
+                "sql": (
+                    "SELECT CASE WHEN (SELECT reltuples FROM pg_class WHERE oid = to_regclass('{{ table }}')) < 5000000"
+                    " THEN (SELECT count({{ embedding }}) FROM {{ table }}) END"
+                )
+            },
+            "dimension": {
+                "sql": (
+                    "SELECT nullif(atttypmod, -1) FROM pg_attribute"
+                    " WHERE attrelid = to_regclass('{{ table }}') AND attname = lower('{{ embedding }}')"
+                )
+            },
+        },
+        exact={"settings": {"enable_indexscan": "off", "enable_bitmapscan": "off", "enable_seqscan": "on"}},
         auth={"kind": "basic"},
         needs_vector=True,
     ),
     # Every collection says its own distance, there is no default: scores of Cosine are cosines, of Euclid distances.
+    # The points of the collection's info are an estimate that grows while it is optimised, hence the exact count.
     Preset(
         name="qdrant",
         what="a Qdrant collection",
@@ -226,6 +258,17 @@ VECTOR_STORES: Final = (
             "document": "payload.source",
             "error": "status || error",
         },
+        facts={
+            "vectors": {
+                "url": "/collections/{{ collection }}/points/count",
+                "json": {"exact": True},
+                "path": "result.count",
+            },
+            "indexed": {"url": "/collections/{{ collection }}", "path": "result.indexed_vectors_count"},
+            "segments": {"url": "/collections/{{ collection }}", "path": "result.segments_count"},
+            "dimension": {"url": "/collections/{{ collection }}", "path": "result.config.params.vectors.size"},
+        },
+        exact={"added": {"params": {"exact": True}}},
         auth={"kind": "api_key", "header": "api-key"},
         needs_vector=True,
     ),
@@ -259,6 +302,13 @@ VECTOR_STORES: Final = (
             "document": "source",
             "error": "errors || error",
         },
+        facts={
+            "documents": {
+                "url": "/v1/graphql",
+                "json": {"query": "{ Aggregate { {{ collection }} { meta { count } } } }"},
+                "path": "data.Aggregate.* | [0][0].meta.count",
+            }
+        },
         auth={"kind": "bearer"},
     ),
     # In place of GraphQL, which Weaviate gives up in 2027 and its new clusters lack; from 1.39.7 on, still a preview.
@@ -283,7 +333,8 @@ VECTOR_STORES: Final = (
         auth={"kind": "bearer"},
     ),
     # The host is the index's own. Its metric is cosine unless said otherwise; scores of euclidean are distances, which
-    # need `scorer: {scale: distance}`: those of normalised vectors pass for cosines, turned around.
+    # need `scorer: {scale: distance}`: those of normalised vectors pass for cosines, turned around. Of indexes of pods
+    # no namespace can be described.
     Preset(
         name="pinecone",
         what="a Pinecone index of dense vectors",
@@ -309,6 +360,7 @@ VECTOR_STORES: Final = (
             "document": "metadata.source",
         },
         scorer={"scale": "cosine"},
+        facts={"vectors": {"url": "/namespaces/{{ namespace }}", "path": "to_number(record_count)"}},
         auth={"kind": "api_key", "header": "Api-Key"},
         needs_auth=True,
         needs_vector=True,
@@ -348,6 +400,18 @@ VECTOR_STORES: Final = (
             "error": "code",
         },
         scorer={"scale": "cosine"},
+        facts={
+            "documents": {
+                "url": "/v2/vectordb/entities/query",
+                "json": {
+                    "dbName": "{{ database }}",
+                    "collectionName": "{{ collection }}",
+                    "filter": "",
+                    "outputFields": ["count(*)"],
+                },
+                "path": 'data[0]."count(*)"',
+            }
+        },
         auth={"kind": "bearer"},
         needs_vector=True,
     ),
@@ -367,6 +431,7 @@ _RESPONSE: Final[Mapping[str, Any]] = {
     "partial": "timed_out || _shards || _clusters",
 }
 
+_COUNT: Final[Mapping[str, Mapping[str, Any]]] = {"documents": {"url": "/{{ index }}/_count", "path": "count"}}
 _INDEX = Option(name="index", label="Index", example="docs")
 _TEXT_FIELD = Option(name="field", label="Text field", example="text", default="text")
 _VECTOR_FIELD = Option(name="vector_field", label="Vector field", example="embedding", default="embedding")
@@ -380,6 +445,7 @@ _ELASTICSEARCH = Preset(
     options=(_INDEX, _TEXT_FIELD),
     request=_BY_WORDS,
     response=_RESPONSE,
+    facts=_COUNT,
     auth={"kind": "api_key", "header": "Authorization", "prefix": "ApiKey "},
 )
 _OPENSEARCH = replace(
@@ -394,7 +460,7 @@ _OPENSEARCH = replace(
 SEARCH_ENGINES: Final = (
     _ELASTICSEARCH,
     # Scores are (1 + cosine) / 2 for the similarity cosine, the default, so what is unrelated has 0.5; 1 / (1 + d^2)
-    # for l2_norm. Those of max_inner_product have no upper end.
+    # for l2_norm. Those of max_inner_product have no upper end. The exact search is that of the cosine.
     replace(
         _ELASTICSEARCH,
         name="elasticsearch-knn",
@@ -404,6 +470,21 @@ SEARCH_ENGINES: Final = (
         request={
             "json": {
                 "knn": {"field": "{{ vector_field }}", "query_vector": "{{ vector }}", "k": "{{ k }}"},
+                "size": "{{ k }}",
+                "_source": {"excludes": ["{{ vector_field }}"]},
+            }
+        },
+        exact={
+            "json": {
+                "query": {
+                    "script_score": {
+                        "query": {"exists": {"field": "{{ vector_field }}"}},
+                        "script": {
+                            "source": "(cosineSimilarity(params.vector, '{{ vector_field }}') + 1.0) / 2.0",
+                            "params": {"vector": "{{ vector }}"},
+                        },
+                    }
+                },
                 "size": "{{ k }}",
                 "_source": {"excludes": ["{{ vector_field }}"]},
             }
@@ -493,6 +574,7 @@ SEARCH_ENGINES: Final = (
             "error": "results[0].error || error || message",
             "partial": "results[0].search_cutoff",
         },
+        facts={"documents": {"url": "/collections/{{ collection }}", "path": "num_documents"}},
         auth={"kind": "api_key", "header": "X-TYPESENSE-API-KEY"},
     ),
 )

@@ -146,7 +146,7 @@ def run_verdict(
     failed = str(facts.failure) if ended_early is not None and facts.failure is not None else None
     why = [reason for reason in (unmeasured, failed, too_few_scored) if reason is not None]
     if why:
-        measured = [rule for rule in rules if rule.kind in {RuleKind.EMBEDDING, RuleKind.LEAK}]
+        measured = [rule for rule in rules if rule.kind in {RuleKind.EMBEDDING, RuleKind.LEAK, RuleKind.INDEX}]
         conditions = [condition(rule, aggregates, unknown=True, facts=facts) for rule in measured]
         return Verdict.UNKNOWN, [*why, *(one.reason for one in conditions if one.severity is not None)]
     conditions = [

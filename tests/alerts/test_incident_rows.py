@@ -437,6 +437,7 @@ _SINCE = (
     "answers",
     "answer_texts",
     "plants",
+    "index_facts",
     "traffic_parts",
     "traffic_queries",
     "reaches",

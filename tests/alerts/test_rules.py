@@ -193,7 +193,7 @@ def keys(rules: Sequence[Rule], *disabled: str) -> list[str]:
 
 
 def test_a_check_without_rules_is_compared_with_itself_and_has_no_bound_of_our_own() -> None:
-    regression, guard, errors, silence, embedding, leak, slower = with_default_rules([])
+    regression, guard, errors, silence, embedding, leak, slower, index = with_default_rules([])
     assert (regression.key, regression.kind, regression.detector_close) == ("regression", RuleKind.REGRESSION, 2)
     assert (regression.open_bad, regression.open_of, regression.close) == (1, 1, 1)
     assert (guard.key, guard.kind, guard.warning, guard.critical) == ("guard", RuleKind.GUARD, None, None)
@@ -221,17 +221,19 @@ def test_a_check_without_rules_is_compared_with_itself_and_has_no_bound_of_our_o
         4,
         2,
     )
+    assert (index.key, index.kind, index.open_bad, index.open_of, index.close) == ("index", RuleKind.INDEX, 2, 2, 2)
+    assert index.severity is Severity.WARNING
 
 
 def test_rules_of_ones_own_replace_the_defaults_they_speak_of() -> None:
     health = Rule(key="h", kind=RuleKind.THRESHOLD, measure="health_score", critical=Bound(below=0.5))
     errors = Rule(key="mine", kind=RuleKind.PROBE_ERRORS, failed_share=0.2)
-    assert keys([health]) == ["h", "probe_errors", "no_data", "embedding", "leak", "slower"]
-    assert keys([errors]) == ["regression", "mine", "guard", "no_data", "embedding", "leak", "slower"]
-    assert keys([errors], "mine") == ["regression", "guard", "no_data", "embedding", "leak", "slower"]
-    assert keys([errors], "mine", "slower") == ["regression", "guard", "no_data", "embedding", "leak"]
+    assert keys([health]) == ["h", "probe_errors", "no_data", "embedding", "leak", "slower", "index"]
+    assert keys([errors]) == ["regression", "mine", "guard", "no_data", "embedding", "leak", "slower", "index"]
+    assert keys([errors], "mine") == ["regression", "guard", "no_data", "embedding", "leak", "slower", "index"]
+    assert keys([errors], "mine", "slower") == ["regression", "guard", "no_data", "embedding", "leak", "index"]
     named = Rule(key="slower", kind=RuleKind.LATENCY, critical=Bound(above=2))
-    assert keys([named]) == ["slower", "probe_errors", "no_data", "embedding", "leak", "slower-default"]
+    assert keys([named]) == ["slower", "probe_errors", "no_data", "embedding", "leak", "slower-default", "index"]
 
 
 def test_a_detector_is_guarded_unless_coverage_is_bounded_or_the_guard_disabled() -> None:
@@ -239,7 +241,7 @@ def test_a_detector_is_guarded_unless_coverage_is_bounded_or_the_guard_disabled(
     guard = Rule(key="guard", kind=RuleKind.GUARD)
     bounded = Rule(key="c", kind=RuleKind.THRESHOLD, measure="coverage", critical=Bound(below=0.6))
     of_category = replace(bounded, category="procedural")
-    every = ["probe_errors", "no_data", "embedding", "leak", "slower"]
+    every = ["probe_errors", "no_data", "embedding", "leak", "slower", "index"]
     assert keys([detector]) == keys([]) == ["regression", "guard", *every]
     assert keys([detector, of_category]) == ["regression", "c", "guard", *every]
     assert keys([detector, bounded]) == ["regression", "c", *every]

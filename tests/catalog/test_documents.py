@@ -343,6 +343,7 @@ def test_a_check_without_rules_is_in_force_as_one_that_names_the_detector() -> N
         "embedding",
         "leak",
         "slower",
+        "index",
     ]
     assert all(rule.critical is None and rule.warning is None for rule in default)
     for written in ([], [{"kind": "regression"}], [{"kind": "regression"}, {"kind": "guard"}]):
@@ -359,6 +360,7 @@ def test_a_rule_of_its_own_replaces_the_implied_one() -> None:
         "embedding": None,
         "leak": None,
         "slower": None,
+        "index": None,
     }
 
 
@@ -370,6 +372,7 @@ def test_a_rule_every_check_has_can_be_switched_off() -> None:
         "embedding",
         "leak",
         "slower",
+        "index",
     ]
 
 
@@ -395,7 +398,7 @@ def test_a_wrong_rule_is_refused_in_words() -> None:
             (
                 "rules[0].kind: unknown rule kind 'treshold'; did you mean 'threshold'? Built are: "
                 "threshold, drop, regression, canary, latency, probe_errors, no_data, embedding, guard, slower, leak, "
-                "plant"
+                "plant, index"
             ),
         ),
         ([threshold(measure="coverge")], "rules[0].measure: unknown measure 'coverge'; did you mean 'coverage'?"),

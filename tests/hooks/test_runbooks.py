@@ -19,6 +19,7 @@ PAGES = sorted(file for file in RUNBOOKS.glob("*.md") if file.name != "README.md
 SELDOM = {
     "coalmine_detector_evidence",
     "coalmine_embedding_canary_cosine",
+    "coalmine_index_fact",
     "coalmine_plant_found_seconds",
     "coalmine_plant_gone_seconds",
     "coalmine_plant_problem",

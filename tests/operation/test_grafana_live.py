@@ -39,7 +39,7 @@ EMPTY_WHEN_HEALTHY = {
 }
 EMPTY_WHEN_UNMEASURED = re.compile(
     r"coalmine_((health_score|coverage|(category_)?measure|recall|canary_top_score)_ratio|index_info"
-    r"|probe_latency_seconds)"
+    r"|index_fact|probe_latency_seconds)"
 )
 """What a run that could not ask anything says nothing of."""
 ALSO_EMPTY_WHEN_UNMEASURED = re.compile(r"coalmine_(canary_degraded|degraded_queries)")

@@ -284,6 +284,7 @@ def _crowded(number: int, cutoffs: tuple[int, ...], canaries: int, pairs: int) -
         top_scores={f"canary-{one}": 0.5 for one in range(canaries)},
         canaries_omitted=7 if canaries else None,
         plants=PlantNumbers(found_seconds=2.0, gone_seconds=1.0, problem=PlantProblem.SLOW),
+        index_facts={f"fact-{one}": 1_000.0 for one in range(11)},
     )
 
 

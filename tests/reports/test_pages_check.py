@@ -222,7 +222,7 @@ def test_why_it_did_and_did_not_alert_is_said_of_every_rule(seen_degraded: Site)
     shown = seen_degraded.page(CHECK)
     rules = _rows(shown, "why")
     told = {name.split(" ")[0]: " ".join(cells) for name, cells in rules.items()}
-    assert list(told) == ["threshold-coverage", "probe_errors", "no_data", "embedding", "leak", "slower"]
+    assert list(told) == ["threshold-coverage", "probe_errors", "no_data", "embedding", "leak", "slower", "index"]
     assert "bad when coverage is below 0.9 (warning) or below 0.5 (critical)" in told["threshold-coverage"]
     assert "firing" in told["threshold-coverage"]
     assert "It resolves after 2 good runs in a row" in told["threshold-coverage"]

@@ -56,13 +56,15 @@ class Search:
     """A retriever whose ranking the test sets; it gives as many hits as it is asked for."""
 
     order: tuple[str, ...] = ("intro", "kept", "old", "trail", "deep")
+    exact: tuple[str, ...] = ("kept", "intro", "old")
+    """What an exact search finds."""
 
     def __call__(self, seen: Seen) -> Any:
         """Answer a request."""
         asked = json.loads(seen.body)
         found = [
             {"id": name, "score": 0.9 - 0.1 * place, "text": TEXTS.get(name, "?")}
-            for place, name in enumerate(self.order[: asked["top_k"]])
+            for place, name in enumerate((self.exact if asked.get("exact") else self.order)[: asked["top_k"]])
         ]
         return reply(json.dumps({"results": found}).encode())
 
@@ -80,6 +82,17 @@ def file(search: Search, tmp_path: Path) -> Iterator[Path]:
         )
         (tmp_path / "logs.yaml").write_text(text)
         yield tmp_path / "logs.yaml"
+
+
+def test_an_exact_search_says_what_the_index_passed_over(file: Path, search: Search) -> None:
+    assert explained(file, QUERY)["exact"] is None
+    exact = "{json: {query: '{{ query }}', top_k: '{{ k }}', exact: true}}"
+    file.write_text(file.read_text().replace("slug: search, url:", f"slug: search, exact: {exact}, url:"))
+    search.order = ("intro", "trail", "old")
+    found = explained(file, QUERY)["exact"]
+    assert found == {"found": 2, "returned": 1, "missed": ["kept"], "expected_missed": ["kept"], "detail": None}
+    said = "Exact search finds 2 hits, of which the index returned 1; it missed kept, of which kept should have come."
+    assert said in run(file, QUERY).stdout
 
 
 # --- why hits match or not -----------------------------------------------------------------------------------

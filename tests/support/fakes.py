@@ -67,9 +67,18 @@ class FakeProbe:
     asked: list[tuple[str, str]] = field(default_factory=list)
     """(run id, query), in order of asking."""
     askings: list[ProbeContext] = field(default_factory=list)
+    facts: dict[str, float | Answer] = field(default_factory=dict)
+    """What the store tells of its index: a number, or how a request for it fails."""
+    exact: Callable[[ProbeQuery], Answer] = field(default=lambda item: answered(hits(f"doc-{item.query}", "noise")))
+    """What an exact search finds."""
+    beside: list[ProbeContext] = field(default_factory=list)
+    """Requests for facts and exact searches."""
 
     def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Note what is asked and answer it batch by batch."""
+        if context.retriever.reads is not None or context.retriever.is_exact:
+            self.beside.append(context)
+            return self._answer_beside(context, queries)
         self.askings.append(context)
         return self._batches(context, list(reversed(queries)))
 
@@ -79,6 +88,25 @@ class FakeProbe:
             block = queries[start : start + self.batch]
             self.asked += [(context.run_id, item.query) for item in block]
             yield [(item.position, self.answer(item)) for item in block]
+
+    def _answer_beside(
+        self, context: ProbeContext, queries: Sequence[ProbeQuery]
+    ) -> Iterator[Sequence[tuple[int, Answer]]]:
+        reads = context.retriever.reads
+        if reads is None:
+            yield [(item.position, self.exact(item)) for item in queries]
+            return
+        found = [self.facts.get(name) for name in reads]
+        failure = next((one for one in found if isinstance(one, Answer)), None)
+        numbers = [None if isinstance(one, Answer) else one for one in found]
+        told = Ranking(
+            ids=tuple(reads),
+            documents=(None,) * len(reads),
+            texts=tuple("there is nothing at it in the answer" if one is None else None for one in numbers),
+            scores=tuple(numbers),
+            returned=len(reads),
+        )
+        yield [(item.position, failure or answered(told)) for item in queries]
 
     def answer(self, item: ProbeQuery) -> Answer:
         """Answer one query."""

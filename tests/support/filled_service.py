@@ -14,7 +14,7 @@ from app.base.values import Outcome
 from app.experiments.documents import ExperimentDocument
 from app.experiments.service import experiments
 from app.runs.service import rescoring
-from tests.support.api_service import CHECK, Api, api
+from tests.support.api_service import CHECK, RETRIEVER, Api, api
 
 _AT_ONCE: Mapping[str, Any] = {"open": {"bad": 1, "of": 1}, "close": 1}
 RULES = [
@@ -37,6 +37,7 @@ def filled_api(data_dir: Path, **settings: Any) -> Iterator[Api]:
     """Open a service with a check that degraded, an open alert, deliveries, a diagnosis, a re-scoring and a silence."""
     with api(data_dir, **settings) as opened:
         opened.docs(rules=RULES)
+        opened.put("/v1/retrievers/search", {**RETRIEVER, "facts": {"documents": {"url": "/stats", "path": "count"}}})
         opened.put("/v1/checks/docs-hybrid", {**CHECK, "hooks": []})
         opened.put("/v1/judges/reader", {"url": "http://judge.test/v1", "model": "small"})
         opened.put("/v1/silences/night", {"checks": ["docs-hybrid"], "ends": "2099-01-01T00:00:00Z"})

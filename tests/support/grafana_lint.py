@@ -181,7 +181,7 @@ def links_lead_somewhere(board: Shape) -> Iterator[str]:
     """Links lead to a board that exists, or to a page of Coalmine."""
     check = r"\$\{(check|__field\.labels\.check|__data\.fields\.Check)\}"
     listed = rf"(alerts|deliveries)(\?(state|severity)=[a-z]+|\?check={check})?"
-    pages = rf"\$\{{coalmine_url:raw\}}/({listed}|checks/{check}(/plants)?|hooks/\$\{{__data\.fields\.Hook\}})?"
+    pages = rf"\$\{{coalmine_url:raw\}}/({listed}|checks/{check}(/plants|/facts)?|hooks/\$\{{__data\.fields\.Hook\}})?"
     others = r"/d/coalmine-(overview|check|comparison|itself)\?[^ ]*\$\{__url_time_range\}[^ ]*"
     found = links(board)
     yield from (f"link to {url}" for url in found if not re.fullmatch(f"{pages}|{others}", url))

@@ -96,6 +96,14 @@ PLANT: Mapping[str, Any] = {
 """Planted when told to."""
 
 
+ASKED: Mapping[str, Any] = {"q": "{{ query }}", "k": "{{ k }}"}
+INDEX: Mapping[str, Any] = {
+    "facts": {"documents": {"url": "/", "json": {"q": "stats", "k": 3}, "path": "length(hits)"}},
+    "exact": {"json": {**ASKED, "exact": True}},
+}
+"""What its store tells: hits stand for documents, and an exact search finds what any search does."""
+
+
 def _enriched(described: dict[str, Any], *, embedder: str, hooks: Mapping[str, str]) -> Mapping[str, Any]:
     """Add what some panels are about: a second retriever, an embedder, hooks, a chunk that is known by id and text."""
     (first,), (check,) = described["retrievers"], described["checks"]
@@ -106,7 +114,7 @@ def _enriched(described: dict[str, Any], *, embedder: str, hooks: Mapping[str, s
         **described,
         "canaries": [*described["canaries"], {**moved, "expected_chunks": expected}],
         "retrievers": [
-            {**first, "response": response, "embedding": {"url": f"{embedder}/v1/embeddings", "model": "m"}},
+            {**first, "response": response, "embedding": {"url": f"{embedder}/v1/embeddings", "model": "m"}, **INDEX},
             {**first, "response": response, "slug": f"{RETRIEVER['slug']}-other"},
         ],
         "checks": [

@@ -1,4 +1,4 @@
-"""Conditions: what a rule says of one run, by bounds, by the first run, by the usual latency, and by what leaked.
+"""Conditions: what a rule says of one run, by bounds, the first run, the usual latency, leaks, and facts of the index.
 
 A `Condition` is the result with its sentence. How many runs it takes to open or close an alert is decided in `state`.
 """
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from app.base.texts import bound_text, counted, ratio_text, seconds_text, variables_text
+from app.base.texts import bound_text, counted, percent_text, ratio_text, seconds_text, variables_text
 from app.base.values import (
     ROUNDING,
     Bound,
@@ -15,6 +15,18 @@ from app.base.values import (
     Rule,
     RuleKind,
     Severity,
+)
+from app.index_facts.domain import (
+    EXACT_RECALL,
+    FALL,
+    WATCHED,
+    Fact,
+    KnownFact,
+    fall_text,
+    has_fallen,
+    number_text,
+    recall_text,
+    usual_of,
 )
 from app.retrievers.domain.probes import FailureSummary
 
@@ -345,3 +357,75 @@ def judge_leaks(rule: Rule, leaks: Leaks | None, *, unknown: bool) -> Condition:
     if why is not None:
         return unmeasured_condition(why)
     return good_condition(None, None, f"none of {leaks.owners} chunks got one")
+
+
+INDEX_OPEN: Final = (2, 2)
+"""Bad runs that open the alert, of so many: a run may meet an index that is just being built anew."""
+
+
+def default_index_rule(key: str) -> Rule:
+    """Rule that every check has."""
+    bad, of = INDEX_OPEN
+    return Rule(key=key, kind=RuleKind.INDEX, severity=Severity.WARNING, open_bad=bad, open_of=of)
+
+
+def judge_index(rule: Rule, facts: Sequence[KnownFact] | None, *, unknown: bool) -> Condition:
+    """Bad where a fact of the index is outside the bounds of a rule, or fell against what is usual.
+
+    Facts are known whatever the probes of a run do, so that unknown runs are judged too. One that is unknown leaves
+    the run unmeasured, unless another is bad; one that never was known is left out. `facts`: None = the run has none.
+    """
+    if not facts and unknown:
+        return unmeasured_condition("the run is unknown")
+    if rule.fact is not None:
+        named = [one for one in facts or () if one.fact.name == rule.fact]
+        nothing = unmeasured_condition(f"the run knows no fact '{rule.fact}' of the index")
+        return _judge_fact(rule, named[0]) if named else nothing
+    watched = [one for one in facts or () if one.fact.name in WATCHED and one.was_ever_known]
+    if not watched:
+        return good_condition(None, None, "the store tells nothing of its index that is watched")
+    judged = [_judge_fact(rule, one) for one in watched]
+    bad = [one for one in judged if one.severity is not None]
+    unread = [one for one, known in zip(judged, watched, strict=True) if known.fact.value is None]
+    # What too few runs know yet says nothing, beside what can be compared.
+    told = bad or unread[:1] or [one for one in judged if one.measured] or judged[:1]
+    return replace(told[0], reason="; ".join(one.reason for one in told))
+
+
+def _judge_fact(rule: Rule, known: KnownFact) -> Condition:
+    fact, name = known.fact, _fact_name(known.fact.name)
+    if fact.value is None:
+        return unmeasured_condition(f"{name} is unknown: {fact.reason}")
+    for bound, side, is_crossed in (
+        (rule.minimum, "below", rule.minimum is not None and fact.value < rule.minimum - ROUNDING),
+        (rule.maximum, "above", rule.maximum is not None and fact.value > rule.maximum + ROUNDING),
+    ):
+        if is_crossed and bound is not None:
+            reason = f"{name} {number_text(fact.value)} is {side} {number_text(bound)} ({rule.severity})"
+            return bad_condition(rule.severity, fact.value, bound, reason)
+    share = rule.fall if rule.fall is not None or rule.minimum is not None or rule.maximum is not None else FALL
+    if share is None:
+        return good_condition(fact.value, rule.minimum or rule.maximum, f"{_level(fact)}, within its bounds")
+    usual = usual_of(fact.name, known.past, share)
+    if usual is None:
+        is_bounded = rule.minimum is not None or rule.maximum is not None
+        new = f"{_level(fact)}, and too few runs before it know it"
+        return good_condition(fact.value, None, new) if is_bounded else unmeasured_condition(new)
+    threshold = usual.value * (1 - share)
+    if has_fallen(fact.value, usual.value, share, high=fact.high):
+        bad = bad_condition(rule.severity, fact.value, threshold, f"{fall_text(fact, usual)} ({rule.severity})")
+        return replace(bad, baseline=usual.value)
+    good = good_condition(fact.value, threshold, f"{_level(fact)}, usually {_value(fact, usual.value)}")
+    return replace(good, baseline=usual.value)
+
+
+def _fact_name(name: str) -> str:
+    return "recall against exact search" if name == EXACT_RECALL else f"{name} of the index"
+
+
+def _level(fact: Fact) -> str:
+    return recall_text(fact) if fact.name == EXACT_RECALL else f"{_fact_name(fact.name)}: {_value(fact, fact.value)}"
+
+
+def _value(fact: Fact, value: float | None) -> str:
+    return percent_text(value or 0.0) if fact.name == EXACT_RECALL else number_text(value or 0.0)

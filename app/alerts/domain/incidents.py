@@ -193,6 +193,15 @@ def _plant(facts: AlertFacts) -> tuple[str, ...]:
     return said, said.partition(":")[0], "a planted document is not found or not gone in time"
 
 
+_SAID: Final = re.compile(r" \((?:warning|critical)\)|; bad in ")
+"""What ends the clause of a rule within the reason of an alert."""
+
+
+def _index(facts: AlertFacts) -> tuple[str, ...]:
+    said = _SAID.split(facts.reason)[0]
+    return said, said.partition(" than in run ")[0].partition(";")[0], "the index holds less, or finds less, than usual"
+
+
 _STATED: Final = {
     RuleKind.CANARY: _canary,
     RuleKind.LATENCY: _slow,
@@ -200,6 +209,7 @@ _STATED: Final = {
     RuleKind.PROBE_ERRORS: _unmeasured,
     RuleKind.NO_DATA: _no_data,
     RuleKind.PLANT: _plant,
+    RuleKind.INDEX: _index,
 }
 """Kinds of rules that say what happened by themselves; of the others it is what got worse."""
 

@@ -16,11 +16,13 @@ from app.alerts.domain.conditions import (
     WarmUp,
     bad_condition,
     crossed,
+    default_index_rule,
     default_leak_rule,
     default_slower_rule,
     good_condition,
     judge_bounds,
     judge_guard,
+    judge_index,
     judge_leaks,
     judge_slower,
     mildest,
@@ -63,6 +65,7 @@ from app.base.values import (
 )
 from app.catalog.domain import PooledNote, labelled, recall_label
 from app.comparison.domain.estimates import Difference
+from app.index_facts.domain import KnownFact
 from app.retrievers.domain.probes import FailureSummary
 
 
@@ -143,6 +146,8 @@ class RunFacts:
     """Whether the retriever itself brought up much of what is expected: said of its recall."""
     pooled: Sequence[PooledNote] = ()
     """Pooled recall, said beside recall; both decide nothing."""
+    index: Sequence[KnownFact] | None = None
+    """Facts of the index, with what they were in earlier runs; None = the run has none. Known of unknown runs too."""
 
 
 NO_FACTS: Final = RunFacts()
@@ -205,7 +210,15 @@ def silent_rules(rules: Iterable[Rule], facts: RunFacts) -> list[str]:
     """
     before_baseline = isinstance(facts.baseline_latency, str)
     judged = [rule for rule in rules if rule.kind in _KINDS and not (rule.kind is RuleKind.SLOWER and before_baseline)]
-    conditions = [(rule.key, _judge_facts(rule, facts, unknown=False)) for rule in judged]
+    conditions = [
+        (
+            rule.key,
+            judge_index(rule, facts.index, unknown=False)
+            if rule.kind is RuleKind.INDEX
+            else _judge_facts(rule, facts, unknown=False),
+        )
+        for rule in judged
+    ]
     return [f"rule '{key}' says nothing: {one.reason}" for key, one in conditions if not one.measured]
 
 
@@ -217,7 +230,16 @@ def rule_without_history(reason: str) -> str | None:
 
 
 NO_HISTORY: Final = "it compares with earlier runs, and no detector evaluated this one"
-_KINDS: Final = frozenset({RuleKind.DROP, RuleKind.REGRESSION, RuleKind.CANARY, RuleKind.LATENCY, RuleKind.SLOWER})
+_KINDS: Final = frozenset(
+    {
+        RuleKind.DROP,
+        RuleKind.REGRESSION,
+        RuleKind.CANARY,
+        RuleKind.LATENCY,
+        RuleKind.SLOWER,
+        RuleKind.INDEX,
+    }
+)
 
 
 def _drop(rule: Rule, facts: RunFacts) -> Condition:
@@ -310,11 +332,20 @@ FAILED_SHARE: Final = 0.1
 _FAILED_LEAST: Final = 2
 """Fewest failed probes that make a run bad by `FAILED_SHARE`."""
 
-ALWAYS: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.EMBEDDING, RuleKind.SLOWER, RuleKind.LEAK})
+ALWAYS: Final = frozenset(
+    {
+        RuleKind.PROBE_ERRORS,
+        RuleKind.NO_DATA,
+        RuleKind.EMBEDDING,
+        RuleKind.SLOWER,
+        RuleKind.LEAK,
+        RuleKind.INDEX,
+    }
+)
 """The kinds every check has by default."""
 BETWEEN_RUNS: Final = frozenset({RuleKind.NO_DATA, RuleKind.PLANT})
 """The kinds that no run is judged by; see `between_runs`."""
-RESERVED_KEYS: Final = ALWAYS - {RuleKind.SLOWER, RuleKind.LEAK}
+RESERVED_KEYS: Final = ALWAYS - {RuleKind.SLOWER, RuleKind.LEAK, RuleKind.INDEX}
 """Keys that only a rule of that kind may have; the others came when checks might have had a rule with these keys."""
 
 
@@ -331,7 +362,7 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
             return replace(_probe_errors(rule, aggregates, facts, unknown=unknown), failure=facts.failure)
         case RuleKind.EMBEDDING:
             return _embedding(aggregates, unknown=unknown)
-        case RuleKind.GUARD | RuleKind.LEAK:
+        case RuleKind.GUARD | RuleKind.LEAK | RuleKind.INDEX:
             return _judge_chunks(rule, aggregates, facts, unknown=unknown)
         case RuleKind.LATENCY | RuleKind.SLOWER if not unknown and is_outage(
             aggregates.failed, aggregates.total, rule.outage_share
@@ -345,6 +376,8 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
 
 
 def _judge_chunks(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: bool) -> Condition:
+    if rule.kind is RuleKind.INDEX:
+        return judge_index(rule, facts.index, unknown=unknown)
     if rule.kind is RuleKind.LEAK:  # known of unknown runs too
         return judge_leaks(rule, facts.leaks, unknown=unknown)
     return judge_guard(None if unknown else aggregates.coverage, facts.warm_up, unknown=unknown)
@@ -386,11 +419,11 @@ def with_default_rules(
 ) -> tuple[Rule, ...]:
     """Rules in force: a check's own and the default ones, without those with a disabled key.
 
-    Every check has `probe_errors`, `no_data`, `embedding`, `leak` and `slower`; one without rules of its own has
-    `regression`. Until a baseline stands a `regression` needs a `guard`, unless another rule bounds the coverage of the
-    check. A disabled rule still stands in for the one of its kind: that is how `no_data` is switched off. Without a
-    history nothing has a baseline of latencies, so no `slower` is added. `plants`: it plants documents, which `plant`
-    watches.
+    Every check has `probe_errors`, `no_data`, `embedding`, `leak`, `slower` and `index`; one without rules of its own
+    has `regression`. Until a baseline stands a `regression` needs a `guard`, unless another rule bounds the coverage of
+    the check. A disabled rule still stands in for the one of its kind: that is how `no_data` is switched off. Without a
+    history nothing has a baseline of latencies, so no `slower` is added, and no `index`. `plants`: it plants documents,
+    which `plant` watches.
     """
     own = tuple(rules)
     if is_silent_about_quality(rule.kind for rule in own):
@@ -439,6 +472,8 @@ def _with_those_of_every_check(
         rules += (default_leak_rule(_free_key(RuleKind.LEAK, keys)),)
     if has_history and RuleKind.SLOWER not in kinds:
         rules += (default_slower_rule(_free_key(RuleKind.SLOWER, keys)),)
+    if has_history and not any(rule.kind is RuleKind.INDEX and rule.fact is None for rule in rules):
+        rules += (default_index_rule(_free_key(RuleKind.INDEX, keys)),)
     in_force = tuple(rule for rule in rules if rule.key not in disabled)
     share = outage_share(in_force)
     return tuple(replace(rule, outage_share=share) if watches_latency([rule]) else rule for rule in in_force)

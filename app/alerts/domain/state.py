@@ -428,9 +428,14 @@ def _runs(rule: Rule) -> str:
     return "runs" if rule.kind is RuleKind.PROBE_ERRORS else "measured runs"
 
 
-COMPARING: Final = frozenset({RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER})
+COMPARING: Final = frozenset({RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER, RuleKind.INDEX})
 """Kinds of rules that compare with the baseline: whoever accepts the present as normal ends their alerts."""
-NOT_ABOUT_CANARIES: Final = BETWEEN_RUNS | {RuleKind.PROBE_ERRORS, RuleKind.LATENCY, RuleKind.SLOWER}
+NOT_ABOUT_CANARIES: Final = BETWEEN_RUNS | {
+    RuleKind.PROBE_ERRORS,
+    RuleKind.LATENCY,
+    RuleKind.SLOWER,
+    RuleKind.INDEX,
+}
 """Kinds of rules whose alerts list no canaries."""
 
 
@@ -458,6 +463,7 @@ _CLASSES: Final[Mapping[RuleKind, IncidentClass]] = MappingProxyType(
         RuleKind.LATENCY: IncidentClass.LATENCY,
         RuleKind.LEAK: IncidentClass.LEAK,
         RuleKind.PLANT: IncidentClass.INDEXING,
+        RuleKind.INDEX: IncidentClass.INDEXING,
         RuleKind.SLOWER: IncidentClass.LATENCY,
     }
 )

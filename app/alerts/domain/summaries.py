@@ -331,6 +331,7 @@ _CLAIMS: Final[Mapping[RuleKind, Callable[[AlertFacts], str]]] = {
     RuleKind.GUARD: _threshold,
     RuleKind.SLOWER: _slower,
     RuleKind.LEAK: lambda facts: f"{_first_clause(facts.reason)}{_since(facts)}",
+    RuleKind.INDEX: lambda facts: f"{_without_severity(_first_clause(facts.reason))}{_since(facts)}",
     RuleKind.PLANT: lambda facts: _without_severity(f"{facts.reason[:1].lower()}{facts.reason[1:].rstrip('.')}"),
 }
 
@@ -355,6 +356,7 @@ def _recovered(facts: AlertFacts) -> str:
         RuleKind.EMBEDDING: "the embedder answers as it did before",
         RuleKind.LEAK: "no canary gets a chunk that it forbids",
         RuleKind.PLANT: "a planted document was found and gone in time",
+        RuleKind.INDEX: "the index is as usual again",
         RuleKind.CANARY: f"canary {facts.canary} is healthy{edited_canaries_text(facts.edits)}",
     }
     return simple.get(facts.kind) or _recovered_canaries(facts)
@@ -525,6 +527,8 @@ _STATED_ADVICE: Final = {
     RuleKind.EMBEDDING: EMBEDDER_ADVICE,
     RuleKind.LEAK: "Bring back the filter or permission that kept these out, then find out who else got them.",
     RuleKind.PLANT: "Look at the pipeline that fills the index: is its queue stopped, behind, or losing removals?",
+    RuleKind.INDEX: "Find out what was deleted, or not indexed again. Where exact search finds more, raise ef_search, "
+    "nprobe or num_candidates, or rebuild the index. If it is meant, accept the present as normal.",
 }
 EDITED_ADVICE: Final = (
     "The index may be as it was: the check was changed. Set it back, or accept the present as normal if it is meant."
@@ -566,7 +570,7 @@ def alert_advice(facts: AlertFacts) -> str:
             return unknown if facts.failure is None else facts.failure.advice(facts.retriever)
         case RuleKind.LATENCY | RuleKind.SLOWER:
             return f"Check the load of {facts.retriever or 'the retriever'}: CPU, cold caches, a larger index."
-        case RuleKind.NO_DATA | RuleKind.EMBEDDING | RuleKind.LEAK | RuleKind.PLANT:
+        case RuleKind.NO_DATA | RuleKind.EMBEDDING | RuleKind.LEAK | RuleKind.PLANT | RuleKind.INDEX:
             return _STATED_ADVICE[facts.kind]
         case _:
             return _answers(facts) if _is_about_answers(facts) else _canaries(facts.changed)
@@ -650,24 +654,9 @@ def rest_text(ordered: Sequence[tuple[Cause, int]], count: int) -> list[str]:
     return [*texts, f"{counted(left, 'other')} not explained yet"] if left > 0 else texts
 
 
-def recounted_text(before: int, now: int) -> str:
-    """Say that the check counts another number of first hits, as the cause of what changed by that."""
-    return f"the check's k is {now:,}, it was {before:,}"
-
-
 def redefined_text(run_id: int) -> str:
     """Say that canaries ask or expect something else, or are new, as the reason why nothing is known to be lost."""
     return f"changed or added since run {run_id}"
-
-
-def reasked_text(before: str, now: str, kind: str = "retriever") -> str:
-    """Say that the check asks another retriever, or another judge, as the cause of what changed by that."""
-    return f"the check asks {kind} {short_name(now)}, it asked {short_name(before)}"
-
-
-def edited_text(slug: str, run_id: int, kind: str = "retriever") -> str:
-    """Say that a retriever, or a judge, was edited, beside what changed."""
-    return f"{kind} {short_name(slug)} was edited after run {run_id}"
 
 
 def changed_text(changed: ChangedCanaries) -> str:

@@ -288,6 +288,8 @@ class RunCauseView(TypedDict):
     """What it does not explain."""
     beside: str | None
     """A second cause, of other answers."""
+    index: NotRequired[str | None]
+    """What the facts of the index say of it; absent in causes of older releases."""
     phrase: str
     reason: str
 

@@ -11,7 +11,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 
-from app.alerts.domain.summaries import edited_text, reasked_text, recounted_text
 from app.alerts.domain.views import EditsSince, may_move_all
 from app.answers.store import list_endpoints, rater_of_run
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
@@ -524,3 +523,18 @@ def _of_suite(connection: Connection, suite: SuiteSnapshot, rates: _FailureRates
         chances={former.get(version, version): rate for version, rate in rates.chances.items()},
         chronic=frozenset(former.get(version, version) for version in rates.chronic),
     )
+
+
+def recounted_text(before: int, now: int) -> str:
+    """Say that the check counts another number of first hits, as the cause of what changed by that."""
+    return f"the check's k is {now:,}, it was {before:,}"
+
+
+def reasked_text(before: str, now: str, kind: str = "retriever") -> str:
+    """Say that the check asks another retriever, or another judge, as the cause of what changed by that."""
+    return f"the check asks {kind} {short_name(now)}, it asked {short_name(before)}"
+
+
+def edited_text(slug: str, run_id: int, kind: str = "retriever") -> str:
+    """Say that a retriever, or a judge, was edited, beside what changed."""
+    return f"{kind} {short_name(slug)} was edited after run {run_id}"

@@ -1,7 +1,7 @@
 """Evidence of an alert beyond its rule: what the canaries that changed have in common, their causes, since when."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,7 +40,7 @@ from app.base.texts import (
     counted,
     short_name,
 )
-from app.base.values import ROUNDING, Canary, Cause, Percentile, Ranking, Rule, RuleKind, judged_name
+from app.base.values import ROUNDING, Canary, Cause, Percentile, Ranking, Reason, Rule, RuleKind, judged_name
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import PooledNote, pooled_at, recall_label
@@ -53,12 +53,21 @@ from app.detection.service.detectors import usual_latency
 from app.diagnosis.domain.fleets import Fleet, FleetMember, fleet
 from app.diagnosis.domain.run_causes import RunCause
 from app.diagnosis.store import DiagnosisRow, causes_of, newest_diagnosis
+from app.index_facts.store import sentences_of
 from app.records.service.past_runs import last_healthy_state, severity_order, valid_diagnoses
 from app.records.store import ranking_rows, run_rows, state_rows
 from app.records.store.run_rows import RunRow
 from app.records.store.state_rows import StateRow
 from app.retrievers.domain.probes import url_address
-from app.scoring.evaluation import FORBIDDEN, MISSING, REGRESSED, RELEVANCE, forbidden_ranks, unpack_reasons
+from app.scoring.evaluation import (
+    FORBIDDEN,
+    MISSING,
+    REGRESSED,
+    RELEVANCE,
+    forbidden_ranks,
+    known_reasons,
+    unpack_reasons,
+)
 from app.scoring.rankings import Match, match, prepare
 from app.scoring.run_inputs import SuiteMember, UnusableSuiteError
 from app.scoring.verdicts import lacking_fields
@@ -116,17 +125,18 @@ def load_fleets(connection: Connection, requests: Sequence[tuple[int, int | None
     by_run = {one.run.id: one for one in missing.values()}
     diagnoses = valid_diagnoses(connection, {run_id: one.degraded for run_id, one in by_run.items()}) if by_run else {}
     shared = causes_of(connection, by_run) if by_run else {}
+    index = sentences_of(connection, by_run)
     for key, one in missing.items():
-        fleets[key] = cached_of_run(
-            connection, key, partial(_build_fleet, one, diagnoses[one.run.id], shared.get(one.run.id))
-        )
+        run_id = one.run.id
+        build = partial(_build_fleet, one, diagnoses[run_id], shared.get(run_id), index.get(run_id, ""))
+        fleets[key] = cached_of_run(connection, key, build)
     return [fleets[key] for key in keys]
 
 
 def _build_fleet(
-    changed: ChangedRun, diagnoses: Mapping[int, DiagnosisRow], cause: RunCause | None
+    changed: ChangedRun, diagnoses: Mapping[int, DiagnosisRow], cause: RunCause | None, index: str
 ) -> tuple[FleetEvidence, int]:
-    """Return the evidence of a run and its size in bytes."""
+    """Return the evidence of a run and its size in bytes; `index`: what is wrong with the index, as clauses."""
     by_edit = changed.changed_ids if changed.edit else changed.recounted_ids  # nothing else is looked for
     diagnoses = {canary: row for canary, row in diagnoses.items() if canary not in by_edit}
     told = [(Cause(row.cause), row.evidence.get("rank_now")) for row in diagnoses.values()]
@@ -137,9 +147,10 @@ def _build_fleet(
         diagnoses = {canary: _overruled_by(row, cause) for canary, row in diagnoses.items()}
     everyone = [_member(changed, place, diagnoses) for place in changed.counted]
     first, redefined = changed.is_first, changed.is_redefined
-    common = fleet(everyone, cause=cause, is_first=first, is_redefined=redefined, edit=changed.edit)
+    beside = "" if cause is not None and cause.index else index
+    common = fleet(everyone, cause=cause, is_first=first, is_redefined=redefined, edit=changed.edit, index=beside)
     by_key = {changed.members[changed.suite.positions[canary]].key: row for canary, row in diagnoses.items()}
-    summary = _changed_canaries(changed, by_key, common, cause)
+    summary = _changed_canaries(changed, by_key, common, cause, index)
     evidence = FleetEvidence(fleet=common, cause=cause, diagnoses=by_key, changed=summary)
     return evidence, _BYTES + len(by_key) * _BYTES_PER_DIAGNOSIS + len(summary.reasons) * _BYTES_PER_CANARY
 
@@ -172,9 +183,9 @@ def _is_worse(changed: ChangedRun, canary_id: int) -> bool:
 
 
 def _changed_canaries(
-    changed: ChangedRun, diagnoses: Mapping[str, DiagnosisRow], common: Fleet, cause: RunCause | None
+    changed: ChangedRun, diagnoses: Mapping[str, DiagnosisRow], common: Fleet, cause: RunCause | None, index: str
 ) -> ChangedCanaries:
-    """Return the changed canaries, without those that were healthy on every retry."""
+    """Return the changed canaries, without those that were healthy on every retry; `index`: see `_build_fleet`."""
     keys = {canary: changed.members[changed.suite.positions[canary]].key for canary in changed.told_ids}
     retried = {key for key, row in diagnoses.items() if row.evidence.get("persistent") is False}
     changed_ids = [canary for canary in changed.told_ids if keys[canary] not in retried]
@@ -204,7 +215,7 @@ def _changed_canaries(
         since_first=(is_old := 2 * len(changed.since_first & set(changed_ids)) >= len(changed_ids)),
         rejudged=changed.rejudged,
         suite=len(changed.members),
-        beside="" if is_old and not changed.beside_first else changed.beside,
+        beside="; ".join(one for one in ("" if is_old and not changed.beside_first else changed.beside, index) if one),
         recovered_on_retry=len(changed.told_ids) - len(changed_ids),
         redefined=len(changed.changed_ids) - len(changed.told_ids),
     )
@@ -627,3 +638,29 @@ def _got(member: SuiteMember, ranking: Ranking) -> str:
     name = (ranking.documents[place] if by_document else None) or ranking.ids[place]
     more = f" and {counted(len(ranks) - 1, 'other hit')}" if len(ranks) > 1 else ""
     return f"{short_name(name)} at rank {ranks[0]}{more}"
+
+
+def read_canaries(
+    connection: Connection, keys: Collection[str], runs: Sequence[RunRow]
+) -> dict[int, dict[str, Sequence[Reason] | None]]:
+    """Reasons of the named canaries by run id; those a run did not probe are left out.
+
+    The number of queries does not depend on the number of runs: it is read in the transaction that ends a run.
+    """
+    of_suites = [(run, run.suite_version_id) for run in runs if run.suite_version_id is not None] if keys else []
+    if not of_suites:
+        return {}
+    places = catalog.places_of(connection, {version for _, version in of_suites}, keys)
+    unmeasured = run_rows.unmeasured_at(connection, [run.id for run, _ in of_suites])
+    canary_ids = {run.id: [canary_id for _, canary_id in places[version].values()] for run, version in of_suites}
+    bits = state_rows.reasons_at(connection, canary_ids)
+    return {
+        run.id: {
+            key: None
+            if place in failed or canary_id not in bits[run.id]
+            else known_reasons(bits[run.id][canary_id], unscored=place in unscored)
+            for key, (place, canary_id) in places[version].items()
+        }
+        for run, version in of_suites
+        for failed, unscored in [unmeasured.get(run.id, ((), ()))]
+    }

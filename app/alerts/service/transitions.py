@@ -51,7 +51,7 @@ from app.alerts.domain.state import (
 )
 from app.alerts.domain.views import AlertState, StoredEvidence, TransitionType
 from app.alerts.service import notifications
-from app.alerts.service.evidence import TransitionEvidence, read_leaks, with_what_leaked
+from app.alerts.service.evidence import TransitionEvidence, read_canaries, read_leaks, with_what_leaked
 from app.alerts.service.notifications import load_context, member_of
 from app.alerts.store import AlertRow
 from app.answers.domain.generated import RunAnswers, rated_texts, unjudged
@@ -61,7 +61,6 @@ from app.base.texts import counted, named_text
 from app.base.values import (
     ANSWER_MEASURES,
     Aggregates,
-    Reason,
     Rule,
     RuleKind,
     RunStatus,
@@ -79,11 +78,12 @@ from app.detection.domain import Change
 from app.detection.service import baselines
 from app.detection.service.detectors import run_latencies
 from app.detection.store import DetectionRow
+from app.index_facts.domain import KnownFact
+from app.index_facts.store import known_facts
 from app.records.service.past_runs import stored_aggregates
-from app.records.store import run_rows, state_rows
+from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
 from app.retrievers.domain.probes import FailedProbe, summarize_failures
-from app.scoring.evaluation import known_reasons
 from app.scoring.run_inputs import RunInputs, SuiteSnapshot, UnusableSuiteError
 from app.scoring.verdicts import NOT_CARRIED_OUT, drop_from_json
 
@@ -134,11 +134,18 @@ class CheckFacts:
 
 
 def after_run(
-    connection: Connection, check_id: int, run_id: int, *, now: datetime, hold_until: datetime | None = None
+    connection: Connection,
+    check_id: int,
+    run_id: int,
+    *,
+    now: datetime,
+    hold_until: datetime | None = None,
+    has_facts: bool = True,
 ) -> bool:
     """Evaluate every rule of the check after a run, and write what changes; True where there may be deliveries.
 
-    Notifications of a fault are not sent before `hold_until`, where given: it is still being diagnosed.
+    Notifications of a fault are not sent before `hold_until`, where given: it is still being diagnosed. `has_facts`:
+    whether the run has facts of the index; of one without, nothing is read for rules that no alert is open by.
     """
     check = catalog.definition_by_id(connection, check_id)
     evaluation = _Evaluation(connection, check, run_id, now)
@@ -149,14 +156,15 @@ def after_run(
         evaluation.retire_others([], retirement)
         return evaluation.notify()
     rules = _rules(check)
-    facts = load_facts(connection, check_id, rules, unresolved=evaluation.rows.keys())
+    judged = [one for one in rules if has_facts or one.kind is not RuleKind.INDEX or one.key in evaluation.rows]
+    facts = load_facts(connection, check_id, judged, unresolved=evaluation.rows.keys())
     completed = facts.newest is not None and is_completed(RunStatus(facts.newest.status))
     swapped = evaluation.of_other_suites(facts.newest)
     evaluation.retire(swapped, Retirement.SUITE_CHANGED)
-    retired = evaluation.without_canaries(rules, facts) - swapped
+    retired = evaluation.without_canaries(judged, facts) - swapped
     evaluation.retire(retired, Retirement.CANARIES_RETIRED)
     gone = swapped | retired
-    for rule in rules:
+    for rule in judged:
         if rule.key in gone:
             continue
         if rule.kind not in BETWEEN_RUNS:
@@ -675,7 +683,7 @@ def _is_enough(facts: CheckFacts, rule: Rule, compared_since: int) -> bool:
 
 def _compared_since(connection: Connection, check_id: int, rules: Sequence[Rule]) -> int:
     """Id of the newest run before the baseline was last chosen; runs up to it were compared with another one."""
-    is_used = has_kind(rules, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER)
+    is_used = has_kind(rules, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER, RuleKind.INDEX)
     choice = detector_rows.newest_choice(connection, check_id) if is_used else None
     return 0 if choice is None else choice.after_run
 
@@ -710,14 +718,18 @@ def baseline_latency(row: DetectionRow) -> float | str:
 def _read_facts(
     connection: Connection, rules: Sequence[Rule], rows: Sequence[RunRow], compared_since: int
 ) -> dict[int, RunFacts]:
-    """Facts that the rules use, of those of these runs that have a verdict; of the others what leaked."""
+    """Facts that the rules use, of those of these runs that have a verdict; of the others leaks and the index."""
     leaks = read_leaks(connection, rows) if has_kind(rules, RuleKind.LEAK) else {}
-    of_unknown = {row.id: replace(NO_FACTS, leaks=leaks[row.id]) for row in rows if row.id in leaks}
+    index: Mapping[int, Sequence[KnownFact]] = {}
+    if rows and has_kind(rules, RuleKind.INDEX):
+        index = known_facts(connection, rows[-1].check_id, [row.id for row in rows], after=compared_since)
+    known = {*leaks, *index}
+    of_unknown = {one: replace(NO_FACTS, leaks=leaks.get(one), index=index.get(one)) for one in known}
     runs = [row for row in rows if row.verdict != Verdict.UNKNOWN]
     detections: dict[int, DetectionRow] = {}
     if has_kind(rules, RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER):
         detections = detector_rows.detections_of(connection, [run.id for run in runs])
-    canaries = _canaries(connection, named_canaries(rules), runs)
+    canaries = read_canaries(connection, named_canaries(rules), runs)
     latencies = run_latencies(connection, runs) if watches_latency(rules) else {}
     is_judged = any(judged_name(rule.measure) for rule in rules)
     rated: Mapping[int, RunAnswers | None] = {}
@@ -734,6 +746,7 @@ def _read_facts(
             rated=rated_texts(rated.get(run.id)),
             confirmed=confirmed.get(run.id, ()),
             leaks=leaks.get(run.id),
+            index=index.get(run.id),
         )
         for run in runs
     }
@@ -762,29 +775,3 @@ def _undecided_reason(detection: DetectionRow) -> str:
     if not anew or detection.open or detection.body.get("change") == Change.CLOSED:
         return ""
     return f"{anew}, {UNDECIDED}"
-
-
-def _canaries(
-    connection: Connection, keys: Collection[str], runs: Sequence[RunRow]
-) -> dict[int, dict[str, Sequence[Reason] | None]]:
-    """Reasons of the named canaries by run id; those a run did not probe are left out.
-
-    The number of queries does not depend on the number of runs: it is read in the transaction that ends a run.
-    """
-    of_suites = [(run, run.suite_version_id) for run in runs if run.suite_version_id is not None] if keys else []
-    if not of_suites:
-        return {}
-    places = catalog.places_of(connection, {version for _, version in of_suites}, keys)
-    unmeasured = run_rows.unmeasured_at(connection, [run.id for run, _ in of_suites])
-    canary_ids = {run.id: [canary_id for _, canary_id in places[version].values()] for run, version in of_suites}
-    bits = state_rows.reasons_at(connection, canary_ids)
-    return {
-        run.id: {
-            key: None
-            if place in failed or canary_id not in bits[run.id]
-            else known_reasons(bits[run.id][canary_id], unscored=place in unscored)
-            for key, (place, canary_id) in places[version].items()
-        }
-        for run, version in of_suites
-        for failed, unscored in [unmeasured.get(run.id, ((), ()))]
-    }

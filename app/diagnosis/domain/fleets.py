@@ -77,9 +77,11 @@ def fleet(
     is_first: bool = False,
     is_redefined: bool = False,
     edit: str = "",
+    index: str = "",
 ) -> Fleet:
     """Summarize the fallen among these canaries; `cause`: the one that explains the whole run, where there is one.
 
+    `index`: what is wrong with the index, beside a cause that does not say so.
     `is_first`: no run before measured anything, and `is_redefined`: none expected this of most of them, so that they
     cannot have fallen, however many are degraded. `edit`: what was changed of the check,
     which explains it.
@@ -108,12 +110,13 @@ def fleet(
     down = [member for member in fallen if group is None or group in member.groups]
     headline = _headline(group, down, inside, fallen, everyone, cause)
     expected = _expected(inside)
+    why = cause.reason if cause is not None else _sentence(shape, group, down, fallen, inside, len(everyone))
     informs = fallen and expected is not None and expected < len(down)
     chance = f"; expected {_number(expected)} by chance" if informs and expected is not None else ""
     return Fleet(
         shape=shape,
         headline=f"{headline}{chance}{recovered_text if recovered_on_retry else ''}",
-        sentence=cause.reason if cause is not None else _sentence(shape, group, down, fallen, inside, len(everyone)),
+        sentence=f"{why}; {index}" if index and fallen else why,
         group=group,
         fallen=len(down),
         of=len(inside),

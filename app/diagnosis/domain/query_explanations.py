@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from app.base.texts import number, percent_text, plain, ratio_text, shorten
 from app.base.values import Canary, Judgment, Level, Outcome, Ranking, Reason, TimeText, Verdict
+from app.index_facts.domain import recall_against
 from app.records.views import JudgmentView, ResultView, first_expected, judgment_shape, why_degraded, wrong_field
 from app.scoring.rankings import LEVELS, Match, match, prepare
 from app.scoring.words import containment, grams, split_by_overlap
@@ -103,6 +104,21 @@ class AnswerBefore(TypedDict):
     """Chunks of its top k that this answer does not have."""
 
 
+class ExactComparison(TypedDict):
+    """The answer against that of an exact search."""
+
+    found: int
+    """Hits of the exact search that count."""
+    returned: int
+    """How many of them the index returned."""
+    missed: list[str]
+    """The ids of the others, in their order."""
+    expected_missed: list[str]
+    """Those of them that are expected."""
+    detail: str | None
+    """Why exact search says nothing; null = it was answered."""
+
+
 class QueryExplanation(TypedDict):
     """One query, what came, what was expected, and why the verdict is what it is."""
 
@@ -134,6 +150,8 @@ class QueryExplanation(TypedDict):
     expected: list[ExplainedChunk]
     gaps: ScoreGaps
     before: AnswerBefore | None
+    exact: ExactComparison | None
+    """What an exact search finds of which the index returned; null = none was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +178,27 @@ class Explained:
     before: Earlier | None = None
     has_texts: bool = True
     """Whether the retriever's mapping reads texts."""
+
+
+def compare_exactly(one: Explained, exact: Ranking | None, why: str | None) -> ExactComparison:
+    """Compare an answer with that of an exact search, by the first k of each; `why`: why there is none."""
+    if exact is None or one.ranking is None:
+        detail = why or "there is no answer to compare with"
+        return {"found": 0, "returned": 0, "missed": [], "expected_missed": [], "detail": detail}
+    wanted = list(exact.ids[: one.k])
+    share = recall_against(one.ranking, exact, one.k)
+    found = frozenset(one.ranking.ids[: one.k])
+    missed = [chunk for chunk in wanted if chunk not in found] if share is not None and share < 1 else []
+    first = match(prepare(one.canary.judgments), exact)
+    ranks = zip(one.canary.judgments, first.first, strict=True)
+    expected = {exact.ids[rank - 1] for judged, rank in ranks if judged.grade >= 1 and rank is not None}
+    return {
+        "found": len(wanted),
+        "returned": len(wanted) if share is None else round(share * len(wanted)),
+        "missed": missed,
+        "expected_missed": [chunk for chunk in missed if chunk in expected],
+        "detail": None,
+    }
 
 
 def needs_deeper(canary: Canary, ranking: Ranking) -> bool:

@@ -39,6 +39,7 @@ from app.diagnosis.domain.evidence import (
 )
 from app.diagnosis.domain.reanchors import reanchor
 from app.diagnosis.domain.run_groups import common_group
+from app.index_facts.domain import KnownFact, recall_clauses, size_clauses
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.rankings import match, prepare
 from app.scoring.text_changes import ChangedTexts
@@ -89,6 +90,8 @@ class RunCause:
     """What it does not explain, as a clause; None = there is nothing."""
     beside: str | None = None
     """The phrase of a second cause, of other answers."""
+    index: str | None = None
+    """What the facts of the index say of it: that they support it, or that they do not; clauses."""
 
     @property
     def is_harmful(self) -> bool:
@@ -125,7 +128,16 @@ class RunCause:
         """A sentence without its full stop, for the run's page."""
         name = self.phrase if self.shape is not None else self._name
         text = f"{name[0].upper()}{name[1:]} since run {self.since_run}"
-        figures = (self._recall, self._unseen, self._split, self._score, self.evidence, self.against, self.detail)
+        figures = (
+            self._recall,
+            self._unseen,
+            self._split,
+            self._score,
+            self.evidence,
+            self.index,
+            self.against,
+            self.detail,
+        )
         parts = [one for one in figures if one]
         return f"{text}: {'; '.join(parts)}" if parts else text
 
@@ -195,6 +207,25 @@ class RunCause:
         if self.score_change is None:
             return ""
         return f"by {percent_text(self.score_change)} in the median: another encoder or another scoring"
+
+
+def with_index(cause: RunCause | None, facts: Sequence[KnownFact]) -> RunCause | None:
+    """Return a cause with what the facts of the index say of it.
+
+    Documents that are missing are confirmed by an index that holds less, and doubted by one that holds as much as it
+    did; hits that are left out by recall against exact search, which alone tells whether the search misses them.
+    """
+    smaller, as_large = size_clauses(facts)
+    if cause is None:
+        return None
+    if cause.kind in LEAVING_OUT:
+        worse, usual = recall_clauses(facts)
+        clauses = [*worse, *smaller] or [f"but {one}: hits are filtered or fell lower" for one in usual[:1]]
+    elif cause.kind is RunCauseKind.MISSING:
+        clauses = smaller or [f"but {one}: they may be filtered, or replaced" for one in as_large[:1]]
+    else:
+        clauses = smaller
+    return replace(cause, index="; ".join(clauses)) if clauses else cause
 
 
 def read_run_cause(stored: Mapping[str, Any]) -> RunCause:

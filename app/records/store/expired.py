@@ -21,6 +21,7 @@ from app.catalog.tables import definitions
 from app.detection.tables import baselines, detections, detectors
 from app.diagnosis.tables import run_causes
 from app.hooks.tables import attempts, deliveries
+from app.index_facts.tables import index_facts
 from app.records.store.ranking_rows import RankingBody
 from app.records.store.series import HOUR
 from app.records.tables import (
@@ -67,6 +68,7 @@ def drop_runs(connection: Connection, old: Sequence[int]) -> int:
 
 
 _OF_RUNS = (
+    index_facts,
     rescored_runs,
     run_answers,
     staged_answers,

@@ -64,6 +64,7 @@ from app.diagnosis.api import DIAGNOSES, run_diagnosis
 from app.diagnosis.domain.cases import is_overcome
 from app.diagnosis.service import diagnoses, reanchoring
 from app.diagnosis.views import DiagnosisView, ReanchorState
+from app.index_facts import service as index_facts
 from app.records.service import run_views
 from app.records.service.run_views import find_candidates
 from app.records.views import RunView
@@ -146,6 +147,7 @@ def show_check(
         category_measures=_category_measures(run, k),
         base=request.app.state.links.public_url.rstrip("/"),
         banners=banners_of(request, overdue=detail.line.overdue),
+        index_facts=index_facts.load_run_facts(store, run["id"])["items"] if run else [],
     )
 
 
@@ -287,6 +289,7 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
         answers=answering.summary_of_run(store, run_id),
         answers_text=check_details.answers_of_run(store, run_id),
         incident=check_details.incident_of_run(store, run_id),
+        index_facts=index_facts.load_run_facts(store, run_id)["items"],
         confirmed=answering.confirmed_by_people(store, run_id),
         versions=check_details.list_versions(store, run_id),
         counterparts=find_candidates(store, run_id) if run["finished_at"] else None,

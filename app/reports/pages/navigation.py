@@ -188,6 +188,7 @@ CHAPTERS: Final[Mapping[str, str]] = {
     "/new-check": "canary-files#checks",
     "/checks/*/edit": "canary-files#checks",
     "/checks/*/plants": "plants",
+    "/checks/*/facts": "index-facts",
     "/checks/*/quality": "diagnosis#where-to-look",
     "/checks/*/reanchors": "diagnosis#renamed-chunks",
     "/checks/*/canaries/*": "diagnosis#causes",

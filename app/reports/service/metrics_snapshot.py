@@ -20,6 +20,7 @@ from app.catalog.service.judges import is_self_judged
 from app.catalog.service.references import schedule_of
 from app.detection.store import DetectionRow
 from app.hooks import store as outbox
+from app.index_facts.service import newest_values
 from app.plants.service.shown import PlantNumbers, load_numbers
 from app.records.domain import stored_shares
 from app.records.store import open_runs, run_rows, state_rows
@@ -62,6 +63,8 @@ class CheckState:
     """By measure of its judge, the share of the answers of its newest run that have no rating."""
     plants: PlantNumbers | None = None
     """Of its planted documents; None = it has none."""
+    index_facts: Mapping[str, float] = field(default_factory=dict)
+    """By name, those of the newest run that read any; unknown ones are left out."""
     canaries_omitted: int | None = None
     """Number of canaries without a series because of the cap; None = the check has no canary series."""
 
@@ -96,6 +99,8 @@ class State:
     pooled_recalls: tuple[RecallRow, ...] = ()
     plants: Mapping[int, PlantNumbers] = field(default_factory=dict)
     """By the id of a check that plants documents."""
+    index_facts: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """By the id of a check whose retriever tells facts of its index."""
     judges: Mapping[tuple[str, str], Confirmation] = field(default_factory=dict)
     """By judge and measure: whether people confirmed it."""
 
@@ -171,11 +176,18 @@ class StateReader:
     def _state(self) -> State:
         assert self._shared is not None  # noqa: S101 - it is read with the checks
         shown = [entry for entry in self._checks.values() if entry.state is not None]
-        plants = self._shared.plants
+        plants, index = self._shared.plants, self._shared.index_facts
         states = [(number, entry.state) for number, entry in self._checks.items() if entry.state is not None]
         return replace(
             self._shared,
-            checks=tuple([replace(one, plants=plants[at]) if at in plants else one for at, one in states]),
+            checks=tuple(
+                [
+                    replace(one, plants=plants.get(at), index_facts=index.get(at, {}))
+                    if at in plants or at in index
+                    else one
+                    for at, one in states
+                ]
+            ),
             alerts={(entry.slug, *key): count for entry in shown for key, count in entry.alerts.items()},
         )
 
@@ -226,6 +238,7 @@ def _read_shared(connection: Connection, now: datetime) -> State:
         jobs_waiting=jobs.waiting(connection),
         pooled_recalls=tuple(recall_rows.list_recalls(connection, in_force=True)),
         plants=load_numbers(connection),
+        index_facts=newest_values(connection),
         judges=calibrated_judges(connection),
     )
 

@@ -5,6 +5,7 @@ times. Which response is no answer is decided in `responses`.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -294,6 +295,53 @@ class WriteReader(Reader):
         del headers
         check_written(self._paths, body)
         return Reading(ranking=Ranking(ids=(), documents=(), texts=(), scores=(), returned=0))
+
+
+class FactReader(Reader):
+    """Reads the numbers of an answer about the index: a ranking of their names, with the numbers as scores.
+
+    Where there is no number, its score is None and its text says what is there instead.
+    """
+
+    def __init__(self, reads: Mapping[str, str]) -> None:
+        """Compile the paths; raises ValueError naming the wrong one."""
+        super().__init__(ResponseMapping(hits="hits", id="id"), 1)
+        self._numbers = {name: Path.of(name, path) for name, path in reads.items()}
+
+    def same_as(self, other: Reader) -> bool:
+        """Whether both read every response alike: two of these are never taken for each other."""
+        return self is other
+
+    def read(self, body: bytes, headers: Mapping[str, str]) -> Reading:
+        """Read one response; `headers` say nothing. Raises MalformedError, and nothing else."""
+        del headers
+        check_written(self._paths, body)
+        answer, _ = parse_json(body)
+        found = [_number(path, answer) for path in self._numbers.values()]
+        ranking = Ranking(
+            ids=tuple(self._numbers),
+            documents=(None,) * len(found),
+            texts=tuple(why for _, why in found),
+            scores=tuple(number for number, _ in found),
+            returned=len(found),
+        )
+        return Reading(ranking=ranking)
+
+
+def _number(path: Path, answer: Any) -> tuple[float | None, str | None]:
+    """Return the number at a path, or why there is none."""
+    try:
+        value: Any = path.search(answer)
+    except (JMESPathError, ValueError, TypeError, RecursionError):
+        value = None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        what = "nothing" if value is None else "no number"
+        return None, f"there is {what} at {path.text} in the answer"
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    return (number, None) if math.isfinite(number) else (None, f"the number at {path.text} is too large")
 
 
 def _ranking(columns: Columns, paths: Paths, scale: Scale | None, size: int) -> Ranking:
@@ -609,6 +657,8 @@ def compile_reader(retriever: Retriever, k: int) -> Reader:
     """Return the reader of its responses; raises ValueError naming the field that is wrong."""
     if retriever.writes:
         return WriteReader()
+    if retriever.reads is not None:
+        return FactReader(retriever.reads)
     of_the_reranker = retriever.scorer.kind is ScorerKind.RERANK
     return Reader(
         retriever.response,

@@ -77,7 +77,7 @@ class IdentityProbe:
 
     def _retrievers(self, retriever: Retriever, auth: IdentityAuth) -> dict[str, Retriever]:
         """Return the retriever of each identity, the same objects as long as the retriever is the same."""
-        kept = self._kept.get(retriever.slug)
+        kept = self._kept.get(retriever.slug) if retriever.is_usual else None
         if kept is None or kept[0] is not retriever:
             of_identity = {
                 value: replace(
@@ -85,6 +85,8 @@ class IdentityProbe:
                 )
                 for value, credentials in auth.of.items()
             }
+            if not retriever.is_usual:  # must not push out those of the next run
+                return of_identity
             kept = self._kept[retriever.slug] = retriever, of_identity
         return kept[1]
 

@@ -248,6 +248,8 @@ class HttpProbe:
 
     def _compile(self, retriever: Retriever, k: int, varied: frozenset[str]) -> Plan:
         """Compile a retriever once for as long as it is the same object, as that of a version is."""
+        if not retriever.is_usual:  # must not push out what the next run asks with
+            return compile_retriever(retriever, k, varied)
         name = _name_of(retriever)
         kept = self._compiled.get((name, k, varied))
         if kept is None or kept[0] is not retriever:
@@ -261,7 +263,7 @@ class HttpProbe:
         retriever = context.retriever
         try:
             credentials = _RunCredentials(self._asker.keyring, context)
-            plan = self._with_lookup(plan, context, credentials)
+            plan = yield from self._with_lookup(plan, context, credentials)
         except NoAnswerError as error:
             step = Step.AUTHENTICATION if isinstance(error, CredentialError) else Step.LOOKUP
             failure = failed_answer(error.outcome, error.detail, error.http_status, step=step)
@@ -277,7 +279,7 @@ class HttpProbe:
             requests = build_requests(plan, context, again, self._asker.user_agent, vectors)
             with closing(self._exchanged(context, requests, reader, credentials)) as answers:
                 yield from answers
-        if len(queries) > 1:  # a single question, as of a plant, must not push out what a run has read
+        if len(queries) > 1 and retriever.is_usual:  # nothing else, as a plant, must push out what a run has read
             self._keep_reader(_name_of(retriever), reader)
 
     def _exchanged(
@@ -322,14 +324,17 @@ class HttpProbe:
                     for position, response in batch
                 ]
 
-    def _with_lookup(self, plan: Plan, context: ProbeContext, credentials: "_RunCredentials") -> Plan:
+    def _with_lookup(
+        self, plan: Plan, context: ProbeContext, credentials: "_RunCredentials"
+    ) -> Generator[Answers, None, Plan]:
+        """Return the plan with what is looked up once; yields no answers now and then, as it waits."""
         lookup = context.retriever.lookup
         if plan.lookup is None or lookup is None:
             return plan
         request = lookup_request(plan.lookup, plan, context, self._asker.user_agent)
-        response = with_utf8_body(self._send(context, request, credentials.request_auth))
+        response = with_utf8_body((yield from self._send(context, request, credentials.request_auth)))
         if response.status == HTTPStatus.UNAUTHORIZED and credentials.renew():
-            response = with_utf8_body(self._send(context, request, credentials.request_auth))
+            response = with_utf8_body((yield from self._send(context, request, credentials.request_auth)))
         request_auth = credentials.request_auth
         problem = response_problem(response)
         if problem is not None:
@@ -347,7 +352,9 @@ class HttpProbe:
             raise _LookupError(Outcome.MALFORMED, detail, response.status)
         return plan.bound({lookup.name: value})
 
-    def _send(self, context: ProbeContext, request: Request, request_auth: RequestAuth) -> Response:
+    def _send(
+        self, context: ProbeContext, request: Request, request_auth: RequestAuth
+    ) -> Generator[Answers, None, Response]:
         retriever = context.retriever
         exchanged = exchange(
             (request,),
@@ -358,7 +365,11 @@ class HttpProbe:
             peer=peer_of(context, self._asker.limits),
         )
         with closing(exchanged) as batches:
-            return next(batch[0][1] for batch in batches if batch)
+            for batch in batches:
+                if batch:
+                    return batch[0][1]
+                yield []
+        raise AssertionError("an exchange ends with the answer to each of its requests")
 
     def _keep_reader(self, name: "_Name", reader: CachingReader) -> None:
         reader.forget()

@@ -187,6 +187,7 @@ class _Connector:
         milliseconds = max(1, round(self._timeout * 1000))
         writes = self._asking.retriever.writes
         begin = f"BEGIN TRANSACTION READ {'WRITE' if writes else 'ONLY'}; SET LOCAL statement_timeout = {milliseconds}"
+        begin += "".join(f"; SET LOCAL {name} = {value}" for name, value in self._asking.retriever.settings.items())
         limit = self._timeout + GRACE_SECONDS
         late = NoAnswerError(Outcome.TIMEOUT, f"no complete answer within {self._timeout:g} s")
         connection.limit_answer(self._asking.retriever.max_body_bytes)
@@ -268,7 +269,7 @@ def _compile_plan(retriever: Retriever, k: int) -> _Plan:
     problems = attempt.problems
     target = attempt("url", partial(parse_target, retriever.url, retriever.tls))
     names = ("query", "k", *(["vector"] if retriever.embedder is not None else []), *retriever.options)
-    changing = frozenset(names) if retriever.writes else _CHANGING
+    changing = frozenset(names) if retriever.writes else _CHANGING if retriever.reads is None else None
     statement = attempt("sql", partial(compile_statement, retriever.sql or "", names, changing))
     reader = attempt("response", partial(compile_reader, retriever, k))
     auth = retriever.auth
@@ -409,13 +410,13 @@ _CHANGING = frozenset({"query", "vector"})
 
 
 def compile_statement(
-    sql: str, names: Sequence[str], changing: frozenset[str] = _CHANGING
+    sql: str, names: Sequence[str], changing: frozenset[str] | None = _CHANGING
 ) -> tuple[str, frozenset[str]]:
     """Return the statement as psycopg takes it, and the names of its parameters.
 
     Texts, quoted names, dollar-quoted texts and comments are left alone, and `::` is a cast (PostgreSQL's manual,
     section 4.1). Raises ValueError for a parameter that is not among `names`, for none that changes with what is asked
-    (`changing`), and for more than one statement.
+    (`changing`; None = none has to), and for more than one statement.
     """
     parts: list[str] = []
     used: set[str] = set()
@@ -435,7 +436,7 @@ def compile_statement(
         else:
             text = text.replace("%", "%%")
         parts.append(text)
-    if not used & changing:
+    if changing is not None and not used & changing:
         # A statement with parameters goes by the extended protocol, where the server itself refuses a second one.
         raise ValueError("never uses :query, so every canary would ask the same")
     return "".join(parts).strip(), frozenset(used)

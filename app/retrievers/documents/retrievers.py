@@ -63,6 +63,7 @@ from app.base.documents.http_fields import (
 from app.base.documents.parsing import escape_dollars
 from app.base.limits import LARGEST_ANSWER_BYTES
 from app.base.texts import named_text
+from app.retrievers.documents.index_facts import Exact, Facts, preset_exact, preset_facts
 from app.retrievers.documents.requests import (
     COMMON_NAMES,
     QUERY_NAMES,
@@ -88,6 +89,8 @@ from app.retrievers.domain.retrievers import (
     Dialect,
     Embedder,
     EmbeddingCanary,
+    ExactSearch,
+    FactRequest,
     ResponseMapping,
     Retriever,
     Scale,
@@ -409,6 +412,10 @@ class RetrieverDocument(Document):
         ),
         Widget(placeholder="0.002", length=12),
     ] = 0.002
+    facts: Facts = None
+    """Numbers of the index, asked once a run; null = those of the preset, {} or false = none."""
+    exact: Exact = None
+    """How an exact search is asked for, which the index is compared with; true = as the preset knows."""
 
     @model_validator(mode="before")
     @classmethod
@@ -515,7 +522,8 @@ class RetrieverDocument(Document):
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
-        problems = [*self._secret_problems(), *self._identity_problems(), *self._unused_option_problems()]
+        problems = [*self._secret_problems(), *self._identity_problems(), *self._index_problems()]
+        problems += self._unused_option_problems()
         if problems:
             raise field_errors(problems)
         refuse_duplicate_header(self.request.headers, self.auth)
@@ -543,6 +551,40 @@ class RetrieverDocument(Document):
             near = did_you_mean(name, self.options) or f"; write options: {{{name}: <default>}}"
             yield ("auth", "by"), f"'{one_line(name)}' is no option of the retriever{near}"
 
+    def _index_problems(self) -> Iterator[tuple[Place, str]]:
+        """Yield what is wrong with the requests for facts of the index, and with that of an exact search."""
+        lookup = self.lookup.name if self.lookup is not None else None
+        for name, fact in (self.facts or {}).items():
+            for place, message in fact.problems(self.url, self.dialect, self.options, lookup):
+                yield ("facts", name, *place), message
+        if self.exact is None:
+            return
+        known = (*COMMON_NAMES, *self.options, *([lookup] if lookup is not None else []))
+        for place, message in self.exact.problems(self.url, self.dialect, known, self.options):
+            yield ("exact", *place), message
+        if VECTOR in self.exact.names and self.embedding is None:
+            yield ("exact",), "needs query vectors: set an embedding of the retriever"
+        if self._exact() is None:
+            parts = "sql or settings" if self.dialect is Dialect.SQL else "json or url"
+            yield ("exact",), f"is not known of this request; say under {parts} what is different in an exact search"
+
+    def _facts(self) -> tuple[FactRequest, ...]:
+        """Return its facts; those of its preset only where its path is that of the preset."""
+        if self.facts is not None:
+            return tuple(one.to_domain(name, self.url, self.options) for name, one in self.facts.items())
+        preset = PRESETS[self.preset]
+        if self.dialect is not Dialect.SQL and urlsplit(self.url).path != preset.path:
+            return ()
+        names = {*self.options, *([self.lookup.name] if self.lookup is not None else [])}
+        return tuple(preset_facts(preset, url=self.url, names=names, options=self.options))
+
+    def _exact(self) -> ExactSearch | None:
+        if self.exact is None:
+            return None
+        if self.exact.is_own:
+            return self.exact.to_domain(self.url, self.options)
+        return preset_exact(PRESETS[self.preset], self.request.body, self.exact.canaries)
+
     def _unused_option_problems(self) -> Iterator[tuple[Place, str]]:
         """Yield options that nothing uses: they are likely misspelled."""
         request, asks_for = self.request, {option.name for option in PRESETS[self.preset].options}
@@ -550,6 +592,8 @@ class RetrieverDocument(Document):
         templates.append(request.headers)
         used = placeholders_in(templates) | parameters_in(request.sql or "")
         used |= {self.auth.by} if isinstance(self.auth, IdentityAuthDocument) else set()
+        used |= {name for fact in (self.facts or {}).values() for name in fact.names}
+        used |= self.exact.names if self.exact is not None else set()
         for name in self.options:
             if name not in used and name not in asks_for:
                 near = did_you_mean(name, {*used, *asks_for} - {*COMMON_NAMES, VECTOR})
@@ -601,6 +645,9 @@ class RetrieverDocument(Document):
         data = {**self.data(), "url": url}
         if self.lookup is not None:
             data["lookup"] = {**data["lookup"], "url": self.lookup.url[len(origin_of(self.lookup.url)) :]}
+        for part in (*(data["facts"] or {}).values(), data["exact"] or {}):
+            if part.get("url") and not part["url"].startswith("/"):
+                part["url"] = part["url"][len(origin_of(part["url"])) :]
         return parse_document(type(self), data)
 
     def to_domain(self) -> Retriever:
@@ -631,6 +678,8 @@ class RetrieverDocument(Document):
             max_body_bytes=self.max_body_bytes,
             score_precision=self.score_precision,
             score_tolerance=self.score_tolerance,
+            facts=self._facts(),
+            exact=self._exact(),
         )
 
 

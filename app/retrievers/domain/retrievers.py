@@ -170,6 +170,36 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FactRequest:
+    """A request whose answer holds a number that says something of the index, and the JMESPath of that number.
+
+    Over HTTP it has a `url`, at the host of the retriever; of a database it is one statement with one value.
+    """
+
+    name: str
+    path: str = "@"
+    url: str | None = None
+    method: str = "GET"
+    json: Any = None
+    sql: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactSearch:
+    """What is different in a request that searches the whole index instead of its approximate structure.
+
+    Each part replaces that of the retriever; None = it stays. `settings` are of the transaction of a statement.
+    """
+
+    canaries: int
+    """How many canaries of a run are compared."""
+    url: str | None = None
+    json: Any = None
+    sql: str | None = None
+    settings: Mapping[str, str] = field(default_factory=_empty)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retriever:
     """The endpoint a check watches: request, response mapping and limits.
 
@@ -214,6 +244,21 @@ class Retriever:
     """A score that moved by less holds as it was: a share of the largest score of its answer, 0 = every move counts."""
     writes: bool = False
     """Whether its request changes the source, as that of a planted document: what answers it has no hits to read."""
+    facts: tuple[FactRequest, ...] = ()
+    """Requests for numbers of the index, asked once a run."""
+    exact: ExactSearch | None = None
+    """How an exact search is asked for; None = it is not compared with one."""
+    reads: Mapping[str, str] | None = None
+    """Of a request for facts: the JMESPath of each number in its answer, by name; None = it is asked for hits."""
+    settings: Mapping[str, str] = field(default_factory=_empty)
+    """Of a database, for the transaction of its statement."""
+    is_exact: bool = False
+    """Whether its request is that of an exact search, beside a run."""
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether it is asked as in a run: what is kept from one run to the next is of such requests alone."""
+        return not self.writes and self.reads is None and not self.is_exact
 
     @property
     def gives_answers(self) -> bool:

@@ -24,7 +24,7 @@ from app.catalog.documents.check_documents import CheckDocument
 from app.config import load_settings
 from app.definitions.client import Server, Trial
 from app.definitions.commands import canary_files
-from app.diagnosis.domain.query_explanations import Earlier, QueryExplanation, ScoreGap
+from app.diagnosis.domain.query_explanations import Earlier, ExactComparison, QueryExplanation, ScoreGap
 from app.diagnosis.rendering import add_canary, new_canary_file
 from app.reports.rendering.reports import read_reports
 from app.retrievers.client.probe import RetrieverProbe
@@ -33,6 +33,7 @@ from app.runs.service.explaining import (
     Ask,
     Question,
     asks_by,
+    asks_exactly_by,
     choose_question,
     earlier_answer,
     explain,
@@ -99,6 +100,7 @@ def explain_(  # noqa: PLR0913 - options of a command
     expected += [parse_document(JudgmentDocument, {"text": one}) for one in evidence or ()]
     variables = variable_values(var or ())
     before: Earlier | None = None
+    ask_exactly: Ask | None = None
     if server is not None:
         if paths:
             message = "--server explains what the service has in force; leave out the files"
@@ -116,10 +118,11 @@ def explain_(  # noqa: PLR0913 - options of a command
         canary_files.warn(documents.unset)
         asked = choose_question(documents, question, check=slug, url=url, expected=expected, variables=variables)
         probe = RetrieverProbe(load_settings(os.environ).retriever_addresses, USER_AGENT)
-        ask = asks_by(probe, asked, run_id=f"explain-{uuid4().hex}")
+        run_id = f"explain-{uuid4().hex}"
+        ask, ask_exactly = asks_by(probe, asked, run_id=run_id), asks_exactly_by(probe, asked, run_id=run_id)
     if baseline is not None:
         before = _saved_answer(baseline, asked)
-    explanation = explain(asked, ask, clock=now, depth=depth, before=before)
+    explanation = explain(asked, ask, clock=now, depth=depth, before=before, ask_exactly=ask_exactly)
     if form is Format.JSON:
         typer.echo(json.dumps(explanation, indent=2))  # in ASCII, so that no text of others can act on a terminal
     else:
@@ -271,8 +274,19 @@ def show_explanation(one: QueryExplanation) -> None:
         terminal.show_table(_hits_table(one))
     for line in _score_lines(one):
         typer.echo(line)
+    if one["exact"] is not None:
+        typer.echo(_exact_line(one["exact"]))
     if one["before"] is not None:
         typer.echo(_before_line(one))
+
+
+def _exact_line(exact: ExactComparison) -> str:
+    if exact["detail"] is not None:
+        return f"Exact search was not answered: {plain(exact['detail'])}."
+    said = f"Exact search finds {counted(exact['found'], 'hit')}, of which the index returned {exact['returned']}"
+    missed = f"; it missed {plain(named_text(exact['missed']))}" if exact["missed"] else ""
+    expected = f", of which {plain(named_text(exact['expected_missed']))} should have come"
+    return f"{said}{missed}{expected if exact['expected_missed'] else ''}."
 
 
 def _asked_line(one: QueryExplanation) -> str:

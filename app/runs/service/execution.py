@@ -31,6 +31,8 @@ from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service.references import find_check
 from app.catalog.store import require
+from app.index_facts.domain import Fact
+from app.index_facts.service import read_facts
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
 from app.records.store import open_runs, ranking_rows, state_rows
 from app.records.store.open_runs import ClaimedRun, Failure, ShardBody
@@ -88,7 +90,26 @@ def execute(
             return None
     except InvalidInputError as error:
         return fail(store, claimed, owner, str(error), clock)
-    return finalise(store, plan, answered, embedder, owner, clock, hold=hold)
+    facts = _read_index(store, plan, probe, answered, stopping=stopping)
+    return finalise(store, plan, answered, embedder, owner, clock, hold=hold, facts=facts)
+
+
+def _read_index(
+    store: Store,
+    plan: Plan,
+    probe: Probe,
+    answered: Mapping[int, ShardBody],
+    *,
+    lane: Lane | None = None,
+    stopping: Callable[[], bool],
+) -> Sequence[Fact]:
+    """Return the facts of the index, once every answer of the run is there."""
+    ranking_ids: list[int | None] = [None] * len(plan.inputs.canaries)
+    for number, body in answered.items():
+        positions = plan.positions(number)
+        ranking_ids[positions.start : positions.stop] = body.rankings
+    why = ended_early(answered)
+    return read_facts(store, probe, plan, ranking_ids, lane=lane, ended_early=why, stopping=stopping)
 
 
 def _ask(
@@ -381,7 +402,8 @@ def ask_shard(
     with store.read() as connection:
         answered = open_runs.staged_shards(connection, claimed.id)
     embedder = embedders.check_embedder(store, embed, plan.inputs.retriever, run_id=claimed.id, now=clock())
-    ended = finalise(store, plan, answered, embedder, OWNER, clock, hold=hold)
+    facts = _read_index_in_lane(store, plan, probe, lane, answered, stopping)
+    ended = finalise(store, plan, answered, embedder, OWNER, clock, hold=hold, facts=facts)
     planner.forget(claimed.id)
     return ShardEnd(ended=ended)
 
@@ -439,6 +461,24 @@ def _ask_lane(
         return None
     is_last = is_full and len(progress.staged) == plan.shard_count - 1  # then there was nothing left to spare
     return Batch(shards={number: answers}, breaker=breaker, ended_early=breaker.is_open and not is_last)
+
+
+def _read_index_in_lane(
+    store: Store,
+    plan: Plan,
+    probe: Probe,
+    lane: int,
+    answered: Mapping[int, ShardBody],
+    stopping: Callable[[], bool],
+) -> Sequence[Fact]:
+    """Return the facts of the index, asked for within the limits that all processes share."""
+    retriever = plan.inputs.retriever
+    if not retriever.facts and retriever.exact is None:
+        return ()
+    reserve = partial(reserve_rate, store, retriever.slug)
+    asking = Lane(number=lane, concurrency=fan_out(retriever, lane), reserve=reserve)
+    with hold_lane(store, retriever.slug, lane, alone=False, at_most=SHARD_LANE_SECONDS):
+        return _read_index(store, plan, probe, answered, lane=asking, stopping=stopping)
 
 
 def _stage(store: Store, plan: Plan, lane: int, batch: Batch, *, now: int) -> set[int]:

@@ -5,7 +5,7 @@ What asks is handed in, so that files and a running service are explained alike.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -18,8 +18,10 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.check_documents import CheckDocument, build_inputs
 from app.diagnosis.domain.query_explanations import (
     Earlier,
+    ExactComparison,
     Explained,
     QueryExplanation,
+    compare_exactly,
     earlier_view,
     explain_expected,
     explain_hits,
@@ -27,6 +29,8 @@ from app.diagnosis.domain.query_explanations import (
     score_gaps,
     verdict_sentences,
 )
+from app.index_facts.service import EXACT_SECONDS, exact_retriever
+from app.retrievers.domain.probes import error_text
 from app.retrievers.domain.retrievers import Probe, ProbeContext, Retriever
 from app.runs.service.gate import choose_targets, lone_target, result_view
 from app.scoring.run_inputs import RunInputs, SuiteSnapshot, suite_hash
@@ -59,9 +63,18 @@ class Question:
 
 
 def explain(
-    question: Question, ask: Ask, *, clock: Callable[[], datetime], depth: int, before: Earlier | None = None
+    question: Question,
+    ask: Ask,
+    *,
+    clock: Callable[[], datetime],
+    depth: int,
+    before: Earlier | None = None,
+    ask_exactly: Ask | None = None,
 ) -> QueryExplanation:
-    """Ask a question and explain the answer; where an expected chunk is not in it, ask once more for `depth` hits."""
+    """Ask a question and explain the answer; where an expected chunk is not in it, ask once more for `depth` hits.
+
+    `ask_exactly` searches the whole index; None = the retriever knows no exact search, or nobody is to ask for it.
+    """
     inputs, check = question.inputs, question.check
     canary = inputs.canaries[0]
     started_at = clock()
@@ -99,7 +112,13 @@ def explain(
         "expected": expected,
         "gaps": score_gaps(one, expected),
         "before": earlier_view(one),
+        "exact": None if ask_exactly is None else _compare_exactly(one, ask_exactly(check.fetch_k)),
     }
+
+
+def _compare_exactly(one: Explained, answer: Answer) -> ExactComparison:
+    why = None if answer.ranking is not None else error_text(answer.outcome, answer.http_status, answer.detail)
+    return compare_exactly(one, answer.ranking, why)
 
 
 def _ask_deeper(inputs: RunInputs, ask: Ask, depth: int) -> Ranking | None:
@@ -107,6 +126,12 @@ def _ask_deeper(inputs: RunInputs, ask: Ask, depth: int) -> Ranking | None:
     if depth <= inputs.yardstick.fetch_k:
         return None
     return build_responses(inputs, [ask(depth)]).rankings.get(0)
+
+
+def asks_exactly_by(probe: Probe, question: Question, *, run_id: str) -> Ask | None:
+    """Return what searches the whole index of a retriever of canary files; None = it is not known how."""
+    exact = exact_retriever(question.retriever, EXACT_SECONDS)
+    return None if exact is None else asks_by(probe, replace(question, retriever=exact), run_id=run_id)
 
 
 def asks_by(probe: Probe, question: Question, *, run_id: str) -> Ask:

@@ -31,9 +31,12 @@ from app.detection.service import detector_step
 from app.detection.service.detector_step import DetectorStep, OvertakenError
 from app.detection.service.detectors import EndingRun
 from app.diagnosis import store as diagnoses
-from app.diagnosis.domain.run_causes import RENAMING, RunCause
+from app.diagnosis.domain.run_causes import RENAMING, RunCause, with_index
 from app.diagnosis.service.reanchoring import outdate_returned
 from app.diagnosis.service.run_causes import find_cause
+from app.index_facts import store as index_rows
+from app.index_facts.domain import Fact, with_sentences
+from app.index_facts.service import known_of_run
 from app.records.domain import probe_summary, run_body
 from app.records.service.past_runs import embedder_finding
 from app.records.service.plans import Plan
@@ -104,9 +107,13 @@ def finalise(
     clock: Callable[[], datetime],
     *,
     hold: timedelta | None,
+    facts: Sequence[Fact] = (),
 ) -> EndedRun | None:
-    """Find out what the run comes to and write it; anew where somebody chose another baseline in between."""
-    gathered = gather(store, plan, answered)
+    """Find out what the run comes to and write it; anew where somebody chose another baseline in between.
+
+    `facts`: those of the index, which were asked for beside its answers.
+    """
+    gathered = replace(gather(store, plan, answered), facts=facts)
     scores = score(plan.inputs, gathered.responses)
     if finds_nothing(scores, gathered.responses, len(plan.inputs.canaries)):
         gathered = with_names(store, plan, gathered)
@@ -136,6 +143,8 @@ class Gathered:
     """Whether every probe was attempted."""
     generated: Mapping[int, str]
     """Answers that came with the hits, by position."""
+    facts: Sequence[Fact] = ()
+    """Facts of the index."""
 
 
 def gather(store: Store, plan: Plan, answered: Mapping[int, ShardBody]) -> Gathered:
@@ -291,8 +300,10 @@ def _end(
         detection = _run_detector(connection, plan, gathered, scores)
         repeated = repeated_failures(connection, check_id, run_id, inputs.suite.keys, responses.failures)
         facts = _facts(detection, embedder, repeated)
-        facts = replace(facts, rule_facts=with_recall_label(connection, facts.rule_facts, inputs))
+        index = known_of_run(connection, check_id, run_id, gathered.facts)
+        facts = replace(facts, rule_facts=replace(with_recall_label(connection, facts.rule_facts, inputs), index=index))
         cause = find_cause(connection, plan, gathered.ranking_ids, scores, detection, facts)
+    cause = with_index(cause, index or ())
     if cause is not None and cause.is_reportable(run_id):
         facts = replace(facts, cause=cause.reason, cause_detail=cause.detail)
     outcome = evaluate(inputs, responses, facts, scores)
@@ -334,12 +345,15 @@ def _end(
             run_endings.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
         run_endings.save_latest(connection, check_id, run_id, body)
         embedders.save_record(connection, run_id, embedder)
+        index_rows.save_facts(connection, check_id, run_id, with_sentences(index or ()))
         if cause is not None:
             diagnoses.save_run_cause(connection, run_id, cause.as_json)
         baseline_id = detector_step.save_detection(connection, detection, now=now)
         is_news = aggregates.degraded and outcome.verdict is not Verdict.UNKNOWN
         hold_until = now + hold if hold is not None and is_news else None
-        notifies = transitions.after_run(connection, check_id, run_id, now=now, hold_until=hold_until)
+        notifies = transitions.after_run(
+            connection, check_id, run_id, now=now, hold_until=hold_until, has_facts=bool(index)
+        )
         detector_step.save_detector(connection, detection, baseline_id=baseline_id, now=now)
         open_runs.drop_shards(connection, run_id)
         open_runs.defer_following(connection, check_id)

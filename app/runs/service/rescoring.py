@@ -21,6 +21,7 @@ from app.catalog import store as catalog
 from app.catalog.service.references import find_check
 from app.catalog.service.versions import UnusableDefinitionError, freeze_suite, load_inputs
 from app.detection import store as detector_rows
+from app.index_facts.store import known_facts
 from app.records.service.past_runs import embedder_finding
 from app.records.service.plans import save_layouts
 from app.records.service.run_views import rescoring_shape
@@ -143,7 +144,8 @@ class Sweep:
         with self._store.read() as connection:
             keys = table.inputs.suite.keys
             repeated = repeated_failures(connection, self._rescoring.check_id, run.id, keys, failures)
-            known = RunFacts(repeated=repeated, baseline_latency=usual)
+            index = known_facts(connection, self._rescoring.check_id, [run.id]).get(run.id)
+            known = RunFacts(repeated=repeated, baseline_latency=usual, index=index)
             rule_facts = with_recall_label(connection, known, table.inputs)
         facts = HistoryFacts(
             rule_facts=rule_facts,

@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "185a96db95f1bd164b9877b4da400aa16102f9b90822c4591f66aea85069459e"
+    DESCRIPTION = "44efc63800913c70f4ab787b942dd2aca836ae1211663f9b7f7edcf469ea5134"
 
     def livez(self) -> str:
         """Return that the process answers."""
@@ -515,6 +515,14 @@ class Coalmine:
     def follow_task(self, slug: str, *, seconds: float | None = None) -> Iterator[str]:
         """Stream `progress` {done, total, failed, status} of a task's pool in canaries, then `ended` with its `items`."""
         return self._lines("GET", f"/v1/tasks/{_quoted(slug)}/events", query={"seconds": seconds})
+
+    def get_run_facts(self, run_id: str) -> models.RunFacts:
+        """Show what a run read of the index."""
+        return self._json("GET", f"/v1/runs/{_quoted(run_id)}/facts")
+
+    def list_facts(self, slug: str, *, after: int | None = None, limit: int | None = None) -> models.IndexRunPage:
+        """List what the runs of a check read of the index, newest first."""
+        return self._json("GET", f"/v1/checks/{_quoted(slug)}/facts", query={"after": after, "limit": limit})
 
     def compare(
         self, *, a: str, b: str, winner: models.Side | None = None, after: int | None = None, limit: int | None = None

@@ -381,6 +381,22 @@ EvidenceSeries = TypedDict(
 )
 
 
+class ExactDocument(TypedDict):
+    canaries: NotRequired[int]
+    url: NotRequired[str | None]
+    json: NotRequired[Any]
+    sql: NotRequired[str | None]
+    settings: NotRequired[dict[str, str]]
+
+
+class ExactSettings(TypedDict):
+    canaries: int
+    url: str | None
+    json: Any
+    sql: str | None
+    settings: dict[str, str]
+
+
 Exclusion: TypeAlias = Literal[
     "only_in_a",
     "only_in_b",
@@ -414,6 +430,29 @@ class Exposure(TypedDict):
     unit: str
     arm: NotRequired[str | None]
     at: NotRequired[str | None]
+
+
+class FactDocument(TypedDict):
+    url: NotRequired[str | None]
+    path: NotRequired[str | None]
+    method: NotRequired[Literal["GET", "POST"] | None]
+    json: NotRequired[Any]
+    sql: NotRequired[str | None]
+
+
+class FactSettings(TypedDict):
+    url: str | None
+    path: str | None
+    method: Literal["GET", "POST"] | None
+    json: Any
+    sql: str | None
+
+
+class FactValue(TypedDict):
+    value: float | None
+    reason: str | None
+    low: float | None
+    high: float | None
 
 
 class Feedback(TypedDict):
@@ -640,9 +679,34 @@ class ImportedAnnotations(TypedDict):
     annotations: int
 
 
+class IndexFact(TypedDict):
+    fact: str
+    value: float | None
+    reason: str | None
+    low: float | None
+    high: float | None
+    canaries: int | None
+    before: float | None
+    before_run: str | None
+    change: float | None
+    usual: float | None
+    sentence: str | None
+
+
 class IndexMark(TypedDict):
     at: str
     index_version: str
+
+
+class IndexRun(TypedDict):
+    run: str
+    at: str | None
+    facts: dict[str, FactValue]
+
+
+class IndexRunPage(TypedDict):
+    items: list[IndexRun]
+    next: str | None
 
 
 class InterleavingDocument(TypedDict):
@@ -1277,6 +1341,7 @@ RuleKind: TypeAlias = Literal[
     "slower",
     "leak",
     "plant",
+    "index",
 ]
 
 
@@ -1330,6 +1395,7 @@ class RunCause(TypedDict):
     evidence: str | None
     against: str | None
     beside: str | None
+    index: NotRequired[str | None]
     phrase: str
     reason: str
 
@@ -1340,6 +1406,10 @@ class RunCounts(TypedDict):
     failed: int | None
     undefined: int | None
     degraded: int | None
+
+
+class RunFacts(TypedDict):
+    items: list[IndexFact]
 
 
 class RunNote(TypedDict):
@@ -2698,6 +2768,10 @@ class RuleDocument(TypedDict):
     failed_share: NotRequired[float | None]
     factor: NotRequired[float | None]
     rise: NotRequired[float | str | None]
+    fact: NotRequired[str | None]
+    minimum: NotRequired[float | None]
+    maximum: NotRequired[float | None]
+    fall: NotRequired[float | None]
     enabled: NotRequired[bool]
     key: NotRequired[str | None]
 
@@ -2781,6 +2855,10 @@ class RuleSettings(TypedDict):
     failed_share: float | None
     factor: float | None
     rise: float | None
+    fact: str | None
+    minimum: float | None
+    maximum: float | None
+    fall: float | None
     enabled: bool
     key: str | None
 
@@ -3524,6 +3602,8 @@ class Retriever(TypedDict):
     max_body_bytes: int
     score_precision: float
     score_tolerance: float
+    facts: dict[str, FactSettings] | Literal[False] | None
+    exact: ExactSettings | bool | None
     managed_by: Literal["file", "api"]
     source: str | None
     hash: str
@@ -3580,6 +3660,8 @@ class RetrieverDocument(TypedDict):
     max_body_bytes: NotRequired[int]
     score_precision: NotRequired[float]
     score_tolerance: NotRequired[float]
+    facts: NotRequired[dict[str, FactDocument] | Literal[False] | None]
+    exact: NotRequired[ExactDocument | bool | None]
 
 
 class RetrieverPage(TypedDict):

@@ -60,6 +60,7 @@ def board() -> Board:
             Section(id=350, title="Single canaries", lines=[(9, canaries())]),
             Section(id=400, title="Detector and alerts", lines=[(9, _detection())]),
             Section(id=450, title="Planted documents", lines=[(8, _plants())]),
+            Section(id=470, title="Index", lines=[(8, _index())]),
             Section(id=500, title="Runs and index", lines=[(6, _states()), (8, _runs())]),
         ],
     )
@@ -236,6 +237,39 @@ def _plants() -> Panels:
                 over_time(problems, "{{problem}}"),
                 {"0": ("well", "green"), "1": ("wrong", "red")},
             ).no_value("The check plants no documents"),
+            10,
+        ),
+    ]
+
+
+def _index() -> Panels:
+    facts = q.state("coalmine_index_fact", *MINE, 'fact!="exact_recall"', by=("check", "fact"))
+    recall = q.state("coalmine_index_fact", *MINE, q.has("fact", "exact_recall"))
+    return [
+        (
+            paged(
+                lines(
+                    471,
+                    "Facts of the index",
+                    "What the store tells: how much the index holds, in how many segments. A step down is a loss, and "
+                    "a re-index ends where it began.",
+                    over_time(facts, "{{fact}}"),
+                    unit="short",
+                ).no_value("The retriever tells no facts of its index"),
+                "Index in Coalmine",
+                "/checks/${check}/facts",
+            ),
+            14,
+        ),
+        (
+            lines(
+                472,
+                "Recall against exact search",
+                "Share of what an exact search finds that the index returned. Where it falls, the approximate index "
+                "misses hits: raise ef_search, nprobe or num_candidates, or rebuild it.",
+                over_time(recall, "exact recall"),
+                unit=RATIO,
+            ).no_value("Nothing is compared with an exact search"),
             10,
         ),
     ]
