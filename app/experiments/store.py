@@ -167,6 +167,19 @@ def last_exposure(connection: Connection, epoch_id: int, *, before: int) -> int 
     return last
 
 
+def first_exposure(connection: Connection, epoch_id: int) -> int | None:
+    """Return when the first unit of an epoch was exposed; None = none was.
+
+    Where its units are deleted by now, when the span of time began that it is counted in.
+    """
+    units, counts = experiment_units.c, experiment_counts.c
+    for first, epoch in ((units.exposed_at, units.epoch_id), (counts.bucket, counts.epoch_id)):
+        at: int | None = connection.execute(sa.select(sa.func.min(first)).where(epoch == epoch_id)).scalar_one()
+        if at is not None:
+            return at
+    return None
+
+
 def versions_made(connection: Connection, definition_id: int, *, after: int, until: int) -> list[tuple[int, int]]:
     """List (when it was first made, its id) of the versions of a definition that are of a span of time, in order."""
     table = definition_versions.c

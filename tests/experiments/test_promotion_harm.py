@@ -272,6 +272,50 @@ def test_users_who_saw_another_candidate_promote_none(sqlite_store: Store) -> No
     assert exposure.reason.startswith("check 'watch' asked retriever 'search', and the check asks 'other' by now: ")
 
 
+@pytest.mark.parametrize(("runs", "rerun"), [(1, False), (1, True), (0, True), (0, False)])
+def test_a_retriever_that_was_edited_after_its_users_is_told_of_a_check_younger_than_the_experiment(
+    sqlite_store: Store, *, runs: int, rerun: bool
+) -> None:
+    made, world, users = measured_checks(sqlite_store)
+    users.split("search", "old", "new")
+    world.clock.now = users.at + timedelta(minutes=2)
+    made["retrievers"].append({**RETRIEVER, "slug": "young"})
+    made["checks"].append({**made["checks"][0], "slug": "late", "retriever": "young"})
+    world.apply(made)
+    for _ in range(runs):
+        world.run("late")
+    users.at = world.clock.advance(60)
+    users.serve("search", {"old": 50, "new": 60})
+    assert users.promote(current=CHECK, candidate="late", experiment="search")["state"] == "promote"
+    world.clock.now = users.at + timedelta(minutes=1)
+    made["retrievers"][-1]["url"] = f"{RETRIEVER['url']}/better"
+    world.apply(made)
+    if rerun:
+        world.run("late")
+    users.at = world.clock.advance(60)
+    found = users.promotion()
+    told = "asked retriever 'young' before its url changed" if runs else "asked retriever 'young' with another url"
+    assert found["state"] == "open"
+    assert found["gates"][2].reason.startswith(f"check 'late' {told}: users were asked about what it was before")
+
+
+def test_users_of_a_first_epoch_who_came_before_it_are_held_against_what_was_asked_then(sqlite_store: Store) -> None:
+    made, world, users = measured_checks(sqlite_store)
+    came = users.at + timedelta(minutes=1)
+    world.clock.now = came + timedelta(hours=1)
+    made["retrievers"][0] = {**RETRIEVER, "url": f"{RETRIEVER['url']}/better"}
+    world.apply(made)
+    world.run("candidate")
+    users.at = world.clock.advance(60)
+    users.split("search", "old", "new")
+    users.at = came
+    users.serve("search", {"old": 50, "new": 60})
+    users.at = world.clock.advance(3_600)
+    reason = promote(users)["gates"][2].reason
+    both = [f"check '{one}' asked retriever 'search' before its url changed" for one in ("candidate", CHECK)]
+    assert reason.startswith(f"{'; '.join(both)}: users were asked about what it was before, so begin a new epoch")
+
+
 @pytest.mark.parametrize("rail", [{"calm": 20}, {"calm": 50}, {}])
 def test_a_check_that_changed_after_its_users_is_told_whatever_the_rails_say(
     sqlite_store: Store, rail: dict[str, int]
@@ -359,6 +403,7 @@ def test_a_run_of_something_else_while_users_came_tells_of_a_version_that_came_b
     world.apply(made)
     users = Users(sqlite_store, world.clock.advance(60))
     users.split("search", "old", "new")
+    users.serve("search", {"old": 50, "new": 60}, units=10)
     world.apply({**made, **away})
     strayed = world.run("candidate").id
     users.at = world.clock.advance(60)

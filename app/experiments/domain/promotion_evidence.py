@@ -218,12 +218,10 @@ class ExposureEvidence:
     """What users of other experiments show about the same checks, or checks that ask the same, where it is harm."""
     arms: ExperimentArms | None = None
     """By which its arms are read."""
-    began_at: int = 0
-    """When its epoch began, in microseconds."""
     exposed_until: int | None = None
     """When the last of the units that it was decided by were exposed, at the earliest; None = nothing was decided."""
     changed: str = ""
-    """How a check differs by now from what it was when the epoch began, in words; empty where neither does."""
+    """How a check differs by now from what it was when these users came, in words; empty where neither does."""
     meanwhile: str = ""
     """What else a check asked while these users came, in words, though it was changed back; else empty."""
     cautions: tuple[str, ...] = ()

@@ -34,19 +34,41 @@ from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
 
 
-def describe_change(store: Store, slug: str, since: int) -> str:
-    """Say how the retriever that a check asks has changed since a moment, by its last run before; empty where not."""
+def describe_change(store: Store, slug: str, experiment: str) -> str:
+    """Say how what a check asks has changed since the users of an experiment came; empty where it has not.
+
+    By its last run before the first of them came. Of a check that is younger by its first run, and by what it and its
+    retriever were when it was made.
+    """
     with store.read() as connection:
         check = find_check(connection, slug)
         retriever = catalog.find_definition(connection, "retriever", check.body["retriever"])
+        epoch = rows.list_epochs(connection, find_experiment(connection, experiment).id)[0]
+        since = rows.first_exposure(connection, epoch.id) or epoch.began_at
         if max(check.updated_at, 0 if retriever is None else retriever.updated_at) <= since:
             return ""
-        ended = run_rows.ended_runs(connection, check.id, limit=_MOST)
-        before = [run for run in ended if run.aggregates and run.started_at is not None and run.started_at <= since]
-        if not before:
-            return ""
-        how = check_changes(connection, before[-1])
+        ended = [run for run in run_rows.ended_runs(connection, check.id, limit=_MOST) if run.aggregates]
+        before = [run for run in ended if run.started_at is not None and run.started_at <= since]
+        known = before[-1:] or (ended[:1] if check.created_at > since else [])
+        how = next((how for run in known if (how := check_changes(connection, run))), "")
+        if not how and not before:
+            how = next(_changed_since(connection, check, max(since, check.created_at)), "")
     return f"check '{slug}' {how}" if how else ""
+
+
+def _changed_since(connection: Connection, check: Definition, at: int) -> Iterator[str]:
+    """Yield how versions of a check and its retriever that are in force differ from the newest made by a moment.
+
+    Only of versions that were first made after it: others tell nothing of when they came back.
+    """
+    retriever = catalog.find_definition(connection, "retriever", check.body["retriever"])
+    for one in (check, *([] if retriever is None else [retriever])):
+        made = rows.versions_made(connection, one.id, after=0, until=one.updated_at)
+        older = [version for when, version in made if when <= at]
+        if one.version_id not in older:
+            yield from filter(
+                None, (_differs(one, check, catalog.version_body(connection, was).body) for was in older[-1:])
+            )
 
 
 def describe_meanwhile(store: Store, slug: str, experiment: str, users: ExposureEvidence) -> str:
@@ -233,7 +255,6 @@ def read_exposure(
         harm_before=told,
         before=before,
         arms=arms,
-        began_at=current.row.began_at,
         exposed_until=None
         if decision.look is None or not decision.ended
         else decision.look.at - bucket_us(current.row.document.window_us),

@@ -244,7 +244,8 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> _FoundGa
     arms = None if isinstance(exposure, str) else exposure.arms
     if not isinstance(exposure, str):
         compared = (document.candidate, document.current)
-        changed = [describe_change(store, check, exposure.began_at) for check in compared]
+        is_asked = exposure.arms is not None  # else only users of other experiments tell something
+        changed = [describe_change(store, one, str(document.experiment)) if is_asked else "" for one in compared]
         meanwhile = [
             "" if how else describe_meanwhile(store, check, str(document.experiment), exposure)
             for check, how in zip(compared, changed, strict=True)
