@@ -58,6 +58,16 @@ class EpochRow:
     document: ExperimentDocument
     began_at: int
     ended_at: int | None
+    dealt: int | None
+    """Units that came without an arm, so that they are of the one that this experiment deals; None = of an epoch that
+    an earlier release began, as the next."""
+    late_first: int | None
+    late_second: int | None
+
+    @property
+    def late(self) -> tuple[int, int]:
+        """Successes of each arm that came after the window of their unit, which count as 0."""
+        return self.late_first or 0, self.late_second or 0
 
     def bucket(self, exposed_at: int) -> int:
         """Begin of the span of time that a unit is counted in."""
@@ -98,6 +108,15 @@ def begin_epoch(connection: Connection, experiment_id: int, epoch: int, body: Ma
             experiment_id=experiment_id, epoch=epoch, body=json.dumps(body), began_at=at
         )
     )
+
+
+def tally_epoch(connection: Connection, epoch_id: int, *, dealt: int = 0, late: tuple[int, int] = (0, 0)) -> None:
+    """Add to what is told of an epoch beside its counts."""
+    grown = {"dealt": dealt, "late_first": late[0], "late_second": late[1]}
+    of = experiment_epochs.c
+    more = {name: sa.func.coalesce(of[name], 0) + number for name, number in grown.items() if number}
+    if more:
+        connection.execute(sa.update(experiment_epochs).where(of.id == epoch_id).values(more))
 
 
 def end_epochs(connection: Connection, experiment_id: int, at: int) -> None:

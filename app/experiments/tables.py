@@ -40,6 +40,9 @@ experiment_epochs = Table(
     Column("body", Text, nullable=False),
     Column("began_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger, index=True),  # when a later one began or the experiment was archived
+    Column("dealt", BigInteger),  # units that came without an arm
+    Column("late_first", BigInteger),  # successes after the window, of the first arm
+    Column("late_second", BigInteger),  # of the second
     UniqueConstraint("experiment_id", "epoch"),
 )
 

@@ -21,6 +21,8 @@ class ArmView(TypedDict):
     """Of these, those whose outcome is final: the window since their exposure has passed."""
     successes: int
     """Of the final ones."""
+    late: int
+    """Successes after the window, which count as none."""
     rate: float | None
     """Null without a final outcome."""
 

@@ -1,12 +1,15 @@
 """Which arm of an experiment a promotion takes for the candidate, in its own experiment and in those of guard rails."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.base.db.engine import Store
+from app.experiments.documents import Exposure, UnitOutcome
 from app.experiments.domain.promotion_evidence import ExperimentArms
+from app.experiments.service import experiments
 from app.experiments.views import PromotionView
 from tests.support.api_service import CHECK, api
 from tests.support.html_pages import Page
@@ -110,3 +113,48 @@ def test_a_name_stays_the_candidate_s_whatever_places_the_arms_change(users: Use
     assert (stopped["candidate_arm"], stopped["state"], stopped["gates"][2].result) == ("new", "stopped", "fail")
     assert "; arm new stays the candidate's, though the arms changed places" in stopped["gates"][2].reason
     assert stopped["gates"][2].losses["users"][1] < 0
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_guard_rail_that_deals_its_users_itself_decides_nothing(users: Users, *, told: bool) -> None:
+    for one in ("search", "calm"):
+        users.split(one, "old", "new")
+    users.serve("search", {"old": 50, "new": 60})
+    saw = [("old", "new")[one % 2] if told else None for one in range(4_000)]
+    sent = [Exposure(unit=f"unit {one}", arm=arm, at=users.at) for one, arm in enumerate(saw)]
+    experiments.receive_exposures(users.store, "calm", sent, now=users.at)
+    outcomes = [
+        UnitOutcome(event_id=one.unit, unit=one.unit, value=int(place // 2 % 10 > 0), at=users.at)
+        for place, one in enumerate(sent)
+    ]
+    experiments.receive_outcomes(users.store, "calm", outcomes, now=users.at)
+    users.at += timedelta(minutes=5)
+    found = promote(users, guards=[{"experiment": "calm", "allowed_loss": 0.2}])
+    (rail,) = found["gates"][2].guards
+    assert (rail.result, found["state"]) == (("pass", "promote") if told else ("inconclusive", "open")), rail.reason
+    said = (
+        "4,000 units came without `arm`, so that this experiment dealt the arm, and users may have seen the other one"
+    )
+    assert (said in rail.reason) is not told
+
+
+def test_successes_that_came_too_late_are_told_where_they_may_decide(users: Users) -> None:
+    users.split("slow", "old", "new", window="1m")
+    for arm, served in (("old", 50), ("new", 30)):
+        sent = [Exposure(unit=f"{arm} {one}", arm=arm, at=users.at) for one in range(2_000)]
+        experiments.receive_exposures(users.store, "slow", sent, now=users.at)
+        outcomes = []
+        for place, one in enumerate(sent):
+            is_slow = arm == "new" and place % 100 >= 80  # one in five of its users needs longer
+            at = users.at + timedelta(seconds=90 * is_slow)
+            value = int(place % 100 < served or is_slow)
+            outcomes.append(UnitOutcome(event_id=one.unit, unit=one.unit, value=value, at=at))
+        experiments.receive_outcomes(users.store, "slow", outcomes, now=users.at + timedelta(minutes=2))
+    users.at += timedelta(minutes=10)
+    found = users.load("slow")
+    assert [arm["late"] for arm in found["arms"]] == [0, 400]
+    told = "; 400 of new succeeded after the window, which counts as no success"
+    assert found["reason"].startswith("after 4,000 units old beats new by 0.200")
+    assert found["reason"].endswith(told)
+    exposure = users.promote(current=DOCS, candidate="candidate", experiment="slow")["gates"][2]
+    assert told in exposure.reason

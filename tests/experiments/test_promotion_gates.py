@@ -144,7 +144,7 @@ def test_a_trade_names_what_is_gained_and_what_it_is_paid_with_and_a_waiver_cove
     known = gate(decide(traded(-0.063, -0.008)), GateName.OFFLINE)
     assert known.reason == (
         "one measure is gained and another one paid with (trade) over 500 canaries: NDCG@10 +0.010 to +0.050, paid for "
-        "by R@5 -0.063 to -0.008"
+        "by R@5 -0.063 to -0.008; beside that MRR@10 +0.020 to +0.060"
     )
     assert known.losses == {"R@5": (-0.063, -0.008)}
     waivers = {GateName.OFFLINE: replace(waiver(GateResult.FAIL), losses=known.losses)}

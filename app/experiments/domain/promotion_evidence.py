@@ -218,6 +218,8 @@ class ExposureEvidence:
     """What users of other experiments show about the same checks, or checks that ask the same, where it is harm."""
     arms: ExperimentArms | None = None
     """By which its arms are read."""
+    dealt: int = 0
+    """Units that came without their arm, so that it is the one that this experiment deals."""
     exposed_until: int | None = None
     """When the last of the units that it was decided by were exposed, at the earliest; None = nothing was decided."""
     changed: str = ""

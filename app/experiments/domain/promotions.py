@@ -632,7 +632,9 @@ def _say_trade(found: OfflineEvidence) -> str:
     trade = f"one measure is gained and another one paid with (trade) over {counted(found.canaries, 'canary')}"
     if not (found.gained and found.paid):
         return trade
-    return f"{trade}: {intervals_text(found.gained)}, paid for by {intervals_text(found.paid)}"
+    others = {name: one for name, one in found.measures.items() if name not in {*found.gained, *found.paid}}
+    beside = f"; beside that {intervals_text(others)}" if others else ""
+    return f"{trade}: {intervals_text(found.gained)}, paid for by {intervals_text(found.paid)}{beside}"
 
 
 _JUDGE_BOTH: Final = "to judge both alike, let people grade a task over the retrievers of both checks, and adopt it"

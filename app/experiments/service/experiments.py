@@ -15,6 +15,7 @@ from typing import Final
 
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, InvalidInputError, Problem, require_found
+from app.base.texts import listed
 from app.base.views import time_text, view_of
 from app.comparison.domain.outcomes import Side
 from app.experiments import store as rows
@@ -158,7 +159,7 @@ def receive_exposures(store: Store, slug: str, exposures: Sequence[Exposure], *,
         hashes = [digest(one.unit) for one in exposures]
         known = {row.unit: row.arm for row in rows.find_units(connection, [epoch.id], hashes)}
         new: list[tuple[int, int, int, int]] = []
-        other = unlike = early = 0
+        other = unlike = early = dealt = 0
         for one, unit in zip(exposures, hashes, strict=True):
             at = _moment(one.at, latest)
             if epoch.epoch > 1 and at < epoch.began_at:  # dealt by an epoch before, which is over
@@ -171,7 +172,9 @@ def receive_exposures(store: Store, slug: str, exposures: Sequence[Exposure], *,
             if unit not in known:
                 known[unit] = arm
                 new.append((epoch.id, unit, arm, at))
+                dealt += one.arm is None
         rows.insert_units(connection, new)
+        rows.tally_epoch(connection, epoch.id, dealt=dealt)
         totals = Counter((epoch.bucket(exposed_at), arm) for _, _, arm, exposed_at in new)
         counts = [CountRow(bucket, arm, number, 0) for (bucket, arm), number in totals.items()]
         rows.add_counts(connection, epoch.id, counts)
@@ -196,6 +199,7 @@ def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *
             exposed.setdefault(known.unit, []).append(known)
         saved: dict[tuple[int, int], tuple[int, int]] = {}
         grown: dict[int, Counter[tuple[int, int]]] = {}
+        late: dict[int, Counter[int]] = {}
         for one, unit in zip(outcomes, hashes, strict=True):
             at, event = _moment(one.at, latest), digest(one.event_id)
             seen = sorted(exposed.get(unit, ()), key=lambda row: epochs[row.epoch_id].epoch)
@@ -210,6 +214,7 @@ def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *
                 tally["repeated" if before == event else "second_value"] += 1
             elif at > row.exposed_at + epoch.document.window_us:
                 tally["late"] += 1
+                late.setdefault(row.epoch_id, Counter())[row.arm] += one.value
             elif at < row.exposed_at - _CLOCKS_US:  # not of what it saw: a later outcome of it may still count
                 tally["early"] += 1
             else:
@@ -221,6 +226,8 @@ def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *
         for epoch_id, successes in sorted(grown.items()):
             counts = [CountRow(bucket, arm, 0, number) for (bucket, arm), number in successes.items() if number]
             rows.add_counts(connection, epoch_id, counts)
+        for epoch_id, by_arm in sorted(late.items()):
+            rows.tally_epoch(connection, epoch_id, late=(by_arm[0], by_arm[1]))
     return view_of(ReceivedOutcomes, {"received": len(outcomes)}, tally)
 
 
@@ -301,6 +308,18 @@ class CountedEpoch:
         return hold_against_looks(decide_experiment(self.looks, self.exposed, plan), self.looks, plan)
 
     @property
+    def reason(self) -> str:
+        """Why it stands so, and how many successes came too late where that may be why."""
+        late = [
+            f"{number:,} of {arm}"
+            for number, arm, units in zip(self.row.late, self.row.document.plan.names, self.exposed, strict=True)
+            if number > _FEW_LATE * units
+        ]
+        if not late:
+            return self.decision.reason
+        return f"{self.decision.reason}; {listed(late)} succeeded after the window, which counts as no success"
+
+    @property
     def decided(self) -> ExperimentDecision:
         """The same, or where the shares mismatch by now what was decided while they did not."""
         decision, plan = self.decision, self.row.document.plan
@@ -326,8 +345,8 @@ class CountedEpoch:
         pending, pending_until = self.pending
         newest = looks[-1].counts if looks else (ArmCounts(units=0, successes=0),) * 2
         arms = [
-            view_of(ArmView, arm, counts, exposed=seen, rate=counts.rate if counts.units else None)
-            for arm, seen, counts in zip(document.arms, self.exposed, newest, strict=True)
+            view_of(ArmView, arm, counts, exposed=seen, late=late, rate=counts.rate if counts.units else None)
+            for arm, seen, late, counts in zip(document.arms, self.exposed, self.row.late, newest, strict=True)
         ]
         decided = decision.look.at if decision.ended and decision.look is not None else None
         return view_of(
@@ -336,12 +355,17 @@ class CountedEpoch:
             document,
             decision,
             arms=arms,
+            reason=self.reason,
             pending=pending,
             pending_until=time_text(pending_until),
             power=self.power,
             winner=None if decision.winner is None else document.plan.names[list(Side).index(decision.winner)],
             decided_at=time_text(decided),
         )
+
+
+_FEW_LATE: Final = 0.01
+"""Share of an arm's units below which successes that came too late move no decision."""
 
 
 def read_epochs(connection: Connection, experiment_id: int, now: datetime) -> Iterator[CountedEpoch]:

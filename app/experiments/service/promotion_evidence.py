@@ -230,7 +230,7 @@ def read_exposure(
     pending = "" if decision.ended else _say_pending(current)
     if not any(current.exposed) and current.row.ended_at is None:
         pending = "send an exposure for each unit that is served"
-    reason = f"experiment '{slug}' was stopped undecided: {decision.reason}" if is_stopped else decision.reason
+    reason = f"experiment '{slug}' was stopped undecided: {current.reason}" if is_stopped else current.reason
     waits = [
         f"epoch {one.row.epoch}: {said}" for one in earlier if (said := _say_pending(one)) and not one.decided.ended
     ]
@@ -255,6 +255,7 @@ def read_exposure(
         harm_before=told,
         before=before,
         arms=arms,
+        dealt=current.row.dealt or 0,
         exposed_until=None
         if decision.look is None or not decision.ended
         else decision.look.at - bucket_us(current.row.document.window_us),

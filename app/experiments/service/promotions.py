@@ -262,7 +262,7 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> _FoundGa
         judged,
         exposure,
         waivers,
-        guards=[_read_guard(store, one, judged, arms, now=now) for one in document.guards],
+        guards=[_read_guard(store, one, judged, arms, document.experiment, now=now) for one in document.guards],
         stopping=[f"check {check} has {counted(number, 'open critical alert')}" for check, number in numbers.items()],
         unwatched=_unwatched(store, document) if document.stop_on_critical else (),
     )
@@ -282,9 +282,15 @@ def _unwatched(store: Store, document: PromotionDocument) -> list[str]:
 
 
 def _read_guard(
-    store: Store, guard: GuardDocument, judged: JudgeEvidence | str, arms: ExperimentArms | None, *, now: datetime
+    store: Store,
+    guard: GuardDocument,
+    judged: JudgeEvidence | str,
+    arms: ExperimentArms | None,
+    experiment: str | None,
+    *,
+    now: datetime,
 ) -> GuardEvidence:
-    """Return what is known of a guard rail; `arms` are those of the promotion's experiment."""
+    """Return what is known of a guard rail; `arms` are those of the promotion's `experiment`."""
     found: Margin | Judged | str
     ended, harm_before, before = False, "", None
     outdated: tuple[str, ...] = ()
@@ -300,6 +306,11 @@ def _read_guard(
             ended, harm_before, before = users.ended, users.harm_before, users.before
         if isinstance(users, str):
             found = users
+        elif users.dealt and guard.experiment != experiment:
+            found = (
+                f"{counted(users.dealt, 'unit')} came without `arm`, so that this experiment dealt the arm, and users "
+                "may have seen the other one: begin a new epoch, and send with each exposure the arm that it saw"
+            )
         elif users.mismatch or users.arms is None or not (known := users.known):
             found = users.reason
         else:

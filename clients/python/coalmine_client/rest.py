@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "44efc63800913c70f4ab787b942dd2aca836ae1211663f9b7f7edcf469ea5134"
+    DESCRIPTION = "1be5ad47a53633ac145ca0437affa60b7f7a97fad361a4e7cd3a7cc83dc95be3"
 
     def livez(self) -> str:
         """Return that the process answers."""

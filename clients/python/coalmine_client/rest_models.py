@@ -76,6 +76,7 @@ class Arm(TypedDict):
     exposed: int
     units: int
     successes: int
+    late: int
     rate: float | None
 
 
