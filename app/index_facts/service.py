@@ -16,7 +16,7 @@ import msgspec
 
 from app.base.addresses import IdentityAuth
 from app.base.db.engine import Connection, Store
-from app.base.errors import CoalmineError, InvalidInputError
+from app.base.errors import CoalmineError
 from app.base.values import EMPTY, Answer, Outcome, Ranking
 from app.base.views import rounded_or_none, time_text
 from app.catalog.service.references import find_check, find_run
@@ -218,9 +218,8 @@ def _exact_recall(
     places = sampled(measured, exact.canaries, f"exact {plan.run.id}")
     if not places:
         return [Fact(name=EXACT_RECALL, reason="no canary was measured")]
-    ids = {place: one for place in places if (one := ranking_ids[place]) is not None}
     try:
-        returned = _rankings(store, plan, ids)
+        returned = _rankings(store, plan, {place: one for place in places if (one := ranking_ids[place]) is not None})
     except CoalmineError as error:
         return [Fact(name=EXACT_RECALL, reason=str(error))]
     lane = context.lane
@@ -228,7 +227,7 @@ def _exact_recall(
         lane = replace(lane, concurrency=min(_EXACT_AT_ONCE, lane.concurrency))
     asked = replace(context, retriever=retriever, lane=lane)
     until = time.monotonic() + EXACT_SECONDS
-    asks = [ask for ask in inputs.asks if ask.position in ids]
+    asks = [ask for ask in inputs.asks if ask.position in returned]
     answers, why = _ask(probe, asked, asks, until, stopping)
     failed = [one for one in answers.values() if one.ranking is None]
     if why is None and failed:
@@ -252,7 +251,8 @@ def _rankings(store: Store, plan: Plan, ids: Mapping[int, int]) -> dict[int, Ran
     unread = [one for one in ids.values() if one not in plan.rankings]
     with store.read() as connection:
         stored = ranking_rows.load_rankings(connection, unread) if unread else {}
-    return {place: plan.rankings.get(one) or stored[one] for place, one in ids.items()}
+    found = {place: plan.rankings.get(one) or stored.get(one) for place, one in ids.items()}
+    return {place: ranking for place, ranking in found.items() if ranking is not None}
 
 
 def _ask(
@@ -268,7 +268,7 @@ def _ask(
                     return answers, "Coalmine was stopped"
                 if time.monotonic() > until and len(answers) < len(queries):
                     return answers, None
-    except InvalidInputError as error:
+    except CoalmineError as error:
         return answers, str(error)
     except Exception:  # a fact is never worth a run
         logger.exception("bug", extra={"run": context.run_id, "retriever": context.retriever.slug})

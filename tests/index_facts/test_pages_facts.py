@@ -5,9 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from app.base.db.engine import Store
+from app.base.values import Outcome
 from app.index_facts.domain import FactValueView, IndexRunView
 from app.index_facts.pages import change_in, draw_fact, fact_text
+from tests.index_facts.test_reading import world_with
 from tests.support.api_service import RETRIEVER, Api, api
+from tests.support.fakes import failed
+from tests.support.pages_service import site
 
 
 @pytest.fixture
@@ -38,7 +43,9 @@ def test_a_run_and_a_check_show_what_the_store_tells(service: Api) -> None:
         page = service.client.get(path).text
         assert "1,000" in page
         assert "Free space" in page
-    assert 'href="/checks/docs/facts"' in service.client.get("/checks/docs").text
+    check = service.client.get("/checks/docs").text
+    assert 'href="/checks/docs/facts"' in check
+    assert "documents 1,000, free space 1,000" in check
     charts = service.client.get("/checks/docs/facts").text
     assert 'aria-label="documents in 2 runs: 1,000 at first, 1,000 in the newest"' in charts
 
@@ -74,3 +81,19 @@ def test_numbers_are_written_as_people_read_them() -> None:
     assert fact_text(None, "documents") == "\u2013"
     for change, text in ((-0.12, "\u221212.0 %"), (0.025, "+2.5 %"), (0.0, "none"), (None, "\u2013")):
         assert change_in({"change": change}) == text  # type: ignore[typeddict-item] # of the rest nothing is read
+
+
+def test_what_fell_is_said_on_every_page_that_shows_it(sqlite_store: Store) -> None:
+    world = world_with(sqlite_store)
+    for _ in range(3):
+        world.run()
+    world.probe.facts = {"documents": 88_000.0, "segments": 7.0, "free": failed(Outcome.TIMEOUT)}
+    run = world.run()
+    clause = "The index has 12 % fewer documents than in run 3 (88,000 of 100,000)"
+    for path in ("/checks/watch", f"/runs/{run.id}", "/checks/watch/facts"):
+        shown = site(sqlite_store).page(path)
+        assert clause in shown.text, path
+        (row,) = [one.text for one in shown.all("tr") if one.text.startswith("Documents")]
+        assert ("fell" in row, "88,000" in row, "100,000" in row, "\u221212.0 %" in row) == (True,) * 4
+        (row,) = [one.text for one in shown.all("tr") if one.text.startswith("Free")]
+        assert "unknown the retriever" in row
