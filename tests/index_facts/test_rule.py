@@ -27,7 +27,7 @@ from app.index_facts.domain import (
     usual_of,
 )
 from tests.index_facts.test_reading import FACTS, read, world_with
-from tests.support.fakes import failed, hits
+from tests.support.fakes import answered, failed, hits
 from tests.support.world import AT_ONCE, RETRIEVER, World, canary, page
 
 DEFAULT = default_index_rule("index")
@@ -252,6 +252,24 @@ def test_an_alert_names_the_loss_and_resolves_when_it_is_back(store: Store) -> N
     world.run()
     world.run()
     assert [one["state"] for one in index_alerts(world)] == ["resolved"]
+
+
+def test_the_alert_of_a_search_that_misses_hits_says_how_much_it_finds(store: Store) -> None:
+    exact = {"json": {"q": "{{ query }}", "exact": True}}
+    world = world_with(store, exact=exact, facts={})
+    keys = [f"c{number:02}" for number in range(20)]
+    world.apply({**page([canary(key) for key in keys]), "retrievers": [{**RETRIEVER, "exact": exact}]})
+    for _ in range(4):
+        world.run()
+    world.probe.exact = lambda item: answered(hits(*(f"x{place}" for place in range(4)), f"doc-{item.query}"))
+    world.run()
+    world.run()
+    (alert,) = index_alerts(world)
+    assert alert["reason"].startswith("the index returned 20 % of what exact search finds (95 % between ")
+    assert "; in run 4 it was 100 % (warning); bad in 2 of the last 2" in alert["reason"]
+    world.deliver_all()
+    notices = [json.loads(message.body)["data"] for _, message in world.send.sent]
+    assert notices[-1]["title"] == "watch: the index returned 20 % of what exact search finds"
 
 
 def test_people_accept_a_smaller_index(store: Store) -> None:

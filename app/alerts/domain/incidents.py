@@ -199,7 +199,8 @@ _SAID: Final = re.compile(r" \((?:warning|critical)\)|; bad in ")
 
 def _index(facts: AlertFacts) -> tuple[str, ...]:
     said = _SAID.split(facts.reason)[0]
-    return said, said.partition(" than in run ")[0].partition(";")[0], "the index holds less, or finds less, than usual"
+    brief = said.partition(" than in run ")[0].partition(" (")[0]
+    return said, said.partition(";")[0], brief, "the index holds less, or finds less, than usual"
 
 
 _STATED: Final = {
