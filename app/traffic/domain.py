@@ -163,13 +163,25 @@ def _sampled_interval(share: float, draws: int, seed: int) -> tuple[float, float
 
 
 def reach_reason(
-    failures: Sequence[str], *, answered: int, empty: int = 0, unanswered: float = 0.0, unseen: int = 0
+    failures: Sequence[str],
+    *,
+    answered: int,
+    empty: int = 0,
+    unanswered: float = 0.0,
+    unseen: int = 0,
+    unplaced: int = 0,
 ) -> str | None:
     """Say why there is no reach, or which queries of the sample it does not rest on; None = all were answered.
 
     `failures` are why queries got no answer, one each, with `unanswered` of the traffic; `empty` of those answered got
-    one without a hit. `unseen` canaries expect passages alone, which name no document, and no check has run yet.
+    one without a hit. `unseen` canaries expect passages alone, which name no document, and no check has run yet;
+    `unplaced` expected chunks name none either, and stand in no answer of the runs that reach reads.
     """
+    if unplaced and answered > empty:
+        are, what = ("is", "its document is") if unplaced == 1 else ("are", "their documents are")
+        lacking = f"{counted(unplaced, 'expected chunk')} {are} in no answer, so {what} not known and not covered"
+        rest = reach_reason(failures, answered=answered, empty=empty, unanswered=unanswered, unseen=unseen)
+        return f"{lacking}; {rest}" if rest else lacking
     if unseen and answered > empty:
         expect = "canary expects" if unseen == 1 else "canaries expect"
         lacking = (

@@ -173,6 +173,7 @@ def _view(store: Store, sample: "_Sample", covered: AbstractSet[str]) -> Traffic
             empty=sum(group is None for group in sample.groups.values()),
             unanswered=unanswered,
             unseen=0 if runs else standing.unnamed,
+            unplaced=len(standing.unplaced - dict([*seen, *sample.first_hits]).keys()) if runs else 0,
         ),
         unanswered=rounded(unanswered),
         edited_since=edited,
@@ -327,11 +328,12 @@ def _covered_groups(store: Store, sample: _Sample) -> AbstractSet[str]:
     with store.read() as connection:
         standing = standing_canaries(connection, _suite(connection, sample.reach))
         runs = [found_documents(connection, run) for run in _newest_runs(connection, sample.reach)]
-    documents = set(standing.documents)
+    documents, passing = set(standing.documents), set[int]()
     documents |= {document or chunk for chunk, document in sample.first_hits if chunk in standing.chunks}
     for run in runs:
         # A canary that was archived since, or expects nothing any more, watches nothing: its check may never run again.
-        documents |= {run.watched[canary] for canary in standing.expecting & run.watched.keys()}
+        documents |= {run.watched[canary] for canary in (standing.expecting & run.watched.keys()) - passing}
+        passing |= run.watched.keys()
         documents |= {run.by_chunk[chunk] for chunk in standing.chunks & run.by_chunk.keys()}
     return {_group(document, sample.grouping) for document in documents}
 
@@ -341,14 +343,18 @@ def _suite(connection: Connection, reach: ReachRow) -> Definition:
 
 
 def _newest_runs(connection: Connection, reach: ReachRow) -> list[RunRow]:
-    """Return the newest ended run of each check of the suite with the retriever."""
+    """Return the newest ended run of each check of the suite with the retriever, then the newest healthy ones.
+
+    A fault hides for a while which documents the chunks are of that canaries expect; they are watched all the same.
+    """
     checks = [
         row
         for row in catalog.list_definitions(connection, "check")
         if row.body["suite"] == reach.suite and row.body["retriever"] == reach.retriever
     ]
-    found = [run_rows.newest_ended(connection, check.id) for check in checks]
-    return [run for run in found if run is not None and run.suite_version_id is not None]
+    newest, healthy = run_rows.newest_ended, run_rows.newest_healthy
+    found = [read(connection, check.id) for read in (newest, healthy) for check in checks]
+    return list({run.id: run for run in found if run is not None and run.suite_version_id is not None}.values())
 
 
 BLOCK: Final = 20
@@ -662,6 +668,8 @@ class StandingCanaries:
     """Ids of expected chunks; which document they are of only answers tell."""
     expecting: frozenset[int]
     """Ids of the canaries that expect a chunk."""
+    unplaced: frozenset[str]
+    """Those of the chunks beside which no document stands."""
     unnamed: int
     """How many of them name neither id nor document of any, so that only a run tells what they find."""
 
@@ -682,7 +690,9 @@ def standing_canaries(connection: Connection, suite: Definition) -> StandingCana
 
     def read() -> tuple[StandingCanaries, int]:
         found = _read_canaries(connection, suite.id)
-        return found, _size((found.queries, found.pending, found.documents, found.chunks, found.expecting))
+        return found, _size(
+            (found.queries, found.pending, found.documents, found.chunks, found.unplaced, found.expecting)
+        )
 
     return cached(connection, ("standing canaries", suite.id, suite.revision), read)
 
@@ -712,7 +722,7 @@ def queries_in_tasks(connection: Connection, suite_id: int) -> frozenset[str]:
 
 def _read_canaries(connection: Connection, suite_id: int) -> StandingCanaries:
     queries, pending, documents, chunks, expecting = set[str](), set[str](), set[str](), set[str](), set[int]()
-    unnamed = 0
+    unnamed, unplaced = 0, set[str]()
     after = ""
     while block := catalog.list_canaries(connection, suite_id, after=after, limit=_CANARIES_BLOCK):
         after = block[-1].key
@@ -729,12 +739,14 @@ def _read_canaries(connection: Connection, suite_id: int) -> StandingCanaries:
                 unnamed += all(chunk["id"] is None and chunk["document"] is None for chunk in relevant)
             documents.update(str(chunk["document"]) for chunk in relevant if chunk["document"] is not None)
             chunks.update(str(chunk["id"]) for chunk in relevant if chunk["id"] is not None)
+            unplaced.update(str(one["id"]) for one in relevant if one["id"] is not None and one["document"] is None)
     return StandingCanaries(
         queries=frozenset(queries),
         pending=frozenset(pending),
         documents=frozenset(documents),
         chunks=frozenset(chunks),
         expecting=frozenset(expecting),
+        unplaced=frozenset(unplaced),
         unnamed=unnamed,
     )
 

@@ -201,6 +201,13 @@ def test_canaries_that_no_run_tells_of_are_named_as_the_reason_of_a_low_reach() 
     assert reach_reason([], answered=120, empty=120, unseen=80) == reach_reason([], answered=120, empty=120)
 
 
+def test_expected_chunks_that_no_answer_holds_are_named_as_a_reason_of_a_low_reach() -> None:
+    told = "3 expected chunks are in no answer, so their documents are not known and not covered"
+    assert reach_reason([], answered=120, unplaced=3) == told
+    failing = reach_reason(["timeout"], answered=119, unanswered=0.01)
+    assert reach_reason(["timeout"], answered=119, unanswered=0.01, unplaced=3) == f"{told}; {failing}"
+
+
 def test_counts_must_descend() -> None:
     with pytest.raises(ValueError, match="descend"):
         sample_of([1, 2])

@@ -16,7 +16,7 @@ from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.texts import Source, percent_text
-from app.base.values import Answer, Outcome, Ranking
+from app.base.values import Answer, Outcome, Ranking, Verdict
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.service import references, suites
@@ -389,6 +389,27 @@ def test_a_passing_canary_covers_the_document_it_finds_first(world: World) -> No
     world.run()
     ask(world)
     assert traffic.load_reach(world.store, "suite", "search")["value"] == 0.85
+
+
+def test_reach_knows_what_canaries_watch_while_their_newest_run_is_bad(world: World) -> None:
+    send(world, QUERIES)
+    world.probe.answers["refunds"] = Answer(
+        outcome=Outcome.OK,
+        latency_seconds=0.1,
+        ranking=Ranking(
+            ids=("doc-refunds",), documents=("shop/refunds/page.md",), texts=("t",), scores=(0.9,), returned=1
+        ),
+    )
+    fees = Ranking(ids=("doc-fees",), documents=("shop/fees/page.md",), texts=("t",), scores=(0.9,), returned=1)
+    world.probe.answers["fees"] = Answer(outcome=Outcome.OK, latency_seconds=0.1, ranking=fees)
+    assert world.run().verdict == Verdict.HEALTHY
+    ask(world)
+    before = traffic.load_reach(world.store, "suite", "search")
+    world.probe.answers["refunds"] = answered(hits("something-else"))
+    assert world.run().verdict == Verdict.DEGRADED
+    found = traffic.load_reach(world.store, "suite", "search")
+    assert (found["value"], before["value"]) == (0.85, 0.85)
+    assert found["reason"] == before["reason"]
 
 
 @pytest.mark.parametrize("archived", [True, False])

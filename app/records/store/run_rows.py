@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from app.base.db.engine import blocks, from_us, row_value, sql_literal, upsert
-from app.base.values import ProbeSummary
+from app.base.values import ProbeSummary, Verdict
 from app.catalog.tables import definitions, suite_versions
 from app.records.domain import RunDetails
 from app.records.store.encodings import number_at, stored_summary, unpack_latencies, unpack_vector, unpacked_positions
@@ -195,6 +195,13 @@ def newest_ended(connection: Connection, check_id: int) -> RunRow | None:
     """Read the newest ended run of a check; None before the first."""
     mine = _RUN.join(latest, latest.c.run_id == runs.c.id).where(latest.c.check_id == check_id)
     row = connection.execute(mine).one_or_none()
+    return _run(row) if row else None
+
+
+def newest_healthy(connection: Connection, check_id: int) -> RunRow | None:
+    """Read the newest healthy run of a check; None = there is none."""
+    mine = _RUN.where(runs.c.check_id == check_id, runs.c.verdict == Verdict.HEALTHY)
+    row = connection.execute(mine.order_by(runs.c.id.desc()).limit(1)).one_or_none()
     return _run(row) if row else None
 
 
