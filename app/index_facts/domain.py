@@ -30,6 +30,8 @@ PAST: Final = 3 * SETTLED
 """Known values that are read: what came before them no longer matters to what is usual."""
 _LEAST_OF_RECALL: Final = 3
 """Known values of `exact_recall` until one is usual: each is of another sample."""
+_SURER: Final = 1.4
+"""Width of an interval of 99 % in that of one of 95 %, by Student's t of 20 canaries."""
 _LEAST_ANSWERED: Final = 0.5
 """Share of the exact searches that must be answered, or nothing is said."""
 
@@ -120,8 +122,12 @@ def _median(name: str, learned: Sequence[PastValue]) -> float | None:
 
 
 def has_fallen(value: float, usual: float, fall: float = FALL, *, high: float | None = None) -> bool:
-    """Whether a value is lower than usual by a share; of one with an interval, only where all of that is lower."""
-    return value <= usual * (1 - fall) + ROUNDING < usual and (high is None or high < usual)
+    """Whether a value is lower than usual by a share; of one with an interval, only where that leaves no doubt.
+
+    `high`: the upper end of its 95 % interval. One of 99 % must be below what is usual, which is an estimate itself.
+    """
+    is_sure = high is None or value + _SURER * (high - value) < usual
+    return value <= usual * (1 - fall) + ROUNDING < usual and is_sure
 
 
 def fall_text(fact: Fact, usual: Usual) -> str:

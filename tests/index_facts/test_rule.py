@@ -16,6 +16,7 @@ from app.base.documents.fields import parse_document
 from app.base.values import Outcome, Severity, Verdict
 from app.index_facts.domain import (
     EXACT_RECALL,
+    PAST,
     SETTLED,
     Fact,
     KnownFact,
@@ -45,7 +46,7 @@ def series(values: Sequence[float], name: str = "documents", highs: Sequence[flo
     past: list[PastValue] = []
     for place, value in enumerate(values):
         high = None if highs is None else highs[place]
-        one = KnownFact(fact=Fact(name=name, value=value, high=high), past=tuple(past))
+        one = KnownFact(fact=Fact(name=name, value=value, high=high), past=past[-PAST:])
         bad.append(judge_index(DEFAULT, [one], unknown=False).severity is not None)
         past.append(PastValue(run_id=place + 1, value=value, high=high))
     return bad
@@ -171,30 +172,37 @@ def test_the_sample_is_the_same_for_a_run_and_another_for_the_next() -> None:
     assert sampled({1: "one"}, 20, "exact 7") == [1]
 
 
+def drawn_recall(drawn: random.Random, mean: float, spread: float, canaries: int) -> Fact:
+    """Draw the recall of canaries in a run, of which five hits count."""
+    recalls = [round(5 * min(1.0, max(0.0, drawn.gauss(mean, spread)))) / 5 for _ in range(canaries)]
+    return exact_recall(recalls, canaries, 5)
+
+
+def judged(facts: Sequence[Fact]) -> list[bool]:
+    """Return of each recall whether it is bad, given those before it."""
+    return series([one.value or 0.0 for one in facts], EXACT_RECALL, [one.high or 1.0 for one in facts])
+
+
 @pytest.mark.parametrize(
-    ("mean", "spread", "canaries"), [(0.95, 0.08, 20), (0.7, 0.25, 20), (0.9, 0.2, 8), (1.0, 0, 3)]
+    ("mean", "spread", "canaries"),
+    [(0.95, 0.1, 20), (0.8, 0.25, 20), (0.6, 0.35, 20), (0.9, 0.25, 8), (0.7, 0.4, 10), (0.8, 0.4, 20), (1, 0, 3)],
 )
 def test_recall_that_only_jitters_does_not_alert(mean: float, spread: float, canaries: int) -> None:
-    """Four hundred runs, each of canaries drawn anew: what would open an alert is two bad ones in a row."""
+    """Six hundred runs, each of canaries drawn anew: what would open an alert is two bad ones in a row."""
     drawn = random.Random(7)  # noqa: S311 - a simulation
-    facts = []
-    for _ in range(400):
-        recalls = [round(10 * min(1.0, max(0.0, drawn.gauss(mean, spread)))) / 10 for _ in range(canaries)]
-        facts.append(exact_recall(recalls, canaries, 10))
-    bad = series([one.value or 0.0 for one in facts], EXACT_RECALL, [one.high or 1.0 for one in facts])
-    assert sum(one and other for one, other in pairwise(bad)) == 0
+    assert not opens(judged([drawn_recall(drawn, mean, spread, canaries) for _ in range(600)]))
 
 
-def test_recall_that_really_fell_alerts() -> None:
-    drawn = random.Random(7)  # noqa: S311 - a simulation
-
-    def run(mean: float) -> Fact:
-        recalls = [round(10 * min(1.0, max(0.0, drawn.gauss(mean, 0.1)))) / 10 for _ in range(20)]
-        return exact_recall(recalls, 20, 10)
-
-    facts = [run(0.95) for _ in range(15)] + [run(0.6) for _ in range(3)]
-    bad = series([one.value or 0.0 for one in facts], EXACT_RECALL, [one.high or 1.0 for one in facts])
-    assert bad == [False] * 15 + [True] * 3
+@pytest.mark.parametrize(("mean", "least", "most"), [(0.65, 0.9, 1.0), (0.75, 0.3, 0.7), (0.85, 0.0, 0.05)])
+def test_recall_that_fell_alerts_by_how_far_it_fell(mean: float, least: float, most: float) -> None:
+    drawn = random.Random(2)  # noqa: S311 - a simulation
+    told = 0
+    for _ in range(100):
+        before = [drawn_recall(drawn, 0.95, 0.2, 20) for _ in range(15)]
+        bad = judged([*before, *(drawn_recall(drawn, mean, 0.2, 20) for _ in range(2))])
+        assert not opens(bad[:15])
+        told += opens(bad)
+    assert least <= told / 100 <= most
 
 
 def test_recall_of_few_answers_is_unknown() -> None:
