@@ -258,7 +258,7 @@ def test_a_run_whose_answers_are_bad_is_nowhere_healthy_by_its_rules(sqlite_stor
 
     told = site.page("/checks/watch").one("section", class_="recovering").text
     assert f"Healthy by what was retrieved; its answers are bad: {BAD}." in told
-    assert "1 of 6 canaries break limits of their own." in told
+    assert "1 of 6 canaries is degraded." in told
     assert "answers bad" in told
     assert ("1 alert is open, and resolves after 3 good runs." in told) == (runs_to_open == 1)
     assert f"Healthy by what was retrieved; its answers are bad: {BAD}." in site.page("/runs/2").text
@@ -268,9 +268,7 @@ def test_a_run_whose_answers_are_bad_is_nowhere_healthy_by_its_rules(sqlite_stor
     assert (badge.value, badge.kind) == ("answers bad", "recovering")
 
     report = load_report(sqlite_store, "2")
-    title = (
-        "Healthy by what was retrieved, although 1 of 6 canaries are degraded by their own limits; its answers are bad"
-    )
+    title = "Healthy by what was retrieved, although 1 of 6 canaries is degraded; its answers are bad"
     sentence = f"healthy by what was retrieved; its answers are bad: {BAD}"
     markdown = report_markdown(report)
     assert markdown.startswith(f"# {title}: watch\n- {sentence}\n")

@@ -211,7 +211,7 @@ def test_a_check_whose_alerts_are_still_open_is_recovering_and_not_green(degrade
 
     degraded.world.apply(canary_page(CANARIES, schedule={"every": "1d"}))  # nothing is overdue
     degraded.world.probe.all_answer()
-    degraded.world.probe.answers["nobody knows"] = answered(hits())  # no canary breaks limits of its own
+    degraded.world.probe.answers["nobody knows"] = answered(hits())  # no canary is degraded
     degraded.world.run()
     shown = degraded.page("/checks/watch")
     assert "Healthy again: 1 alert is still open, and resolves after 1 more good run." in shown.text
@@ -247,7 +247,7 @@ def test_a_healthy_run_under_an_alert_that_still_fires_says_so(healthy: Site) ->
 def test_a_healthy_check_admits_canaries_below_their_own_limits(healthy: Site) -> None:
     healthy.world.probe.answers["a"] = answered(hits("doc-a", scores=[0.7]))
     healthy.world.run()
-    assert "healthy by the rules; 1 of 4 canaries break limits of their own" in _rows(healthy.page("/"))["watch"]
+    assert "healthy by the rules; 1 of 4 canaries is degraded" in _rows(healthy.page("/"))["watch"]
 
 
 def test_an_unknown_run_shows_why_probes_failed(healthy: Site) -> None:

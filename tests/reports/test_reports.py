@@ -147,8 +147,8 @@ def test_undefined_is_a_dash_and_never_zero() -> None:
     ("verdict", "degraded", "measured", "said"),
     [
         ("healthy", 0, 3, "Healthy: docs"),
-        ("healthy", 2, 2, "Healthy by its rules, although 2 of 2 canaries are degraded by their own limits: docs"),
-        ("healthy", 1, 1, "Healthy by its rules, although 1 of 1 canary is degraded by its own limits: docs"),
+        ("healthy", 2, 2, "Healthy by its rules, although 2 of 2 canaries are degraded: docs"),
+        ("healthy", 1, 1, "Healthy by its rules, although 1 of 1 canary is degraded: docs"),
         ("degraded", 2, 2, "Degraded: docs"),
         ("unknown", None, None, "Unknown: docs"),
     ],

@@ -119,7 +119,7 @@ def _junit_suite(report: Mapping[str, Any]) -> str:
         )
         kind, message = _junit_outcome(result, run)
         if kind == "failure" and not (degraded and (failing is None or result["key"] in failing)):
-            already = "degraded in the baseline too" if degraded else "degraded by its own limits"
+            already = "degraded in the baseline too" if degraded else "degraded"
             ET.SubElement(case, "system-out").text = _xml(f"{already}: {message}")
         elif kind is not None:
             tally[kind] += 1
@@ -181,11 +181,8 @@ def headline(run: Mapping[str, Any], *, answers: str = "") -> str:
     verdict = str(run.get("verdict") or run["status"]).capitalize()
     degraded, measured = run["canaries"]["degraded"], run["canaries"]["measured"]
     if run.get("verdict") == Verdict.HEALTHY and degraded:
-        predicate = (
-            "canary is degraded by its own limits" if measured == 1 else "canaries are degraded by their own limits"
-        )
-        by = "what was retrieved" if answers else "its rules"
-        verdict = f"{verdict} by {by}, although {degraded} of {measured} {predicate}"
+        by, be = "what was retrieved" if answers else "its rules", "is" if degraded == 1 else "are"
+        verdict = f"{verdict} by {by}, although {degraded} of {counted(measured, 'canary')} {be} degraded"
     elif run.get("verdict") == Verdict.HEALTHY and answers:
         verdict = f"{verdict} by what was retrieved"
     verdict += f"; its answers {answers}" if answers else ""
