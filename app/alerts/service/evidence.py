@@ -34,7 +34,6 @@ from app.alerts.domain.views import (
 from app.alerts.service.changes import ChangedRun, changed_keys, edits_of_answers, load_changes
 from app.alerts.store import AlertRow
 from app.answers.domain.generated import answer_change, value_of
-from app.answers.store import answers_at
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
 from app.base.texts import (
     counted,
@@ -47,6 +46,7 @@ from app.catalog.domain import PooledNote, pooled_at, recall_label
 from app.catalog.service.judges import is_self_judged, pooled_notes
 from app.catalog.service.versions import load_check, load_suite
 from app.catalog.store import Definition
+from app.comparison.service.answers import answers_of
 from app.detection import store as detector_rows
 from app.detection.service.baselines import CULPRITS
 from app.detection.service.detectors import usual_latency
@@ -383,13 +383,18 @@ def worse_answers(
 ) -> WorseAnswers | None:
     """Return the generated answers of a run that are worth less than before the first bad run of an alert.
 
-    By the measure that its rule watches, or the one that this is corrected of. None where no run came before.
+    By the measure that its rule watches, or the one that this is corrected of. None where no run came before, or the
+    suite of one of both cannot be read in this release.
     """
     earlier = run_rows.previous_known_runs(connection, {first_run or run_id}).get(first_run or run_id)
     if earlier is None:
         return None
     question = judged_name(measure) or measure
-    then, now = (answers_at(connection, check.id, one) for one in (earlier.id, run_id))
+    run, previous = (run_rows.find_run(connection, one) for one in (run_id, earlier.id))
+    try:
+        then, now = ({} if one is None else answers_of(connection, one) for one in (previous, run))
+    except UnusableSuiteError:
+        return None
     values = {
         canary: (before, after)
         for canary in then.keys() & now.keys()
@@ -406,7 +411,6 @@ def worse_answers(
     ids = {row.ranking_id for canary in moved for row in (then[canary], now[canary])}
     rankings = ranking_rows.load_rankings(connection, sorted(ids)).items()
     texts = {number: ranking.texts[: check.body["k"]] for number, ranking in rankings}
-    run = run_rows.find_run(connection, run_id)
     versions = [one.check_version_id for one in (earlier, run) if one is not None and one.check_version_id is not None]
     same_k = len({load_check(connection, one)[0].k for one in versions}) <= 1
     changes = {
@@ -438,7 +442,6 @@ def worse_answers(
     counts = dict(Counter(changes.values()))
     came = sum(value_of(one.body, question) is not None for one in now.values())
     found: WorseAnswers = {"worse": len(worse), "of": len(values), "came": came, "changes": counts, "listed": listed}
-    previous = run_rows.find_run(connection, earlier.id)
     edited = "" if run is None or previous is None else edits_of_answers(connection, previous, run)
     return {**found, "edited": edited} if edited else found
 

@@ -230,10 +230,11 @@ class RunAnswers(TypedDict):
     rated_by: NotRequired[Rater | None]
     """What the judge was when it rated them; null without a judge, absent of an earlier release."""
     sampled: int
-    """Measured canaries whose answers are watched."""
+    """Canaries whose answers are watched, whether or not the retriever answered; earlier releases left out those to
+    which it did not."""
     answered: int
     outcomes: dict[str, int]
-    """Requests for answers by outcome."""
+    """Requests for answers by outcome; where the retriever did not answer, that of its probe."""
     ratings: dict[str, dict[str, int]]
     """By question: how many ended with each outcome."""
     failures: NotRequired[dict[str, str]]

@@ -27,7 +27,6 @@ from app.answers.domain.generated import (
     RatedAnswer,
     RunAnswers,
     ground_answer,
-    is_sampled,
     rater_of,
     summarise,
 )
@@ -70,7 +69,9 @@ from app.catalog import store as catalog
 from app.catalog.documents.secrets import join_secrets
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.versions import load_check, load_inputs
+from app.comparison.service.answers import answers_of, watched_canaries
 from app.records.store import ranking_rows, run_endings, run_rows, series, state_rows
+from app.records.store.open_runs import Failure
 from app.records.store.run_rows import RunRow
 from app.retrievers.domain.retrievers import AnswerSource
 from app.scoring.run_inputs import RunInputs
@@ -108,6 +109,8 @@ class AnswerRound:
     run: RunRow
     inputs: RunInputs
     subjects: tuple[Subject, ...]
+    failed: tuple[Failure, ...]
+    """Of the probes of the other canaries whose answers are watched: these did not come."""
     staged: Mapping[int, StagedAnswer]
     judge: Judge | None
     judge_id: int | None
@@ -161,12 +164,8 @@ def _load(connection: Connection, vault: Vault, run_id: int) -> AnswerRound | No
     inputs = load_inputs(connection, run.versions, vault=vault)
     check, _ = load_check(connection, run.versions.check)
     judge_id, judge = load_judge(connection, vault, check.judge)
-    _, failures = run_rows.probes_of(connection, run.id)
-    sampled = [
-        position
-        for position, canary in enumerate(inputs.canaries)
-        if position not in failures and is_sampled(canary.key, check.sample)
-    ]
+    watched = watched_canaries(connection, run)
+    sampled = [position for position, failure in watched.items() if failure is None]
     held = state_rows.rankings_at(connection, run.check_id, run.id, [inputs.canary_ids[one] for one in sampled])
     had = {one: held[inputs.canary_ids[one]][0] for one in sampled if inputs.canary_ids[one] in held}
     texts = ranking_rows.load_rankings(connection, list(set(had.values())))
@@ -181,7 +180,10 @@ def _load(connection: Connection, vault: Vault, run_id: int) -> AnswerRound | No
         )
         for position, ranking_id in had.items()
     )
-    return AnswerRound(run=run, inputs=inputs, subjects=subjects, staged=staged, judge=judge, judge_id=judge_id)
+    failed = tuple(one for one in watched.values() if one is not None)
+    return AnswerRound(
+        run=run, inputs=inputs, subjects=subjects, failed=failed, staged=staged, judge=judge, judge_id=judge_id
+    )
 
 
 def _have_answers(
@@ -241,6 +243,11 @@ def _grounded(subject: Subject, staged: StagedAnswer) -> RatedAnswer:
     )
 
 
+def _missing(failure: Failure) -> RatedAnswer:
+    answer = GeneratedAnswer(text=None, outcome=Outcome(failure.outcome), detail=failure.detail)
+    return RatedAnswer(answer=answer, contexts=0)
+
+
 def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, now: datetime) -> None:
     """Write what holds now, the run's means, and what its rules make of them, in one transaction, once."""
     run = found.run
@@ -261,7 +268,7 @@ def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, n
     ]
     changed = [one for one in now_held if one.canary_id not in held or not held[one.canary_id].is_same(one)]
     closed = [held[one.canary_id].id for one in changed if one.canary_id in held]
-    summary = summarise(rated, found.judge, corrected)
+    summary = summarise([*rated, *map(_missing, found.failed)], found.judge, corrected)
     measured = {name: value for name, value in summary["measures"].items() if value is not None and name in names}
     with store.write() as connection:
         catalog.lock_definition(connection, run.check_id)
@@ -345,7 +352,7 @@ def answers_of_run(
         canaries = dict(zip(inputs.canary_ids, inputs.canaries, strict=True))
 
         def worst_first() -> tuple[tuple[list[int], int], int]:
-            held = rows.answers_at(connection, run.check_id, run.id)
+            held = answers_of(connection, run)
             worst = {one: _worst(row.body) for one, row in held.items() if one in canaries}
             ids = sorted(worst, key=lambda one: (worst[one], canaries[one].key))
             return (ids, sum(value < 1 for value in worst.values())), 40 * len(ids)
@@ -354,7 +361,7 @@ def answers_of_run(
         found = found[:bad] if only_bad else found
         wanted = found[after : after + limit]
         few = wanted if len(wanted) <= _FEW else None
-        held = rows.answers_at(connection, run.check_id, run.id, canary_ids=few)
+        held = answers_of(connection, run, canary_ids=few)
         shown = [(canaries[one], held[one]) for one in wanted]
         versions = {(row.canary_id, row.text) for _, row in shown if row.text is not None}
         said = rows.count_feedback(connection, run.check_id, versions)

@@ -1,7 +1,8 @@
 """What judges said of the answers of two runs, side by side; the gate, which has no database, compares none.
 
-Both sides are compared over the canaries whose answers a judge rated in both runs, as measures of retrieval are: who
-leaves hard questions unanswered would else be compared by easier ones.
+Which answers are of a run alone, `answers_of`, is decided here for its page and its alerts too. Both sides are compared
+over the canaries whose answers a judge rated in both runs, as measures of retrieval are: who leaves hard questions
+unanswered would else be compared by easier ones.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,6 +15,7 @@ from app.answers.domain.generated import AnswerCounts, Rater, RunAnswers, correc
 from app.answers.domain.judges import Question, RatingBody
 from app.answers.domain.trust import correct_rate, rate_of_yes
 from app.answers.store import (
+    AnswerRow,
     answers_at,
     confirmed_of_runs,
     labels_of_checks,
@@ -26,13 +28,14 @@ from app.base.statistics import clopper_pearson, interval_of_difference
 from app.base.values import JUDGED, Canary, CorrectedRate
 from app.catalog import store as catalog
 from app.catalog.service.references import find_run
-from app.catalog.service.versions import load_check, load_inputs
+from app.catalog.service.versions import load_check, load_inputs, load_suite
 from app.comparison.domain.estimates import Floats
 from app.comparison.domain.outcomes import CautionKind, Side
 from app.comparison.domain.sentences import SideNames, unrated_sentence
 from app.comparison.service.decisions import plain_caution
 from app.comparison.views import ComparedAnswers, ComparisonCaution, JudgedSide
 from app.records.store import run_rows
+from app.records.store.open_runs import Failure
 from app.records.store.run_rows import RunRow
 
 
@@ -92,15 +95,10 @@ def read_answers(connection: Connection, run_id: int | str) -> AnswersOfRun | No
         return None
     inputs = load_inputs(connection, run.versions)
     check, _ = load_check(connection, run.versions.check)
-    _, failures = run_rows.probes_of(connection, run.id)
 
     def read() -> tuple[Mapping[str, Mapping[str, RatingBody]], int]:
-        held = answers_at(connection, run.check_id, run.id)
-        ratings = {
-            canary.key: row.body["ratings"]
-            for position, (canary_id, canary) in enumerate(zip(inputs.canary_ids, inputs.canaries, strict=True))
-            if position not in failures and (row := held.get(canary_id)) is not None
-        }
+        keys = {one: canary.key for one, canary in zip(inputs.canary_ids, inputs.canaries, strict=True)}
+        ratings = {keys[one]: row.body["ratings"] for one, row in answers_of(connection, run).items()}
         return ratings, _RATINGS_BYTES * len(ratings)
 
     return AnswersOfRun(
@@ -114,6 +112,37 @@ def read_answers(connection: Connection, run_id: int | str) -> AnswersOfRun | No
 
 
 _RATINGS_BYTES: Final = 600
+
+
+def watched_canaries(connection: Connection, run: RunRow) -> dict[int, Failure | None]:
+    """Return by position the canaries whose answers a run watches, each with how its probe failed, or None.
+
+    Where a probe fails no answer comes, whoever gives it: the retriever, or an endpoint that is asked with its hits.
+    Raises UnusableSuiteError.
+    """
+    if run.versions is None:
+        return {}
+    check, _ = load_check(connection, run.versions.check)
+    _, failures = run_rows.probes_of(connection, run.id)
+    canaries = load_suite(connection, run.versions.suite).canaries
+    return {place: failures.get(place) for place, one in enumerate(canaries) if is_sampled(one.key, check.sample)}
+
+
+def answers_of(
+    connection: Connection, run: RunRow, *, canary_ids: Collection[int] | None = None
+) -> dict[int, AnswerRow]:
+    """Return the answers of a run alone, or of a few of its canaries, by canary id; of one that was not judged none.
+
+    What was answered to a canary in an earlier run holds until it is answered anew: it is no answer of a run in which
+    the canary is not watched, or in which its probe failed. Raises UnusableSuiteError.
+    """
+    found = read_run_answers(connection, [run.id]).get(run.id)
+    if found is None or run.versions is None or "problem" in found:
+        return {}
+    members = load_suite(connection, run.versions.suite).members
+    own = {members[at].canary_id for at, failure in watched_canaries(connection, run).items() if failure is None}
+    held = answers_at(connection, run.check_id, run.id, canary_ids=canary_ids)
+    return {one: row for one, row in held.items() if one in own}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
