@@ -19,7 +19,7 @@ from app.annotation.tables import annotations, tasks
 from app.answers.documents import FeedbackEvent
 from app.answers.domain.generated import AnswerBody, Rater, RunAnswers, rater_of, unjudged_text, with_unrated
 from app.answers.domain.judges import Question, RatingBody
-from app.answers.domain.trust import CalibrationBody, CheckRateView
+from app.answers.domain.trust import CalibrationBody, CheckRateView, lacking_labels
 from app.answers.tables import (
     answer_draws,
     answer_texts,
@@ -431,7 +431,7 @@ def calibrations_in_force(
 ) -> dict[str, CalibrationRow]:
     """Return by measure what counts of a judge: labels of a model and wording, else of what it is now.
 
-    Of several tasks it is the one with the most labels, of those with as many the newest; archived ones do not count.
+    Of several tasks it is the first of `list_calibrations`; archived ones do not count.
     """
     found: dict[str, CalibrationRow] = {}
     for one in list_calibrations(connection, judge, rater):
@@ -440,9 +440,10 @@ def calibrations_in_force(
 
 
 def list_calibrations(connection: Connection, judge: Definition, rater: Rater | None = None) -> list[CalibrationRow]:
-    """Return all labels of a judge by task, those with the most labels first: of a model and wording.
+    """Return all labels of a judge by task: of a model and wording, without a `rater` of those that it has now.
 
-    Without a `rater` of those that the judge has now.
+    Those of the judge as it is now come first, where they are enough to be used; then those with the most labels, of
+    those with as many the newest.
     """
     counting = rater_of(judge.body["model"], Question) if rater is None else rater
     statement = (
@@ -456,10 +457,9 @@ def list_calibrations(connection: Connection, judge: Definition, rater: Rater | 
         .join(definitions, definitions.c.id == tasks.c.suite_id)
         .join(answer_draws, answer_draws.c.task_id == calibrations.c.task_id)
         .where(calibrations.c.judge_id == judge.id, tasks.c.archived_at.is_(None))
-        .order_by(calibrations.c.labels.desc(), calibrations.c.task_id.desc())
     )
     endpoints = list_endpoints(connection, judge)
-    return [
+    found = [
         row_value(
             CalibrationRow,
             row,
@@ -470,6 +470,11 @@ def list_calibrations(connection: Connection, judge: Definition, rater: Rater | 
         for row in connection.execute(statement).all()
         if (row.model, row.wording) == (counting["model"], counting["wordings"].get(row.measure))
     ]
+    return sorted(found, key=lambda one: (_speaks_of_now(one, one.body), one.labels, one.task_id), reverse=True)
+
+
+def _speaks_of_now(row: CalibrationRow, found: CalibrationBody | CheckRateView) -> bool:
+    return not row.edited_since and not lacking_labels(found["labels"], found["yes"])
 
 
 def list_endpoints(connection: Connection, judge: Definition) -> list[tuple[int, str]]:
@@ -492,18 +497,17 @@ _OF_EARLIER: Final = {"checks": [], "disputed": 0}
 
 
 def labels_of_checks(found: Iterable[CalibrationRow]) -> dict[tuple[str, str], tuple[str, CheckRateView]]:
-    """Return by measure and check the labels that count, with their task: those that correct, then the most."""
-    best: dict[tuple[str, str], tuple[str, CheckRateView]] = {}
+    """Return by measure and check the labels that count, with their task.
+
+    Those of the judge as it is now, where they are enough to be used; then those that correct, then the most.
+    """
+    best: dict[tuple[str, str], tuple[tuple[bool, bool, int], str, CheckRateView]] = {}
     for row in found:
         for one in row.body["checks"]:
-            place = (row.measure, one["check"])
-            if place not in best or _rank(one) > _rank(best[place][1]):
-                best[place] = (row.task, one)
-    return best
-
-
-def _rank(one: CheckRateView) -> tuple[bool, int]:
-    return one["corrects"], one["labels"]
+            place, rank = (row.measure, one["check"]), (_speaks_of_now(row, one), one["corrects"], one["labels"])
+            if place not in best or rank > best[place][0]:
+                best[place] = (rank, row.task, one)
+    return {place: (task, one) for place, (_, task, one) in best.items()}
 
 
 def archived_labels(connection: Connection, judge_id: int, question: str, rater: Rater) -> dict[str, int]:

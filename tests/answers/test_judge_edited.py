@@ -3,6 +3,7 @@
 import pytest
 
 from app.answers import store as rows
+from app.answers.domain.trust import LabelsOfNow, label_anew
 from app.answers.service import labels
 from app.base.db.engine import Store
 from app.base.texts import corrected_text
@@ -108,6 +109,89 @@ def test_labels_are_drawn_of_what_the_endpoint_of_now_said(sqlite_store: Store) 
     [measure] = report["measures"]
     assert measure["calibration"] is not None
     assert (measure["calibration"]["labels"], measure["edited_since"]) == (len(LIES), False)
+
+
+def answer_anew(two: TwoChecks) -> None:
+    """Run both checks with another text as each answer, and have them judged."""
+    two.it.world.clock.advance(60)
+    for check in ("seen", "blind"):
+        texts = {key: f"A {'lie' if key in LIES else 'word'} about {key}, anew." for key in KEYS}
+        two.it.ask_answers.texts = texts
+        two.it.rate(two.it.world.run(check).id)
+
+
+def edited_and_labelled(store: Store, count: int) -> TwoChecks:
+    """Let people label 220 answers, edit the judge, and let them label some of those that it rated since."""
+    two = TwoChecks.of(store)
+    two.label()
+    edit(two, **MOVED)
+    answer_anew(two)
+    two.label(slug="later", count=count)
+    return two
+
+
+def test_labels_of_now_come_before_more_of_a_former_endpoint(sqlite_store: Store) -> None:
+    two = edited_and_labelled(sqlite_store, 205)
+    [measure] = labels.load_report(sqlite_store, "reader", now=two.it.world.clock())["measures"]
+    assert measure["calibration"] is not None
+    assert (measure["calibration"]["task"], measure["edited_since"]) == ("later", False)
+    assert "the labels are of another endpoint" not in measure["next"]
+    assert {one["task"] for one in measure["checks"]} == {"later"}
+    assert samples(two, "coalmine_judge_edited") == {"faithful": 0.0}
+    rate = two.it.summary(run_anew(two))["corrected"]["faithful"]
+    assert (rate["task"], rate["labels"]) == ("later", 102)
+    assert "edited_since" not in rate
+    assert BEFORE not in Site(world=two.it.world).page("/judges/reader").text
+
+
+def test_former_labels_stand_until_those_of_now_are_enough(sqlite_store: Store) -> None:
+    two = edited_and_labelled(sqlite_store, 80)
+    page = Site(world=two.it.world).page("/judges/reader").text
+    assert BEFORE in page
+    assert (
+        "Task later is of the judge as it is now, and counts instead once it has enough: 80 labels of at least 100"
+        " so far." in page
+    )
+    assert "Next: Draw more answers of new runs below: all 80 of task later are labelled." in page
+    assert (
+        "Its runs are corrected by 110 labels, given before the judge was edited; of the judge as it is now there are"
+        " 40 labels of at least 100." in page
+    )
+    rate = two.it.summary(run_anew(two))["corrected"]["faithful"]
+    assert (rate["task"], rate["edited_since"]) == ("faithful", True)
+    assert samples(two, "coalmine_judge_edited") == {"faithful": 1.0}
+
+
+def test_each_check_waits_for_enough_labels_of_its_own(sqlite_store: Store) -> None:
+    two = edited_and_labelled(sqlite_store, 160)
+    assert samples(two, "coalmine_judge_edited") == {"faithful": 0.0}
+    assert {one["task"] for one in two.trust().values()} == {"faithful"}
+    assert all("there are 80 labels of at least 100." in one["sentence"] for one in two.trust().values())
+
+
+def test_a_judge_of_now_that_is_no_better_than_chance_is_not_excused_by_former_labels(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store)
+    two.label()
+    edit(two, **MOVED)
+    two.it.judge.no.clear()
+    answer_anew(two)
+    two.label(slug="later", count=205)
+    assert samples(two, "coalmine_judge_calibrated") == {"faithful": 0.0}
+    assert all("not shown to be better than chance" in one["sentence"] for one in two.trust().values())
+    assert "faithful" not in two.it.summary(run_anew(two)).get("corrected", {})
+
+
+@pytest.mark.parametrize(
+    ("disputed", "labels_of_now", "advice"),
+    [
+        (2, 90, "Decide on the 2 disputed answers of task later: each becomes a label."),
+        (0, 30, "Label more answers of task later."),
+        (0, 120, "Draw more answers of new runs below: all 120 of task later are labelled."),
+    ],
+)
+def test_what_to_do_next_follows_the_task_of_now(disputed: int, labels_of_now: int, advice: str) -> None:
+    found = LabelsOfNow(task="later", labels=labels_of_now, yes=118, disputed=disputed, drawn=120)
+    assert label_anew(found) == advice
 
 
 def test_labels_of_answers_of_another_retriever_are_told_as_such(sqlite_store: Store) -> None:

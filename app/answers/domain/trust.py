@@ -253,13 +253,23 @@ def decide_correction(found: JudgeAgreement, rarer: int) -> tuple[bool, str]:
     matter, since a bad one widens the interval; to correct only where labels speak well of it would choose the labels
     that err to its favour, and intervals would cover in .87 of such cases.
     """
-    if found.labels < FEWEST_LABELS:
-        return False, f"{counted(found.labels, 'label')} of at least {FEWEST_LABELS}"
-    if rarer < FEWEST_ERRORS_KNOWN_BY:
-        return False, f"{counted(rarer, 'label')} of the rarer kind, of at least {FEWEST_ERRORS_KNOWN_BY}"
+    if lacking := lacking_labels(found.labels, rarer):
+        return False, lacking
     if found.kappa.low is None or found.kappa.low <= 0:
         return False, f"over {counted(found.labels, 'label')} the judge is not shown to be better than chance"
     return True, f"{counted(found.labels, 'label')} show how often the judge errs"
+
+
+def lacking_labels(labels: int, yes: int) -> str:
+    """Say what labels lack to be used, `yes` of them yes (or as many no): `60 labels of at least 100`; empty: nothing.
+
+    From then on those of the judge as it is now come before any that were given before it was edited.
+    """
+    if labels < FEWEST_LABELS:
+        return f"{counted(labels, 'label')} of at least {FEWEST_LABELS}"
+    rarer = min(yes, labels - yes)
+    few = f"{counted(rarer, 'label')} of the rarer kind, of at least {FEWEST_ERRORS_KNOWN_BY}"
+    return few if rarer < FEWEST_ERRORS_KNOWN_BY else ""
 
 
 FEWEST_ERRORS_KNOWN_BY: Final = 5
@@ -437,6 +447,18 @@ _UNKNOWN: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelsOfNow:
+    """Labels of an edited judge as it is now, too few to be used yet."""
+
+    task: str
+    labels: int
+    yes: int
+    disputed: int
+    drawn: int
+    """Answers of the task."""
+
+
 def trust_sentences(
     found: CalibrationBody | None,
     *,
@@ -444,13 +466,15 @@ def trust_sentences(
     of_others: Mapping[str, int] = EMPTY,
     drawn: str = "",
     edited: bool = False,
+    of_now: LabelsOfNow | None = None,
     archived: Mapping[str, int] = EMPTY,
 ) -> list[str]:
     """Return what is known of a measure: whether it is confirmed, the true rate, the errors, and length.
 
     `drawn` is the day that the answers were drawn on: the rate is of these, not of later ones. `edited`: the judge asks
-    another endpoint since, so that all of this is of what it was before. `waiting` labels came since, and are counted
-    soon; those `of_others`, by who rated the answers, and those of `archived` tasks, by task, never are.
+    another endpoint since, so that all of this is of what it was before; labels `of_now` are too few yet. `waiting`
+    labels came since, and are counted soon; those `of_others`, by who rated the answers, and those of `archived` tasks,
+    by task, never are.
     """
     soon = [f"{counted(waiting, 'new label')} {'is' if waiting == 1 else 'are'} counted within a minute."]
     never = [
@@ -472,6 +496,7 @@ def trust_sentences(
     return [
         state,
         *([_EDITED] if edited else []),
+        *([] if of_now is None else [_waits(of_now)]),
         *disputed,
         _rate(found, drawn),
         *_errors(found["sensitivity"], found["specificity"]),
@@ -494,14 +519,35 @@ def _disputed(found: CalibrationBody) -> str:
     return f"{waits} {them}{'; what is told here is of easier ones' if found['labels'] else ''}."
 
 
-LABEL_ANEW: Final = "Draw answers of new runs below and let people label them: the labels are of another endpoint."
-"""What to do next about a measure whose judge was edited since."""
+def label_anew(found: LabelsOfNow | None) -> str:
+    """Return what to do next about a measure whose judge was edited since; None: no answers of now are drawn."""
+    if found is None:
+        return "Draw answers of new runs below and let people label them: the labels are of another endpoint."
+    if number := found.disputed:
+        return f"Decide on the {counted(number, 'disputed answer')} of task {found.task}: each becomes a label."
+    if found.labels < found.drawn:
+        return f"Label more answers of task {found.task}."
+    return f"Draw more answers of new runs below: all {found.drawn} of task {found.task} are labelled."
 
 
-def check_sentence(found: CheckRateView, *, drawn: str = "", edited: bool = False, of: str = "", now: str = "") -> str:
+def _waits(found: LabelsOfNow) -> str:
+    lacking = lacking_labels(found.labels, found.yes)
+    return f"Task {found.task} is of the judge as it is now, and counts instead once it has enough: {lacking} so far."
+
+
+def check_sentence(
+    found: CheckRateView,
+    *,
+    drawn: str = "",
+    edited: bool = False,
+    anew: CheckRateView | None = None,
+    of: str = "",
+    now: str = "",
+) -> str:
     """Return what people would say of the answers of a check, and whether its runs are corrected by their labels.
 
-    `drawn`, `edited`: as of `trust_sentences`. `of`: the retriever that it asked when they were drawn, `now`: by now.
+    `drawn`, `edited`: as of `trust_sentences`; `anew`: what labels of the edited judge as it is now say, too few yet.
+    `of`: the retriever that it asked when they were drawn, `now`: by now.
     """
     rate, check = found["rate"], found["check"]
     if rate["value"] is None:
@@ -514,6 +560,8 @@ def check_sentence(found: CheckRateView, *, drawn: str = "", edited: bool = Fals
     judge = "" if rate["judge_rate"] is None else f"; the judge alone says {percent_text(rate['judge_rate'])}"
     if found["corrects"]:
         earlier = ", given before the judge was edited" if edited else ""
+        if edited and anew is not None:
+            earlier += f"; of the judge as it is now there are {lacking_labels(anew['labels'], anew['yes'])}"
         return f"{people}{judge}. Its runs are corrected by {counted(found['labels'], 'label')}{earlier}.{other}"
     return f"{people}{judge}. Its runs are not corrected yet: {found['reason']}.{other}"
 

@@ -35,11 +35,11 @@ from app.answers.domain.judges import (
     read_draft,
 )
 from app.answers.domain.trust import (
-    LABEL_ANEW,
     CalibrationBody,
     CheckRateView,
     JudgedAnswer,
     LabelledAnswers,
+    LabelsOfNow,
     LengthBiasView,
     RateView,
     check_sentence,
@@ -47,6 +47,7 @@ from app.answers.domain.trust import (
     draw_answers,
     estimate_rate,
     estimate_together,
+    label_anew,
     measure_judge,
     measure_length_bias,
     next_step,
@@ -322,6 +323,7 @@ def suites_of(store: Store, checks: Sequence[str]) -> list[str]:
 def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeReport:
     known = [_with_rates_of_yes(connection, row) for row in rows.list_calibrations(connection, judge)]
     of_checks, drawn = rows.labels_of_checks(known), {row.task: row for row in known}
+    anew = rows.labels_of_checks(one for one in known if not one.edited_since)
     using = [check for check in checks_in_force(connection) if check.judge == judge.slug]
     rater = rater_of(judge.body["model"], judge.body["questions"])
     measures: list[MeasureTrust] = []
@@ -330,6 +332,7 @@ def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeRe
         is_edited = row is not None and row.edited_since
         body = None if row is None else row.body
         counts = rows.count_labels(connection, judge.id, question, rater)
+        of_now = _labels_of_now(connection, known, question) if is_edited else None
         measures.append(
             {
                 "measure": question,
@@ -340,12 +343,20 @@ def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeRe
                     of_others=counts.of_others,
                     drawn="" if row is None else _day(row.drawn_at),
                     edited=is_edited,
+                    of_now=of_now,
                     archived=rows.archived_labels(connection, judge.id, question, rater),
                 ),
-                "next": LABEL_ANEW if is_edited else next_step(body),
+                "next": label_anew(of_now) if is_edited else next_step(body),
                 "edited_since": is_edited,
                 "checks": [
-                    _check_trust(connection, check, of_checks.get((question, check.slug)), drawn) for check in using
+                    _check_trust(
+                        connection,
+                        check,
+                        of_checks.get((question, check.slug)),
+                        drawn,
+                        anew.get((question, check.slug)),
+                    )
+                    for check in using
                 ],
                 "calibration": None
                 if row is None
@@ -365,6 +376,20 @@ def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeRe
         "today": view_of(JudgeDayView, day, rounding=True, budget=budget, outcomes=outcomes),
         "checks": [check.slug for check in using],
     }
+
+
+def _labels_of_now(connection: Connection, known: Sequence[CalibrationRow], question: str) -> LabelsOfNow | None:
+    """Return the labels of a measure that are of the edited judge as it is now, of the task that has the most."""
+    row = next((one for one in known if one.measure == question and not one.edited_since), None)
+    if row is None:
+        return None
+    return LabelsOfNow(
+        task=row.task,
+        labels=row.labels,
+        yes=row.body["yes"],
+        disputed=row.body["disputed"],
+        drawn=len(rows.list_verdicts(connection, row.task_id)),
+    )
 
 
 def _with_rates_of_yes(connection: Connection, row: CalibrationRow) -> CalibrationRow:
@@ -393,13 +418,21 @@ def _check_trust(
     check: CheckDocument,
     found: tuple[str, CheckRateView] | None,
     drawn: Mapping[str, CalibrationRow],
+    anew: tuple[str, CheckRateView] | None,
 ) -> CheckTrust:
     task, rate = (None, _check_rate(check.slug, _NONE_LABELLED)) if found is None else found
     row = drawn.get(task or "")
     if row is None:
         return view_of(CheckTrust, rate, task=task, sentence=check_sentence(rate))
     asked = rows.retriever_asked(connection, check.slug, row.drawn_at) or check.retriever
-    sentence = check_sentence(rate, drawn=_day(row.drawn_at), edited=row.edited_since, of=asked, now=check.retriever)
+    sentence = check_sentence(
+        rate,
+        drawn=_day(row.drawn_at),
+        edited=row.edited_since,
+        anew=None if anew is None else anew[1],
+        of=asked,
+        now=check.retriever,
+    )
     return view_of(CheckTrust, rate, task=task, sentence=sentence)
 
 

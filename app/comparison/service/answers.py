@@ -192,7 +192,9 @@ def _rated_side(
     corrected: CorrectedRate | None = None
     if rate is not None and len(keys):
         whole = len(keys) == rate["answers"]
-        corrected = corrected_rate(one.found, question) if whole else _correct(connection, question, one, scores)
+        corrected = (
+            corrected_rate(one.found, question) if whole else _correct(connection, question, rate["task"], one, scores)
+        )
     return RatedSide(
         scores=scores,
         counts=counts,
@@ -202,16 +204,22 @@ def _rated_side(
     )
 
 
-def _correct(connection: Connection, question: str, one: AnswersOfRun, scores: Floats) -> CorrectedRate | None:
-    """Correct the rate of some answers of a run by the labels of its check; None where these do not count any more."""
+def _correct(
+    connection: Connection, question: str, task: str, one: AnswersOfRun, scores: Floats
+) -> CorrectedRate | None:
+    """Correct the rate of some answers of a run by the labels of its check; None where these do not count any more.
+
+    By those of the task that corrected the run, which are of the judge as it was: later ones may be of another.
+    """
     judge = catalog.find_definition(connection, "judge", one.found["judge"] or "")
     if judge is None or one.rater is None:
         return None
-    labels = labels_of_checks(list_calibrations(connection, judge, one.rater))
-    _, known = labels.get((question, one.run.check), ("", None))
-    if known is None or not known["corrects"]:
+    known = list_calibrations(connection, judge, one.rater)
+    labels = labels_of_checks([found for found in known if found.task == task] or known)
+    _, rate = labels.get((question, one.run.check), ("", None))
+    if rate is None or not rate["corrects"]:
         return None
-    sides = (clopper_pearson(of["successes"], of["count"]) for of in (known["sensitivity"], known["specificity"]))
+    sides = (clopper_pearson(of["successes"], of["count"]) for of in (rate["sensitivity"], rate["specificity"]))
     found = correct_rate(int((scores >= 1).sum()), len(scores), *sides)
     return found.value, found.low, found.high
 
