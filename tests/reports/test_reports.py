@@ -385,6 +385,17 @@ def test_tables_for_a_terminal_hold_no_control_sequence() -> None:
     assert row[1] == "[2Jgone"
 
 
+def test_what_is_known_to_be_irrelevant_is_not_told_as_found() -> None:
+    bad = degraded()
+    bad["ranking"][0] |= {"judgment": {"id": "old_doc", "grade": 0}, "level": "id", "grade": 0}
+    assert worst_table(report(bad)).rows[0][4] == "other_doc at rank 3"
+    junit = report_junit(report(bad))
+    assert "known irrelevant: old_doc by id" in junit
+    assert "matches old_doc" not in junit
+    bad["ranking"][2] |= bad["ranking"][0] | {"rank": 3}
+    assert worst_table(report(bad)).rows[0][4] == UNDEFINED
+
+
 def test_a_cell_names_three_chunks_and_counts_the_rest() -> None:
     bad = degraded()
     bad["missing"] = [{"id": str(number), "grade": 1} for number in range(5)]

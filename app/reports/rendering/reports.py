@@ -314,15 +314,21 @@ def _evidence(result: Mapping[str, Any]) -> list[str]:
         lines.append(f"detail: {plain(str(result['detail']))}")
     lines += [f"missing: {_judgment_name(judgment)}" for judgment in not_returned(result)]
     lines += [
-        f"{hit['rank']}. {plain(str(hit['id']))} score {number(hit['score'])}"
-        + (f", matches {_judgment_name(hit['judgment'])} by {hit['level']}" if hit["judgment"] is not None else "")
+        f"{hit['rank']}. {plain(str(hit['id']))} score {number(hit['score'])}" + _match_text(hit)
         for hit in result["ranking"][:10]
     ]
     return lines
 
 
+def _match_text(hit: Mapping[str, Any]) -> str:
+    if hit["judgment"] is None:
+        return ""
+    name = f"{_judgment_name(hit['judgment'])} by {hit['level']}"
+    return f", matches {name}" if hit["grade"] else f", known irrelevant: {name}"
+
+
 def _found_text(result: Mapping[str, Any]) -> str:
-    hits = [hit for hit in result["ranking"] if hit["judgment"] is not None]
+    hits = [hit for hit in result["ranking"] if hit["judgment"] is not None and hit["grade"]]
     ranks = [f"{_judgment_name(hit['judgment'])} at rank {hit['rank']}" for hit in hits]
     return _first_three(ranks)
 
