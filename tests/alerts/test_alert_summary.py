@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from app.alerts.domain.incidents import incident_title
-from app.alerts.domain.summaries import AlertFacts, ChangedCanaries, alert_summary, causes_text
+from app.alerts.domain.summaries import REDEFINED_BRIEF, AlertFacts, ChangedCanaries, alert_summary, causes_text
 from app.alerts.domain.views import AnswerChange, SinceView, TransitionType, WorseAnswers
 from app.base.texts import bound_text, duration_text, ratio_text, seconds_text
 from app.base.values import Cause, CorrectedRateView, Outcome, Percentile, Reason, RuleKind, Severity, Step
@@ -318,6 +318,17 @@ TITLED = {
     ),
     "handbook: 7 of 113 questions are degraded: missing from the index": replace(
         COVERAGE, changed=replace(LOST, compared=False)
+    ),
+    "handbook: 7 of 113 questions are degraded: edited in the suite": replace(
+        COVERAGE,
+        changed=replace(
+            LOST,
+            causes={},
+            compared=False,
+            edited=True,
+            shared_cause="longer than a title is " * 9,
+            shared_brief=REDEFINED_BRIEF,
+        ),
     ),
     "handbook: coverage 0.830, below 0.9": COVERAGE,
     "handbook: R@5 (self-judged) 0.830, below 0.9": replace(COVERAGE, measure="R@5", self_judged=True),

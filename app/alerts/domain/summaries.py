@@ -534,7 +534,7 @@ EDITED_ADVICE: Final = (
     "The index may be as it was: the check was changed. Set it back, or accept the present as normal if it is meant."
 )
 """Where the check counts fewer first hits, or asks another retriever."""
-REDEFINED_BRIEF: Final = "changed since"
+REDEFINED_BRIEF: Final = "edited in the suite"
 REDEFINED_ADVICE: Final = (
     "It is unknown whether anything is lost: what these canaries ask or expect is new. Correct them, or accept the "
     "present as normal if it is meant."
