@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from app.annotation.domain.pools import PoolItem, text_key
+from app.annotation.domain.recall import WrongShare
 from app.annotation.service import annotations, results, tasks
 from app.annotation.service.annotations import GradedItem, adopt_judgments
 from app.annotation.store import task_rows as rows
@@ -483,6 +484,27 @@ def test_grades_of_which_many_are_estimated_to_be_wrong_are_warned_of(sqlite_sto
     assert "of the chunks graded relevant are not" in page
     done = results.adopt(sqlite_store, "truth", now=desk.world.clock.advance(1))
     assert done["doubt"] == doubt
+
+
+@pytest.mark.parametrize(
+    ("others", "advice"),
+    [
+        ([], "Let somebody else grade a part again, or have a task with overlap graded, before you adopt"),
+        (["Bob"], "Agree on what is relevant, and have a task with more overlap graded before you adopt"),
+    ],
+)
+def test_what_to_do_about_doubtful_grades_is_what_there_is_to_do(
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch, others: list[str], advice: str
+) -> None:
+    monkeypatch.setattr(results, "_wrong_expected", lambda *_: WrongShare(value=0.2, low=0.1, high=0.3))
+    canaries = [canary(query, expected_chunks=[{"text": f"The handbook tells of {query}."}]) for query in QUERIES]
+    desk = Desk.of(sqlite_store, canaries=canaries, overlap=0, checks=2)
+    desk.make_pool()
+    for place, item in enumerate(desk.items()):
+        desk.say([*others, "Ann"][place % (1 + len(others))], item.token, 1)
+    doubt = present(results.adopt(sqlite_store, "truth", now=desk.world.clock.advance(1), dry_run=True)["doubt"])
+    assert "no planted one was graded" not in doubt["sentence"]
+    assert doubt["sentence"].endswith(f"R@k by such judgments says little. {advice}")
 
 
 def _is_expected(desk: Desk, item: ItemRow) -> bool:

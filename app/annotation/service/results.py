@@ -154,7 +154,7 @@ def _doubt(found: TaskGrades, canaries: list[TaskCanary], agreement: AgreementVi
         "kappa": None if least is None else rounded_or_none(least[0]),
         "graded_once": once,
         "graded": len(graded),
-        "sentence": f"{'; '.join(reasons)}. {_BEFORE_ADOPTING if is_checked else _CHECK_FIRST}",
+        "sentence": f"{'; '.join(reasons)}. {_before_adopting(found) if is_checked else _CHECK_FIRST}",
     }
 
 
@@ -174,10 +174,15 @@ _CHECK_FIRST: Final = (
 )
 
 
-_BEFORE_ADOPTING: Final = (
-    "R@k by such judgments says little. Decide on the disagreements, agree on what is relevant, and have a task with "
-    "more overlap graded before you adopt"
-)
+def _before_adopting(found: TaskGrades) -> str:
+    """Say what to do about doubtful grades: only what there is to do."""
+    says_little, before = "R@k by such judgments says little", "before you adopt"
+    if len({row.annotator for of_item in found.graded.values() for row in of_item}) <= 1:
+        return f"{says_little}. Let somebody else grade a part again, or have a task with overlap graded, {before}"
+    agree, overlap = "agree on what is relevant", "have a task with more overlap graded"
+    if any(found.consensus(item.id).state is ConsensusState.DISPUTED for item in found.items):
+        return f"{says_little}. Decide on the disagreements, {agree}, and {overlap} {before}"
+    return f"{says_little}. {agree.capitalize()}, and {overlap} {before}"
 
 
 def _wrong_expected(found: TaskGrades, canaries: list[TaskCanary]) -> WrongShare | None:
