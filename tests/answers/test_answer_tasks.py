@@ -19,6 +19,7 @@ from app.reports.metrics import state_families
 from app.reports.service.metrics_snapshot import read_state
 from tests.support.answered_world import JUDGE, answered_world, answers_page
 from tests.support.labelled_answers import KEYS, TASK, Labelled
+from tests.support.pages_service import Site
 from tests.support.present import present
 
 RULE = {"kind": "threshold", "measure": "faithful", "critical": {"below": 0.9}, "open": {"bad": 1, "of": 1}, "close": 1}
@@ -67,6 +68,15 @@ def test_answers_that_are_not_labelled_yet_count_as_unlabelled(sqlite_store: Sto
     it.label(most=12)
     found = it.calibration()
     assert (found["labels"], found["unlabelled"]) == (12, 8 + 10)
+
+
+def test_archiving_a_task_of_answers_says_that_its_labels_count_no_more(sqlite_store: Store) -> None:
+    it = Labelled.of(sqlite_store)
+    it.put()
+    it.draw()
+    page = Site(world=it.it.world).page("/tasks/labels").text
+    assert "Labelling ends, and its labels count no more for judge reader" in page
+    assert "estimates of recall" not in page
 
 
 def test_two_people_who_disagree_wait_for_a_decision(sqlite_store: Store) -> None:
