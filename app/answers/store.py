@@ -224,7 +224,7 @@ class JudgeDay:
     tokens: int = 0
     cost: float = 0.0
     outcomes: Mapping[str, int] = field(default_factory=dict)
-    """Calls by outcome."""
+    """Questions by outcome: the calls, and what the budget did not pay for."""
 
 
 def known_ratings(connection: Connection, judge_id: int, keys: Sequence[str]) -> dict[str, tuple[RatingBody, int]]:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from app.answers import store as rows
 from app.answers.domain.judges import JudgeOutcome
-from app.answers.service import answering
+from app.answers.service import answering, labels
 from app.base.db.engine import Store, to_us
 from app.base.errors import InvalidInputError
 from app.base.jobs.values import JobKind
@@ -108,6 +108,9 @@ def test_a_day_has_a_budget(store: Store) -> None:
     assert 0 < asked < 40
     counts = it.summary(run_id)["ratings"]["faithful"]
     assert counts == {"ok": asked, "over_budget": 40 - asked}
+    report = labels.load_report(store, "reader", now=it.world.clock())
+    assert report["failing"] == f"it said nothing to {40 - asked} of 40 questions today (over budget)"
+    assert (report["today"]["calls"], report["today"]["outcomes"]) == (asked, counts)
     it.world.clock.advance(86_400)
     it.run()
     assert len(it.judge.asked) > asked, "a new day"

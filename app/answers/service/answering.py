@@ -580,7 +580,9 @@ class JudgeInUse:
         now = self.clock()
         with self.store.write() as connection:
             rows.save_ratings(connection, self.judge_id, lasting, at=to_us(now))
-            self.add_to_day(connection, prompts, replies, [rating.outcome for rating in found.values()], now)
+            # What the budget does not pay for is no call, but counts: else nobody sees that answers have no verdict.
+            unpaid = [JudgeOutcome.OVER_BUDGET] * (len(asks) - affordable)
+            self.add_to_day(connection, prompts, replies, [*(one.outcome for one in found.values()), *unpaid], now)
         over = Rating(outcome=JudgeOutcome.OVER_BUDGET, detail=self.over_budget)
         return found | {one.key: over for one in asks[affordable:]}
 
