@@ -250,10 +250,15 @@ def has_subject(
     if rule.canary is not None:
         return rule.canary in keys
     category = Category.NEGATIVE if rule.measure == ANSWERED_RATIO else rule.category
-    # What a rule watches may be undefined of canaries without an expected chunk.
-    only_expecting = rule.kind in {RuleKind.REGRESSION, RuleKind.GUARD} or rule.measure not in _OF_ANY_CANARY
-    watched = expecting if only_expecting else categories
+    watched = expecting if watches_expected(rule) else categories
     return bool(watched) if category is None else category in watched
+
+
+def watches_expected(rule: Rule) -> bool:
+    """Whether what a rule watches is undefined of canaries without an expected chunk."""
+    if rule.kind not in ABOUT_CANARIES or rule.canary is not None:
+        return False
+    return rule.kind in {RuleKind.REGRESSION, RuleKind.GUARD} or rule.measure not in _OF_ANY_CANARY
 
 
 _OF_ANY_CANARY: Final = frozenset({None, "health_score", DEGRADED_SHARE, ANSWERED_RATIO, *ANSWER_MEASURES})

@@ -6,6 +6,7 @@ alert. It only reads.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -19,6 +20,7 @@ from app.alerts.domain.between_runs import Overdue, decide_no_data, no_data_expe
 from app.alerts.domain.incidents import incident_title, outlook
 from app.alerts.domain.rules import BETWEEN_RUNS, default_rule_key, is_silent_about_quality, watches_answers
 from app.alerts.domain.state import (
+    ABOUT_CANARIES,
     COMPARING,
     OPEN,
     TRIGGERS,
@@ -28,6 +30,7 @@ from app.alerts.domain.state import (
     Suppression,
     decide,
     is_about_canaries,
+    watches_expected,
 )
 from app.alerts.domain.summaries import alert_advice, alert_summary
 from app.alerts.domain.views import (
@@ -62,14 +65,14 @@ from app.alerts.store import AlertRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import NotFoundError
 from app.base.texts import measure_words
-from app.base.values import COVERAGE, Bound, Percentile, Rule, RuleKind, Severity, TimeText, Verdict
+from app.base.values import COVERAGE, Bound, Canary, Percentile, Rule, RuleKind, Severity, TimeText, Verdict
 from app.base.views import id_text, rounded, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.domain import Use, recall_label
 from app.catalog.service.judges import is_self_judged
 from app.catalog.service.references import find_check, last_completed, schedule_of, unmeasured_answers
-from app.catalog.service.versions import load_suite
+from app.catalog.service.versions import load_check, load_suite
 from app.catalog.store import Definition, require
 from app.detection import store as detector_rows
 from app.detection.service import baselines
@@ -78,6 +81,7 @@ from app.plants.store import any_found
 from app.records.store import run_rows, series
 from app.records.store.run_rows import RunRow
 from app.scoring.measures import Measure, mean_name
+from app.scoring.run_inputs import UnusableSuiteError
 
 UNKNOWN: Final = "unknown"
 """The state of a rule that was never measured on a run."""
@@ -101,7 +105,7 @@ class RuleExplanation(TypedDict):
     kind: RuleKind
     scope: str
     state: AlertState | Literal["unknown"]
-    """`unknown`: no run was evaluated yet."""
+    """`unknown`: no run was evaluated yet, or runs have nothing any more of what it watches."""
     severity: Severity | None
     alert_id: str | None
     incident_id: str | None
@@ -165,6 +169,7 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
             context=load_context(connection, check, members, now=now, hold=False),
             silences=silences_of(connection, check),
             unmeasured=unmeasured_answers(connection, check),
+            expects=newest is None or _expects_a_chunk(connection, newest),
             last_completed=last_completed(connection, check, now),
             has_plants=any_found(connection, check.id),
             now=now,
@@ -200,6 +205,8 @@ class _Situation:
     silences: Sequence[SilenceDocument]
     unmeasured: Mapping[str, str]
     """By measure of answers, why runs do not have it as things are defined now."""
+    expects: bool
+    """Whether a canary of the newest run expects a chunk; else rules on what is found have nothing to watch."""
     last_completed: datetime | None
     has_plants: bool
     """Whether a planted document was found."""
@@ -224,8 +231,11 @@ def _explain_rule(rule: Rule, known: _Situation) -> RuleExplanation:
     judged, told = (alert, row) if alert is not None else (decision, decision)
     reason = told.reason if told is not None else _reason_without_runs(rule, has_data=has_data)
     why = known.unmeasured.get(rule.measure or "")
+    if not known.expects and watches_expected(rule):
+        why = NOTHING_EXPECTED
     if why is not None and alert is None:
-        has_data, reason = False, f"{measure_words(rule.measure or '')} is not measured: {why}"
+        watched = COVERAGE if rule.measure is None else rule.measure  # the detector and the guard need what it needs
+        has_data, reason = False, f"{measure_words(watched)} is not measured: {why}"
         ahead = replace(ahead, to_open=f"It cannot open: {why}.", bad_runs_to_open=None)
     elif why is not None and ahead.to_close is not None:
         ahead = replace(ahead, to_close=f"{ahead.to_close} But {why}.")
@@ -251,6 +261,40 @@ def _explain_rule(rule: Rule, known: _Situation) -> RuleExplanation:
         silences=_matching(known.silences, rule, severity, known.now),
         next_reminder_at=time_text(due),
     )
+
+
+NOTHING_EXPECTED: Final = "no canary expects anything"
+
+
+def nothing_watched(connection: Connection, run: RunRow) -> str:
+    """Say, as a clause, that a healthy run measured nothing of what its rules watch of canaries; else empty.
+
+    So it is where no canary expects anything, and no rule is on what such canaries have too, as their answers.
+    """
+    if run.verdict != Verdict.HEALTHY or not run.measured or run.measured != run.undefined or run.versions is None:
+        return ""
+    rules = [one for one in load_check(connection, run.versions.check)[0].rules_in_force if one.kind in ABOUT_CANARIES]
+    watching = [one for one in rules if one.kind is not RuleKind.LEAK]
+    if not watching or not all(map(watches_expected, watching)):
+        return ""
+    with suppress(UnusableSuiteError):
+        if not any(map(_asks_for_something, load_suite(connection, run.versions.suite).canaries)):
+            return f"what is retrieved is not measured: {NOTHING_EXPECTED}"
+    return ""
+
+
+def _asks_for_something(canary: Canary) -> bool:
+    limits = (canary.max_age_seconds, canary.max_latency_seconds)
+    return bool(canary.expects or canary.negative or canary.expect_empty or canary.forbidden or any(limits))
+
+
+def _expects_a_chunk(connection: Connection, run: RunRow) -> bool:
+    if run.suite_version_id is None:
+        return True
+    try:
+        return bool(load_suite(connection, run.suite_version_id).expecting)
+    except UnusableSuiteError:
+        return True  # it is not known
 
 
 def _decide(

@@ -293,6 +293,8 @@ def _state_of_healthy(line: CheckLine) -> tuple[str, str]:
         return "alert open", "degraded"
     if line.recovery:
         return "recovering" if line.recovery == AlertState.RECOVERING else "alert open", "recovering"
+    if line.unwatched:
+        return "nothing measured", "recovering"
     return str(Verdict.HEALTHY), "healthy"
 
 

@@ -15,6 +15,7 @@ from app.alerts.domain.summaries import ChangedCanaries
 from app.alerts.domain.views import AlertState, AlertView, FleetView
 from app.alerts.service import evidence, shown_alerts
 from app.alerts.service.evidence import FleetEvidence, list_changed
+from app.alerts.service.explanations import nothing_watched
 from app.alerts.service.shown_alerts import AlertLine, explained_by_alert
 from app.alerts.service.transitions import bad_answers
 from app.alerts.store import AlertFilter, IncidentRow
@@ -96,6 +97,8 @@ class CheckHead:
     a clause; see `generated.unjudged_text` and `references.unmeasured_text`."""
     unmeasured: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     """The latter: by measure of answers, why runs do not have it as things are defined now."""
+    unwatched: str = ""
+    """That its newest run measured nothing of what is retrieved, a clause; see `explanations.nothing_watched`."""
     planted: tuple[str, str] | None = None
     """Severity and sentence of the firing alert of its planted documents, of which no run tells; None = none fires."""
 
@@ -305,6 +308,7 @@ def _line(
         bad_answers=bad_answers(connection, check, ended[-1]) if ended else (),
         unjudged=unjudged_clause(unjudged_of_run(connection, ended[-1].id), unmeasured) if ended else "",
         unmeasured=unmeasured,
+        unwatched=nothing_watched(connection, ended[-1]) if ended else "",
     )
 
 

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from app.alerts import store as alerts
 from app.alerts.domain.between_runs import no_data_due
 from app.alerts.domain.views import AlertState
+from app.alerts.service.explanations import nothing_watched
 from app.alerts.service.transitions import bad_answers
 from app.annotation.store import task_rows
 from app.answers.domain.generated import unjudged_text
@@ -186,6 +187,11 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
             for summary in shown
             if (one := newest.get(checks[summary.slug].id)) is not None
         }
+        unwatched = {
+            summary.slug: nothing_watched(connection, one.run)
+            for summary in shown
+            if (one := newest.get(checks[summary.slug].id)) is not None
+        }
         dead = outbox.dead_letters(connection, to_us(now - _DEAD_FOR))
         lately = alerts.count_incidents(connection, since=to_us(now - timedelta(days=1)))
     parts = [one.slices for check in checks.values() if (one := newest.get(check.id)) is not None]
@@ -197,6 +203,7 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
                 recent=recent[checks[summary.slug].id],
                 bad_answers=bad[summary.slug],
                 unjudged=unjudged.get(summary.slug, ""),
+                unwatched=unwatched.get(summary.slug, ""),
                 next_run=next_run(checks[summary.slug], now) if summary.enabled else None,
             )
             for summary in shown
