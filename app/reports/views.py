@@ -86,6 +86,8 @@ class ReportView(TypedDict):
     """Which of its answers have no verdict of the judge, and why, where those are more than a tenth; else null."""
     bad_answers: list[str]
     """What is bad of its answers by the rules of the check, which its verdict, of retrieval alone, does not know."""
+    unwatched: str | None
+    """That a healthy run measured nothing of what is retrieved, since no canary expects anything; else null."""
 
 
 class ReportedOutcome(TypedDict):

@@ -357,6 +357,7 @@ def test_a_report_comes_in_three_formats(service: Api) -> None:
         "rated",
         "bad_answers",
         "unjudged_answers",
+        "unwatched",
     }
     assert report["bad_answers"] == []
     assert report["run"] == run

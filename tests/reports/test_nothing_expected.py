@@ -6,7 +6,9 @@ import pytest
 
 from app.base.db.engine import Store
 from app.reports.pages.overviews import make_badge
+from app.reports.rendering.reports import report_html, report_markdown
 from app.reports.service import check_details
+from app.reports.service.reports import load_report
 from tests.support.pages_service import Site
 from tests.support.world import World, canary, page
 
@@ -53,6 +55,13 @@ def test_a_check_of_which_no_canary_expects_anything_is_not_told_as_healthy(
     )  # fmt: skip
     assert told["probe_errors"]["state"] == "ok"
     assert world.alerts() == [], "it pages nobody"
+    report = load_report(sqlite_store, "2")
+    assert report["unwatched"] == CLAUSE
+    assert report_markdown(report).startswith("# Nothing measured: watch")
+    assert f"- {CLAUSE}" in report_markdown(report)
+    assert CLAUSE in report_html(report)
+    assert CLAUSE in site.client().get("/v1/runs/2/report?format=junit").text
+    assert load_report(sqlite_store, "1")["unwatched"] is None
 
 
 @pytest.mark.parametrize(

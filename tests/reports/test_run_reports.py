@@ -252,6 +252,7 @@ def test_the_api_gives_the_report_with_the_change_in_every_format(worse: Site) -
         "rated",
         "bad_answers",
         "unjudged_answers",
+        "unwatched",
     ]  # fmt: skip
     assert body["since"]["changes"]["degraded"] == 10
     assert body["intervals"]["run"]["MRR"].keys() == {"canaries", "low", "high"}

@@ -160,17 +160,23 @@ def _indented(element: ET.Element, level: int) -> str:
 
 
 def answer_lines(report: Mapping[str, Any]) -> list[str]:
-    """Return a sentence, without a full stop, on the answers that are bad or not judged; none where none are."""
+    """Return sentences, without full stops, on what the verdict does not tell: answers that are bad or not judged.
+
+    Or that nothing of what is retrieved was measured. None where there is nothing such.
+    """
     healthy = report["run"].get("verdict") == Verdict.HEALTHY
     unjudged = report.get("unjudged_answers") or ""
     text = bad_answers_text(report.get("bad_answers", ()), healthy=healthy, unjudged=unjudged)
-    return [plain(text)] if text else []
+    return [plain(one) for one in (report.get("unwatched"), text) if one]
 
 
 def _headline(report: Mapping[str, Any]) -> str:
     unjudged = report.get("unjudged_answers") or ""
     some = f"were {unjudged_words(unjudged)}" if unjudged else ""
-    return headline(report["run"], answers="are bad" if report.get("bad_answers") else some)
+    answers = "are bad" if report.get("bad_answers") else some
+    if report.get("unwatched") and not answers:
+        return f"Nothing measured: {plain(str(report['run'].get('check') or report['run']['suite']))}"
+    return headline(report["run"], answers=answers)
 
 
 def headline(run: Mapping[str, Any], *, answers: str = "") -> str:

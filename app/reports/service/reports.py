@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
+from app.alerts.service.explanations import nothing_watched
 from app.alerts.service.transitions import bad_answers
 from app.annotation.service.results import load_recalls
 from app.answers.domain.generated import rated_texts, unjudged_text
@@ -71,7 +72,8 @@ class ReportedResults(TypedDict):
     run: RunView
     bad_answers: list[str]
     unjudged_answers: str | None
-    """Both as in a report."""
+    unwatched: str | None
+    """These as in a report."""
     results: Iterable[ResultView]
 
 
@@ -89,6 +91,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
         check_version = row.check_version_id
         confirmed = confirmed_of_run(connection, row.id)
         bad = bad_answers(connection, catalog.definition_by_id(connection, row.check_id), row)
+        unwatched = nothing_watched(connection, row) or None
         rated = read_run_answers(connection, [row.id]).get(row.id)
         answers = rated if version is None else None
         guide = None if check_version is None else load_check(connection, check_version)[0].guide.body()
@@ -107,6 +110,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
         "rated": rated_texts(answers),
         "bad_answers": bad,
         "unjudged_answers": unjudged_text(rated) or None,
+        "unwatched": unwatched,
         "results": list(reported.unhealthy),
     }
 
@@ -148,8 +152,15 @@ def load_results(store: Store, run_id: str, *, version: str | None = None, since
         row = find_run(connection, run_id)
         bad = bad_answers(connection, catalog.definition_by_id(connection, row.check_id), row)
         unjudged = unjudged_of_run(connection, row.id) or None
-    results = chain.from_iterable(result_blocks)
-    return {"run": summary, "bad_answers": bad, "unjudged_answers": unjudged, "results": results}
+        unwatched = nothing_watched(connection, row) or None
+    found: ReportedResults = {
+        "run": summary,
+        "bad_answers": bad,
+        "unjudged_answers": unjudged,
+        "unwatched": unwatched,
+        "results": chain.from_iterable(result_blocks),
+    }
+    return found
 
 
 def _outcome(result: Mapping[str, Any]) -> ReportedOutcome:
@@ -287,6 +298,8 @@ def _summary(report: FullReport) -> str:
     elif report["unjudged_answers"]:
         answers = f"answers {unjudged_words(report['unjudged_answers'])}"
         verdict = f"{verdict} by what was retrieved, {answers}" if verdict == Verdict.HEALTHY else verdict
+    elif report["unwatched"]:
+        verdict = "nothing measured"
     return f"{run['check']}: report, {verdict}{number}"
 
 

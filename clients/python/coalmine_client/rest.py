@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "1be5ad47a53633ac145ca0437affa60b7f7a97fad361a4e7cd3a7cc83dc95be3"
+    DESCRIPTION = "e59255027597b93bba8a40a6bfd4ef4eb0947f56205d941cc27ec6dc111d7a88"
 
     def livez(self) -> str:
         """Return that the process answers."""

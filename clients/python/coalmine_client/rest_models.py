@@ -3781,3 +3781,4 @@ class Report(TypedDict):
     rated: dict[str, str]
     unjudged_answers: str | None
     bad_answers: list[str]
+    unwatched: str | None
