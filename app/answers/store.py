@@ -640,18 +640,21 @@ def _confirmed(connection: Connection, judge: str, rater: Rater | None) -> froze
     return frozenset(measure for measure, one in counting.items() if one.calibrated)
 
 
-def retriever_asked(connection: Connection, check: str, at: int) -> str | None:
-    """Return the retriever that a check asked in its newest run that had ended by then; None = there is none."""
+def retriever_asked(connection: Connection, check: str, at: int) -> tuple[str, int | None] | None:
+    """Return the retriever that a check asked in its newest run that had ended by then, and which version of it.
+
+    None = there is no such run; the version may be unknown.
+    """
     asked = (
-        sa.select(definition_versions.c.body)
+        sa.select(definition_versions.c.body, runs.c.retriever_version_id)
         .join(runs, runs.c.check_version_id == definition_versions.c.id)
         .join(definitions, definitions.c.id == runs.c.check_id)
         .where(definitions.c.kind == "check", definitions.c.slug == check, runs.c.finished_at <= at)
         .order_by(runs.c.id.desc())
         .limit(1)
     )
-    body = connection.execute(asked).scalar()
-    return None if body is None else str(json.loads(body)["retriever"])
+    row = connection.execute(asked).one_or_none()
+    return None if row is None else (str(json.loads(row.body)["retriever"]), row.retriever_version_id)
 
 
 class Confirmation(NamedTuple):

@@ -72,6 +72,8 @@ def beside_text(beside: CorrectedInterval) -> str:
 def _conditions(beside: CorrectedInterval) -> list[str]:
     rated = rated_text(beside["answers"], beside.get("unrated", 0))
     other = f"labelled on answers of retriever {beside['labelled_of']}" if "labelled_of" in beside else ""
+    if "labelled_before_edit_of" in beside:
+        other = f"labelled before retriever {beside['labelled_before_edit_of']} was edited"
     return [one for one in (rated, JUDGE_EDITED if beside.get("edited_since") else "", other) if one]
 
 

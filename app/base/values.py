@@ -554,6 +554,8 @@ class CorrectedInterval(TypedDict):
     """Whether the judge asked another endpoint when the labelled answers were drawn; absent = it did not."""
     labelled_of: NotRequired[str]
     """Retriever whose answers people labelled; absent = the one that the run asked."""
+    labelled_before_edit_of: NotRequired[str]
+    """The retriever that the run asked, where it was edited after its answers were labelled; absent = it was not."""
 
 
 class CorrectedRateView(CorrectedInterval):

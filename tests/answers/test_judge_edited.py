@@ -1,20 +1,23 @@
 """Labels of what a judge was before it asked another endpoint are told as such wherever they count."""
 
+from typing import Any
+
 import pytest
 
 from app.answers import store as rows
 from app.answers.domain.trust import LabelsOfNow, label_anew
 from app.answers.service import labels
-from app.base.db.engine import Store
+from app.base.db.engine import Store, to_us
 from app.base.texts import corrected_text
 from app.reports.metrics import state_families
 from app.reports.pages.overviews import make_badge
 from app.reports.rendering.reports import report_markdown
-from app.reports.service import check_details
+from app.reports.service import charts, check_details
 from app.reports.service.metrics_snapshot import read_state
 from app.reports.service.reports import load_report
 from tests.support.answered_world import JUDGE, answers_page
 from tests.support.pages_service import Site
+from tests.support.present import present
 from tests.support.two_checks import KEYS, LIES, RULE, TwoChecks
 
 BEFORE = "labelled before the judge was edited"
@@ -214,3 +217,33 @@ def test_labels_of_answers_of_another_retriever_are_told_as_such(sqlite_store: S
     assert " on answers of retriever search)" in Site(world=two.it.world).page(f"/runs/{run_id}").text
     two.it.world.apply({**described, "checks": [seen, {**seen, "slug": "blind"}]})
     assert "labelled_of" not in two.it.summary(run_anew(two))["corrected"]["faithful"]
+
+
+def test_labels_of_before_the_retriever_was_edited_are_told_as_such(sqlite_store: Store) -> None:
+    two = TwoChecks.of(sqlite_store)
+    two.label()
+    described = answers_page(KEYS, slug="seen", sample=1.0, rules=[RULE])
+    [search], [seen] = described["retrievers"], described["checks"]
+
+    def answering_at(url: str, timeout: int) -> None:
+        changed = {**search, "answer": {**search["answer"], "url": url}, "timeout": timeout}
+        two.it.world.clock.advance(60)
+        two.it.world.apply({**described, "retrievers": [changed], "checks": [seen, {**seen, "slug": "blind"}]})
+
+    answering_at(search["answer"]["url"], 7)  # another timeout is no other answer
+    assert "labelled_before_edit_of" not in two.it.summary(run_anew(two))["corrected"]["faithful"]
+    answering_at("http://another.test/", 7)
+    run_id = run_anew(two)
+    rate = two.it.summary(run_id)["corrected"]["faithful"]
+    assert rate["labelled_before_edit_of"] == "search"
+    assert corrected_text(rate["value"], rate).endswith("; labelled before retriever search was edited)")
+    site = Site(world=two.it.world)
+    assert ", before retriever search was edited)" in site.page(f"/runs/{run_id}").text
+    assert "These are answers of retriever search before it was edited: label anew." in two.trust()["blind"]["sentence"]
+    line = check_details.load_line(sqlite_store, "blind", two.it.world.clock())
+    badge = make_badge(sqlite_store, line, measure="faithful_corrected").value
+    assert badge == corrected_text(rate["value"], rate)
+    end = to_us(two.it.world.clock()) + 1
+    asked: dict[str, Any] = {"measure": "faithful_corrected", "category": None, "start": 0, "end": end, "points": 100}
+    last = charts.series(sqlite_store, "blind", **asked)["points"][-1]
+    assert present(last.corrected)["labelled_before_edit_of"] == "search"

@@ -16,7 +16,7 @@ from app.answers.store import list_endpoints, rater_of_run
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
 from app.base.texts import short_name
 from app.catalog import store as catalog
-from app.catalog.service.versions import answers_changed, former_versions, load_check, load_suites
+from app.catalog.service.versions import answers_otherwise, former_versions, load_check, load_suites
 from app.detection import store as detector_rows
 from app.detection.domain import SIGNALS, Signal
 from app.detection.domain.tracker import unpack_baseline
@@ -362,7 +362,7 @@ def edits_of_answers(connection: Connection, before: RunRow, now: RunRow) -> str
     edits: list[str] = []
     if then.retriever != this.retriever:
         edits.append(reasked_text(then.retriever, this.retriever))
-    elif _answers_otherwise(connection, before.retriever_version_id, now.retriever_version_id):
+    elif answers_otherwise(connection, before.retriever_version_id, now.retriever_version_id):
         edits.append(edited_text(this.retriever, before.id))
     if then.judge and this.judge and then.judge != this.judge:
         edits.append(reasked_text(then.judge, this.judge, "judge"))
@@ -383,14 +383,6 @@ def _edits_of_judge(connection: Connection, slug: str, before: RunRow, now: RunR
     ended = before.finished_at or 0, now.finished_at or 0
     asked = [[url for made_at, url in list_endpoints(connection, judge) if made_at <= at] for at in ended]
     return [edited_text(slug, before.id, "judge")] if all(asked) and asked[0][-1] != asked[1][-1] else []
-
-
-def _answers_otherwise(connection: Connection, before: int | None, now: int | None) -> bool:
-    """Whether two versions of a retriever differ in what they answer, by hits or by the generator."""
-    if before is None or now is None or before == now:
-        return False
-    bodies = catalog.version_bodies(connection, [before, now])
-    return bool(answers_changed(bodies[before], bodies[now]))
 
 
 def _redefined(

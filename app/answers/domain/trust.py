@@ -543,16 +543,20 @@ def check_sentence(
     anew: CheckRateView | None = None,
     of: str = "",
     now: str = "",
+    is_other: bool = False,
 ) -> str:
     """Return what people would say of the answers of a check, and whether its runs are corrected by their labels.
 
     `drawn`, `edited`: as of `trust_sentences`; `anew`: what labels of the edited judge as it is now say, too few yet.
-    `of`: the retriever that it asked when they were drawn, `now`: by now.
+    `of`: the retriever that it asked when they were drawn, `now`: by now; `is_other`:
+    it was edited since, so that it may answer otherwise.
     """
     rate, check = found["rate"], found["check"]
     if rate["value"] is None:
         return f"No answer of check {check} is labelled, so its numbers are the judge's own."
-    other = f" These are answers of retriever {of}, and the check asks {now} by now: label anew." if of != now else ""
+    other = f" These are answers of retriever {of} before it was edited: label anew." if is_other else ""
+    if of != now:
+        other = f" These are answers of retriever {of}, and the check asks {now} by now: label anew."
     people = (
         f"Of the answers of check {check}{_drawn(drawn)}, people would say yes of {percent_text(rate['value'])},"
         f" between {percent_text(rate['low'])} and {percent_text(rate['high'])} with 95 % confidence"

@@ -68,7 +68,7 @@ from app.base.views import rounded, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.secrets import join_secrets
 from app.catalog.service.references import find_check, find_run
-from app.catalog.service.versions import load_check, load_inputs
+from app.catalog.service.versions import answers_otherwise, load_check, load_inputs
 from app.comparison.service.answers import answers_of, watched_canaries
 from app.records.store import ranking_rows, run_endings, run_rows, series, state_rows
 from app.records.store.open_runs import Failure
@@ -318,8 +318,10 @@ def _correct(connection: Connection, found: AnswerRound, rated: Sequence[RatedAn
         if task in before:
             corrected[str(question)]["edited_since"] = True
         labelled = rows.retriever_asked(connection, check, drawn_at[task])
-        if labelled is not None and labelled != asked:
-            corrected[str(question)]["labelled_of"] = labelled
+        if labelled is not None and labelled[0] != asked:
+            corrected[str(question)]["labelled_of"] = labelled[0]
+        elif labelled is not None and answers_otherwise(connection, labelled[1], found.run.retriever_version_id):
+            corrected[str(question)]["labelled_before_edit_of"] = asked
     return corrected
 
 

@@ -66,6 +66,7 @@ from app.base.views import rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service.references import checks_in_force
+from app.catalog.service.versions import answers_otherwise
 from app.catalog.store import Definition, require
 from app.records.store import ranking_rows
 
@@ -424,7 +425,8 @@ def _check_trust(
     row = drawn.get(task or "")
     if row is None:
         return view_of(CheckTrust, rate, task=task, sentence=check_sentence(rate))
-    asked = rows.retriever_asked(connection, check.slug, row.drawn_at) or check.retriever
+    asked, version = rows.retriever_asked(connection, check.slug, row.drawn_at) or (check.retriever, None)
+    retriever = catalog.find_definition(connection, "retriever", check.retriever)
     sentence = check_sentence(
         rate,
         drawn=_day(row.drawn_at),
@@ -432,6 +434,7 @@ def _check_trust(
         anew=None if anew is None else anew[1],
         of=asked,
         now=check.retriever,
+        is_other=retriever is not None and answers_otherwise(connection, version, retriever.version_id),
     )
     return view_of(CheckTrust, rate, task=task, sentence=sentence)
 

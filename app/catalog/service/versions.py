@@ -229,3 +229,11 @@ def _read(connection: Connection, listed: CanaryList, version_id: int) -> tuple[
 def answers_changed(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the fields by which two bodies of retrievers differ in what they answer."""
     return fields_of_answers(catalog.fields_changed(then, now))
+
+
+def answers_otherwise(connection: Connection, before: int | None, now: int | None) -> bool:
+    """Whether two versions of a retriever differ in what they answer, by hits or by the generator; None = unknown."""
+    if before is None or now is None or before == now:
+        return False
+    bodies = catalog.version_bodies(connection, [before, now])
+    return bool(answers_changed(bodies[before], bodies[now]))

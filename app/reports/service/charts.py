@@ -222,6 +222,8 @@ def _beside(rates: Sequence[CorrectedInterval]) -> CorrectedInterval:
         beside["edited_since"] = True
     if others := sorted({one["labelled_of"] for one in rates if "labelled_of" in one}):
         beside["labelled_of"] = listed(others)
+    elif edited := sorted({one["labelled_before_edit_of"] for one in rates if "labelled_before_edit_of" in one}):
+        beside["labelled_before_edit_of"] = listed(edited)
     return beside
 
 

@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "e59255027597b93bba8a40a6bfd4ef4eb0947f56205d941cc27ec6dc111d7a88"
+    DESCRIPTION = "d78dee2c71af45f6a9cd3ef76daedb1f57fe89472f959a92ae62bfc85095c6da"
 
     def livez(self) -> str:
         """Return that the process answers."""

@@ -269,6 +269,7 @@ class CorrectedInterval(TypedDict):
     unrated: NotRequired[int]
     edited_since: NotRequired[bool]
     labelled_of: NotRequired[str]
+    labelled_before_edit_of: NotRequired[str]
 
 
 class CorrectedRate(TypedDict):
@@ -279,6 +280,7 @@ class CorrectedRate(TypedDict):
     unrated: NotRequired[int]
     edited_since: NotRequired[bool]
     labelled_of: NotRequired[str]
+    labelled_before_edit_of: NotRequired[str]
     value: float
     labels: int
     task: str

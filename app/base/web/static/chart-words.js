@@ -15,10 +15,11 @@ window.plots.words = (() => {
   const ends = ({ corrected, min, max }) => (corrected ? [corrected.low, corrected.high] : [min, max]);
   const told = (one) => {
     if (!one.corrected && one.runs === 1) return plots.score(one.mean);
-    const { judge_rate: rate, answers, unrated, edited_since: edited } = one.corrected || {};
+    const { judge_rate: rate, answers, unrated, edited_since: edited, labelled_of: of, labelled_before_edit_of: asked } = one.corrected || {};
     const rated = unrated ? `; ${answers} of ${answers + unrated} rated` : "";
     const before = edited ? "; labelled before the judge was edited" : "";
-    const judge = one.corrected ? `; the judge: ${plots.score(rate)}${rated}${before}` : "";
+    const other = of ? `; labelled on answers of retriever ${of}` : asked ? `; labelled before retriever ${asked} was edited` : "";
+    const judge = one.corrected ? `; the judge: ${plots.score(rate)}${rated}${before}${other}` : "";
     return `${plots.score(one.mean)} (${ends(one).map(plots.score).join(" to ")}${judge})`;
   };
   const within = (at) => ({ from, to }) => plots.seconds(from) < at && at < plots.seconds(to);
