@@ -55,6 +55,8 @@ def test_a_check_of_which_no_canary_expects_anything_is_not_told_as_healthy(
     )  # fmt: skip
     assert told["probe_errors"]["state"] == "ok"
     assert world.alerts() == [], "it pages nobody"
+    assert f"{CLAUSE[0].upper()}{CLAUSE[1:]}." in site.page("/runs/2").text
+    assert CLAUSE[1:] not in site.page("/runs/1").text
     report = load_report(sqlite_store, "2")
     assert report["unwatched"] == CLAUSE
     assert report_markdown(report).startswith("# Nothing measured: watch")

@@ -288,6 +288,7 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
         k=check_details.k_of_run(store, run_id),
         answers=answering.summary_of_run(store, run_id),
         answers_text=check_details.answers_of_run(store, run_id),
+        unwatched=check_details.unwatched_of_run(store, run_id),
         incident=check_details.incident_of_run(store, run_id),
         index_facts=index_facts.load_run_facts(store, run_id)["items"],
         confirmed=answering.confirmed_by_people(store, run_id),

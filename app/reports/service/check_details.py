@@ -312,6 +312,12 @@ def _line(
     )
 
 
+def unwatched_of_run(store: Store, run_id: str) -> str:
+    """Return that a run measured nothing of what is retrieved, as a clause; else it is empty. Raises NotFoundError."""
+    with store.read() as connection:
+        return nothing_watched(connection, references.find_run(connection, run_id))
+
+
 def answers_of_run(store: Store, run_id: str) -> str:
     """Return a clause on the answers of a run that are bad or not judged; else it is empty. Raises NotFoundError."""
     with store.read() as connection:
