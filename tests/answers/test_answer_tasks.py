@@ -70,6 +70,25 @@ def test_answers_that_are_not_labelled_yet_count_as_unlabelled(sqlite_store: Sto
     assert (found["labels"], found["unlabelled"]) == (12, 8 + 10)
 
 
+@pytest.mark.parametrize("people", [("Ann",), ("Ann", "Bob")])
+def test_labels_of_one_person_cannot_tell_whose_error_it_is(sqlite_store: Store, people: tuple[str, ...]) -> None:
+    it = Labelled.of(sqlite_store)
+    it.put(overlap=1.0)
+    it.draw()
+    for name in people:
+        it.label(name, wrong=20)
+    labels.calibrate(sqlite_store, it.task().id, now=it.it.world.clock())
+    [measure] = labels.load_report(sqlite_store, "reader", now=it.it.world.clock())["measures"]
+    told = "All labels are of Ann, and nobody checked them: whether the judge errs or Ann is not known."
+    assert "people and judge agree too little" in measure["sentences"][0]
+    if len(people) == 1:
+        assert told in measure["sentences"]
+        assert measure["next"].startswith("Let a second person label a part, as by a task with overlap")
+    else:
+        assert told not in measure["sentences"]
+        assert measure["next"].startswith("Try another model")
+
+
 def test_archiving_a_task_of_answers_says_that_its_labels_count_no_more(sqlite_store: Store) -> None:
     it = Labelled.of(sqlite_store)
     it.put()

@@ -467,6 +467,7 @@ def trust_sentences(
     drawn: str = "",
     edited: bool = False,
     of_now: LabelsOfNow | None = None,
+    lone: str = "",
     archived: Mapping[str, int] = EMPTY,
 ) -> list[str]:
     """Return what is known of a measure: whether it is confirmed, the true rate, the errors, and length.
@@ -474,7 +475,7 @@ def trust_sentences(
     `drawn` is the day that the answers were drawn on: the rate is of these, not of later ones. `edited`: the judge asks
     another endpoint since, so that all of this is of what it was before; labels `of_now` are too few yet. `waiting`
     labels came since, and are counted soon; those `of_others`, by who rated the answers, and those of `archived` tasks,
-    by task, never are.
+    by task, never are. `lone`: who alone gave labels that nobody checked, where people and judge agree too little.
     """
     soon = [f"{counted(waiting, 'new label')} {'is' if waiting == 1 else 'are'} counted within a minute."]
     never = [
@@ -495,6 +496,11 @@ def trust_sentences(
         state = f"Uncalibrated, a hint only: {found['reason']}."
     return [
         state,
+        *(
+            [f"All labels are of {lone}, and nobody checked them: whether the judge errs or {lone} is not known."]
+            if lone
+            else []
+        ),
         *([_EDITED] if edited else []),
         *([] if of_now is None else [_waits(of_now)]),
         *disputed,
@@ -570,17 +576,27 @@ def check_sentence(
     return f"{people}{judge}. Its runs are not corrected yet: {found['reason']}.{other}"
 
 
-def next_step(found: CalibrationBody | None) -> str:
-    """Return what to do next about a measure whose judge asks the endpoint that people labelled."""
+def agree_too_little(found: CalibrationBody | None) -> bool:
+    """Whether labels show that people and judge agree too little, which more labels will not change."""
+    if found is None or not found["labels"] or found["calibrated"]:
+        return False
+    return not may_agree(found["kappa"]["value"], found["kappa"]["high"], found["labels"])
+
+
+def next_step(found: CalibrationBody | None, *, lone: str = "") -> str:
+    """Return what to do next about a measure whose judge asks the endpoint that people labelled.
+
+    `lone`: as of `trust_sentences`.
+    """
     if found is None or not (found["labels"] or found["disputed"]):
         return f"Draw about {_ADVISED} answers below and let people label them."
     if number := found["disputed"]:
         return f"Decide on the {counted(number, 'disputed answer')} of the task: each becomes a label."
     missing = _ADVISED - found["labels"]
-    kappa = found["kappa"]
     if not found["calibrated"]:
-        if not may_agree(kappa["value"], kappa["high"], found["labels"]):
-            return f"Try another model, then label anew: with this one {_TOO_LITTLE}."
+        if agree_too_little(found):
+            first = "Let a second person label a part, as by a task with overlap, before you try another model."
+            return first if lone else f"Try another model, then label anew: with this one {_TOO_LITTLE}."
         return f"Label about {missing} more answers." if missing > 0 else "Label more answers, or try another model."
     if found["length_bias"] is not None and found["length_bias"]["shown"]:
         return "Compare only answers of similar length by it: length alone changes its verdicts."

@@ -42,6 +42,7 @@ from app.answers.domain.trust import (
     LabelsOfNow,
     LengthBiasView,
     RateView,
+    agree_too_little,
     check_sentence,
     decide_correction,
     draw_answers,
@@ -334,6 +335,7 @@ def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeRe
         body = None if row is None else row.body
         counts = rows.count_labels(connection, judge.id, question, rater)
         of_now = _labels_of_now(connection, known, question) if is_edited else None
+        lone = "" if row is None or not agree_too_little(body) else _lone_labeller(connection, row.task_id)
         measures.append(
             {
                 "measure": question,
@@ -345,9 +347,10 @@ def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeRe
                     drawn="" if row is None else _day(row.drawn_at),
                     edited=is_edited,
                     of_now=of_now,
+                    lone=lone,
                     archived=rows.archived_labels(connection, judge.id, question, rater),
                 ),
-                "next": label_anew(of_now) if is_edited else next_step(body),
+                "next": label_anew(of_now) if is_edited else next_step(body, lone=lone),
                 "edited_since": is_edited,
                 "checks": [
                     _check_trust(
@@ -391,6 +394,16 @@ def _labels_of_now(connection: Connection, known: Sequence[CalibrationRow], ques
         disputed=row.body["disputed"],
         drawn=len(rows.list_verdicts(connection, row.task_id)),
     )
+
+
+def _lone_labeller(connection: Connection, task_id: int) -> str:
+    """Return the person who alone gave the labels of a task that nobody checked; empty where somebody else said any."""
+    task = task_rows.read_task(connection, task_id)
+    grades = None if task is None else read_grades(connection, task)
+    if grades is None or grades.adjudicated:
+        return ""
+    names = {one.annotator for of_item in grades.graded.values() for one in of_item}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _with_rates_of_yes(connection: Connection, row: CalibrationRow) -> CalibrationRow:
