@@ -95,7 +95,8 @@ def newest_of_checks(connection: Connection) -> dict[int, list[Fact]]:
         .scalar_subquery()
     )
     in_force = sa.and_(definitions.c.kind == "check", definitions.c.archived_at.is_(None))
-    checks = connection.execute(sa.select(definitions.c.id, newest.label("newest")).where(in_force))
-    runs = {row.newest: row.id for row in checks}
-    found = facts_of(connection, [run_id for run_id in runs if run_id is not None])
+    checks = sa.select(definitions.c.id, newest.label("newest")).where(in_force).subquery()
+    known = connection.execute(sa.select(checks).where(checks.c.newest.is_not(None)))
+    runs = {row.newest: row.id for row in known}
+    found = facts_of(connection, list(runs))
     return {runs[run_id]: facts for run_id, facts in found.items()}
