@@ -377,15 +377,17 @@ def test_covered_is_what_canaries_expect_or_find_first(any_world: World) -> None
     assert (found["covered_groups"], found["all_groups"]) == (1, 4)
 
 
+def _found(name: str) -> Answer:
+    """Give an answer with the chunk that a canary expects, and its document."""
+    ranking = Ranking(
+        ids=(f"doc-{name}",), documents=(f"shop/{name}/page.md",), texts=("t",), scores=(0.9,), returned=1
+    )
+    return Answer(outcome=Outcome.OK, latency_seconds=0.1, ranking=ranking)
+
+
 def test_a_passing_canary_covers_the_document_it_finds_first(world: World) -> None:
     send(world, QUERIES)
-    world.probe.answers["refunds"] = Answer(
-        outcome=Outcome.OK,
-        latency_seconds=0.1,
-        ranking=Ranking(
-            ids=("doc-refunds",), documents=("shop/refunds/page.md",), texts=("t",), scores=(0.9,), returned=1
-        ),
-    )
+    world.probe.answers["refunds"] = _found("refunds")
     world.run()
     ask(world)
     assert traffic.load_reach(world.store, "suite", "search")["value"] == 0.85
@@ -393,15 +395,8 @@ def test_a_passing_canary_covers_the_document_it_finds_first(world: World) -> No
 
 def test_reach_knows_what_canaries_watch_while_their_newest_run_is_bad(world: World) -> None:
     send(world, QUERIES)
-    world.probe.answers["refunds"] = Answer(
-        outcome=Outcome.OK,
-        latency_seconds=0.1,
-        ranking=Ranking(
-            ids=("doc-refunds",), documents=("shop/refunds/page.md",), texts=("t",), scores=(0.9,), returned=1
-        ),
-    )
-    fees = Ranking(ids=("doc-fees",), documents=("shop/fees/page.md",), texts=("t",), scores=(0.9,), returned=1)
-    world.probe.answers["fees"] = Answer(outcome=Outcome.OK, latency_seconds=0.1, ranking=fees)
+    world.probe.answers["refunds"] = _found("refunds")
+    world.probe.answers["fees"] = _found("fees")
     assert world.run().verdict == Verdict.HEALTHY
     ask(world)
     before = traffic.load_reach(world.store, "suite", "search")
@@ -417,13 +412,7 @@ def test_a_canary_that_watches_nothing_any_more_covers_nothing_though_no_run_cam
     world: World, *, archived: bool
 ) -> None:
     send(world, QUERIES)
-    world.probe.answers["refunds"] = Answer(
-        outcome=Outcome.OK,
-        latency_seconds=0.1,
-        ranking=Ranking(
-            ids=("doc-refunds",), documents=("shop/refunds/page.md",), texts=("t",), scores=(0.9,), returned=1
-        ),
-    )
+    world.probe.answers["refunds"] = _found("refunds")
     world.run()
     ask(world)
     assert traffic.load_reach(world.store, "suite", "search")["value"] == 0.85
