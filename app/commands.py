@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +19,7 @@ from app.base.db.files import lock_for_serving, lock_for_work
 from app.base.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
 from app.base.net.transfer import raise_descriptor_limit, return_freed_memory
 from app.base.terminal import Ending, file_source, stopped_by_signals
+from app.base.values import replace
 from app.config import Settings, load_settings, service_links
 from app.definitions.commands.resources import require_own_key
 from app.logs import logging_as

@@ -35,6 +35,7 @@ from app.base.errors import ConfigurationError
 from app.base.net.transfer import Request, raise_descriptor_limit
 from app.base.net.transport import send_one
 from app.base.terminal import Ending
+from app.base.values import Value
 from app.main import Service
 from app.runs.service.change_feed import Streams
 
@@ -52,8 +53,7 @@ _DEMO_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lifecycle:
+class Lifecycle(Value):
     """What is called when requests are answered, and when a signal begins the end."""
 
     announce: Callable[[], None]

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import Final
 
 import requests
@@ -23,7 +22,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
-from app.base.values import Answer, Outcome, RunStatus
+from app.base.values import Answer, Outcome, RunStatus, replace
 from app.records.store.open_runs import ClaimedRun
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery
 from app.runs.service.finalising import EndedRun

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from statistics import median
 from threading import Timer
 from typing import Final
 
+from app.base.values import replace
 from benchmarks import causes, footprint, scoring, storage, throughput
 from benchmarks.processes import PORT, NotInstalledError, change_answers, stub
 from benchmarks.storage import JitteryProbe, SwappingProbe, weigh

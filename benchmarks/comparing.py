@@ -10,10 +10,10 @@ and once to the depth both have.
 """
 
 import sys
-from dataclasses import replace
 
 import numpy as np
 
+from app.base.values import replace
 from app.comparison.domain.estimates import estimate
 from app.comparison.domain.outcomes import ComparisonVerdict, common_depth
 from app.scoring.measures import Measure, compute, cut_batch

@@ -19,13 +19,14 @@ tenth of the line are led through the detector itself, as are all of the replica
 import argparse
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.base.values import replace
 from app.detection.domain import UNMEASURED, Baseline, Change, Members, Settings, grouped
 from app.detection.domain.evidence import (
     CANARY_BETS,

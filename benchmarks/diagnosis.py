@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import count
 from pathlib import Path
@@ -23,7 +23,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from app.base.values import Answer, Canary, Cause, Judgment, Outcome, Ranking
+from app.base.values import Answer, Canary, Cause, Judgment, Outcome, Ranking, replace
 from app.demo.corpus import Chunk, cut, near_copy, read_corpus, terms
 from app.demo.faults import Fault, FaultKind, damage_chunks, fails
 from app.demo.retriever import Retriever

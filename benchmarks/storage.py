@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
@@ -30,7 +30,7 @@ from app.base.db.engine import Store, to_us
 from app.base.db.files import migrate
 from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
-from app.base.values import Answer, Outcome, Ranking
+from app.base.values import Answer, Outcome, Ranking, replace
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.check_documents import CheckDocument

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from base64 import b64encode
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from app.base.db.engine import Store, to_us
 from app.base.db.files import migrate
 from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
+from app.base.values import replace
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.check_documents import CheckDocument

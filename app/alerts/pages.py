@@ -4,7 +4,6 @@ The curve of latencies and the words of alerts and rules, which other pages use 
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Final
@@ -38,6 +37,7 @@ from app.base.values import (
     Reason,
     RuleKind,
     Severity,
+    Value,
 )
 from app.base.views import id_number
 from app.base.web.forms import Form, choice_problem, problems_by_field, read_form, safe_path
@@ -61,8 +61,7 @@ _ALERTS = 20
 _SILENCE_SLUG = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertListQuery:
+class AlertListQuery(Value):
     """Filters of the list from the query string; an empty text is no filter."""
 
     state: str = ""
@@ -82,7 +81,7 @@ class AlertListQuery:
 
     def href(self, **changed: Any) -> str:
         """Query string of the same list with something changed."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__} | changed
+        values = {name: getattr(self, name) for name in self.__struct_fields__} | changed
         return urlencode({name: value for name, value in values.items() if value})
 
     @property
@@ -120,8 +119,7 @@ def show_alerts(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentBar:
+class IncidentBar(Value):
     """An incident on the timeline; place and length in percent of its width."""
 
     id: int
@@ -131,8 +129,7 @@ class IncidentBar:
     length: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
+class Timeline(Value):
     """The incidents of a list by check, from the first beginning until now."""
 
     begins: datetime

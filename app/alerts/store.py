@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,13 +11,12 @@ from app.alerts.domain.state import IncidentClass, OpenIncident
 from app.alerts.domain.views import StoredEvidence
 from app.alerts.tables import alerts, incidents, transitions
 from app.base.db.engine import from_us, insert_one, row_value, sql_literal
-from app.base.values import Severity
+from app.base.values import Severity, Value
 from app.catalog.tables import definitions
 from app.hooks.tables import deliveries
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertRow:
+class AlertRow(Value):
     """One alert."""
 
     id: int
@@ -41,8 +39,7 @@ class AlertRow:
     incident_id: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransitionRow:
+class TransitionRow(Value):
     """One change of an alert."""
 
     id: int
@@ -86,8 +83,7 @@ def alerts_of_incident(connection: Connection, incident_id: int) -> list[AlertRo
     return [_alert(row) for row in connection.execute(statement)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertFilter:
+class AlertFilter(Value):
     """Conditions on alerts; a default matches all."""
 
     check_id: int | None = None
@@ -264,8 +260,7 @@ def _transition(row: Any) -> TransitionRow:
     return row_value(TransitionRow, row, evidence=json.loads(row.evidence))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentRow:
+class IncidentRow(Value):
     """One incident."""
 
     id: int

@@ -4,7 +4,6 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
@@ -28,7 +27,7 @@ from app.base.documents.fields import (
 )
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import Source
-from app.base.values import MAX_GRADE
+from app.base.values import MAX_GRADE, Value, asdict
 from app.catalog.exchange.csv import escape_formula, rows
 from app.catalog.exchange.datasets import records, text_of
 from app.catalog.exchange.suite_builder import SuiteBuilder
@@ -205,8 +204,7 @@ SKIPPED: Final = "skip"
 _LONGEST_NAME: Final = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnnotationLine:
+class AnnotationLine(Value):
     """A grade of an annotator; `grade` None = skipped. `place` is its file and line."""
 
     canary: str

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -19,6 +18,7 @@ from app.base.api.requests import StoreDep, expensive, needs, sub_path, takes_fo
 from app.base.db.engine import Store
 from app.base.db.keys import Identity, Scope
 from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.values import replace
 from app.base.web.forms import (
     Form,
     FormInput,

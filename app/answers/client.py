@@ -5,7 +5,6 @@ A judge is anything that speaks OpenAI's chat completions.
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +13,7 @@ from jmespath.exceptions import JMESPathError
 from app.answers.domain.generated import AnswerRequest, GeneratedAnswer
 from app.answers.domain.judges import Judge, JudgeOutcome, JudgeReply, Prompt
 from app.base.errors import InvalidInputError, Problem
-from app.base.values import Outcome
+from app.base.values import Outcome, replace
 from app.retrievers.client.answer_fields import Path, parse_json
 from app.retrievers.client.compiled_retriever import clean_answer, json_template
 from app.retrievers.client.endpoint_client import CallOutcome, EndpointClient

@@ -4,7 +4,6 @@ The page of a judge has the form that draws answers to label.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Final
@@ -22,6 +21,7 @@ from app.answers.views import CalibrationView
 from app.base.api.requests import StoreDep, takes_form
 from app.base.db.engine import Store
 from app.base.errors import Problem
+from app.base.values import Value, replace
 from app.base.web.forms import Form, FormInput, follow_form, parse_number, place_problems, refuse_other
 from app.base.web.pages import render
 from app.catalog.service import references
@@ -40,8 +40,7 @@ _MEANINGS: Final = {
 _NEW = Form(texts={"count": "200", "window_hours": "24", "overlap": "0.2"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
+class Interval(Value):
     """A figure with its 95 % interval, drawn from `least` to 1; `mark` is where another value or a bound stands."""
 
     name: str

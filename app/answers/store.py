@@ -7,7 +7,6 @@ Then the verdicts of judges with their daily use, and feedback of users. Calibra
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -33,7 +32,7 @@ from app.answers.tables import (
     staged_answers,
 )
 from app.base.db.engine import blocks, hold_content, ids_of, insert_new, row_value, upsert, upsert_many
-from app.base.values import CorrectedRateView
+from app.base.values import CorrectedRateView, Value, asdict, field
 from app.catalog.store import Definition, definition_by_id, find_definition, list_definitions
 from app.catalog.tables import canaries, definition_versions, definitions
 from app.records.tables import runs
@@ -47,8 +46,7 @@ class StagedAnswer(msgspec.Struct, array_like=True, frozen=True):
     detail: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewAnswer:
+class NewAnswer(Value):
     """What holds for a canary from a run on."""
 
     canary_id: int
@@ -59,7 +57,6 @@ class NewAnswer:
     body: AnswerBody
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRow(NewAnswer):
     """What held for a canary from `first_run` until `last_run` (None: it still does)."""
 
@@ -69,7 +66,7 @@ class AnswerRow(NewAnswer):
 
     def is_same(self, now: NewAnswer) -> bool:
         """Whether what held before is what holds now."""
-        return all(getattr(self, one.name) == getattr(now, one.name) for one in fields(NewAnswer))
+        return all(getattr(self, name) == getattr(now, name) for name in NewAnswer.__struct_fields__)
 
 
 def expect_answers(connection: Connection, run_id: int) -> None:
@@ -212,8 +209,7 @@ def digest(text: str) -> bytes:
     return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeDay:
+class JudgeDay(Value):
     """What a judge did in a day, UTC."""
 
     day: int
@@ -383,8 +379,7 @@ def forget_feedback(connection: Connection, check_id: int) -> int:
     return connection.execute(sa.delete(feedback).where(feedback.c.check_id == check_id)).rowcount
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationRow:
+class CalibrationRow(Value):
     """What the labels of a task say of a judge."""
 
     task_id: int
@@ -402,8 +397,7 @@ class CalibrationRow:
     """Whether the judge asks another endpoint than when the answers were drawn: it may err otherwise now."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawRow:
+class DrawRow(Value):
     """A draw: by whom the answers were rated and how, and by check the verdicts on those that were not drawn.
 
     Of a draw of an older release the check is not known (None).
@@ -523,8 +517,7 @@ def archived_labels(connection: Connection, judge_id: int, question: str, rater:
     return {row.slug: row.labels for row in connection.execute(statement) if (row.model, row.wording) == counting}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelCounts:
+class LabelCounts(Value):
     """Labels of people that are not among those which count of a judge."""
 
     waiting: int
@@ -677,8 +670,7 @@ def calibrated_judges(connection: Connection) -> dict[tuple[str, str], Confirmat
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RatedRow:
+class RatedRow(Value):
     """An answer with a defined rating of a judge to one question; `at` = when it was given first."""
 
     id: int
@@ -688,8 +680,7 @@ class RatedRow:
     value: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnRow:
+class DrawnRow(Value):
     """An answer with all that an item needs."""
 
     id: int
@@ -700,8 +691,7 @@ class DrawnRow:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnVerdict:
+class DrawnVerdict(Value):
     """Verdict on a drawn answer, and on it once padded; `padded` None = undefined, or it was not asked."""
 
     item_id: int
@@ -761,7 +751,7 @@ def save_draw(connection: Connection, draw: DrawRow, verdicts: Mapping[int, tupl
         "rest": json.dumps([value for _, value in others]),
         "rest_checks": json.dumps([check for check, _ in others]),
     }
-    values = {one.name: getattr(draw, one.name) for one in fields(draw)} | lists
+    values = asdict(draw) | lists
     insert_new(connection, answer_draws, tuple(values), [tuple(values.values())])
     rows = [(item_id, draw.task_id, check_id, value) for item_id, (check_id, value) in verdicts.items()]
     insert_new(connection, drawn_verdicts, ("item_id", "task_id", "check_id", "value"), rows)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
+from app.base.values import Value
+
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
@@ -42,8 +44,7 @@ class Proxy:
         return not any(isinstance(one, str) and (name == one or name.endswith(f".{one}")) for one in self.direct)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddressPolicy:
+class AddressPolicy(Value):
     """Rules for the addresses of one kind of endpoint. `allow` holds networks and lower-case host names.
 
     `deny_private` refuses whatever is not globally routed; `only_allowed` refuses whatever has no entry. An entry opens
@@ -374,8 +375,7 @@ class SigV4:
 Auth = Bearer | ApiKey | Basic | OAuth2 | SigV4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdentityAuth:
+class IdentityAuth(Value):
     """Credentials of each identity, where permissions come from the credentials; a value without any is not asked."""
 
     by: str

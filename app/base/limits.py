@@ -16,14 +16,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
 from threading import Lock
 from typing import Final, NamedTuple
 
 from app.base.texts import counted
-from app.base.values import Outcome, Slowing
+from app.base.values import Outcome, Slowing, Value, replace
 
 LARGEST_ANSWER_BYTES: Final = 5_000_000
 """Largest body, after decompression, of the answer to a request that states no other `max_body_bytes`."""
@@ -59,8 +59,7 @@ def is_refusal(status: int | None, retry_after_seconds: float | None) -> bool:
     return status == HTTPStatus.SERVICE_UNAVAILABLE and retry_after_seconds is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(Value):
     """What follows from a refused request."""
 
     is_final: bool
@@ -277,8 +276,7 @@ class Limits:
         return self._paces.setdefault(name, _Pace())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class Peer(Value):
     """Whom somebody is about to ask, in the limits he has in common with others who do."""
 
     limits: Limits

@@ -8,13 +8,13 @@ import calendar
 import hashlib
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from app.base.texts import listed
+from app.base.values import Value
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 TICK: Final = timedelta(microseconds=1)
@@ -35,8 +35,7 @@ WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 WEEKDAY_ITEM: Final = re.compile(r"(?:\*|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>\d+))?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class Schedule(Value):
     """Either an interval in whole seconds, anchored at the epoch, or a crontab expression in a time zone."""
 
     every_seconds: int | None = None

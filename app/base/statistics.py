@@ -6,9 +6,10 @@ scores are in `comparison.domain.estimates`, those of agreement in `annotation.d
 
 import hashlib
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+from app.base.values import Value
 
 CONFIDENCE: Final = 0.95
 """Of every interval that is shown."""
@@ -17,8 +18,7 @@ _TINY: Final = 1e-300
 _PRECISION: Final = 1e-15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proportion:
+class Proportion(Value):
     """Share of `count` cases that are a success, with its 95 % interval; `value` is None where there is no case."""
 
     successes: int

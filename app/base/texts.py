@@ -9,7 +9,6 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -17,7 +16,16 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.values import CORRECTED, FAITHFUL, CorrectedInterval, CorrectedRateView, Outcome, Percentile, judged_name
+from app.base.values import (
+    CORRECTED,
+    FAITHFUL,
+    CorrectedInterval,
+    CorrectedRateView,
+    Outcome,
+    Percentile,
+    Value,
+    judged_name,
+)
 
 _DECIMALS = 3
 _MOST_DECIMALS = 9
@@ -301,8 +309,7 @@ _KINDS[[ord("["), ord("{")]] = _OPEN
 _KINDS[[ord("]"), ord("}")]] = _CLOSE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JsonLimits:
+class JsonLimits(Value):
     """How much a JSON text may hold."""
 
     depth: int
@@ -386,8 +393,7 @@ def table_markdown(table: "Table") -> str:
     return "\n".join([f"## {table.title}", "", *_table_lines(table), *note])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(Value):
     """Texts to draw as a table. Free of control characters, but otherwise as hostile as their source."""
 
     title: str
@@ -558,8 +564,7 @@ def decode_text(raw: bytes) -> str:
     return raw.decode("utf-16" if raw[:2] in UTF_16_MARKS else "utf-8-sig")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Value):
     """A named text that can be read line by line, repeatedly."""
 
     name: str

@@ -3,13 +3,48 @@
 Decisions about them are made in the subjects: `scoring` judges answers, `alerts` rules, `diagnosis` causes.
 """
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Annotated, Any, Final, NotRequired, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypeAlias
 
-from typing_extensions import TypedDict
+from msgspec import Struct, StructMeta, structs
+from msgspec import field as field  # noqa: PLC0414 - values of every subject are made of them
+from typing_extensions import TypedDict, dataclass_transform
+
+
+class _Frozen(StructMeta):
+    """Makes the classes of `Value` immutable and their fields keyword arguments."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> "_Frozen":
+        return super().__new__(mcs, name, bases, namespace, **{"frozen": True, "kw_only": True, **options})
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+class Value(Struct, frozen=True, kw_only=True, metaclass=_Frozen):
+    """An immutable value of named fields, equal where its class and all its fields are.
+
+    A frozen dataclass is written in Python a second time for each class as it is imported, which takes a fifth of a
+    start; use one only where a field is left out of comparisons or texts, or pydantic has to serialize it.
+    """
+
+
+if TYPE_CHECKING:
+    from dataclasses import replace as replace  # noqa: PLC0414 - of it the types of changes are checked
+else:
+
+    def replace(value: Any, /, **changes: Any) -> Any:
+        """Return a copy of a value, or of a dataclass, with other fields. Raises TypeError for one it does not have."""
+        copied = structs.replace if isinstance(value, Struct) else dataclasses.replace
+        return copied(value, **changes)
+
+
+def asdict(value: Value) -> dict[str, Any]:
+    """Return the fields of a value by name; values within it stay values."""
+    return structs.asdict(value)
+
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -132,20 +167,18 @@ class Judgment:
     document: str | None = None
     text: str | None = None
     grade: int = 1
-    source: str | None = field(default=None, compare=False)
+    source: str | None = dataclasses.field(default=None, compare=False)
     """Where it comes from, see `catalog.domain`; it changes no score. None = nobody said."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(Value):
     """What somebody said before a query: a turn of its conversation."""
 
     role: str
     content: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Canary:
+class Canary(Value):
     """A standing query and what it should find (IR: a topic with its qrels)."""
 
     key: str
@@ -219,9 +252,9 @@ class Ranking:
     """When each hit was last changed, seconds since 1970 in UTC; None = the response mapping has no such field."""
     relevance: float | None = None
     """Relevance of the first hit, in [0, 1], from a scorer outside the retriever; None = none measured it."""
-    fingerprint: bytes | None = field(default=None, compare=False)
+    fingerprint: bytes | None = dataclasses.field(default=None, compare=False)
     """Equal for equal rankings; set once the scores are rounded, see rankings."""
-    content_fingerprint: bytes | None = field(default=None, compare=False)
+    content_fingerprint: bytes | None = dataclasses.field(default=None, compare=False)
     """Equal where all but scores and relevance is; set with the other."""
 
     def __len__(self) -> int:
@@ -245,8 +278,7 @@ class Step(StrEnum):
     """The endpoint that gives tokens."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class Exchange(Value):
     """One request and its response, to be shown: secrets masked, bodies capped."""
 
     method: str
@@ -262,8 +294,7 @@ class Exchange:
     """Remarks on the connection itself; sentences without full stops."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slowing:
+class Slowing(Value):
     """By how much a peer that refuses requests slowed those who ask it."""
 
     rate: float | None
@@ -301,7 +332,7 @@ class Answer:
     """Host and port of the endpoint that failed, without secrets; None where none failed."""
     unscored: str | None = None
     """One sentence why a scorer outside the retriever could not measure relevance, though there were hits."""
-    exchange: Exchange | None = field(default=None, repr=False)
+    exchange: Exchange | None = dataclasses.field(default=None, repr=False)
     """Request and response, where the caller asked to record them."""
 
 
@@ -341,8 +372,7 @@ class Percentile(StrEnum):
     MAX = "max"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class Bound(Value):
     """Where a value is bad: strictly below, strictly above, or at least `by` so much below its baseline."""
 
     below: float | None = None
@@ -356,8 +386,7 @@ DETECTOR_CLOSE = 2
 """The detector ends an alarm on so many good runs in a row, where no rule says otherwise."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Value):
     """Condition under which a check opens an alert. `key` is its identity: texts and bounds may change under it."""
 
     key: str
@@ -585,8 +614,7 @@ def marked_name(measure: str, confirmed: Collection[str]) -> str:
     return measure if said is None or said in confirmed else f"{measure} (uncalibrated)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class Slice(Value):
     """Aggregates of some of a run's canaries: those of one category or one tag."""
 
     canaries: int
@@ -596,8 +624,7 @@ class Slice:
     measures: Mapping[str, float | None] = field(default_factory=empty_mapping)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aggregates:
+class Aggregates(Value):
     """Numbers of a whole run. None = nothing was measured, never zero."""
 
     total: int

@@ -5,7 +5,6 @@ What answers, pages and commands show is a type, which `view_of` fills in. Absen
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache
@@ -39,7 +38,7 @@ def view_of(kind: type[ViewT], /, *sources: Any, rounding: bool = False, **given
         for name, shown in _shapers_of(kind).items()  # type: ignore[arg-type] # a class can be hashed
         if name in given or name not in getattr(kind, "__optional_keys__", ()) or _has_field(sources, name)
     }
-    return cast("ViewT", kind(**view) if is_dataclass(kind) else view)
+    return cast("ViewT", view if is_typeddict(kind) else kind(**view))
 
 
 Shaper = Callable[[Any, bool], Any]

@@ -6,7 +6,6 @@ The use of a check decides which of its measures comes first.
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NotRequired
@@ -14,6 +13,7 @@ from typing import Any, Final, NotRequired
 from typing_extensions import TypedDict
 
 from app.base.texts import counted, listed, ratio_text
+from app.base.values import Value
 
 JUDGMENT_SOURCE: Final = r"^(task|retriever):[a-z0-9-]{1,64}$"
 """Form of a source: the annotation task that graded a chunk, or the retriever among whose hits it was ticked."""
@@ -278,8 +278,7 @@ class MeasureGuideView(TypedDict):
     """Both and the reason, without a full stop."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasureGuide:
+class MeasureGuide(Value):
     """What to read first of a check's runs."""
 
     use: Use

@@ -6,7 +6,6 @@ list of its canaries in their versions.
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -22,6 +21,7 @@ from app.base.db.engine import blocks, insert_new, insert_one, insert_selected, 
 from app.base.db.rows import StagedRows, numbers, row_table, staged_table
 from app.base.documents.fields import AnyDocument, Document, parse_document
 from app.base.errors import FileManagedError, InvalidInputError, NotFoundError
+from app.base.values import Value
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.documents.secrets import WITH_SECRETS, split_secrets, with_placeholders
@@ -40,8 +40,7 @@ from app.scoring.run_inputs import SuiteMember, UnusableSuiteError, suite_hash
 FILE, API = "file", "api"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owned:
+class Owned(Value):
     """What a canary file or the API owns."""
 
     managed_by: str
@@ -65,7 +64,6 @@ def refuse_file_managed(owned: Owned | None, name: str) -> None:
         raise FileManagedError(f"{name} is managed by {owned.source}; change it there and apply")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Definition(Owned):
     """A suite, retriever, check, hook or silence with its current version."""
 
@@ -88,8 +86,7 @@ class Definition(Owned):
         return self.document if isinstance(self.document, model) else model.model_validate(self.body)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class Content(Value):
     """The content of a definition, stored or ready to be."""
 
     hash: str
@@ -414,8 +411,7 @@ def _complete_canary(body: dict[str, Any]) -> dict[str, Any]:
     return whole
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sealed:
+class Sealed(Value):
     """The encrypted secrets of one version of a definition."""
 
     version_id: int
@@ -458,7 +454,6 @@ def replace_encrypted(connection: Connection, tokens: Sequence[tuple[int, bytes]
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryHead(Owned):
     """A canary of a suite with its current version, without its body."""
 
@@ -468,15 +463,13 @@ class CanaryHead(Owned):
     hash: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryRow(CanaryHead):
     """A canary of a suite with its current version."""
 
     body: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryList:
+class CanaryList(Value):
     """The canary list of a suite at a revision, packed as it is frozen."""
 
     suite_id: int
@@ -708,8 +701,7 @@ class CanaryToSave(NamedTuple):
     source: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedCanaries:
+class StagedCanaries(Value):
     """Canaries for `save_canaries`."""
 
     created: StagedRows

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Final
 from urllib.parse import urlencode
@@ -15,6 +14,7 @@ from app.base.api.requests import StoreDep, expensive
 from app.base.documents.fields import did_you_mean
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.texts import shorten
+from app.base.values import Value
 from app.base.web.forms import Version, refuse_other
 from app.base.web.pages import render
 from app.comparison.domain.outcomes import Change, Claim, Side
@@ -171,8 +171,7 @@ def _did_you_mean(kind: str, wanted: Iterable[str], choices: Sequence[run_views.
     return next((did_you_mean(one, names) for one in typed if one not in names), "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherRun:
+class OtherRun(Value):
     """A run that the one of now may be compared with too."""
 
     run: str
@@ -192,8 +191,7 @@ def _canary_link(runs: Sequence[str], more: Mapping[str, str]) -> Callable[[str]
     return lambda key: f"/compare/canary?{urlencode({**pair, 'key': key, **more})}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryRow:
+class CanaryRow(Value):
     """A canary in the table of a comparison."""
 
     item: CanaryDifference
@@ -266,8 +264,7 @@ _INSET: Final = 8
 """Between the end of an axis and the edge, so that no dot is cut off."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForestRow:
+class ForestRow(Value):
     """A difference in the units of the drawing."""
 
     at: float | None
@@ -277,8 +274,7 @@ class ForestRow:
     """The side it is claimed for, `a` or `b`; "" = nothing is claimed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forest:
+class Forest(Value):
     """The differences of measures with their intervals, along one axis with zero in its middle."""
 
     bound: float
@@ -318,8 +314,7 @@ _ALWAYS: Final = 4
 """Number of buckets that are shown though they are empty."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankBucket:
+class RankBucket(Value):
     """The canaries whose first expected chunk has one of these ranks, in both runs."""
 
     label: str
@@ -370,8 +365,7 @@ _BAND: Final = 24.0
 """Height of a rank without more dots than fit into it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slope:
+class Slope(Value):
     """A canary that moved: a line from its rank in A to that in B, in the units of the drawing."""
 
     key: str
@@ -382,8 +376,7 @@ class Slope:
     right: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankLevel:
+class RankLevel(Value):
     """A rank along both axes."""
 
     label: str
@@ -392,8 +385,7 @@ class RankLevel:
     height: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slopes:
+class Slopes(Value):
     """The canaries whose expected chunk moved."""
 
     lines: Sequence[Slope]

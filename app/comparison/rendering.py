@@ -4,11 +4,10 @@ Keys, queries, slugs and index versions are hostile here: they are shown literal
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from app.base.texts import UNDEFINED, Table, change_text, judge_alone, number, plain, prose, shorten, table_markdown
-from app.base.values import Verdict
+from app.base.values import Value, Verdict
 from app.catalog.domain import labelled
 from app.comparison.domain.outcomes import Side, ViolationKind
 from app.comparison.domain.sentences import A_AND_B, RULED_OUT, claim_text
@@ -27,8 +26,7 @@ _SMALLEST: Final = 0.001
 _NO_WINNER: Final = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonReport:
+class ComparisonReport(Value):
     """A comparison, and the canaries that each side wins by most."""
 
     view: ComparisonPage

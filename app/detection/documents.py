@@ -12,7 +12,6 @@ import math
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from tokenize import TokenError
 from typing import Any, BinaryIO, Final
 
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import plain
+from app.base.values import Value
 
 MOST_CANARIES: Final = 100_000
 MOST_RUNS: Final = 100_000
@@ -47,8 +47,7 @@ _DAMAGE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class Trace(Value):
     """One history: (runs, n) each; `topics` is the topic of each canary, empty where the file has none."""
 
     key: str

@@ -6,7 +6,6 @@ learned, is read by `records.store.state_rows`.
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -14,6 +13,7 @@ from sqlalchemy import Connection
 
 from app.alerts.tables import alerts
 from app.base.db.engine import blocks, insert_new, row_value, sql_literal, upsert
+from app.base.values import Value
 from app.detection.domain.views import StoredReading
 from app.detection.tables import baseline_choices, baselines, detections, detectors, habit_refusals
 from app.records.store.encodings import pack_words, unpack_words
@@ -24,8 +24,7 @@ from app.scoring.measures import MEASURES_VERSION
 from app.scoring.run_inputs import RunVersions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineRow:
+class BaselineRow(Value):
     """What was learned of a check's runs `first_run` to `last_run`, of `runs` of them; the numbers are read apart."""
 
     id: int
@@ -37,8 +36,7 @@ class BaselineRow:
     learned_at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChoiceRow:
+class ChoiceRow(Value):
     """What somebody chose to compare a check with; it holds for the runs after `after_run`."""
 
     id: int
@@ -51,8 +49,7 @@ class ChoiceRow:
     note: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DetectorRow:
+class DetectorRow(Value):
     """The detector of a check after the run `run_id`."""
 
     check_id: int
@@ -63,8 +60,7 @@ class DetectorRow:
     """That of the baseline, as a `DetectionRow` has it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DetectionRow:
+class DetectionRow(Value):
     """What the detector made of one run."""
 
     run_id: int
@@ -125,7 +121,7 @@ def forget_detector(connection: Connection, check_id: int) -> None:
 
 def find_baseline(connection: Connection, baseline_id: int) -> BaselineRow | None:
     """Read of what a baseline was learned."""
-    columns = [baselines.c[name] for name in BaselineRow.__dataclass_fields__]
+    columns = [baselines.c[name] for name in BaselineRow.__struct_fields__]
     row = connection.execute(sa.select(*columns).where(baselines.c.id == baseline_id)).one_or_none()
     return row_value(BaselineRow, row) if row else None
 
@@ -167,7 +163,7 @@ def list_choices(connection: Connection, check_id: int) -> list[ChoiceRow]:
 
 
 _CHOICES = (
-    sa.select(*(baseline_choices.c[name] for name in ChoiceRow.__dataclass_fields__))
+    sa.select(*(baseline_choices.c[name] for name in ChoiceRow.__struct_fields__))
     .where(baseline_choices.c.check_id == sa.bindparam("check"))
     .order_by(baseline_choices.c.id.desc())
 )
@@ -198,7 +194,7 @@ def save_detection(connection: Connection, row: DetectionRow) -> None:
     insert_new(connection, detections, tuple(values), [tuple(values.values())])
 
 
-_OWN_FIELDS = [name for name in DetectionRow.__dataclass_fields__ if name not in {"body", "baseline_latency"}]
+_OWN_FIELDS = [name for name in DetectionRow.__struct_fields__ if name not in {"body", "baseline_latency"}]
 
 
 def withhold_detection(connection: Connection, run_id: int, *, body: StoredReading) -> None:
@@ -252,8 +248,7 @@ def all_detections(connection: Connection, check_id: int) -> list[DetectionRow]:
     return [_detection(row) for row in connection.execute(statement)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frozen:
+class Frozen(Value):
     """An ended run whose verdict is known, and the definitions it worked with."""
 
     run_id: int
@@ -301,8 +296,7 @@ def learnable(
     return list(reversed(rows))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertedRule:
+class AlertedRule(Value):
     """A rule with an alert of a check that is about the results of its runs."""
 
     key: str
@@ -341,8 +335,7 @@ def _stored(body: StoredReading) -> dict[str, Any]:
     return {"body": json.dumps(decisive) if decisive else None, "words": words}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusalRow:
+class RefusalRow(Value):
     """A habit that was called not normal; it holds for the runs after `after_run`."""
 
     habit: str
@@ -352,7 +345,7 @@ class RefusalRow:
     note: str | None
 
 
-_COLUMNS = tuple(RefusalRow.__dataclass_fields__)
+_COLUMNS = tuple(RefusalRow.__struct_fields__)
 
 
 def list_refusals(connection: Connection, check_id: int) -> list[RefusalRow]:
@@ -378,8 +371,7 @@ class Span(NamedTuple):
     last_run: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class Head(Value):
     """First score and chunks of a ranking."""
 
     score: float | None
@@ -436,8 +428,7 @@ def _first_score(body: RankingBody) -> float | None:
     return score / 10**body.decimals if isinstance(score, int) else score
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvidenceRow:
+class EvidenceRow(Value):
     """What the detector of a check made of one run, without its words."""
 
     at: int

@@ -9,7 +9,6 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +18,7 @@ from app.base.documents.fields import parse_scalar
 from app.base.documents.parsing import escape_dollars
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import UNDEFINED, Table, counted, outcome_word, percent_text, plain, shorten, table_markdown
+from app.base.values import Value
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
@@ -28,8 +28,7 @@ from app.diagnosis.views import DiagnosisEvidence, Mark, QualityReport, QualityS
 _CONTEXT = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
+class Edit(Value):
     """A replacement of a span of characters."""
 
     start: int
@@ -81,8 +80,7 @@ def unified_diff(name: str, text: str, edits: Sequence[Edit], pages: Sequence[An
     return "".join(written)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Change:
+class _Change(Value):
     """Replacement of lines, counted from 0."""
 
     first: int
@@ -106,8 +104,7 @@ def _changes(text: str, edits: Sequence[Edit], lines: "_Lines") -> Iterator[_Cha
             together.append(one)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lines:
+class _Lines(Value):
     """The lines of a text as git counts them, from 0, which are not all that YAML counts."""
 
     texts: Sequence[str]
@@ -177,8 +174,7 @@ _LISTS = ("expected_chunks", "expected_top_chunks")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replacement:
+class Replacement(Value):
     """A judgment of a canary, and the judgments in its place."""
 
     suite: str

@@ -5,7 +5,6 @@
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import sqlalchemy as sa
@@ -15,6 +14,7 @@ from app.alerts.tables import transitions
 from app.base.db.engine import blocks, insert_new, insert_one, row_value, sql_literal
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
+from app.base.values import Value
 from app.catalog.tables import canaries, definition_versions
 from app.diagnosis.domain.run_causes import RunCause, read_run_cause
 from app.diagnosis.tables import diagnoses, reanchors, run_causes
@@ -26,8 +26,7 @@ _FEW = 400
 """Canaries whose diagnoses are looked up one by one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiagnosisRow:
+class DiagnosisRow(Value):
     """One diagnosis of a canary."""
 
     id: int
@@ -43,8 +42,7 @@ class DiagnosisRow:
     evidence: StoredDiagnosis
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReanchorRow:
+class ReanchorRow(Value):
     """A proposal of judgments in the place of another."""
 
     id: int
@@ -111,8 +109,7 @@ def retrievers_of_runs(connection: Connection, run_ids: Collection[int]) -> dict
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkRow:
+class MarkRow(Value):
     """The last change of the index version up to a run."""
 
     run_id: int

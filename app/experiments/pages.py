@@ -8,7 +8,6 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Final
@@ -24,6 +23,7 @@ from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import bound_text, change_text, percent_text, span_text
+from app.base.values import Value, replace
 from app.base.web.forms import (
     Form,
     FormInput,
@@ -226,8 +226,7 @@ def waive_gate(request: Request, store: StoreDep, slug: str, form: FormInput) ->
     return RedirectResponse(f"/promotions/{quote(slug)}", status_code=303)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
+class Calls(Value):
     """Calls that send what users do, to be copied: as commands, and as Python."""
 
     curl: str
@@ -470,8 +469,7 @@ _FEWEST: Final = 2
 """Looks, or hours, that make a line."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntervalChart:
+class IntervalChart(Value):
     """The drawing in its own units, with the same in words for those who do not see it."""
 
     band: str
@@ -536,8 +534,7 @@ def draw_intervals(looks: Sequence[ExperimentLook], *, delta: float, decided_at:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverlapChart:
+class OverlapChart(Value):
     """The drawing in its own units, with the same in words for those who do not see it."""
 
     line: str

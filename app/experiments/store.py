@@ -6,7 +6,6 @@ A shadow has its sums by hour, the pairs of answers that were kept, and the queu
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +14,7 @@ from sqlalchemy import Connection
 
 from app.base.db.engine import blocks, insert_new, insert_one, row_value, upsert
 from app.base.db.rows import STAGED_ROWS, numbers
+from app.base.values import Value
 from app.base.views import time_text
 from app.catalog.tables import definition_versions
 from app.experiments.documents import ExperimentDocument, InterleavingDocument, PromotionDocument, ShadowDocument
@@ -38,8 +38,7 @@ from app.experiments.tables import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentRow:
+class ExperimentRow(Value):
     """An experiment."""
 
     id: int
@@ -49,8 +48,7 @@ class ExperimentRow:
     created_by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochRow:
+class EpochRow(Value):
     """An epoch of an experiment, with the document it began with."""
 
     id: int
@@ -270,8 +268,7 @@ def _some_units(connection: Connection, where: sa.ColumnElement[bool], limit: in
     return [(row.epoch_id, row.unit) for row in connection.execute(statement)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InterleavingRow:
+class InterleavingRow(Value):
     """An interleaving in its current epoch."""
 
     id: int
@@ -381,8 +378,7 @@ def _row(row: Any) -> InterleavingRow:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromotionRow:
+class PromotionRow(Value):
     """A promotion."""
 
     id: int
@@ -480,8 +476,7 @@ def _promotion(row: Any) -> PromotionRow:
     return row_value(PromotionRow, row, document=PromotionDocument.model_validate(json.loads(row.body)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShadowSums:
+class ShadowSums(Value):
     """Sums over some pairs of a shadow."""
 
     pairs: int = 0
@@ -497,8 +492,7 @@ class ShadowSums:
     """Queries that were to be asked, and were not in time: no pairs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DefinedShadow:
+class DefinedShadow(Value):
     """A shadow that somebody defined."""
 
     id: int
@@ -510,8 +504,7 @@ class DefinedShadow:
     """Its candidate is left alone until then."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShadowRow:
+class ShadowRow(Value):
     """The sums of an hour, or of all hours from the first to the last."""
 
     slug: str
@@ -520,7 +513,7 @@ class ShadowRow:
     sums: ShadowSums
 
 
-_SUMS = tuple(ShadowSums.__dataclass_fields__)
+_SUMS = tuple(ShadowSums.__struct_fields__)
 
 
 def add_sums(connection: Connection, slug: str, hour: int, sums: ShadowSums) -> None:
@@ -626,8 +619,7 @@ def _sums_row(row: Any) -> ShadowRow:
     return ShadowRow(slug=row.slug, first=row.first, last=row.last, sums=sums)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewPair:
+class NewPair(Value):
     """A query with the texts that users got and those of the candidate, and how alike the rankings are."""
 
     query: str
@@ -636,7 +628,6 @@ class NewPair:
     rbo: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PairRow(NewPair):
     """A pair that is kept."""
 
@@ -689,8 +680,7 @@ def forget_pairs(connection: Connection, shadow_id: int) -> None:
     connection.execute(sa.delete(shadow_pairs).where(shadow_pairs.c.shadow_id == shadow_id))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewQuestion:
+class NewQuestion(Value):
     """A query with what users got for it, and how long that took."""
 
     query: str
@@ -698,7 +688,6 @@ class NewQuestion:
     seconds: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Question(NewQuestion):
     """A query that waits."""
 

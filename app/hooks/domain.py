@@ -12,12 +12,11 @@ from typing import Final, NotRequired, Protocol, Required
 from typing_extensions import TypedDict
 
 from app.alerts.domain.views import ChangedCanary, FleetView, SinceView, WorseAnswers
-from app.base.values import EMPTY, CorrectedRateView, DeliveryState, TimeText
+from app.base.values import EMPTY, CorrectedRateView, DeliveryState, TimeText, Value
 from app.catalog.domain import PooledNote
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(Value):
     """One notification for one hook, rendered and frozen: exactly these bytes are sent on every attempt."""
 
     id: str
@@ -51,8 +50,7 @@ class MailTls(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mail:
+class Mail(Value):
     """Mail server, sender and recipients of an email hook."""
 
     host: str
@@ -100,8 +98,7 @@ class Hook:
     timeout_seconds: float = 15.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class Receipt(Value):
     """Result of one attempt. `error` is a closed word for metrics, `detail` a sentence for people."""
 
     ok: bool
@@ -260,8 +257,7 @@ ACKNOWLEDGING: Final = frozenset({HookKind.PAGERDUTY})
 """Receivers that page people themselves, and stop on an acknowledgement."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextStep:
+class NextStep(Value):
     """State of a delivery after an attempt."""
 
     state: DeliveryState

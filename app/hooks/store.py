@@ -16,13 +16,13 @@ from app.alerts.tables import incidents
 from app.base.db.engine import NOW, Moment, insert_new, insert_one, row_value, sql_literal
 from app.base.jobs import at_hand, defer
 from app.base.jobs.values import AT_ONCE, JobKind, NewJob
+from app.base.values import Value
 from app.catalog.tables import definitions
 from app.hooks.domain import CANCELLED, Receipt
 from app.hooks.tables import attempts, deliveries
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryRow:
+class DeliveryRow(Value):
     """One notification for one hook."""
 
     id: int
@@ -52,8 +52,7 @@ class DeliveryRow:
     """When a delivered notification is sent again, see `begin_resend`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptRow:
+class AttemptRow(Value):
     """One attempt to send a delivery."""
 
     at: int

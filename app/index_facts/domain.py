@@ -7,14 +7,13 @@ measured: the share of what an exact search finds that the index returned, over 
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 from typing_extensions import TypedDict
 
 from app.base.statistics import CONFIDENCE, hash_share, student_quantile
 from app.base.texts import percent_text
-from app.base.values import ROUNDING, Ranking, TimeText
+from app.base.values import ROUNDING, Ranking, TimeText, Value, replace
 
 EXACT_RECALL: Final = "exact_recall"
 COUNTS: Final = frozenset({"documents", "vectors"})
@@ -36,8 +35,7 @@ _LEAST_ANSWERED: Final = 0.5
 """Share of the exact searches that must be answered, or nothing is said."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class Fact(Value):
     """A fact of one run: its value, or the reason why it is unknown, without a full stop."""
 
     name: str
@@ -59,8 +57,7 @@ class Fact:
         return self.name in COUNTS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastValue:
+class PastValue(Value):
     """What a fact was in an earlier run that knew it."""
 
     run_id: int
@@ -69,8 +66,7 @@ class PastValue:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usual:
+class Usual(Value):
     """What is usual for a fact before a run."""
 
     value: float
@@ -80,8 +76,7 @@ class Usual:
     value_of_run: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownFact:
+class KnownFact(Value):
     """A fact of a run, and what it was in the runs before, oldest first; unknown ones are left out."""
 
     fact: Fact

@@ -1,7 +1,6 @@
 """The page of a check's index: its facts in the newest run, and each over the runs that read it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -9,6 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from app.base.api.requests import StoreDep
+from app.base.values import Value
 from app.base.web.pages import render
 from app.index_facts import service
 from app.index_facts.domain import EXACT_RECALL, IndexFactView, IndexRunView, number_text
@@ -40,8 +40,7 @@ def show_facts(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FactChart:
+class FactChart(Value):
     """A fact over runs in the drawing's own units, with the same in words for those who do not see it."""
 
     fact: str

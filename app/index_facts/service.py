@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ import msgspec
 from app.base.addresses import IdentityAuth
 from app.base.db.engine import Connection, Store
 from app.base.errors import CoalmineError
-from app.base.values import EMPTY, Answer, Outcome, Ranking
+from app.base.values import EMPTY, Answer, Outcome, Ranking, replace
 from app.base.views import rounded_or_none, time_text
 from app.catalog.service.references import find_check, find_run
 from app.detection import store as detector_rows

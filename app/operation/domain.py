@@ -1,8 +1,9 @@
 """Sign-in by an OpenID provider: what a browser takes along, who comes back, and `Provider`, which is asked."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol, TypedDict
+
+from app.base.values import Value
 
 RETURN_PATH: Final = "/login/oidc/callback"
 """Where a provider leads back to, below the address of the service."""
@@ -17,8 +18,7 @@ class SignInFlow(TypedDict):
     next: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Person:
+class Person(Value):
     """Who the provider says is there."""
 
     name: str

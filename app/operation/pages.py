@@ -6,7 +6,6 @@ answer to the form that made it.
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import cast
 from urllib.parse import quote, urlencode, urlsplit
@@ -43,6 +42,7 @@ from app.base.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
+from app.base.values import Value, asdict
 from app.base.views import time_text
 from app.base.web.forms import Form, FormInput, problems_by_field, refuse_other, safe_path
 from app.base.web.pages import render
@@ -230,8 +230,7 @@ def show_keys(request: Request, store: StoreDep, scope: str = "", next: str = ""
     return _show_keys(request, store, Form(texts={"scope": scope, "next": safe_path(next) if next else ""}))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeKey:
+class MadeKey(Value):
     """A key that was just made; `old` is the one that it follows."""
 
     text: str

@@ -6,7 +6,6 @@ Who does it when is the business of `job_threads`; each of these says when it is
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, TypeVar
@@ -20,6 +19,7 @@ from app.base.db.keys import Vault
 from app.base.errors import LocalResourceError, StoreUnavailableError
 from app.base.jobs import JobQueue
 from app.base.jobs.values import Job, JobKind
+from app.base.values import Value
 from app.diagnosis.service import diagnoses
 from app.experiments.service import shadows
 from app.hooks.domain import Send
@@ -68,8 +68,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class Engine(Value):
     """What a worker works with; the two seams are `probe` and `send`.
 
     A service passes what its settings say: the defaults here are for a worker on its own, as in tests.

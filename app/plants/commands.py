@@ -22,6 +22,7 @@ from app.base.documents.fields import did_you_mean, path_of
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.terminal import note
 from app.base.texts import plain, shorten
+from app.base.values import Value
 from app.catalog.documents.canary_files import Documents, read_files
 from app.catalog.documents.check_documents import CheckDocument
 from app.config import load_settings
@@ -122,8 +123,7 @@ def plant_(
 # --- which document ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Planted:
+class _Planted(Value):
     """The document of a check, and the retrievers that it is put in by and asked of."""
 
     check: CheckDocument

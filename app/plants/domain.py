@@ -6,7 +6,6 @@ be in the source. What was not found may still come: it is looked for, and remov
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, Final
@@ -14,7 +13,7 @@ from typing import Any, Final
 from typing_extensions import TypedDict
 
 from app.base.texts import plural
-from app.base.values import Outcome, TimeText
+from app.base.values import Outcome, TimeText, Value, replace
 
 ID: Final = "id"
 MARKER: Final = "marker"
@@ -69,8 +68,7 @@ class Action(StrEnum):
     REMOVE = "remove"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlantTerms:
+class PlantTerms(Value):
     """Bounds of a plant and how often its question is asked, in seconds."""
 
     found_within: float
@@ -78,8 +76,7 @@ class PlantTerms:
     poll: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plant:
+class Plant(Value):
     """A plant as far as it has come. Times are microseconds; None = not yet."""
 
     state: PlantState
@@ -168,8 +165,7 @@ _SURE_GAP: Final = 3.0
 """The same in seconds, for short polls: a worker that is busy is that late."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class Written(Value):
     """How a request to the source ended."""
 
     failure: str | None = None
@@ -400,8 +396,7 @@ _ABOVE_HIGH: Final = 1.5
 _POLLS_ABOVE: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usual:
+class Usual(Value):
     """What is usual for the plants of a check, in seconds."""
 
     plants: int

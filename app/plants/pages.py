@@ -1,7 +1,6 @@
 """The page of a check's planted documents: what is usual, a chart of both times, and the newest ones."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from urllib.parse import quote
@@ -12,6 +11,7 @@ from fastapi.responses import HTMLResponse, Response
 from app.base.api.requests import StoreDep, wake
 from app.base.db.engine import Store
 from app.base.errors import Problem
+from app.base.values import Value
 from app.base.web.forms import Form, FormInput, follow_form
 from app.base.web.pages import render
 from app.plants.domain import PROBLEM_WORDS, PlantView
@@ -69,8 +69,7 @@ def _page(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimesChart:
+class TimesChart(Value):
     """The times of plants in the drawing's own units, with the same in words for those who do not see it."""
 
     found: str

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -11,13 +10,13 @@ from sqlalchemy import Connection
 from app.base.db.engine import insert_one, row_value
 from app.base.jobs import at_hand, defer
 from app.base.jobs.values import JobKind, NewJob
+from app.base.values import Value
 from app.catalog.tables import definitions
 from app.plants.domain import Finding, Plant, PlantState, stored_terms
 from app.plants.tables import plants
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlantRow:
+class PlantRow(Value):
     """A stored plant: what is needed to ask for it and to remove it, and how far it has come."""
 
     id: int
@@ -92,7 +91,7 @@ def find_plant(connection: Connection, plant_id: int) -> PlantRow | None:
     return None if row is None else _row(row)
 
 
-_STORED = tuple(field.name for field in fields(Plant) if field.name != "terms")
+_STORED = tuple(name for name in Plant.__struct_fields__ if name != "terms")
 
 
 def save_step(connection: Connection, row: PlantRow, after: Plant) -> bool:

@@ -6,7 +6,6 @@ What is shown of runs is in `views`; how a run is judged is in `app/scoring`; ro
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from statistics import median
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
 from app.base.schedules import EPOCH, TICK, Schedule, next_due
-from app.base.values import LatencyView, ProbeSummary, Reason, Step
+from app.base.values import LatencyView, ProbeSummary, Reason, Step, Value
 from app.base.views import view_of
 from app.retrievers.domain.probes import FailedProbe, UnmeasuredView, latency_summary, unmeasured_canaries
 from app.scoring.evaluation import unpack_reasons
@@ -121,16 +120,14 @@ class GapReason(StrEnum):
     """No run ended, though some were due."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(Value):
     """The time that a point of a series covers; for a single run only the moment it ended."""
 
     start: int
     end: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class Gap(Value):
     """A period without a measurement, between two points or the ends of the chart."""
 
     start: int
@@ -198,8 +195,7 @@ class Cell(StrEnum):
     """It was in none of these runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunCells:
+class RunCells(Value):
     """Which canaries a run called degraded and of which it measured nothing, as places in its suite version."""
 
     run_id: int

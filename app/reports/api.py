@@ -1,6 +1,5 @@
 """REST routes of a run's report, of series over runs, and of the history of a canary."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
@@ -12,7 +11,7 @@ from app.base.api.requests import StoreDep, expensive, needs, refuse_unknown_par
 from app.base.db.engine import Store, to_us
 from app.base.db.keys import Scope
 from app.base.errors import InvalidInputError, Problem
-from app.base.values import FIRST_YEAR, LAST_YEAR, Category
+from app.base.values import FIRST_YEAR, LAST_YEAR, Category, Value
 from app.detection.domain.views import EvidenceSeries
 from app.detection.service import baselines
 from app.reports.rendering import reports
@@ -125,8 +124,7 @@ def delete_public_link(store: StoreDep, request: Request, slug: str) -> None:
     public_links.revoke(store, slug, by=request.state.identity.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _Asked(Value):
     """What a heat map is to show."""
 
     start: datetime | None

@@ -7,7 +7,6 @@ rows they are made of. The alerts in a period are those that a chart marks.
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from app.base.db.engine import blocks, from_us, insert_one, row_value, upsert
 from app.base.db.rows import Id, id_column, metadata
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
+from app.base.values import Value
 from app.catalog import store as catalog
 from app.catalog.store import Definition
 from app.catalog.tables import definitions, public_links
@@ -68,8 +68,7 @@ class CheckVersion(NamedTuple):
     updated_at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportRow:
+class ReportRow(Value):
     """A report, without what it says."""
 
     id: int

@@ -4,11 +4,10 @@ A preset is data and asks nobody; what users write in a document wins over it, f
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from app.base.values import EMPTY
+from app.base.values import EMPTY, Value, field, replace
 from app.retrievers.domain.retrievers import Dialect
 
 LIVE, SHAPE = "live", "shape"
@@ -19,8 +18,7 @@ def _empty() -> Mapping[str, Any]:
     return EMPTY
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(Value):
     """One variable of a preset's templates; the form's field, the error and the line of the docs are made of it.
 
     Options are part of addresses, bodies and statements, which are shown: none is a secret. Secrets belong in `auth`.
@@ -40,8 +38,7 @@ class Option:
         return self.default is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preset:
+class Preset(Value):
     """One retrieval API: its request and its response mapping.
 
     `path` is appended to a `url` that names only a host. `options` are the variables of the templates. `request`,

@@ -6,7 +6,6 @@ Such a limit is a lane of a retriever that one replica holds at a time, or the s
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -18,6 +17,7 @@ from sqlalchemy import BigInteger, Column, Connection, ForeignKey, LargeBinary, 
 
 from app.base.db.engine import Store, hold_content, ids_of, insert_new, translate_errors
 from app.base.db.rows import Id, id_column, metadata
+from app.base.values import Value
 from app.catalog.tables import definition_versions
 from app.records.tables import rates, runs
 from app.retrievers.domain.probes import StoredFinding
@@ -63,8 +63,7 @@ class _Vectors(msgspec.Struct, array_like=True):
     numbers: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedderRow:
+class EmbedderRow(Value):
     """An embedder as a retriever is configured with it."""
 
     id: int

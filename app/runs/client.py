@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self
@@ -13,6 +12,7 @@ from app.base.addresses import AddressPolicy
 from app.base.errors import CoalmineError, ConfigurationError
 from app.base.net.transfer import Request, header_line
 from app.base.net.transport import send_one
+from app.base.values import Value
 
 _ANY_ADDRESS: Final = AddressPolicy(name="server", deny_private=False)
 _SECONDS: Final = 30.0
@@ -22,8 +22,7 @@ _BELONGS: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _MERGE_REF: Final = re.compile(r"refs/pull/(\d+)/")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullRequest:
+class PullRequest(Value):
     """Where the comments of a pull request are."""
 
     list_url: str

@@ -5,7 +5,6 @@ that any release can save a check without knowing of it. What the change feed po
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
@@ -17,6 +16,7 @@ from app.base.db.engine import blocks, insert_new, row_value, sql_literal, upser
 from app.base.db.rows import numbers
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
+from app.base.values import Value
 from app.catalog.tables import definitions, suite_versions
 from app.records.store.open_runs import ShardBody
 from app.records.tables import latest, next_runs, runs, shards
@@ -166,8 +166,7 @@ _DUE = sa.select(
 _MEMBER_BYTES = 16  # a canary id and a version id, see versions.freeze_suite
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowedRun:
+class FollowedRun(Value):
     """Progress of a run."""
 
     id: int
@@ -180,8 +179,7 @@ class FollowedRun:
     """Number of failed probes; None until it ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenAlert:
+class OpenAlert(Value):
     """An unresolved alert, comparable with its earlier state."""
 
     id: int

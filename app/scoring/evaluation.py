@@ -6,7 +6,6 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -16,7 +15,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.values import ROUNDING, Aggregates, Canary, Outcome, Ranking, Reason
+from app.base.values import ROUNDING, Aggregates, Canary, Outcome, Ranking, Reason, Value
 from app.retrievers.domain.retrievers import Scorer, ScorerKind, measures_relevance, score_relevance
 from app.scoring.measures import Batch, Measure, compute, mean_name
 from app.scoring.rankings import Match, match, prepare
@@ -24,8 +23,7 @@ from app.scoring.run_inputs import Panel, Yardstick
 from app.scoring.verdicts import aggregate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Value):
     """Evaluation of one ranking. `vector` holds the measures in the yardstick's order, NaN = undefined."""
 
     match: Match
@@ -109,8 +107,7 @@ def judge_canary(
     return tuple(reason for reason, holds in wrong.items() if holds)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class Timing(Value):
     """Evaluation of the age and latency of an answer, which change between runs while the ranking stays the same."""
 
     reasons: tuple[Reason, ...]

@@ -6,14 +6,14 @@
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.values import MAX_GRADE
+from app.base.values import MAX_GRADE, Value, replace
 from app.scoring.rankings import Match, Prepared
 
 Floats = NDArray[np.float64]
@@ -51,8 +51,7 @@ def compute(batch: "Batch", measures: Sequence["Measure"], fetch_k: int) -> Floa
     return scores
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(Value):
     """The matches of Q rankings as arrays: (Q, K) over positions, zero beyond a ranking's end. See `Match`."""
 
     gains: Bytes

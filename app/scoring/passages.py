@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice, pairwise
 
-from app.base.values import Level
+from app.base.values import Level, Value
 from app.scoring.words import FIRST_UNSPACED, NUMBER_SIGNS, normalise, shingles_of
 
 
@@ -271,8 +271,7 @@ def prepare_passage(text: str, *, verbatim: bool = False) -> "Passage | None":
     return Passage(text=text, pieces=tuple([text[start:end] for start, end in pairwise(cuts)]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
+class Passage(Value):
     """An expected text arranged for `match_level`. Made by `prepare_passage`."""
 
     text: str

@@ -9,7 +9,6 @@ an answer also counts as unchanged where `scores_hold`. `rbo` is the overlap of 
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice, repeat
@@ -17,7 +16,7 @@ from operator import attrgetter
 from struct import Struct, pack
 from typing import Final
 
-from app.base.values import MAX_GRADE, Judgment, Level, Ranking
+from app.base.values import MAX_GRADE, Judgment, Level, Ranking, Value
 from app.retrievers.domain.retrievers import ResponseMapping
 from app.scoring.passages import Passage, match_level, prepare_passage
 from app.scoring.words import normalise
@@ -123,8 +122,7 @@ def missing_judgments(prepared: "Prepared", match: "Match", k: int | None = None
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Prepared(Value):
     """The judgments of one canary, arranged for matching. Made by `prepare`."""
 
     judgments: tuple[Judgment, ...]
@@ -143,8 +141,7 @@ class Prepared:
     """The indices of the judgments of grade 1 or better that carry both an id and a text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class Match(Value):
     """The judgments that one ranking satisfies: columns over its n positions, then over the judgments.
 
     Where a hit satisfies several judgments, the credited one is the best grade among those first found there;
@@ -380,8 +377,7 @@ def round_ranking(ranking: Ranking, decimals: int) -> Ranking:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
+class Scores(Value):
     """The numbers of a ranking that jitter."""
 
     of_hits: tuple[float | None, ...]

@@ -7,7 +7,7 @@ suites, `suites` says what one can notice; `evaluation` judges answers by these,
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
@@ -26,7 +26,9 @@ from app.base.values import (
     Canary,
     Category,
     Rule,
+    Value,
     empty_mapping,
+    field,
 )
 from app.detection.domain import Members
 from app.retrievers.domain.retrievers import ProbeQuery, Retriever, Scorer
@@ -35,8 +37,7 @@ from app.scoring.rankings import Prepared, decimals_of, prepare
 from app.scoring.suites import SuiteFloors, SuitePower, power_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Yardstick:
+class Yardstick(Value):
     """How the answers of a check are judged."""
 
     k: int
@@ -133,8 +134,7 @@ class GroupKind(StrEnum):
     DOCUMENT = "document"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(Value):
     """A group of canaries; `name` is spelled as in the suite."""
 
     kind: GroupKind
@@ -159,8 +159,7 @@ class UnusableSuiteError(ConflictError):
     """A stored suite is invalid in this release."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteMember:
+class SuiteMember(Value):
     """A canary as a frozen suite version lists it."""
 
     canary_id: int
@@ -321,8 +320,7 @@ class RunVersions(NamedTuple):
     retriever: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunInputs:
+class RunInputs(Value):
     """Inputs of a run. Positions count along the canaries of the suite."""
 
     check: str

@@ -7,8 +7,9 @@ Live and resumed runs, the gate, re-scoring, trials and history call `evaluate`.
 runs, so it is passed in as a fact; the detector needs the scores, so `score` can be called first.
 """
 
+import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final
@@ -36,7 +37,10 @@ from app.base.values import (
     Rule,
     RuleKind,
     Slowing,
+    Value,
     Verdict,
+    field,
+    replace,
 )
 from app.retrievers.domain.probes import ENDED_FIRST, FailedProbe, failure_kinds, failure_reasons, latency_summary
 from app.scoring.evaluation import (
@@ -70,8 +74,7 @@ def _empty() -> Mapping[int, Any]:
     return {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResponses:
+class RunResponses(Value):
     """Responses to the probes of a run, by position of the canary."""
 
     started_at: datetime | None
@@ -180,8 +183,7 @@ def build_responses(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryFacts:
+class HistoryFacts(Value):
     """Facts about a run besides its responses."""
 
     rule_facts: RunFacts = NO_FACTS
@@ -249,8 +251,7 @@ class ScoredRankings(Mapping[int, Result]):
         return len(self._matches)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunScores:
+class RunScores(Value):
     """The scores of a run's canaries."""
 
     tally: Tally
@@ -282,7 +283,7 @@ class RunOutcome:
     """Reasons of the canaries in this run, as bits by position."""
     lasting_reasons: NDArray[np.int64]
     """The same with the reasons about relevance as of its last measurement."""
-    results: ScoredRankings = field(repr=False)
+    results: ScoredRankings = dataclasses.field(repr=False)
     """Of the rankings that were judged."""
 
     @property

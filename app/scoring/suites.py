@@ -5,13 +5,12 @@ The suite version itself, as runs work with it, is `run_inputs.SuiteSnapshot`.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
 from typing import Final, Self
 
 from app.base.texts import counted
-from app.base.values import DEFAULT_CATEGORY, Canary, Category, Segment
+from app.base.values import DEFAULT_CATEGORY, Canary, Category, Segment, Value
 from app.catalog.views import ReachView
 
 SURE: Final = 3.0
@@ -22,8 +21,7 @@ FEWEST_PER_TOPIC: Final = 3
 _NAMED = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
+class Topic(Value):
     """A category or tag with how many of its canaries expect something."""
 
     kind: str
@@ -37,8 +35,7 @@ class Topic:
         return self.canaries < FEWEST_PER_TOPIC
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuitePower:
+class SuitePower(Value):
     """The damage that a suite can detect."""
 
     canaries: int
@@ -142,8 +139,7 @@ def _total_note(canaries: int) -> str:
     return f"{note}, {advice}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteFloors:
+class SuiteFloors(Value):
     """The keys and floors of a suite's canaries."""
 
     keys: Collection[str]
@@ -173,8 +169,7 @@ USUAL_CHUNKS: Final[Mapping[Category, tuple[int, int]]] = MappingProxyType(
 """Fewest and most expected chunks that questions of a category usually have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Composition:
+class Composition(Value):
     """Number of canaries by category and segment (None = not stated), and notes without their full stops."""
 
     counts: Mapping[tuple[Category, Segment | None], int]

@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 from typing import Final
 
 from app.base.texts import counted, percent_text
-from app.base.values import Level, Ranking
+from app.base.values import Level, Ranking, Value
 from app.scoring.passages import match_level
 from app.scoring.rankings import LEVELS, Match, Prepared
 from app.scoring.words import normalise
@@ -40,8 +39,7 @@ DAMAGE: Final = frozenset(TextChange) - {TextChange.EDITED}
 """Changes that an edited document does not explain where many chunks have them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedTexts:
+class ChangedTexts(Value):
     """How the texts of the chunks changed that canaries retrieved before and now."""
 
     compared: int = 0

@@ -6,7 +6,6 @@ is decided in `alerts`. Drops, the paired differences that `drop` rules compare 
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Final, cast
 
 import numpy as np
@@ -34,6 +33,7 @@ from app.base.values import (
     Severity,
     Slice,
     Verdict,
+    asdict,
 )
 from app.comparison.domain.estimates import FEWEST_PAIRS, Difference, Estimate, estimate
 from app.comparison.domain.outcomes import Decision, decide_family

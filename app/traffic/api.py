@@ -6,7 +6,6 @@ And the receiver of spans, which speaks OTLP over HTTP.
 import json
 import zlib
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -22,6 +21,7 @@ from app.base.api.requests import StoreDep, VaultDep, expensive, needs, refuse_u
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
 from app.base.errors import CoalmineError, InvalidInputError, Problem, TooLargeError, UnsupportedError
+from app.base.values import Value
 from app.traffic import service as traffic
 from app.traffic.documents.queries import ForgetRequest, ReachRequest, SuggestionsRequest
 from app.traffic.documents.spans import SpanReader, partial_success, status_message
@@ -176,8 +176,7 @@ def _kind(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Export:
+class _Export(Value):
     """A body as it came and unpacked."""
 
     sent: bytes

@@ -11,7 +11,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
@@ -22,7 +21,7 @@ from typing_extensions import TypedDict
 
 from app.base.statistics import CONFIDENCE
 from app.base.texts import counted, percent_text
-from app.base.values import Segment, TimeText
+from app.base.values import Segment, TimeText, Value
 
 HEAD_SHARE: Final = 0.8
 """Share of the traffic that the head holds."""
@@ -45,8 +44,7 @@ def normalise_query(text: str) -> str:
     return " ".join(plain.casefold().split())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficSample:
+class TrafficSample(Value):
     """Queries to ask, by their places in the traffic: `head` once each, `rest` as often as drawn."""
 
     head: tuple[int, ...]
@@ -63,8 +61,7 @@ class TrafficSample:
         return (*self.head, *(place for place, _ in self.rest))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class Reach(Value):
     """Share of traffic whose group is covered, with its 95 % interval; None where no query was answered."""
 
     traffic: int
@@ -74,8 +71,7 @@ class Reach:
     high: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suggestion:
+class Suggestion(Value):
     """The most frequent query of a group that no canary stands for. It carries no expectation."""
 
     group: str

@@ -1,7 +1,6 @@
 """The pages of traffic: of all suites; and of one, with groups covered and not, suggestions that open a task."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from urllib.parse import quote
@@ -14,6 +13,7 @@ from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
+from app.base.values import Value
 from app.base.web.forms import Form, FormInput, follow_form, parse_number
 from app.base.web.pages import render
 from app.catalog.service import references
@@ -121,8 +121,7 @@ _LINE = 17
 """Pixels of a line of its labels."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tile:
+class Tile(Value):
     """A group on the map, its area by its traffic; widths are percents."""
 
     group: str

@@ -8,7 +8,6 @@ their suite, results once for each run, and a task's queries once.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
@@ -38,7 +37,7 @@ from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Pro
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.texts import Source, counted
-from app.base.values import Answer, Category, Outcome
+from app.base.values import Answer, Category, Outcome, Value, field, replace
 from app.base.views import rounded, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
@@ -94,8 +93,7 @@ _SHOWN_QUESTIONS: Final = 5
 """Of each group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteTraffic:
+class SuiteTraffic(Value):
     """Traffic of a suite with a retriever, its reach (None = never asked for), and suggestions where wanted."""
 
     traffic: TrafficView
@@ -235,8 +233,7 @@ def _require_sample(store: Store, suite: str, retriever: str) -> "_Sample":
     return sample
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sample:
+class _Sample(Value):
     """A sample as rows: its queries by place (None = deleted since), counts, draws and the groups of answered ones."""
 
     reach: ReachRow
@@ -547,8 +544,7 @@ def add_traffic(
     return answer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceivedSpans:
+class ReceivedSpans(Value):
     """What became of the retrievals of an export: queries that count, spans that do not, and why."""
 
     counted: int
@@ -656,8 +652,7 @@ _BYTES_PER_ENTRY: Final = 40
 """Size of an entry of a set or mapping beside its text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandingCanaries:
+class StandingCanaries(Value):
     """What the canaries of a suite in force ask and expect; queries are normalised as those of users are."""
 
     queries: frozenset[str]
@@ -674,8 +669,7 @@ class StandingCanaries:
     """How many of them name neither id nor document of any, so that only a run tells what they find."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundDocuments:
+class FoundDocuments(Value):
     """What the canaries of a run found: documents of hits by chunk id, and the first relevant one of a passing canary.
 
     A hit without a document is its own.

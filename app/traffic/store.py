@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -11,6 +10,7 @@ from sqlalchemy import Connection
 
 from app.base.db.engine import blocks, insert_new, row_value, to_us, upsert
 from app.base.db.rows import STAGED_ROWS, numbers
+from app.base.values import Value
 from app.catalog.tables import definitions
 from app.traffic.documents.queries import AskedQuery
 from app.traffic.tables import reaches, traffic_parts, traffic_queries
@@ -18,8 +18,7 @@ from app.traffic.tables import reaches, traffic_parts, traffic_queries
 _SHARED = ("suite_id", "retriever", "digest", "query", "count", "first_seen", "last_seen", "received_at")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficQuery:
+class TrafficQuery(Value):
     """A stored query, normalised, with how often and when it was asked, and its first hit where it was asked again."""
 
     id: int
@@ -34,8 +33,7 @@ class TrafficQuery:
     failure: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstHit:
+class FirstHit(Value):
     """The answer to a query of the sample: its first hit, none, or why there is no answer."""
 
     chunk: str | None = None
@@ -44,8 +42,7 @@ class FirstHit:
     failure: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficSummary:
+class TrafficSummary(Value):
     """Number and time span of the queries of a suite with a retriever."""
 
     retriever: str
@@ -55,8 +52,7 @@ class TrafficSummary:
     last_seen: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReachRow:
+class ReachRow(Value):
     """The sample that was drawn last."""
 
     id: int

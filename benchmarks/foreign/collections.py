@@ -10,7 +10,7 @@ import hashlib
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
 from itertools import groupby
@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import yaml
 
+from app.base.values import replace
 from app.demo.corpus import cut, read_corpus
 from benchmarks.text_indexes import CHUNK_CHARACTERS, read_collection
 from benchmarks.text_indexes import Collection as Texts

@@ -11,7 +11,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from itertools import count
 from pathlib import Path
@@ -20,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
+from app.base.values import replace
 from benchmarks.foreign.collections import Chunk
 from benchmarks.foreign.systems import SERVERS, Build, Hit, Index, ServedSystem, free_port, running_program, wait_for
 from benchmarks.foreign.vectors import Floats, Models, coarse, words

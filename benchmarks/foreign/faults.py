@@ -8,13 +8,13 @@ is less relevant than a canary asks for.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import log2
 from statistics import median
 from typing import Final
 
-from app.base.values import DEFAULT_MIN_RELEVANCE
+from app.base.values import DEFAULT_MIN_RELEVANCE, replace
 from benchmarks.foreign.collections import (
     Chunk,
     Collection,

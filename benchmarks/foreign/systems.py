@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Final
 
 import httpx2
 
+from app.base.values import replace
 from benchmarks.foreign.collections import Chunk
 
 ROOT: Final = Path(__file__).parent.parent.parent

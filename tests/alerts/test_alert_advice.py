@@ -1,13 +1,12 @@
 """What to do about an alert, of every kind and cause, and the names of the chunks that were lost."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from app.alerts.domain.summaries import CAUSE_ADVICE, EMBEDDER_ADVICE, AlertFacts, ChangedCanaries, alert_advice
 from app.alerts.domain.views import Degradation, TransitionType, all_lost_text, chunk_name, lost_chunks, lost_text
-from app.base.values import Cause, Judgment, Outcome, Reason, RuleKind, RunCauseKind, Step
+from app.base.values import Cause, Judgment, Outcome, Reason, RuleKind, RunCauseKind, Step, replace
 from app.diagnosis.domain.cases import advice_on
 from app.diagnosis.domain.run_causes import RunCause
 from app.retrievers.domain.probes import FailureSummary

@@ -1,6 +1,5 @@
 """What alerts say in one sentence, of every kind of rule: check, what happened, how much, since when, and the cause."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 
@@ -10,7 +9,7 @@ from app.alerts.domain.incidents import incident_title
 from app.alerts.domain.summaries import REDEFINED_BRIEF, AlertFacts, ChangedCanaries, alert_summary, causes_text
 from app.alerts.domain.views import AnswerChange, SinceView, TransitionType, WorseAnswers
 from app.base.texts import bound_text, duration_text, ratio_text, seconds_text
-from app.base.values import Cause, CorrectedRateView, Outcome, Percentile, Reason, RuleKind, Severity, Step
+from app.base.values import Cause, CorrectedRateView, Outcome, Percentile, Reason, RuleKind, Severity, Step, replace
 from app.catalog.domain import PooledNote
 from app.retrievers.domain.probes import FailureSummary
 

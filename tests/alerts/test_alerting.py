@@ -3,7 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -26,7 +26,7 @@ from app.alerts.domain.state import (
 )
 from app.alerts.domain.views import AlertState, TransitionType
 from app.base.schedules import parse_schedule
-from app.base.values import Aggregates, Bound, Rule, RuleKind, RunStatus, Severity
+from app.base.values import Aggregates, Bound, Rule, RuleKind, RunStatus, Severity, replace
 
 START = datetime(2026, 5, 4, 10, 0, tzinfo=UTC)
 COVERAGE = {"C": 0.5, "W": 0.92, "i": 0.96, "g": 1.0, "?": 1.0}

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from app.alerts.service import explanations
 from app.base.db.engine import Store
+from app.base.values import replace
 from app.hooks.domain import Notice
 from app.hooks.notice_texts import NoticeText
 from tests.support.fakes import answered, failed, hits

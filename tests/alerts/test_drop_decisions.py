@@ -1,14 +1,13 @@
 """What drops claim: decided by the engine of all comparisons, corrected together, and kept for every release."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from app.alerts.domain.rules import RunFacts, condition
-from app.base.values import Aggregates, Bound, Rule, RuleKind
+from app.base.values import Aggregates, Bound, Rule, RuleKind, replace
 from app.comparison.domain.estimates import Difference, estimate
 from app.comparison.domain.outcomes import Claim, compare
 from app.scoring.verdicts import drop_as_json, drop_from_json, drops, p_values, watches_whole_ranking

@@ -1,7 +1,6 @@
 """Incidents: one fault makes one page, and nobody hears the end of what they never heard begin."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -22,7 +21,7 @@ from app.alerts.domain.state import (
     still_firing,
 )
 from app.alerts.domain.views import AlertState, TransitionType
-from app.base.values import DeliveryState, RuleKind, Severity
+from app.base.values import DeliveryState, RuleKind, Severity, replace
 
 OPENED, ESCALATED, UPDATED = TransitionType.OPENED, TransitionType.ESCALATED, TransitionType.UPDATED
 REMINDED, RESOLVED = TransitionType.REMINDED, TransitionType.RESOLVED

@@ -1,14 +1,12 @@
 """What would have to happen is what does happen: the outlook of a rule holds when it is put to the test."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.alerts.domain.incidents import outlook, recovery_state, recovery_text
 from app.alerts.domain.state import OPEN, decide
 from app.alerts.domain.views import AlertState
-from app.base.values import Rule, RuleKind, Severity
+from app.base.values import Rule, RuleKind, Severity, replace
 from tests.alerts.test_alerting import observation, open_alert, threshold
 from tests.support.fakes import START
 

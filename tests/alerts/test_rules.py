@@ -1,7 +1,6 @@
 """Rules: what one run is to a rule, the rules every check has, and keys that never change."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -20,7 +19,7 @@ from app.alerts.domain.rules import (
 )
 from app.alerts.domain.summaries import AlertFacts, alert_summary
 from app.alerts.domain.views import TransitionType
-from app.base.values import Aggregates, Bound, EmbedderChange, Rule, RuleKind, Severity, Slice
+from app.base.values import Aggregates, Bound, EmbedderChange, Rule, RuleKind, Severity, Slice, replace
 from app.scoring.verdicts import differs_from_gate
 
 TWO_BOUNDS = Rule(

@@ -1,7 +1,6 @@
 """Rules that look at more than aggregates: drops, regressions, single canaries, latencies."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from app.alerts.documents import rules_in_force
 from app.alerts.domain.rules import NO_FACTS, Alarm, RunFacts, condition, silent_rules
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
-from app.base.values import Aggregates, Bound, Percentile, Reason, Rule, RuleKind, Severity, Verdict
+from app.base.values import Aggregates, Bound, Percentile, Reason, Rule, RuleKind, Severity, Verdict, replace
 from app.catalog.documents.check_documents import CheckDocument
 from app.comparison.domain.estimates import FEWEST_PAIRS, Difference
 from app.scoring.verdicts import NO_BASELINE, drop_as_json, drop_from_json, drops, run_verdict, watched_column

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from app.alerts.silences.documents import SilenceDocument, WindowDocument
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
-from app.base.values import RuleKind, Severity
+from app.base.values import RuleKind, Severity, replace
 from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.documents.warnings import silence_notes

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from app.alerts.service import explanations, transitions
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
-from app.base.values import Aggregates, Answer, Outcome, Rule, RuleKind, Severity
+from app.base.values import Aggregates, Answer, Outcome, Rule, RuleKind, Severity, replace
 from app.catalog.documents.check_documents import CheckDocument
 from app.detection.tables import baselines as baseline_rows
 from app.detection.tables import detections

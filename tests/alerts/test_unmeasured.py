@@ -1,13 +1,12 @@
 """What was not measured is never healthy without a word: verdicts, reasons and alerts by failed probes."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.alerts.service.explanations import explain_rules
 from app.base.db.engine import Store
-from app.base.values import Outcome, Verdict
+from app.base.values import Outcome, Verdict, replace
 from tests.support.fakes import answered, failed, hits
 from tests.support.pages_service import Site
 from tests.support.world import CHECK, World, canary, page

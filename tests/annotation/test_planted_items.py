@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from app.annotation.store.task_rows import ItemRow
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
+from app.base.values import replace
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
 from tests.annotation.test_wrong_grades import World, covers

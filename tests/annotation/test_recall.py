@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +15,7 @@ from app.annotation.store import task_rows as rows
 from app.base.db.engine import Store, to_us
 from app.base.jobs.local import at_hand
 from app.base.jobs.values import JobKind
+from app.base.values import replace
 from app.catalog import store as catalog
 from app.catalog.domain import labelled
 from app.catalog.service import judges

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from email import message_from_bytes, policy
 from typing import Any
 
@@ -11,7 +10,7 @@ import sqlalchemy as sa
 
 from app.base.db.engine import Store
 from app.base.texts import corrected_text
-from app.base.values import EMPTY, Answer
+from app.base.values import EMPTY, Answer, replace
 from app.comparison.rendering import ComparisonReport, comparison_tables
 from app.comparison.service import comparisons
 from app.hooks.domain import Hook, HookKind, Mail, MailTls, Notice, NoticeData

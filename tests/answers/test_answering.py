@@ -1,7 +1,6 @@
 """Answers of runs: had, grounded, judged once, within a budget, and told of by rules."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from app.answers.service import answering, labels
 from app.base.db.engine import Store, to_us
 from app.base.errors import InvalidInputError
 from app.base.jobs.values import JobKind
+from app.base.values import replace
 from app.comparison.service import comparisons
 from app.reports.service import charts
 from app.retrievers.domain.retrievers import ProbeQuery

@@ -1,14 +1,13 @@
 """The answers of a run are those that came in it: what did not come is counted, and no earlier answer stands for it."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.answers.service import answering
 from app.base.db.engine import Store
-from app.base.values import Answer, Outcome
+from app.base.values import Answer, Outcome, replace
 from app.reports.metrics import state_families
 from app.reports.pages.overviews import make_badge
 from app.reports.service import check_details

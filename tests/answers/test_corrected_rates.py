@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ from app.answers.service import answering, labels
 from app.base.db.engine import Store
 from app.base.statistics import clopper_pearson, interval_of_difference
 from app.base.texts import change_text, corrected_text
-from app.base.values import Aggregates, Bound, CorrectedRate, CorrectedRateView, Outcome, Rule, RuleKind
+from app.base.values import Aggregates, Bound, CorrectedRate, CorrectedRateView, Outcome, Rule, RuleKind, replace
 from app.comparison.rendering import ComparisonReport, comparison_markdown, comparison_tables
 from app.comparison.service import comparisons
 from app.experiments.domain.promotion_evidence import JudgedQuestion, Margin

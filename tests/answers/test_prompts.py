@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
@@ -20,6 +19,7 @@ from app.answers.domain.judges import (
     cost,
     estimate_tokens,
 )
+from app.base.values import replace
 
 NONCE = "5f1d9c3ab27e40d8"
 JUDGED = AnswerToJudge(

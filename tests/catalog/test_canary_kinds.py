@@ -1,7 +1,6 @@
 """Canaries that must get nothing, fresh hits or a fast answer, and chunks that must never be returned."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -10,7 +9,7 @@ import pytest
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
-from app.base.values import Answer, Canary, Category, Judgment, Outcome, Ranking, Reason
+from app.base.values import Answer, Canary, Category, Judgment, Outcome, Ranking, Reason, replace
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import read_canary_files

@@ -1,7 +1,6 @@
 """Outcomes of comparisons: what pairs, how deep, what is claimed, and that equals are rarely said to differ."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from app.base.values import Canary, Category, Judgment
+from app.base.values import Canary, Category, Judgment, replace
 from app.catalog.domain import Use, is_top_heavy
 from app.comparison.domain.estimates import FEWEST_PAIRS, estimate, estimate_all
 from app.comparison.domain.outcomes import (

@@ -1,7 +1,6 @@
 """Two runs or checks compared as A and B: over real runs, and over REST."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
-from app.base.values import Judgment, Outcome
+from app.base.values import Judgment, Outcome, replace
 from app.comparison.domain.outcomes import ComparisonVerdict
 from app.comparison.service import comparisons
 from app.comparison.service.compared_runs import differences, read_run

@@ -1,14 +1,13 @@
 """What canaries rule out: counted in both runs, decided with the measures, and told wherever a comparison is."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from app.base.db.engine import Store
-from app.base.values import Outcome
+from app.base.values import Outcome, replace
 from app.comparison.domain.outcomes import (
     ComparisonVerdict,
     Side,

@@ -4,7 +4,6 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import yaml
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
-from app.base.values import Outcome
+from app.base.values import Outcome, replace
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_files import read_canary_files
 from app.catalog.service import references, suites

@@ -1,6 +1,5 @@
 """What the detector promises of single runs: bets, alarms, culprits, severity, closing."""
 
-import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.base.values import Severity
+from app.base.values import Severity, replace
 from app.detection.domain import UNMEASURED, Change, Members, Observation, Reading, Settings, Signal
 from app.detection.domain.decision import begin, step
 from app.detection.domain.evidence import HIGHEST, bet, paid
@@ -266,7 +265,7 @@ def test_an_alarm_needs_the_failures_of_the_baseline_to_close() -> None:
     follower, reading = observe(follower, members, seen, SETTINGS)
     assert reading.open
     assert follower.baseline is not None
-    without = Follower(state=follower.state, baseline=dataclasses.replace(follower.baseline, failures=None))
+    without = Follower(state=follower.state, baseline=replace(follower.baseline, failures=None))
     with pytest.raises(ValueError, match="failures"):
         observe(without, members, seen, SETTINGS)
 

@@ -3,11 +3,12 @@
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
+from app.base.values import replace
 from app.detection.domain import NO_HABITS, NO_HITS, Change, Episode, Habit, Habits, Key, Observation, Reading, Settings
 from app.detection.domain.habits import (
     CHANCE,

@@ -3,12 +3,12 @@
 import itertools
 import json
 import zlib
-from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.base.values import replace
 from app.detection.domain import Observation, Settings
 from app.detection.domain.evidence import REMEMBERED, joint_balance, nothing_recent, realign, remembered
 from app.detection.domain.learning import learn

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.base.db.engine import Store
-from app.base.values import Ranking, RunCauseKind
+from app.base.values import Ranking, RunCauseKind, replace
 from app.detection.store import detections_of
 from app.diagnosis.domain.answer_causes import AnswerCause, Answers, find_answer_causes
 from app.diagnosis.store import causes_of

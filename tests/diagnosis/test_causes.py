@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.base.values import Answer, Canary, Category, Cause, Judgment, Outcome, Ranking
+from app.base.values import Answer, Canary, Category, Cause, Judgment, Outcome, Ranking, replace
 from app.diagnosis.domain.canary_causes import classify
 from app.diagnosis.domain.cases import Case, Diagnosis, Kind, Question, is_overcome
 from app.diagnosis.domain.evidence import questions

@@ -3,12 +3,11 @@
 import random
 import tracemalloc
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from app.base.values import Canary, Category, EmbedderChange, Judgment, Outcome, Ranking
+from app.base.values import Canary, Category, EmbedderChange, Judgment, Outcome, Ranking, replace
 from app.diagnosis.domain.quality import (
     Answered,
     DistinctChunk,

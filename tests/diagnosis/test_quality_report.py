@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from typer.testing import CliRunner
 from app.base.api.requests import Turns
 from app.base.db.engine import Store
 from app.base.errors import NotFoundError
-from app.base.values import Outcome
+from app.base.values import Outcome, replace
 from app.cli import app
 from app.diagnosis.api import REPORTS
 from app.diagnosis.rendering import TITLES, quality_markdown

@@ -3,7 +3,7 @@
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from app.alerts.domain.summaries import AlertFacts, ChangedCanaries, alert_summa
 from app.alerts.domain.views import SinceView
 from app.alerts.service import transitions
 from app.base.db.engine import Store
-from app.base.values import Canary, Cause, Judgment, Outcome, Ranking, RuleKind, RunCauseKind
+from app.base.values import Canary, Cause, Judgment, Outcome, Ranking, RuleKind, RunCauseKind, replace
 from app.diagnosis import store as diagnosis_rows
 from app.diagnosis.domain import run_causes as run_cause_search
 from app.diagnosis.domain.canary_causes import classify

@@ -1,14 +1,13 @@
 """What changed chunks and canaries have in common is named, beside the cases in which nothing is to be named."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.base.values import Canary, Category, Judgment, Ranking, RunCauseKind
+from app.base.values import Canary, Category, Judgment, Ranking, RunCauseKind, replace
 from app.diagnosis.domain.run_causes import RankingPair, find_run_cause
 from app.diagnosis.domain.run_groups import RankedChunk, common_group, name_chunks
 from app.retrievers.domain.retrievers import Scale

@@ -1,11 +1,11 @@
 """Endings of experiments: winner, equivalent, inconclusive, mismatch, and the first look that decides."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from app.base.values import replace
 from app.comparison.domain.outcomes import Side
 from app.experiments.domain.experiments import (
     ArmCounts,

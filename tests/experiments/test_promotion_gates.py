@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import pytest
 
 from app.base.db.engine import Store
+from app.base.values import replace
 from app.comparison.domain.outcomes import ComparisonVerdict, JudgmentsCaution, Side
 from app.experiments.domain.experiments import RateDifference
 from app.experiments.domain.margins import GateResult

@@ -1,6 +1,5 @@
 """What the offline gate rests on: the runs that it compares, and the canaries that a side did not answer."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from app.answers.domain.generated import AnswerCounts
 from app.base.db.engine import Store
 from app.base.errors import InvalidInputError
-from app.base.values import Answer, Outcome
+from app.base.values import Answer, Outcome, replace
 from app.comparison.domain.outcomes import ComparisonVerdict
 from app.experiments.domain.margins import GateResult
 from app.experiments.domain.promotion_evidence import (

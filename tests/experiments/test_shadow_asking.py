@@ -1,7 +1,6 @@
 """The candidate of a shadow: asked once what users asked, failures counted, the most different pairs kept."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from app.base.db.engine import Store, to_us
 from app.base.jobs import at_hand
 from app.base.jobs.values import JobKind
-from app.base.values import Answer, Outcome
+from app.base.values import Answer, Outcome, replace
 from app.catalog.store import API
 from app.definitions.service import applying
 from app.experiments import store as rows

@@ -13,13 +13,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import linear_regression, median
 
 import psutil
 import sqlalchemy as sa
 
+from app.base.values import replace
 from app.records.tables import runs
 from tests.faults.accounting import take_account
 from tests.faults.bench import Bench, Load, Service, bench

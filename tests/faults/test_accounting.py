@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.alerts.tables import alerts, transitions
+from app.base.values import replace
 from app.hooks.tables import deliveries
 from tests.faults.accounting import Account, take_account
 from tests.faults.bench import Bench, Load, Service, bench

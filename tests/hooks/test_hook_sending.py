@@ -5,7 +5,6 @@ import json
 import ssl
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 
 from app.base.addresses import hook_policy, parse_allow
 from app.base.net.transfer import Response
+from app.base.values import replace
 from app.hooks.client.apprise import send_apprise
 from app.hooks.client.apprise_process import Guard
 from app.hooks.client.mail import send_mail

@@ -123,7 +123,7 @@ def test_events_runbooks_look_for_in_the_log_are_logged() -> None:
 
 
 def test_links_take_the_names_of_an_alert_once() -> None:
-    unsaid: dict[str, Any] = dict.fromkeys(AlertRow.__dataclass_fields__)
+    unsaid: dict[str, Any] = dict.fromkeys(AlertRow.__struct_fields__)
     alert = AlertRow(**{**unsaid, "check": "a-{rule}", "rule_key": "threshold-coverage", "kind": "threshold"})
     links = Links(public_url="http://c.test", runbook_url="https://r.test/{kind}.md?rule={rule}&check={check}&{other}")
     assert filled_links(links, alert, 7)["runbook"] == (
@@ -132,7 +132,7 @@ def test_links_take_the_names_of_an_alert_once() -> None:
 
 
 def test_the_link_of_every_kind_of_rule_leads_to_its_page_by_the_address_of_the_docs() -> None:
-    unsaid: dict[str, Any] = dict.fromkeys(AlertRow.__dataclass_fields__)
+    unsaid: dict[str, Any] = dict.fromkeys(AlertRow.__struct_fields__)
     index = (RUNBOOKS / "README.md").read_text(encoding="utf-8")
     (address,) = re.findall(r"`COALMINE_RUNBOOK_URL=(\S+)`", index)
     for kind in RuleKind:
@@ -142,7 +142,7 @@ def test_the_link_of_every_kind_of_rule_leads_to_its_page_by_the_address_of_the_
 
 
 def test_that_a_message_has_no_runbook_is_explained_where_its_fields_are() -> None:
-    unsaid: dict[str, Any] = dict.fromkeys(AlertRow.__dataclass_fields__)
+    unsaid: dict[str, Any] = dict.fromkeys(AlertRow.__struct_fields__)
     alert = AlertRow(**{**unsaid, "check": "watch", "rule_key": "mine", "kind": "guard", "incident_id": 3})
     links = filled_links(Links(public_url="http://c.test"), alert, 7)
     fields = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")

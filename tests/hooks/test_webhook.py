@@ -1,7 +1,6 @@
 """Webhooks: signed as the specification says, and every answer judged for trying again."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from app.base.addresses import hook_policy, parse_allow
+from app.base.values import replace
 from app.hooks.client.webhook import DAY_SECONDS, retry_after, send_webhook
 from app.hooks.domain import Hook, HookError, Message, Receipt
 from tests.support.http_servers import HANG, SILENCE, Reply, closed_port, peer, reply

@@ -5,7 +5,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from app.base.db import keys
 from app.base.db.engine import from_us
 from app.base.db.keys import Scope, ended_sessions
 from app.base.errors import ConfigurationError
+from app.base.values import replace
 from app.catalog import store as catalog
 from app.catalog.service import references
 from app.config import Settings

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -25,6 +24,7 @@ from app.base.api.trusted_proxies import TrustedProxies
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.errors import ConfigurationError
+from app.base.values import replace
 from app.config import load_settings
 from app.operation.client import OpenIdProvider
 from tests.support.asgi_client import TestClient

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from http.cookies import SimpleCookie
 from typing import Any
@@ -17,6 +16,7 @@ from app.base.api.requests import SESSION_COOKIE, Attempts
 from app.base.db import keys
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
+from app.base.values import replace
 from app.base.web.forms import safe_path
 from app.base.web.pages import STATIC
 from tests.support.fakes import FakeClock

@@ -5,7 +5,6 @@ A route that is added is walked too. Then the limits of unknown keys and of expe
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from app.base.api.requests import Access, Attempts, Turns
 from app.base.db.keys import Scope
 from app.base.documents.fields import MOST_PROBLEMS
 from app.base.errors import BusyError, TooManyRequestsError
+from app.base.values import replace
 from tests.support.api_service import Api, api, bearer
 from tests.support.fakes import FakeClock
 from tests.support.filled_service import app_of, filled_api, names_of

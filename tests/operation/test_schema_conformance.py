@@ -10,7 +10,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from starlette.types import Scope as ASGIScope
 
 from app.base.api.requests import EXEMPT, Attempts
 from app.base.db.keys import Scope
+from app.base.values import replace
 from tests.support.api_service import Api
 from tests.support.filled_service import app_of, filled_api, names_of, rescored
 from tests.support.living import serving

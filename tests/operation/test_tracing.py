@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from app.base.addresses import hook_policy, retriever_policy
 from app.base.errors import ConfigurationError, InvalidInputError, StoreUnavailableError
-from app.base.values import Answer, Outcome, RunStatus, Verdict
+from app.base.values import Answer, Outcome, RunStatus, Verdict, replace
 from app.config import read_trace_endpoint
 from app.records.store.open_runs import ClaimedRun
 from app.retrievers.client.probe import RetrieverProbe

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from app.base.api.trusted_proxies import PeerAddress, TrustedProxies
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
 from app.base.errors import ConfigurationError
+from app.base.values import replace
 from app.config import load_settings
 from tests.support.api_service import bearer
 from tests.support.asgi_client import TestClient

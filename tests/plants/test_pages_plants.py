@@ -1,12 +1,12 @@
 """The page and the REST routes of planted documents."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.base.db.engine import Store
+from app.base.values import replace
 from app.reports.pages.overviews import make_badge
 from app.reports.service import check_details
 from tests.plants.test_plant_alerts import plant

@@ -1,6 +1,5 @@
 """Scores that move in their last digits are no news: what an answer was holds until it has moved by more than that."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.base.db.engine import Store
-from app.base.values import Ranking
+from app.base.values import Ranking, replace
 from app.records.tables import rankings
 from app.scoring.rankings import Scores, round_ranking, scores_hold
 from tests.records.test_store_run_endings import any_rankings

@@ -1,7 +1,6 @@
 """What is recorded reads back equal, whatever was retrieved: rankings, texts, and one snapshot at a time."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import StrEnum
 
 import msgspec
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.base.db.engine import Store, insert_new
 from app.base.errors import StoreUnavailableError
-from app.base.values import Ranking
+from app.base.values import Ranking, replace
 from app.records.store import ranking_rows
 from app.scoring.rankings import decimals_of, round_ranking
 from tests.conftest import Databases

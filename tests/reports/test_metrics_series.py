@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from app.alerts.domain.views import AlertState
 from app.base.db.engine import Store
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, JobsWaiting, NewJob
-from app.base.values import Category, Outcome, Severity, Verdict
+from app.base.values import Category, Outcome, Severity, Verdict, replace
 from app.catalog.documents.canary_files import config_hash, read_canary_files
 from app.catalog.documents.check_documents import MOST_CANARY_METRICS
 from app.hooks.domain import HookError, Receipt

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
-from app.base.values import Outcome, Reason, Verdict
+from app.base.values import Outcome, Reason, Verdict, replace
 from app.diagnosis import rendering as diagnosis_sentences
 from app.diagnosis.views import DiagnosisEvidence
 from app.reports.service.canary_views import FailedRuns, layout_band, load_canary

@@ -1,7 +1,6 @@
 """Reports: what people read after a run, whatever a retriever or a query tries to smuggle into it."""
 
 import json
-from dataclasses import replace
 from io import StringIO
 from itertools import pairwise
 from typing import Any, cast
@@ -16,6 +15,7 @@ from rich.console import Console
 
 from app.base.terminal import draw
 from app.base.texts import UNDEFINED, Table, plain
+from app.base.values import replace
 from app.reports.rendering.report_measures import category_table, cutoff_table, whole_table
 from app.reports.rendering.reports import (
     failure_lines,

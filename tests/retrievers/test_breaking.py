@@ -3,7 +3,6 @@
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.base.db.engine import Store
-from app.base.values import Answer, Outcome, RunStatus, Step, Verdict
+from app.base.values import Answer, Outcome, RunStatus, Step, Verdict, replace
 from app.retrievers.domain.probes import CircuitBreaker
 from app.retrievers.domain.retrievers import ProbeQuery
 from app.runs.service.finalising import EndedRun

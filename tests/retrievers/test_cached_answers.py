@@ -1,10 +1,8 @@
 """Answers of a cache before the retriever: told of the run, whether the service or the gate makes it."""
 
-from dataclasses import replace
-
 from app.base.db.engine import Store
 from app.base.net.transfer import cache_sign
-from app.base.values import Answer
+from app.base.values import Answer, replace
 from app.catalog.documents.canary_files import read_canary_files
 from app.records.service import run_views
 from app.runs.service import rescoring

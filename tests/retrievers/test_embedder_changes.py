@@ -1,14 +1,13 @@
 """What known texts say of an embedder: whether it is the one it was, and by name what happened to it."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.base.values import EmbedderChange
+from app.base.values import EmbedderChange, replace
 from app.retrievers.domain.retrievers import (
     DEFAULT_CANARIES,
     EmbedderFinding,

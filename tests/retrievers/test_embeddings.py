@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from app.base.addresses import AddressPolicy, ApiKey, Bearer, Endpoint, hook_policy, retriever_policy
 from app.base.errors import InvalidInputError
-from app.base.values import Outcome
+from app.base.values import Outcome, replace
 from app.retrievers.client.credentials import Keyring
 from app.retrievers.client.embeddings import Embeddings
 from app.retrievers.client.endpoint_client import EndpointClient

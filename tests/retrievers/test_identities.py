@@ -5,7 +5,6 @@ import json
 import re
 import ssl
 from base64 import b64encode
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -16,6 +15,7 @@ from app.base.addresses import ApiKey, Auth, Basic, Bearer, SigV4, Tls, retrieve
 from app.base.errors import InvalidInputError
 from app.base.net.transfer import Failure, Request, RequestAuth, Response, header_line
 from app.base.net.transport import exchange, send_one
+from app.base.values import replace
 from app.retrievers.client.credentials import MASK, Keyring
 from tests.support.certificates import Authority, serving
 from tests.support.http_servers import Reply, Seen, peer, reply

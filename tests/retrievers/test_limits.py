@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import asynccontextmanager, closing
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain, pairwise
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 
 from app.base.addresses import Endpoint, retriever_policy
 from app.base.limits import Limits, Peer, Share
-from app.base.values import Answer, Outcome
+from app.base.values import Answer, Outcome, replace
 from app.retrievers.client.background_loop import query_in_sessions
 from app.retrievers.client.endpoint_client import CONCURRENCY
 from app.retrievers.client.probe import RetrieverProbe

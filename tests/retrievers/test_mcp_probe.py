@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +15,7 @@ import pytest
 
 from app.base.addresses import AddressPolicy, Bearer, OAuth2, hook_policy, parse_allow, retriever_policy
 from app.base.errors import InvalidInputError
-from app.base.values import Answer, Outcome
+from app.base.values import Answer, Outcome, replace
 from app.retrievers.client.compiled_retriever import traceparent
 from app.retrievers.client.credentials import MASK, Keyring
 from app.retrievers.client.endpoint_client import EndpointClient

@@ -1,7 +1,6 @@
 """The pages of retrievers: the list, and trying one, with and without scripts, by hand of friend and foe."""
 
 import json
-from dataclasses import replace
 from textwrap import indent
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
-from app.base.values import Answer, Exchange, Outcome
+from app.base.values import Answer, Exchange, Outcome, replace
 from app.base.web.pages import STATIC
 from app.catalog.documents.canary_files import read_canary_files, read_secret
 from tests.support.fakes import FakeProbe, answered, failed, hits

@@ -1,7 +1,6 @@
 """Answers that say themselves what is wrong with them: in part, with an error, in another charset or form."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from app.alerts.domain.summaries import AlertFacts, alert_advice
 from app.base.addresses import Bearer
 from app.base.documents.fields import parse_document
-from app.base.values import Answer, Outcome, RuleKind
+from app.base.values import Answer, Outcome, RuleKind, replace
 from app.retrievers.client.compiled_retriever import Reader
 from app.retrievers.client.probe import read_pasted
 from app.retrievers.client.responses import MalformedError

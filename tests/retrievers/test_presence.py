@@ -1,11 +1,11 @@
 """Mapped fields that no hit has: told of the run, whether the service or the gate makes it."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.base.db.engine import Store
+from app.base.values import replace
 from app.records.service import run_views
 from app.retrievers.domain.retrievers import ResponseMapping
 from app.runs.service import rescoring

@@ -5,7 +5,6 @@ import json
 import threading
 from collections.abc import Generator
 from contextlib import closing
-from dataclasses import replace
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,7 +13,7 @@ import pytest
 from app.base.addresses import retriever_policy
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError
-from app.base.values import Answer, Outcome
+from app.base.values import Answer, Outcome, replace
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import (

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -11,7 +10,7 @@ import pytest
 
 from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
-from app.base.values import Answer, Outcome, Step
+from app.base.values import Answer, Outcome, Step, replace
 from app.records.store.open_runs import Failure
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.probes import FailureSummary, summarize_failures, url_address

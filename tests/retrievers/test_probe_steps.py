@@ -1,14 +1,13 @@
 """What goes on around asking: a value looked up first, a query embedded, the exchange shown to people."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.base.addresses import ApiKey, Bearer
 from app.base.net.transfer import RequestAuth
-from app.base.values import Answer, Outcome, Step
+from app.base.values import Answer, Outcome, Step, replace
 from app.retrievers.client.credentials import Redaction
 from app.retrievers.domain.retrievers import (
     Lookup,

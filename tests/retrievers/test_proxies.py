@@ -1,7 +1,6 @@
 """Proxies: what goes through one, whose address is judged, and what is judged before it."""
 
 from base64 import b64encode
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 
 from app import USER_AGENT
 from app.base.addresses import OAuth2, Proxy, Tls, hook_policy, parse_allow, parse_direct
-from app.base.values import Answer, Outcome
+from app.base.values import Answer, Outcome, replace
 from app.config import load_settings
 from app.hooks.client.webhook import Sender
 from app.hooks.domain import Hook, HookError, HookKind, Message, Receipt

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +14,7 @@ from app.base import limits
 from app.base.addresses import Endpoint, OAuth2, retriever_policy
 from app.base.limits import merge_slowings, slowing_text
 from app.base.net.transport import POSTPONED_REFUSALS
-from app.base.values import Answer, Outcome
+from app.base.values import Answer, Outcome, replace
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import (
     Dialect,

@@ -2,13 +2,12 @@
 
 import math
 import sys
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.base.values import Ranking
+from app.base.values import Ranking, replace
 from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind, in_scale, measures_relevance, score_relevance
 from app.scoring.evaluation import top_score
 

@@ -3,12 +3,12 @@
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.base.addresses import Bearer, Endpoint, retriever_policy
+from app.base.values import replace
 from app.retrievers.client.credentials import Keyring
 from app.retrievers.client.embeddings import Embeddings
 from app.retrievers.client.endpoint_client import EndpointClient

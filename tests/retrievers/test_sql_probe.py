@@ -7,7 +7,6 @@ import tempfile
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +15,7 @@ import pytest
 
 from app.base.addresses import Basic, Bearer, Endpoint, Tls, hook_policy, parse_allow, retriever_policy
 from app.base.errors import InvalidInputError
-from app.base.values import Answer, Outcome
+from app.base.values import Answer, Outcome, replace
 from app.retrievers.client.credentials import MASK
 from app.retrievers.client.sql import SqlProbe, compile_statement, permitted_addresses
 from app.retrievers.domain.retrievers import (

@@ -5,7 +5,6 @@ appears nowhere.
 """
 
 from contextlib import closing
-from dataclasses import replace
 
 import pycurl
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from app.base.addresses import AddressPolicy, Proxy, hook_policy, parse_allow, retriever_policy
 from app.base.net.transfer import Failure, Request, Response, Transfer
 from app.base.net.transport import exchange, send_one
-from app.base.values import Answer, Outcome
+from app.base.values import Answer, Outcome, replace
 from app.retrievers.client.probe import RetrieverProbe
 from tests.support.http_servers import Peer, closed_port, peer, reply
 from tests.support.probed import answers_of, retriever_at

@@ -4,7 +4,6 @@ import json
 import threading
 from base64 import b64decode
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote_plus
@@ -13,7 +12,7 @@ import pytest
 
 from app.base.addresses import AddressPolicy, OAuth2, Tls, hook_policy, retriever_policy
 from app.base.net.transfer import RequestAuth
-from app.base.values import Answer, Outcome
+from app.base.values import Answer, Outcome, replace
 from app.retrievers.client.credentials import BACKOFF_SECONDS, MASK, MAX_TOKENS, CredentialError, Keyring
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import (

@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.base.db.engine import Store
-from app.base.values import Outcome
+from app.base.values import Outcome, replace
 from app.catalog.documents.canary_files import read_canary_files
 from app.catalog.domain import Use
 from app.comparison.service import comparisons

@@ -1,13 +1,12 @@
 """The one-shot check and rules that want a history: what a saved report can stand in for, and what nothing can."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 
-from app.base.values import Answer, Outcome
+from app.base.values import Answer, Outcome, replace
 from app.catalog.documents.canary_files import read_canary_files
 from app.reports.rendering.reports import compare_reports
 from app.retrievers.domain.retrievers import ProbeQuery

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.base.db.engine import Store, to_us
+from app.base.values import replace
 from app.catalog import store as catalog
 from app.catalog.service import references
 from app.records.service.plans import Planner

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
-from app.base.values import Answer, EmbedderChange, Outcome, Ranking, Step
+from app.base.values import Answer, EmbedderChange, Outcome, Ranking, Step, replace
 from app.catalog.documents.check_documents import build_inputs
 from app.records.service import plans, run_views
 from app.retrievers.documents.retrievers import RetrieverDocument

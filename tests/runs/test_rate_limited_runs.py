@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typer.testing import CliRunner
 
 from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
-from app.base.values import Answer, RunStatus, Slowing, Verdict
+from app.base.values import Answer, RunStatus, Slowing, Verdict, replace
 from app.catalog.documents import check_documents
 from app.cli import app
 from app.operation.worker import Worker

@@ -3,7 +3,6 @@
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -13,7 +12,7 @@ import sqlalchemy as sa
 
 from app.base.db.engine import Store, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
-from app.base.values import Answer, Outcome, Verdict
+from app.base.values import Answer, Outcome, Verdict, replace
 from app.operation.service import retention
 from app.records.service import run_views
 from app.records.store import rescorings as rescoring_rows

@@ -1,7 +1,6 @@
 """A run writes what changed and nothing else, and every run reads back as it was, however old it has become."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.base.db.engine import Store
-from app.base.values import Outcome, Ranking, Verdict
+from app.base.values import Outcome, Ranking, Verdict, replace
 from app.base.views import numbers, rounded_or_none
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.tables import canary_versions

@@ -1,6 +1,5 @@
 """What stands before and behind a retriever: whose failure it was, and relevance that could not be measured."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -9,7 +8,7 @@ import sqlalchemy as sa
 
 from app.alerts.service.evidence import list_changed
 from app.base.db.engine import Store
-from app.base.values import Answer, Outcome, Ranking, Step
+from app.base.values import Answer, Outcome, Ranking, Step, replace
 from app.records.store import run_rows
 from app.records.store.open_runs import Failure, ShardBody
 from app.records.tables import run_probes

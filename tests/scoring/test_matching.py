@@ -1,12 +1,10 @@
 """Matching: which hits satisfy which judgments, by which level, and how that is stored."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.base.values import Judgment, Level, Ranking
+from app.base.values import Judgment, Level, Ranking, replace
 from app.scoring.rankings import Match, match, missing_judgments, prepare
 from tests.support.plain_measures import plain_matches
 from tests.support.random_rankings import judgment_lists, ranking_of, rankings

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from app.base.values import (
     RuleKind,
     Slice,
     Verdict,
+    replace,
 )
 from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind
 from app.scoring.evaluation import judge_canary, top_score

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.answers import store as rows
@@ -11,7 +11,7 @@ from app.answers.domain.judges import Judge, JudgeOutcome, JudgeReply, Prompt
 from app.answers.service import answering
 from app.answers.service.answering import AnswerTools
 from app.base.db.engine import Store
-from app.base.values import Answer, Outcome
+from app.base.values import Answer, Outcome, replace
 from app.retrievers.domain.retrievers import AnswerSource, ProbeQuery
 from tests.support.fakes import answered, hits
 from tests.support.world import RETRIEVER, World, canary, page

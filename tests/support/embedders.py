@@ -5,13 +5,14 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from app.base.addresses import Endpoint
+from app.base.values import replace
 from app.retrievers.domain.retrievers import Embedder
 from tests.support.http_servers import Peer, Reply, Seen, peer, reply
 

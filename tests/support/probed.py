@@ -1,11 +1,10 @@
 """Small retrievers of tests, asked through the probe of the service."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from app.base.addresses import retriever_policy
-from app.base.values import EMPTY, Answer
+from app.base.values import EMPTY, Answer, replace
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import (
     Probe,

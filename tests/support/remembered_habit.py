@@ -1,9 +1,9 @@
 """A habit that the detector of a check remembers, without the runs that taught it."""
 
-from dataclasses import replace
 from typing import Final
 
 from app.base.db.engine import Store
+from app.base.values import replace
 from app.catalog import store as catalog
 from app.detection import store as detector_rows
 from app.detection.domain import Habit, Habits, Members

@@ -8,7 +8,6 @@ import json
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from app.base.api.requests import Turns
 from app.base.db.keys import Scope
 from app.base.errors import InvalidInputError
+from app.base.values import replace
 from app.traffic import api as traffic_api
 from app.traffic.documents import spans as span_documents
 from app.traffic.documents.exports import TracedCall

@@ -1,18 +1,16 @@
 """Alerts that no run decides: of a check without runs (`no_data`), and of its planted documents (`plant`)."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from app.alerts.domain.state import OPEN, Decision, Member
 from app.alerts.domain.views import AlertState, TransitionType
 from app.base.schedules import Schedule, next_due
-from app.base.values import Severity
+from app.base.values import Severity, Value
 from app.plants.domain import PlantProblem
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overdue:
+class Overdue(Value):
     """A check of which nothing completed for too long."""
 
     since: datetime
@@ -68,8 +66,7 @@ def decide_no_data(overdue: Overdue | None, alert: Member | None) -> Decision:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlantTrouble:
+class PlantTrouble(Value):
     """What is wrong with a planted document, and the sentence that says it, without its full stop."""
 
     problem: PlantProblem

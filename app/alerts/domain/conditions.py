@@ -4,7 +4,6 @@ A `Condition` is the result with its sentence. How many runs it takes to open or
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 from app.base.texts import bound_text, counted, percent_text, ratio_text, seconds_text, variables_text
@@ -15,6 +14,8 @@ from app.base.values import (
     Rule,
     RuleKind,
     Severity,
+    Value,
+    replace,
 )
 from app.index_facts.domain import (
     EXACT_RECALL,
@@ -31,8 +32,7 @@ from app.index_facts.domain import (
 from app.retrievers.domain.probes import FailureSummary
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumberWriter:
+class NumberWriter(Value):
     """How a kind of number is written with its unit; a value has enough digits to differ from its bound."""
 
     value: Callable[[float, float | None], str]
@@ -43,8 +43,7 @@ RATIOS: Final = NumberWriter(value=ratio_text, bound=bound_text)
 LATENCIES: Final = NumberWriter(value=seconds_text, bound=seconds_text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class Condition(Value):
     """Result of a rule on one run: bad (with a severity), good beyond the margin, or neither."""
 
     reason: str
@@ -144,8 +143,7 @@ The detector learns a canary from ten passes on: without the warning it would le
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstRun:
+class FirstRun(Value):
     """The measured run a guard compares with."""
 
     run_id: int
@@ -160,8 +158,7 @@ class FirstRun:
         return "the accepted run's" if self.is_accepted else "the first run's"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WarmUp:
+class WarmUp(Value):
     """How far the detector of a check was at a run."""
 
     over: bool
@@ -226,8 +223,7 @@ SLOWER_QUANTILE: Final = 0.99
 SLOWER_MEASURE: Final = "latency_p50"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlowerLimits:
+class SlowerLimits(Value):
     """How much slower than the baseline a run must be; both must hold."""
 
     factor: float
@@ -282,8 +278,7 @@ LEAKS_TOLD: Final = 2
 """Canaries of which a reason says what they got."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leak:
+class Leak(Value):
     """A canary that got a chunk that it forbids."""
 
     key: str
@@ -299,8 +294,7 @@ class Leak:
         return f"{self.key}{f' ({who})' if who else ''}{f' got {self.got}' if self.got else ''}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leaks:
+class Leaks(Value):
     """What a run found of the chunks that its canaries forbid."""
 
     forbidding: int

@@ -8,7 +8,6 @@ Below: what will open or close an alert next, and how a check recovers.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 from app.alerts.domain.state import OPEN, UNDECIDED, Member, Observation, good_runs
@@ -43,9 +42,11 @@ from app.base.values import (
     Reason,
     Rule,
     RuleKind,
+    Value,
     Verdict,
     corrected_name,
     judged_name,
+    replace,
 )
 
 LONGEST_TITLE: Final = 69
@@ -218,8 +219,7 @@ _STATED: Final = {
 # --- what comes next -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class Outlook(Value):
     """The next change of a rule's alert. Exactly one of the two sentences is set."""
 
     to_open: str | None = None

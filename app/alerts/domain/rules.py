@@ -5,7 +5,6 @@ an alert is decided in `state`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.alerts.domain.conditions import (
@@ -61,7 +60,10 @@ from app.base.values import (
     Rule,
     RuleKind,
     Severity,
+    Value,
+    field,
     judged_name,
+    replace,
 )
 from app.catalog.domain import PooledNote, labelled, recall_label
 from app.comparison.domain.estimates import Difference
@@ -74,8 +76,7 @@ def watches_answers(kind: str, measure: str | None) -> bool:
     return kind == RuleKind.THRESHOLD and measure in ANSWER_MEASURES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alarm:
+class Alarm(Value):
     """State of the detector after a run."""
 
     open: bool
@@ -92,8 +93,7 @@ class Alarm:
     """Why the run cannot be judged though no alarm is open: the detector has learned too little yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepeatedFailures:
+class RepeatedFailures(Value):
     """Canaries that were not measured in any of the last runs."""
 
     keys: Sequence[str]
@@ -110,8 +110,7 @@ class RepeatedFailures:
         return f"{who} not measured in {REPEATED} runs in a row{why}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
+class RunFacts(Value):
     """Facts of one run."""
 
     alarm: Alarm | None = None

@@ -16,7 +16,6 @@ one run is in `rules`, the words of all this in `summaries`; how a delivery is s
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import takewhile
@@ -50,7 +49,10 @@ from app.base.values import (
     RuleKind,
     RunStatus,
     Severity,
+    Value,
+    field,
     judged_name,
+    replace,
 )
 
 OPEN: Final = frozenset({AlertState.FIRING, AlertState.RECOVERING})
@@ -82,8 +84,7 @@ RETIRED: Final = {
 """Why, as part of a sentence."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(Value):
     """One ended run, judged by the current rule; `at` is when it ended."""
 
     run_id: int
@@ -101,8 +102,7 @@ class Suppression(StrEnum):
     """The incident was updated within the hour; the next notification carries it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(Value):
     """An unresolved alert of the check as it is stored or after a decision, or one just resolved."""
 
     alert_id: int
@@ -139,8 +139,7 @@ class Member:
         return self.transition_id if self.change is TransitionType.RESOLVED else self.news_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Value):
     """New state of an alert, and why. `transitions` are appended in this order."""
 
     state: AlertState
@@ -489,8 +488,7 @@ def dedupe_keys(check: str, incident_class: IncidentClass) -> tuple[str, str]:
     return key, f"{key}/2"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastDelivery:
+class PastDelivery(Value):
     """A delivery written for an incident before."""
 
     id: int
@@ -502,8 +500,7 @@ class PastDelivery:
     written_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenIncident:
+class OpenIncident(Value):
     """An unresolved incident, by its row."""
 
     id: int
@@ -519,8 +516,7 @@ class OpenIncident:
     deliveries: Sequence[PastDelivery] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipients:
+class Recipients(Value):
     """The hooks of the check, in order, and which hooks get nothing."""
 
     hooks: Sequence[int]
@@ -543,8 +539,7 @@ _OUTSTANDING: Final = frozenset({Suppression.SILENCED, Suppression.RECENT_UPDATE
 """Suppressions of changes that are sent later if the alert still fires."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Value):
     """Changes of one incident: alerts that enter it, one notification at most, and why."""
 
     incident_id: int | None

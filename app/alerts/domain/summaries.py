@@ -6,7 +6,7 @@ alert next, are in `incidents`; the chunks that canaries lost in `views`.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -43,6 +43,8 @@ from app.base.values import (
     Reason,
     RuleKind,
     Severity,
+    Value,
+    field,
     judged_name,
 )
 from app.catalog.domain import PooledNote, labelled
@@ -50,8 +52,7 @@ from app.retrievers.domain.probes import FailureSummary
 from app.retrievers.domain.retrievers import EMBEDDER_AT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedCanaries:
+class ChangedCanaries(Value):
     """The canaries that are degraded now and were not before the first bad run of an alert."""
 
     count: int
@@ -109,8 +110,7 @@ class ChangedCanaries:
         return (self.shared_cause or causes_text(self.causes, self.count)) if self.count else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertFacts:
+class AlertFacts(Value):
     """Inputs of a summary. None = unknown, or not of this kind of rule."""
 
     check: str

@@ -23,6 +23,7 @@ from app.base.values import (
     RunCauseKind,
     Severity,
     TimeText,
+    Value,
 )
 from app.catalog.domain import PooledNote
 from app.retrievers.domain.probes import FailureView
@@ -535,8 +536,7 @@ def _with_more(names: Sequence[str], total: int) -> str:
     return ", ".join(names) + (f" and {more:,} more" if names and more > 0 else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EditsSince:
+class EditsSince(Value):
     """What people edited between the last notification of an alert and its end, which may be why it ended."""
 
     taken_out: int = 0

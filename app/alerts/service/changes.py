@@ -8,13 +8,13 @@ lost nothing that is known; another retriever explains what fell as the check fi
 
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
 from functools import partial
 
 from app.alerts.domain.views import EditsSince, may_move_all
 from app.answers.store import list_endpoints, rater_of_run
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
 from app.base.texts import short_name
+from app.base.values import Value, replace
 from app.catalog import store as catalog
 from app.catalog.service.versions import answers_otherwise, former_versions, load_check, load_suites
 from app.detection import store as detector_rows
@@ -32,8 +32,7 @@ from app.scoring.run_inputs import SuiteMember, SuiteSnapshot
 _BYTES_PER_CHANGE, _BYTES_PER_CHANCE = 300, 120
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _MeasuredRun:
+class _MeasuredRun(Value):
     """A run that measured something."""
 
     run: RunRow
@@ -43,7 +42,6 @@ class _MeasuredRun:
     """The measured ones, by canary id."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedRun(_MeasuredRun):
     """The degraded canaries of a measured run, compared with the run before the first bad one of an alert."""
 
@@ -267,8 +265,7 @@ def _is_other(was: SuiteMember, now: SuiteMember) -> bool:
     return was.version_id != now.version_id and not was.canary.is_judged_as(now.canary)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Edit:
+class _Edit(Value):
     """What was changed of a check since a run."""
 
     before_run: int
@@ -467,8 +464,7 @@ def _without_unmeasured(
     return measured
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FailureRates:
+class _FailureRates(Value):
     """How often canaries fail by a baseline."""
 
     chances: Mapping[int, float]

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from heapq import nsmallest
 
@@ -39,7 +38,19 @@ from app.base.texts import (
     counted,
     short_name,
 )
-from app.base.values import ROUNDING, Canary, Cause, Percentile, Ranking, Reason, Rule, RuleKind, judged_name
+from app.base.values import (
+    ROUNDING,
+    Canary,
+    Cause,
+    Percentile,
+    Ranking,
+    Reason,
+    Rule,
+    RuleKind,
+    Value,
+    judged_name,
+    replace,
+)
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import PooledNote, pooled_at, recall_label
@@ -73,8 +84,7 @@ from app.scoring.run_inputs import SuiteMember, UnusableSuiteError
 from app.scoring.verdicts import lacking_fields
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetEvidence:
+class FleetEvidence(Value):
     """What the degraded canaries of a run have in common, and the cause of each."""
 
     fleet: Fleet

@@ -7,7 +7,6 @@ alert. It only reads.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -65,7 +64,19 @@ from app.alerts.store import AlertRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import NotFoundError
 from app.base.texts import measure_words
-from app.base.values import COVERAGE, Bound, Canary, Percentile, Rule, RuleKind, Severity, TimeText, Verdict
+from app.base.values import (
+    COVERAGE,
+    Bound,
+    Canary,
+    Percentile,
+    Rule,
+    RuleKind,
+    Severity,
+    TimeText,
+    Value,
+    Verdict,
+    replace,
+)
 from app.base.views import id_text, rounded, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
@@ -190,8 +201,7 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Situation:
+class _Situation(Value):
     """What is known of a check when its rules are explained."""
 
     check: Definition
@@ -487,8 +497,7 @@ _MOST: Final = 200
 """Runs of a curve; of a longer alert those around its beginning and the newest are shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLatency:
+class RunLatency(Value):
     """Latency of one run."""
 
     run_id: str
@@ -499,8 +508,7 @@ class RunLatency:
     """Whether runs before it are left out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyCurve:
+class LatencyCurve(Value):
     """Latency of the runs from before an alert to its end, oldest first."""
 
     percentile: Percentile

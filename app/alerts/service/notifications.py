@@ -5,7 +5,6 @@ Acknowledging an alert, which receivers that support it are sent, stands at the 
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -31,7 +30,7 @@ from app.alerts.silences.service import silence_members, silences_of
 from app.alerts.store import AlertRow
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
-from app.base.values import DeliveryState, RuleKind, Severity
+from app.base.values import DeliveryState, RuleKind, Severity, Value, field, replace
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.store import Definition
@@ -59,8 +58,7 @@ def member_of(row: AlertRow, opened_run_id: int | None = None) -> Member:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(Value):
     """All unresolved and just resolved alerts of a check, its open incidents, its hooks."""
 
     check: Definition

@@ -7,7 +7,6 @@ summaries in a list. Their words are made in `domain.summaries`; each hook kind 
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -59,7 +58,20 @@ from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store, cached_of_run, from_us
 from app.base.errors import NotFoundError
 from app.base.texts import LATENCY_NAMES, counted, found_text
-from app.base.values import Cause, DeliveryState, Outcome, Percentile, Reason, RuleKind, Severity, Step, Verdict
+from app.base.values import (
+    Cause,
+    DeliveryState,
+    Outcome,
+    Percentile,
+    Reason,
+    RuleKind,
+    Severity,
+    Step,
+    Value,
+    Verdict,
+    field,
+    replace,
+)
 from app.base.views import id_text, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import recall_label
@@ -279,8 +291,7 @@ def _definition_id(connection: Connection, kind: str, slug: str | None) -> int |
     return definition.id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertLine:
+class AlertLine(Value):
     """One alert of a list."""
 
     alert: AlertView
@@ -358,8 +369,7 @@ def lines(
 # --- the data of a notice, and the facts of a summary --------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
+class Links(Value):
     """Where the links of a notification lead; `{check}`, `{rule}` and `{kind}`, that of the rule, are replaced."""
 
     public_url: str

@@ -8,7 +8,7 @@ the second, from `load_facts` on, only reads: the facts that rules judge, which 
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from app.alerts import store as alerts
@@ -67,6 +67,7 @@ from app.base.values import (
     Severity,
     Verdict,
     judged_name,
+    replace,
 )
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument

@@ -1,7 +1,6 @@
 """Pages of silences: the list by state, one silence with its affected checks, and the form with a preview."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -20,7 +19,7 @@ from app.base.db.keys import Vault
 from app.base.documents.fields import Control, duration_of
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.schedules import load_zone
-from app.base.values import Severity
+from app.base.values import Severity, replace
 from app.base.web.forms import (
     Form,
     FormField,

@@ -1,7 +1,6 @@
 """Silences in force: the alerts they silence, their states, a preview of one, and names in them that do not exist."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
 from typing import Any, Final
@@ -16,7 +15,7 @@ from app.alerts.store import AlertFilter
 from app.base.db.engine import Connection, Store
 from app.base.errors import InvalidInputError, Problem
 from app.base.schedules import next_due
-from app.base.values import Severity, TimeText
+from app.base.values import Severity, TimeText, Value, replace
 from app.base.views import time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
@@ -133,8 +132,7 @@ def _states(connection: Connection, silences: Sequence[SilenceDocument], now: da
 _OCCURRENCES: Final = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class Preview(Value):
     """Checks, alerts and time spans that a silence affects."""
 
     checks: Sequence[Mapping[str, Any]]

@@ -6,7 +6,6 @@ Cohen, "A coefficient of agreement for nominal scales" (1960) and "Weighted kapp
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
 from typing import Final
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from app.base.statistics import CONFIDENCE, hash_share
+from app.base.values import Value
 
 Floats = NDArray[np.float64]
 
@@ -38,8 +38,7 @@ class Level(StrEnum):
     """By the square of the difference."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coefficient:
+class Coefficient(Value):
     """A coefficient with its 95 % interval.
 
     `value` is None where it is undefined, the ends where there are too few items or they vary too little.
@@ -50,8 +49,7 @@ class Coefficient:
     high: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairAgreement:
+class PairAgreement(Value):
     """Agreement of two annotators over the items that both graded."""
 
     a: str
@@ -65,8 +63,7 @@ class PairAgreement:
     """Cohen's kappa of the grades with quadratic weights."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
+class Agreement(Value):
     """Agreement of all annotators; `items` counts those with two grades or more."""
 
     items: int
@@ -275,8 +272,7 @@ class ConsensusState(StrEnum):
     ADJUDICATED = "adjudicated"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Consensus:
+class Consensus(Value):
     """Grade of an item; None while it is open or disputed."""
 
     state: ConsensusState

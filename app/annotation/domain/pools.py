@@ -7,7 +7,6 @@ replacement; its size is known, which an estimate of recall needs.
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from types import MappingProxyType
@@ -16,7 +15,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from app.base.statistics import hash_share
-from app.base.values import Ranking
+from app.base.values import Ranking, Value, field
 from app.scoring.words import normalise
 
 DEFAULT_POOL: Final = 10
@@ -24,16 +23,14 @@ PLANTED: Final = -1
 """Stratum of planted texts, which enter no estimate of how many are relevant."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stratum:
+class Stratum(Value):
     """Items whose best rank is at most `to` and beyond the stratum before; `sample` of them are drawn."""
 
     to: int
     sample: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolPlan:
+class PoolPlan(Value):
     """Depth of the pool, the strata below it in order, and how many are drawn from the rest of the corpus."""
 
     pool: int = DEFAULT_POOL
@@ -58,8 +55,7 @@ class PoolPlan:
         return self.bounds[-1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolItem:
+class PoolItem(Value):
     """One text to grade, whatever chunks hold it.
 
     `stratum` counts from 0, the pool; the rest has the number after the last, planted texts have `PLANTED`. `ranks` are
@@ -82,8 +78,7 @@ class PoolItem:
         return list(dict.fromkeys(chunk for _, chunk in self.chunks))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryPool:
+class CanaryPool(Value):
     """Items of one canary to grade, and the sizes of its strata, from 0; the last is the rest's, where there is one."""
 
     items: tuple[PoolItem, ...]
@@ -92,8 +87,7 @@ class CanaryPool:
     """Ids of chosen chunks that stand for another ranked text too, chosen or not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Corpus:
+class Corpus(Value):
     """Identities of the distinct texts of a corpus, in its order, each with the place where it stands first."""
 
     keys: tuple[str, ...]
@@ -161,8 +155,7 @@ def text_key(text: str | None, *, chunk: str) -> str:
     return hashlib.sha256(f"{prefix}:{value}".encode()).hexdigest()[:32]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownCanary:
+class KnownCanary(Value):
     """What planting needs of a canary: which texts it expects, as far as they are known, and which it is graded by."""
 
     id: int
@@ -176,8 +169,7 @@ class KnownCanary:
     """Keys of expected texts that rest on one grade alone, or on the hits of a retriever."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planting:
+class Planting(Value):
     """Planted items, each with its canary, and why they are fewer than asked for; "" = they are not."""
 
     items: tuple[tuple[int, PoolItem], ...]
@@ -272,8 +264,7 @@ PREFERENCES: Final = ("Left is better", "No difference", "Right is better")
 """Names of the grades 0 to 2 of a pair."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelQuestion:
+class LabelQuestion(Value):
     """A question to people, and what they see beside query and answer."""
 
     text: str

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -11,13 +10,13 @@ from numpy.typing import NDArray
 from app.annotation.domain.agreement import DRAWS
 from app.base.statistics import CONFIDENCE
 from app.base.texts import listed
+from app.base.values import Value
 
 Floats = NDArray[np.float64]
 Sides = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampledStratum:
+class SampledStratum(Value):
     """A stratum of one query: its size, how many of its items were graded (not skipped), how many are relevant."""
 
     size: int
@@ -30,8 +29,7 @@ class SampledStratum:
             raise ValueError(f"{self.relevant} relevant of {self.graded} graded of {self.size} cannot be")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryGrades:
+class QueryGrades(Value):
     """Grades of one query: relevant items of the pool, those of them found in the first k, and the strata below."""
 
     pool_relevant: int
@@ -39,8 +37,7 @@ class QueryGrades:
     strata: tuple[SampledStratum, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PooledRecall:
+class PooledRecall(Value):
     """Pooled recall over `queries`, with its 95 % interval.
 
     `relevant` is the estimated number of relevant items; `value` and the interval are None where it is unknown (a
@@ -87,7 +84,6 @@ def estimate_recall(queries: Sequence[QueryGrades], *, has_rest: bool = False, s
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecallEstimate(PooledRecall):
     """That of a retriever at a depth, and what it is a share of."""
 
@@ -100,8 +96,7 @@ class RecallEstimate(PooledRecall):
     """What it takes for granted of the grades, or how it corrects them, in words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Samples:
+class _Samples(Value):
     """What draws need: of each query found and counted items and sizes by stratum; of each stratum share and grades."""
 
     found: Floats
@@ -204,16 +199,14 @@ Said = tuple[int, int]
 """How many people said something of an item, and how many of them that it is relevant."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaidOfQuery:
+class SaidOfQuery(Value):
     """What people said of the items of one query: of the pool, and of the sample of each stratum, with its size."""
 
     pool: tuple[Said, ...]
     strata: tuple[tuple[int, tuple[Said, ...]], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaidOfPlanted:
+class SaidOfPlanted(Value):
     """What people said of planted items: of texts that are known to be relevant, and of others."""
 
     relevant: tuple[Said, ...] = ()
@@ -232,8 +225,7 @@ class SaidOfPlanted:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrongShare:
+class WrongShare(Value):
     """Share of wrong grades of a kind of items: the median of what is likely, with its 95 % interval."""
 
     value: float
@@ -265,8 +257,7 @@ _FURTHEST: Final = 20.0
 """Log-odds of what is as good as never, or always."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Words:
+class _Words(Value):
     """Each different thing that was said of any item of a task: right and wrong grades of it, by kind of item."""
 
     said: tuple[Said, ...]
@@ -321,12 +312,13 @@ class GradedTask:
         *,
         has_rest: bool,
         seed: int,
-        planted: SaidOfPlanted = SaidOfPlanted(),
+        planted: SaidOfPlanted | None = None,
     ) -> None:
         """Learn from the grades; with `has_rest` the last stratum is of texts that no retriever ranked.
 
         Planted items that are not relevant are graded as the rest is or, where there is none, as what is ranked.
         """
+        planted = planted or SaidOfPlanted()
         self._queries, self._planted, self._seed = queries, planted, seed
         random = np.random.default_rng(seed)
         strata, places = len(queries[0].strata), len(_ERRORS)

@@ -6,7 +6,6 @@ Figures on the grades of a task are in `results`.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -38,6 +37,7 @@ from app.base.db.keys import Identity
 from app.base.documents.fields import MOST_PROBLEMS, one_line
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.texts import Source, counted
+from app.base.values import Value
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, ChunkIdentity, JudgmentDocument
@@ -352,8 +352,7 @@ def _find(
     return named[0] if named else f"canary '{canary}' has no such chunk in the task"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskGrades:
+class TaskGrades(Value):
     """Items of a task with the annotations of people, and the decisions on them."""
 
     task: TaskRow
@@ -500,8 +499,7 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False) -> A
     return {**plan.view, "patches": patch_files(task.suite, in_files), "changes": yaml_changes(task.suite, changed)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptionPlan:
+class AdoptionPlan(Value):
     """What adopting changes."""
 
     view: AdoptionView
@@ -581,8 +579,7 @@ GradedItem = tuple[PoolItem, int]
 """An item with the grade that people agree on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptedJudgments:
+class AdoptedJudgments(Value):
     """What adopting changes in the judgments of a canary."""
 
     canary: CanaryDocument

@@ -3,7 +3,6 @@
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Final
@@ -46,6 +45,7 @@ from app.annotation.views import (
 from app.base.db.engine import Connection, Store, cached_of_run, to_us
 from app.base.errors import ConflictError
 from app.base.texts import counted, percent_text
+from app.base.values import Value, asdict
 from app.base.views import rounded_or_none, view_of
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.domain import TAKEN_AS_RIGHT
@@ -53,8 +53,7 @@ from app.catalog.service.references import checks_in_force
 from app.catalog.store import definition_by_id, made_since
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskFigures:
+class TaskFigures(Value):
     """All that the grades of a task come to."""
 
     agreement: AgreementView

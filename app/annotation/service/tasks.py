@@ -1,7 +1,6 @@
 """Annotation tasks: defined, pooled and archived; and corpora that they draw from."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from hashlib import sha256
 from itertools import islice
@@ -35,6 +34,8 @@ from app.base.values import (
     Outcome,
     Ranking,
     Turn,
+    Value,
+    replace,
 )
 from app.base.views import view_of
 from app.catalog import store as catalog
@@ -245,8 +246,7 @@ def _fail(store: Store, task_id: int, reason: str) -> None:
             rows.note_failure(connection, task_id, canary.canary_id, reason, attempts=MOST_ATTEMPTS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Frame:
+class _Frame(Value):
     """What the pools of all canaries of a task have in common."""
 
     task: TaskRow
@@ -439,7 +439,7 @@ def new_item(task: TaskRow, item: PoolItem, *, canary_id: int | None, name: str)
         canary_id=canary_id,
         token=sha256(f"{document.seed}:{identity}".encode()).hexdigest()[:20],
         overlap=is_overlap(identity, share=document.overlap, seed=document.seed),
-        **{one.name: getattr(item, one.name) for one in fields(PoolItem)},
+        **{name: getattr(item, name) for name in PoolItem.__struct_fields__},
     )
 
 

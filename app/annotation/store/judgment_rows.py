@@ -6,13 +6,13 @@ What a retriever asks is a text that is the same of two that differ in name and 
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.annotation.tables import task_items, tasks
 from app.base.db.engine import cached
+from app.base.values import Value
 from app.catalog.domain import asked_text
 from app.catalog.store import Definition, find_definition, read_body, version_body
 from app.catalog.tables import canaries, canary_versions, definition_versions
@@ -69,8 +69,7 @@ def _asked_at(versions: list[tuple[int, int, str]], in_force: int, times: Iterab
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class Pool(Value):
     """A pool of chunks: those of its retrievers that brought something up, with what each asked then."""
 
     slug: str

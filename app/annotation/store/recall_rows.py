@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,7 +15,6 @@ from app.catalog.domain import TAKEN_AS_RIGHT
 from app.catalog.tables import canary_versions, definition_versions, definitions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRow(RecallEstimate):
     """The same as stored, with its task and suite."""
 
@@ -35,8 +33,8 @@ class RecallRow(RecallEstimate):
 def replace_recalls(connection: Connection, task_id: int, estimates: Sequence[RecallEstimate], at: int) -> None:
     """Store the pooled recall of a task in the place of what was computed before."""
     connection.execute(sa.delete(pooled_recalls).where(pooled_recalls.c.task_id == task_id))
-    values = [[getattr(one, name) for name in RecallEstimate.__dataclass_fields__] for one in estimates]
-    columns = ("task_id", *RecallEstimate.__dataclass_fields__, "at")
+    values = [[getattr(one, name) for name in RecallEstimate.__struct_fields__] for one in estimates]
+    columns = ("task_id", *RecallEstimate.__struct_fields__, "at")
     insert_new(connection, pooled_recalls, columns, [(task_id, *row, at) for row in values])
 
 

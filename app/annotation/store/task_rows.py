@@ -5,7 +5,6 @@ No annotation is deleted: one that was withdrawn or replaced stays as history.
 
 import json
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -30,12 +29,12 @@ from app.base.db.engine import blocks, insert_new, insert_one, row_value
 from app.base.db.rows import row_table
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
+from app.base.values import Value
 from app.catalog.store import list_canary_heads, read_body
 from app.catalog.tables import canaries, canary_versions, definitions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRow:
+class TaskRow(Value):
     """A task."""
 
     id: int
@@ -69,8 +68,7 @@ class TaskRow:
         return TaskState.POOLING if self.pooled_at is None else TaskState.POOLED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskCanary:
+class TaskCanary(Value):
     """A canary of a task, as it was when the pool was asked for."""
 
     canary_id: int
@@ -83,7 +81,6 @@ class TaskCanary:
     """Chunk ids that stand for different texts among all that was ranked, drawn or not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NewItem(PoolItem):
     """An item to be inserted."""
 
@@ -93,7 +90,6 @@ class NewItem(PoolItem):
     overlap: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ItemRow(NewItem):
     """An item of a task."""
 
@@ -101,8 +97,7 @@ class ItemRow(NewItem):
     task_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolCounts:
+class PoolCounts(Value):
     """Number of canaries of a task by how far their pools are, and of items."""
 
     canaries: int
@@ -358,8 +353,7 @@ def _item(row: Any) -> ItemRow:
     return row_value(ItemRow, row, ranks=json.loads(row.ranks), chunks=chunks, overlap=bool(row.overlap))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CorpusRow:
+class CorpusRow(Value):
     """A corpus with its number of distinct texts."""
 
     id: int
@@ -368,8 +362,7 @@ class CorpusRow:
     updated_at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CorpusText:
+class CorpusText(Value):
     """A text of a corpus: its identity, its id there, and the text."""
 
     key: str
@@ -451,8 +444,7 @@ _DECIDED = adjudications.c.withdrawn_at.is_(None)
 _BY_PERSON = sa.and_(_IN_FORCE, annotations.c.grade.is_not(None), annotations.c.by_judge == 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnnotationRow:
+class AnnotationRow(Value):
     """What an annotator said of an item; `grade` None = skipped."""
 
     id: int
@@ -464,8 +456,7 @@ class AnnotationRow:
     at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnnotatorProgress:
+class AnnotatorProgress(Value):
     """What one annotator has done of a task, and could do."""
 
     graded: int
@@ -641,8 +632,7 @@ def _unheld(annotator: str, now: int) -> sa.ColumnElement[bool]:
     return sa.or_(task_items.c.overlap == 1, task_items.c.id.not_in(others))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerItem:
+class AnswerItem(Value):
     """What an annotator sees beside an answer."""
 
     query: str
@@ -650,8 +640,7 @@ class AnswerItem:
     contexts: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnAnswer:
+class DrawnAnswer(Value):
     """An answer that was drawn, as an item with what is seen beside it."""
 
     item: NewItem
@@ -683,8 +672,7 @@ def read_answer_items(connection: Connection, task_id: int, *, item_id: int | No
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairItem:
+class PairItem(Value):
     """What annotators see, and which side is the candidate's."""
 
     query: str

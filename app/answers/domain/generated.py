@@ -8,7 +8,6 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NotRequired, Protocol
 
 from typing_extensions import TypedDict
@@ -23,23 +22,23 @@ from app.base.values import (
     CorrectedRate,
     CorrectedRateView,
     Outcome,
+    Value,
     corrected_name,
+    field,
 )
 from app.base.views import rounded
 from app.retrievers.domain.retrievers import AnswerSource
 from app.scoring.words import grams, words_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerRequest:
+class AnswerRequest(Value):
     """A query with the texts of its hits, to be answered."""
 
     query: str
     contexts: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GeneratedAnswer:
+class GeneratedAnswer(Value):
     """An answer, or why there is none."""
 
     text: str | None
@@ -82,8 +81,7 @@ FEWEST_WORDS: Final = 3
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]\u2019\u201d]*\s+|(?<=[\u3002\uff01\uff1f\u0964])|[\r\n]+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grounding:
+class Grounding(Value):
     """Lexical grounding of an answer in its contexts; a share is None where there is nothing to divide by."""
 
     grounded_share: float | None
@@ -155,8 +153,7 @@ def value_of(body: AnswerBody, measure: str) -> float | None:
     return None if rating is None else rating["value"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RatedAnswer:
+class RatedAnswer(Value):
     """An answer of a run with everything that is known of it."""
 
     answer: GeneratedAnswer
@@ -289,8 +286,7 @@ UNJUDGED_SHARE: Final = 0.1
 """Share of answers without a verdict above which the others do not stand for them, as of failed probes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerCounts:
+class AnswerCounts(Value):
     """How many canaries were to be answered, and how many of these answers have no rating."""
 
     asked: int = 0

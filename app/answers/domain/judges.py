@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NotRequired, Protocol
@@ -15,6 +14,7 @@ from typing import Final, NotRequired, Protocol
 from typing_extensions import TypedDict
 
 from app.base.addresses import Endpoint
+from app.base.values import Value
 
 _FEWEST_NONCE_CHARACTERS: Final = 8
 _VERDICT_TOKENS: Final = 16
@@ -34,8 +34,7 @@ class Question(StrEnum):
     """Share of the claims of the expected answer that the answer makes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerToJudge:
+class AnswerToJudge(Value):
     """An answer with what it was made of; `expected` is the canary's expected answer."""
 
     query: str
@@ -44,8 +43,7 @@ class AnswerToJudge:
     expected: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class Prompt(Value):
     """A prompt as two chat messages; `claims` says which reader its reply needs, `most_tokens` bounds the reply."""
 
     version: str
@@ -168,8 +166,7 @@ def cache_key(question: Question, judged: AnswerToJudge, model: str) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judge:
+class Judge(Value):
     """A language model that is asked about answers, by an OpenAI-compatible endpoint."""
 
     slug: str
@@ -195,8 +192,7 @@ class JudgeOutcome(StrEnum):
     OVER_BUDGET = "over_budget"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeReply:
+class JudgeReply(Value):
     """What came of one prompt: a text to read, or why there is none."""
 
     text: str | None
@@ -220,8 +216,7 @@ class AskJudge(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rating:
+class Rating(Value):
     """What a judge says of one answer to one question."""
 
     outcome: JudgeOutcome
@@ -347,8 +342,7 @@ _DRAFT_FORM: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class Draft(Value):
     """A drafted query, or why there is none: `query` is None unless the outcome is `ok`."""
 
     query: str | None

@@ -8,7 +8,6 @@ is stored of a calibration, the sentences of a report, bias towards long answers
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
 from typing import Final
@@ -22,7 +21,7 @@ from app.annotation.views import CoefficientView
 from app.answers.domain.generated import split_sentences
 from app.base.statistics import CONFIDENCE, Proportion, clopper_pearson, exact_limits, hash_share, student_quantile
 from app.base.texts import JUDGE_EDITED, counted, listed, percent_text
-from app.base.values import EMPTY
+from app.base.values import EMPTY, Value
 
 Floats = NDArray[np.float64]
 
@@ -42,8 +41,7 @@ class Basis(StrEnum):
     """Labels alone, with exact limits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateEstimate:
+class RateEstimate(Value):
     """Share of answers that people would say yes of, with its 95 % interval.
 
     `value` is None without labels. `weight` is lambda: how much of the judge's verdicts entered, in [0, 1].
@@ -62,8 +60,7 @@ class RateEstimate:
     weight: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeAgreement:
+class JudgeAgreement(Value):
     """Agreement of a judge with people over the labelled answers; a share of the judge counts as yes when it is 1."""
 
     labels: int
@@ -115,8 +112,7 @@ def estimate_rate(labels: Sequence[bool], judged: Sequence[float], unlabelled: S
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelledAnswers:
+class LabelledAnswers(Value):
     """Answers of one check: the labels of those drawn, the verdicts on them in the same order, those on the others."""
 
     labels: Sequence[bool]
@@ -281,8 +277,7 @@ CORRECTING_LABELS: Final = (
 """What it takes to correct the runs of a check, as `decide_correction` decides it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CorrectedRate:
+class CorrectedRate(Value):
     """Share of the answers of one run that people would say yes of, with its 95 % interval."""
 
     value: float
@@ -447,8 +442,7 @@ _UNKNOWN: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelsOfNow:
+class LabelsOfNow(Value):
     """Labels of an edited judge as it is now, too few to be used yet."""
 
     task: str
@@ -664,8 +658,7 @@ TIMES_AS_LONG: Final = 3
 """A padded answer has at least this many times the characters of the plain one, as far as its contexts last."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LengthBias:
+class LengthBias(Value):
     """Difference of P(YES) of padded and plain answers, with its 95 % interval; None without pairs.
 
     `padded_only` pairs are a YES only when padded, `plain_only` pairs only when plain.
@@ -728,8 +721,7 @@ def pad_answer(answer: str, contexts: Sequence[str]) -> str | None:
     return padded if spare else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedAnswer:
+class JudgedAnswer(Value):
     """An answer with a verdict of the judge; `at` is when it was given, in microseconds UTC."""
 
     id: str

@@ -10,7 +10,6 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -63,7 +62,7 @@ from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.statistics import clopper_pearson
-from app.base.values import Canary, CorrectedRateView, Outcome, Ranking
+from app.base.values import Canary, CorrectedRateView, Outcome, Ranking, Value, replace
 from app.base.views import rounded, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.secrets import join_secrets
@@ -82,16 +81,14 @@ BLOCK: Final = 8
 """Answers asked for, or judged, and written at a time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerTools:
+class AnswerTools(Value):
     """What asks for answers, and judges about them."""
 
     ask_answers: AskAnswers
     ask_judge: AskJudge
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Subject(Value):
     """A canary whose answer is watched, with what it retrieved."""
 
     position: int
@@ -102,8 +99,7 @@ class Subject:
     contexts: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerRound:
+class AnswerRound(Value):
     """The answers of one run that are to be had and judged."""
 
     run: RunRow
@@ -399,8 +395,7 @@ def summary_of_run(store: Store, run_id: str) -> RunAnswers | None:
         return rows.read_run_answers(connection, [run.id]).get(run.id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewestAnswers:
+class NewestAnswers(Value):
     """What the answers of the newest run of a check came to (None = they are not judged yet)."""
 
     check: str
@@ -500,8 +495,7 @@ _NOTES: Final = 500
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ask:
+class _Ask(Value):
     """One question about one answer."""
 
     place: int
@@ -510,8 +504,7 @@ class _Ask:
     judged: AnswerToJudge
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeInUse:
+class JudgeInUse(Value):
     """A judge with what asks it and keeps what it says."""
 
     store: Store

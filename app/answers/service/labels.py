@@ -8,7 +8,6 @@ budget.
 import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -63,6 +62,7 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
 from app.base.texts import counted
+from app.base.values import Value, replace
 from app.base.views import rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
@@ -459,8 +459,7 @@ def _day(moment: int) -> str:
 _NONE_LABELLED: Final = LabelledAnswers(labels=(), judged=(), unlabelled=())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DraftedQueries:
+class DraftedQueries(Value):
     """Drafted queries with the id of the text that each answers, in the order of drawing, and how all calls ended."""
 
     queries: Sequence[tuple[str, str]]

@@ -49,6 +49,7 @@ from app.base.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
+from app.base.values import Value
 
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "x-csrf-token"
@@ -61,8 +62,7 @@ _API = "/v1/"
 RouteT = TypeVar("RouteT", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FormLimits:
+class FormLimits(Value):
     """Limits of a route's form, without the token."""
 
     fields: int = 200

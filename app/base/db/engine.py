@@ -16,7 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from itertools import chain
@@ -32,6 +32,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from app.base.db.rows import STAGED_ROWS, StagedRows, ids_sql, insert_arrays_sql, insert_sql, typed_array
 from app.base.errors import ConfigurationError, ConflictError, StoreUnavailableError
+from app.base.values import Value
 
 BUSY_MILLISECONDS = 5_000
 WRITE_FAILURE_SECONDS = 30.0
@@ -54,6 +55,7 @@ Moment = int | sa.BindParameter[int]
 NOW: sa.BindParameter[int] = sa.bindparam("now", type_=sa.BigInteger)
 
 ValueT = TypeVar("ValueT")
+RowT = TypeVar("RowT", bound=Value)
 
 
 class Store:
@@ -256,16 +258,16 @@ def all_cached(connection: Connection, kind: type[ValueT]) -> list[ValueT]:
     return cache.values(kind)
 
 
-def row_value(kind: type[ValueT], row: Any, **parsed: Any) -> ValueT:
-    """Return a row as a dataclass: each field is the column of its name, but for those that are given, `parsed`."""
-    names, values_of = _columns_of(kind, *parsed)  # type: ignore[arg-type] # classes are hashable
+def row_value(kind: type[RowT], row: Any, **parsed: Any) -> RowT:
+    """Return a row as a value: each field is the column of its name, but for those that are given, `parsed`."""
+    names, values_of = _columns_of(kind, *parsed)
     return kind(**dict(zip(names, values_of(row), strict=True)), **parsed)
 
 
 @lru_cache(maxsize=256)
-def _columns_of(kind: type, *parsed: str) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """Return the fields of a dataclass that are columns, and what reads these of a row."""
-    names = tuple(field.name for field in fields(kind) if field.name not in parsed)
+def _columns_of(kind: type[Value], *parsed: str) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """Return the fields of a value that are columns, and what reads these of a row."""
+    names = tuple(name for name in kind.__struct_fields__ if name not in parsed)
     if len(names) == 1:
         return names, lambda row: (getattr(row, names[0]),)
     return names, attrgetter(*names)
@@ -534,8 +536,7 @@ RECEIVED_BEFORE = "Received before with the same Idempotency-Key: not counted ag
 """Note of an answer to what arrived before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceivedPart:
+class ReceivedPart(Value):
     """What a part of a log is known by: keyed hashes, as its `Idempotency-Key` may be made of the queries."""
 
     key: str

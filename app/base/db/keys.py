@@ -10,7 +10,6 @@ import hmac
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
@@ -35,6 +34,7 @@ from app.base.errors import (
     StoreUnavailableError,
     UnauthorizedError,
 )
+from app.base.values import Value
 
 _LEAST_LENGTH = 20
 _USE_RESOLUTION = 60_000_000  # microseconds; recording every use would make each request a write
@@ -66,8 +66,7 @@ _INCLUDED: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(Value):
     """The caller of a request. The open loopback service has no keys; every caller is an admin."""
 
     name: str
@@ -103,8 +102,7 @@ api_keys = Table(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyRow:
+class KeyRow(Value):
     """A stored API key, without its secret."""
 
     id: int

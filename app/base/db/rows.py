@@ -6,7 +6,6 @@ so that both databases prepare it once.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -14,6 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, Table
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.types import TypeEngine
+
+from app.base.values import Value
 
 STAGED_ROWS: Final = 2_000
 """Inserted by one statement; SQLite binds 32,766 values. A row at a time would give up its turn to others each time."""
@@ -42,8 +43,7 @@ def numbers(connection: Connection, name: str, columns: Sequence[str], rows: Seq
     return row_table(connection, name, dict.fromkeys(columns, sa.BigInteger()), rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedRows:
+class StagedRows(Value):
     """Rows that a writing transaction selects from, made ready before it: see `Store.write` and `staged_table`."""
 
     name: str

@@ -45,6 +45,7 @@ from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCu
 
 from app.base.errors import InvalidInputError, Problem
 from app.base.schedules import Schedule, parse_schedule
+from app.base.values import Value
 
 MOST_PROBLEMS = 100  # a hostile body can hold millions
 Place = tuple[str | int, ...]
@@ -427,8 +428,7 @@ class Control(StrEnum):
     HIDDEN = "hidden"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Widget:
+class Widget(Value):
     """Control and words of a field; a field that means another thing in another kind of document has several."""
 
     control: Control | None = None

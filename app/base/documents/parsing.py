@@ -5,13 +5,14 @@ A value is never quoted where a secret could stand.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from app.base.documents.fields import Place, VariableText, one_line, parse_scalar
 from app.base.errors import Problem
+from app.base.values import Value, field, replace
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -24,8 +25,7 @@ _VARIABLE = re.compile(r"\$\$|\$\{([^{}]*)(\}?)")
 _VARIABLE_BODY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Located:
+class Located(Value):
     """One YAML document as plain values, the line of each, and where a value could not be made."""
 
     data: Any

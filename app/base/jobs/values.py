@@ -1,9 +1,10 @@
 """Jobs as values: what waits to be done, and what a process has taken. Their rows are in `local` and `postgresql`."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
+
+from app.base.values import Value
 
 AT_ONCE: Final = 0
 """Due by every clock."""
@@ -69,8 +70,7 @@ class JobsWaiting(NamedTuple):
     """For how long the oldest of them could have been taken, by the clock of the database; 0 = there is none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Value):
     """A job that this process has taken."""
 
     id: int

@@ -5,6 +5,7 @@ a failure may come from: open files and memory.
 """
 
 import ctypes
+import dataclasses
 import errno
 import math
 import os
@@ -14,7 +15,7 @@ import socket
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
@@ -28,7 +29,7 @@ import pycurl
 
 from app.base.addresses import HEADER_CHARSET, HEADER_NAME, HEADER_VALUE, AddressPolicy, Proxy, SigV4, Tls
 from app.base.limits import LARGEST_ANSWER_BYTES, is_refusal
-from app.base.values import Outcome, Slowing
+from app.base.values import Outcome, Slowing, Value, field
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
@@ -77,11 +78,11 @@ class NoAnswerError(Exception):
 class RequestAuth:
     """Authentication of one exchange, for every request and connection. Made by credentials."""
 
-    headers: tuple[bytes, ...] = field(default=(), repr=False)
-    query: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS, repr=False)
+    headers: tuple[bytes, ...] = dataclasses.field(default=(), repr=False)
+    query: Mapping[str, str] = dataclasses.field(default_factory=lambda: NO_HEADERS, repr=False)
     tls: Tls | None = None
     sigv4: SigV4 | None = None
-    secrets: tuple[str, ...] = field(default=(), repr=False)
+    secrets: tuple[str, ...] = dataclasses.field(default=(), repr=False)
     """Values that must be masked wherever an exchange is shown."""
 
 
@@ -98,7 +99,7 @@ class Request:
     tag: int = 0
     url: str
     method: str = "POST"
-    headers: tuple[bytes, ...] = field(default=(), repr=False)
+    headers: tuple[bytes, ...] = dataclasses.field(default=(), repr=False)
     body: bytes | None = None
     timeout_seconds: float = 10.0
     max_body_bytes: int = LARGEST_ANSWER_BYTES
@@ -106,8 +107,7 @@ class Request:
     wants_headers: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class Response(Value):
     """Result of a request. `status` may be set beside a failure, when the peer failed after its status line.
 
     `headers` have lower-case names and are empty unless the request wanted them.

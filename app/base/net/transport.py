@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,7 @@ from app.base.net.transfer import (
     options_of,
     parse_host,
 )
-from app.base.values import Slowing
+from app.base.values import Slowing, replace
 
 PAUSE_SECONDS = 60.0
 """How long at most other requests wait after a refusal that is not sent again: a peer may ask for a day."""

@@ -7,7 +7,6 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
@@ -31,7 +30,7 @@ from app.base.documents.fields import (
 )
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.texts import parse_json_text
-from app.base.values import Category, Outcome, Reason, Verdict
+from app.base.values import Category, Outcome, Reason, Value, Verdict, field, replace
 from app.base.views import id_or_none
 
 _MAX_NUMBER_LENGTH = 18
@@ -42,8 +41,7 @@ _KEY_MISSING = re.compile("^the key '[^']*' is missing$")
 _ENTRY = re.compile(r"\[([0-9]{1,9})\]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class Form(Value):
     """Texts of a form by field name."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -261,8 +259,7 @@ _MAX_DIGITS: Final = 4
 _EMPTY: Final[tuple[Any, ...]] = ("", [], {})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FormField:
+class FormField(Value):
     """A field of a form, for templates and for reading a submitted form."""
 
     name: str
@@ -281,8 +278,7 @@ class FormField:
     """Path of the document inside that it belongs to, where that may be missing: it is, if all its fields are empty."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Type:
+class _Type(Value):
     """Values of a field by its annotation."""
 
     shape: type

@@ -10,7 +10,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -37,6 +37,7 @@ from app.base.documents.fields import (
 from app.base.documents.parsing import Located, NodeBudget, read_yaml
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
+from app.base.values import Value, replace
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument, in_blocks
 from app.catalog.documents.check_documents import (
     CheckDocument,
@@ -47,8 +48,7 @@ from app.hooks.documents import HOOK_TEXTS, HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Value):
     """Where something is defined."""
 
     file: str

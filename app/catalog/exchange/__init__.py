@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
 from app.base.texts import Source, counted
+from app.base.values import Value
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.exchange import csv, datasets, workbenches
 from app.catalog.exchange.suite_builder import Limits, SuiteBuilder, SuiteFiles
@@ -18,8 +18,7 @@ Read: TypeAlias = Callable[[Sequence[Source], SuiteBuilder], None]
 Write: TypeAlias = Callable[[SuiteDocument], SuiteFiles]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
+class Format(Value):
     """A format of another tool; `files` matches the names of the files it writes."""
 
     name: str

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from app.base.documents.fields import MOST_PROBLEMS, did_you_mean, message_of, one_line, parse_document, path_of
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import REQUEST_LIMITS, Source, parse_json_text
-from app.base.values import MAX_GRADE, Category
+from app.base.values import MAX_GRADE, Category, Value
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument, SuiteDocument, derive_key, is_key
 
 _PAIR = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*=\s*([0-9])")
@@ -25,8 +25,7 @@ _SCALE = re.compile(r"0-([0-9]{1,9})")
 _FORMS = "write pairs such as 1=0,2=1,3=2,4=3, or the scale they are on, such as 0-4"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GradeMap:
+class GradeMap(Value):
     """Mapping of grades: by `grades`, else scaled down from `highest`, else unchanged."""
 
     grades: Mapping[float, int]
@@ -71,8 +70,7 @@ _IN_SUITES = "import the rest as another suite: an import replaces all canaries 
 _Identity = tuple[str | None, str | None, str | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedSuite:
+class ImportedSuite(Value):
     """A suite from another tool's files, with notes on what could not be imported."""
 
     suite: SuiteDocument
@@ -80,8 +78,7 @@ class ImportedSuite:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteFiles:
+class SuiteFiles(Value):
     """A suite as another tool's files (name -> text), with notes on what they cannot hold."""
 
     files: Mapping[str, str]
@@ -102,8 +99,7 @@ class _CanaryDraft:
     forbidden: dict[_Identity, dict[str, Any]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Value):
     """Limits for texts from the network."""
 
     canaries: int = 100_000

@@ -5,12 +5,12 @@ is expected: by now its recall may be too high or too low by it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from app.annotation.store import recall_rows, task_rows
 from app.annotation.store.judgment_rows import pools_of, ticked, what_is_asked
 from app.base.db.engine import Connection, cached
+from app.base.values import Value
 from app.base.views import view_of
 from app.catalog.domain import PooledNote, lone_judges, task_source
 from app.catalog.service.references import require_suite
@@ -18,8 +18,7 @@ from app.catalog.service.versions import load_suite_in_force
 from app.scoring.run_inputs import UnusableSuiteError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judge:
+class Judge(Value):
     """A retriever that alone brought up much of what is expected."""
 
     retriever: str

@@ -7,7 +7,6 @@ retriever stand at the end, with how their last runs ended.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -16,7 +15,7 @@ from app.base.documents.fields import did_you_mean, path_of
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import Schedule, credible_until, parse_schedule
 from app.base.texts import counted, listed, measure_words
-from app.base.values import ANSWER_MEASURES, JUDGED, LatencyView, judged_name
+from app.base.values import ANSWER_MEASURES, JUDGED, LatencyView, Value, judged_name
 from app.base.views import id_number, id_text
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
@@ -288,8 +287,7 @@ def require_canary(found: Iterable[CanaryT], suite: str, key: str) -> CanaryT:
     raise NotFoundError(f"suite '{suite}' has no canary '{key}'")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetrieverCheck:
+class RetrieverCheck(Value):
     """A check that uses a retriever, with its last ended run."""
 
     check: str

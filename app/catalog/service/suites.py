@@ -6,18 +6,16 @@ thousand canaries take seconds to compare and to serialise, and the transaction 
 is the damage it can detect, its composition and whose hits judged it; and keys for canaries that state none.
 """
 
-import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError
-from app.base.values import MAX_GRADE, Canary, Category, Judgment, Segment
+from app.base.values import MAX_GRADE, Canary, Category, Judgment, Segment, Value, replace
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import (
     CanaryDocument,
@@ -55,8 +53,7 @@ class SuiteOvertakenError(Exception):
     """A suite has another revision than the one that was read before the transaction."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Value):
     """One difference between a document and the stored definition."""
 
     kind: str
@@ -69,8 +66,7 @@ class Change:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuitePlan:
+class SuitePlan(Value):
     """Planned changes of a suite's canaries, valid for one revision of the suite."""
 
     slug: str
@@ -218,7 +214,7 @@ def find_suite(store: Store, slug: str) -> Definition:
 
 def _hashed(connection: Connection, found: Sequence[Definition]) -> list[Definition]:
     hashes = catalog.current_hashes(connection, {suite.id: suite.revision for suite in found})
-    return [dataclasses.replace(suite, hash=hashes[suite.id]) for suite in found]
+    return [replace(suite, hash=hashes[suite.id]) for suite in found]
 
 
 def plan_and_write(store: Store, plan: Callable[[Connection], PlanT], write: Callable[[PlanT], ResultT]) -> ResultT:
@@ -234,8 +230,7 @@ def plan_and_write(store: Store, plan: Callable[[Connection], PlanT], write: Cal
     raise ConflictError("the suites were changed by somebody else repeatedly; try again")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteContent:
+class SuiteContent(Value):
     """Canaries that are to be saved in a suite. Made by `suite_content`."""
 
     slug: str

@@ -8,12 +8,12 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from app.base.db.engine import Store
 from app.base.db.keys import Vault
 from app.base.errors import ConfigurationError
+from app.base.values import Value
 from app.catalog import store as catalog
 from app.catalog.store import list_encrypted, replace_encrypted
 
@@ -91,8 +91,7 @@ def _load_or_generate(path: Path, *, keep: bool) -> str:
     return key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rotation:
+class Rotation(Value):
     """Result of a key rotation."""
 
     count: int

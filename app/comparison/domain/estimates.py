@@ -8,7 +8,7 @@ significance tests for information retrieval evaluation" (CIKM 2007).
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Final
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from app.base.statistics import CONFIDENCE, student_quantile
-from app.base.values import ROUNDING
+from app.base.values import ROUNDING, Value, replace
 
 Floats = NDArray[np.float64]
 
@@ -41,8 +41,7 @@ _OUTERMOST: Final = 40.0
 """A quantile of the normal distribution that nothing is beyond, in floats."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Value):
     """Mean difference of the same canaries between two times, `now` less `before`, with its interval."""
 
     pairs: int

@@ -8,12 +8,11 @@ rejective multiple test procedure" (Scandinavian Journal of Statistics 1979).
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from app.base.statistics import CONFIDENCE
-from app.base.values import COVERAGE, ROUNDING, Canary, Verdict
+from app.base.values import COVERAGE, ROUNDING, Canary, Value, Verdict, replace
 from app.catalog.domain import Use, is_top_heavy
 from app.comparison.domain.estimates import FEWEST_PAIRS, Estimate, Floats, estimate_all, is_significant
 
@@ -34,16 +33,14 @@ class Exclusion(StrEnum):
     """Neither run measured it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Members:
+class Members(Value):
     """The canaries of one run, and by the same positions whether their probes measured."""
 
     canaries: Sequence[Canary]
     measured: Sequence[bool]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pairing:
+class Pairing(Value):
     """The canaries that are compared, by position in both runs, and the keys of the others by reason."""
 
     places: tuple[tuple[int, int], ...]
@@ -105,8 +102,7 @@ _NDCG_DEPTH: Final = 10
 """Depth of NDCG where both runs are that deep."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Depth:
+class Depth(Value):
     """Number of hits that count in both runs."""
 
     k: int
@@ -167,8 +163,7 @@ _ORDER: Final = {change: place for place, change in enumerate(Change)} | dict.fr
 """Order of changes, the worst first; ties by the difference."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSide:
+class RunSide(Value):
     """Results of one run, by position of its canary list."""
 
     keys: Sequence[str]
@@ -180,8 +175,7 @@ class RunSide:
     """Of the measure pairs are ordered by; NaN = not compared."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class Pair(Value):
     """One canary in both runs: its positions, None where a run did not have it, and its change."""
 
     key: str
@@ -302,8 +296,7 @@ class ComparisonVerdict(StrEnum):
     TOO_FEW = "too_few"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Value):
     """A primary measure: its estimate, and what is said of it."""
 
     estimate: Estimate
@@ -317,8 +310,7 @@ class Decision:
         return _higher(self.estimate) if self.claim is Claim.CLAIMED else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallCaution:
+class RecallCaution(Value):
     """What recall may have lost beside the claimed gain of a top-heavy measure."""
 
     measure: str
@@ -331,8 +323,7 @@ class RecallCaution:
     """The loss itself where it is claimed, above 0."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BroughtUp:
+class BroughtUp(Value):
     """A retriever that alone brought up much of what is expected."""
 
     retriever: str
@@ -344,8 +335,7 @@ class BroughtUp:
     """Whether it was pooled with others, and the other side is none of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgmentsCaution:
+class JudgmentsCaution(Value):
     """A retriever that alone brought up much of what is expected, where two others, or it and another, are compared."""
 
     favours: Side | None
@@ -359,8 +349,7 @@ class JudgmentsCaution:
     """Whether it was pooled with others, and the other side is none of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Violations:
+class Violations(Value):
     """Canaries that rule out the same in both runs, and those that got it."""
 
     kind: ViolationKind
@@ -417,8 +406,7 @@ def count_violations(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class Decided(Value):
     """The decisions about the primary measures, in their order, and what they amount to."""
 
     decisions: tuple[Decision, ...]
@@ -467,14 +455,12 @@ class Decided:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CategoryOutcome(Decided):
     """The primary measures of one category, which decide nothing about the whole."""
 
     category: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonOutcome(Decided):
     """Everything that is said of two runs."""
 

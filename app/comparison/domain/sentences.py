@@ -1,11 +1,11 @@
 """Sentences about a comparison: its headline, what recall may have lost, who is not compared, and each claim."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from app.base.statistics import CONFIDENCE
 from app.base.texts import counted, listed, percent_text, ratio_text
+from app.base.values import Value
 from app.catalog.domain import labelled
 from app.comparison.domain.estimates import FEWEST_PAIRS, Estimate
 from app.comparison.domain.outcomes import (
@@ -25,8 +25,7 @@ _NAMED: Final = 5
 """Number of canaries that a sentence names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideNames:
+class SideNames(Value):
     """What the two sides are called in a sentence."""
 
     better: str

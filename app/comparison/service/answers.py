@@ -6,7 +6,6 @@ unanswered would else be compared by easier ones.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -25,7 +24,7 @@ from app.answers.store import (
 )
 from app.base.db.engine import Connection, cached_of_run
 from app.base.statistics import clopper_pearson, interval_of_difference
-from app.base.values import JUDGED, Canary, CorrectedRate
+from app.base.values import JUDGED, Canary, CorrectedRate, Value
 from app.catalog import store as catalog
 from app.catalog.service.references import find_run
 from app.catalog.service.versions import load_check, load_inputs, load_suite
@@ -72,8 +71,7 @@ def answer_cautions(compared: Sequence[ComparedAnswers], names: SideNames) -> li
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswersOfRun:
+class AnswersOfRun(Value):
     """The answers of one run, canary by canary, and who rated them."""
 
     run: RunRow
@@ -145,8 +143,7 @@ def answers_of(
     return {one: row for one, row in held.items() if one in own}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RatedSide:
+class RatedSide(Value):
     """What a judge says to a question about the answers of one run, of the canaries that are rated in both."""
 
     scores: Floats

@@ -3,12 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from app.base.db.engine import Connection, Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
-from app.base.values import Canary, Reason, Verdict
+from app.base.values import Canary, Reason, Value, Verdict
 from app.base.views import id_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.domain import Use
@@ -103,8 +102,7 @@ def _newest_executed(connection: Connection, check_id: int, retriever: str | Non
     return str(ended[-1].id) if ended else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedRun:
+class ComparedRun(Value):
     """A run with its results. Positions count along the canaries of its suite version."""
 
     row: RunRow
@@ -184,8 +182,7 @@ def read_run(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunDifference:
+class RunDifference(Value):
     """A sentence without its full stop, and whether it prevents a strict comparison of the runs' own numbers."""
 
     sentence: str

@@ -5,7 +5,6 @@ It compares runs with their results; `decisions` gives the view of what is decid
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -14,7 +13,7 @@ import numpy as np
 from app.annotation.store.judgment_rows import what_is_asked
 from app.base.db.engine import Connection, Store, cached_of_run
 from app.base.statistics import CONFIDENCE
-from app.base.values import COVERAGE, DEGRADED_SHARE, ROUNDING, Outcome, Verdict
+from app.base.values import COVERAGE, DEGRADED_SHARE, ROUNDING, Outcome, Value, Verdict, replace
 from app.base.views import rounded_or_none, view_of
 from app.catalog.domain import MOST_OWN, POOLED_FRAME, judgment_lines, pooled_at, pooled_lines, unlike_tasks_lines
 from app.catalog.service.judges import find_judges, pooled_share
@@ -68,8 +67,7 @@ _WHOLE: Final = {"MRR": "RR", "MAP": "AP", "duplicate_ratio": "duplicate_ratio"}
 """Measures of whole rankings, by the names of their means: they depend on how many hits were asked for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Value):
     """Two runs compared: pairs, depth, what is decided, and the scores it is decided by."""
 
     a: ComparedRun
@@ -91,8 +89,7 @@ class Comparison:
         return BEFORE_AND_NOW if self.a.row.check_id == self.b.row.check_id else A_AND_B
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _KeptComparison:
+class _KeptComparison(Value):
     """A comparison with what is derived of all its canaries."""
 
     comparison: Comparison
@@ -394,8 +391,7 @@ def _rank(state: StateRow | None) -> int | None:
     return None if state is None else Match.from_bytes(state.matched).first_relevant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankPair:
+class RankPair(Value):
     """A compared canary with the rank of its first expected chunk in both runs; None = not found."""
 
     key: str
@@ -404,8 +400,7 @@ class RankPair:
     b: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideBySide:
+class SideBySide(Value):
     """Two runs as their page shows them: what is decided, every rank, and one page of canaries."""
 
     a: ComparedRunOutline

@@ -6,7 +6,6 @@ checks. What an open alert may say of such a run stands beside it.
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from app.alerts import store as alerts
@@ -15,6 +14,7 @@ from app.alerts.domain.state import OPEN
 from app.alerts.domain.views import AlertState
 from app.base.db.engine import Connection, Store
 from app.base.texts import counted, listed
+from app.base.values import Value
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.versions import answers_changed, load_suite, load_suite_in_force
@@ -96,8 +96,7 @@ def _describe(connection: Connection, run: RunRow) -> str:
     return f"run {run.id} of check '{run.check}' {told}" if told else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Edits:
+class _Edits(Value):
     """How many canaries of a suite were edited or added, and taken out of it, since a run."""
 
     suite: str

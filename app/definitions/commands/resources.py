@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +22,7 @@ from app.base.db.keys import Vault
 from app.base.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
 from app.base.terminal import file_source
 from app.base.texts import counted, plain
+from app.base.values import asdict
 from app.base.views import time_text
 from app.catalog.documents.canary_export import import_pages, write_canary_file
 from app.catalog.documents.canary_files import Documents, read_files

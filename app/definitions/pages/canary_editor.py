@@ -1,7 +1,6 @@
 """The page of a canary's form; expected chunks can be picked from the hits of a test request."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Final
 from urllib.parse import quote
@@ -16,7 +15,7 @@ from app.base.db.engine import Store
 from app.base.db.keys import Vault
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
-from app.base.values import Category
+from app.base.values import Category, Value, replace
 from app.base.web.forms import (
     MAX_ROWS,
     Form,
@@ -62,8 +61,7 @@ _FIELDS = 1_200
 Word = Annotated[str, Query(max_length=200)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EditState:
+class EditState(Value):
     """State of the form: the canary, the typed values, and the results of the last action."""
 
     suite: str
@@ -76,8 +74,7 @@ class EditState:
     """Number of empty rows to add, by the name of the list."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LowRelevance:
+class LowRelevance(Value):
     """A first hit with a relevance below the minimum, and a minimum it would reach."""
 
     relevance: float

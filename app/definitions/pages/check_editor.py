@@ -4,7 +4,6 @@ import calendar
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from difflib import ndiff
 from functools import partial
@@ -23,7 +22,7 @@ from app.base.db.keys import Scope, Vault
 from app.base.documents.fields import LONGEST_SLUG
 from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, Problem
 from app.base.schedules import cron_preview
-from app.base.values import RuleKind, Trigger
+from app.base.values import RuleKind, Trigger, replace
 from app.base.web.forms import (
     Form,
     FormField,

@@ -1,7 +1,6 @@
 """The page of imports: shows the planned changes of files first, then applies them as the API does."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from io import StringIO
@@ -30,6 +29,7 @@ from app.base.db.keys import Scope, Vault
 from app.base.documents.fields import one_line, parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.texts import Source, decode_text, not_utf_8
+from app.base.values import Value
 from app.base.web.forms import Form, form_texts, label_problems, problems_by_field, refuse_other
 from app.base.web.pages import render
 from app.catalog.documents.canary_documents import CanaryDocument
@@ -66,8 +66,7 @@ _CARRIED_BYTES = 5_000_000
 """Most bytes of uploaded files that a refused form carries; a plan carries all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportFile:
+class ImportFile(Value):
     """A file that the form carries from one step to the next."""
 
     name: str
@@ -81,8 +80,7 @@ class ImportFile:
         return len(self.text.encode(errors="surrogatepass"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(Value):
     """A column in the header of the files, and what it was said to be."""
 
     name: str
@@ -141,8 +139,7 @@ def _handle_import(
     return _page(request, typed, staged, plan=plan)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportPlan:
+class ImportPlan(Value):
     """What an import would change."""
 
     changes: Sequence[Change]

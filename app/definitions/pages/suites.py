@@ -6,7 +6,6 @@ Beside them the steps of setting up a check, which the pages of an empty service
 import io
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated
 from urllib.parse import quote, urlencode
@@ -19,7 +18,7 @@ from app.base.api.requests import StoreDep, expensive, wake
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, Problem
-from app.base.values import Category, Verdict
+from app.base.values import Category, Value, Verdict, replace
 from app.base.web.forms import Form, FormInput, follow_form, problems_by_field, refuse_other
 from app.base.web.pages import render
 from app.catalog.documents.canary_documents import SuiteDocument
@@ -237,8 +236,7 @@ def _suite(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetupStep:
+class SetupStep(Value):
     """What is made in a step, and where."""
 
     name: str

@@ -7,7 +7,7 @@ too, and read at the end.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from app.base.errors import (
     InvalidInputError,
     Problem,
 )
+from app.base.values import Value, replace
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
@@ -79,8 +80,7 @@ from app.retrievers.documents.retrievers import RetrieverDocument
 from app.scoring.suites import SuiteFloors
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuitePlans:
+class SuitePlans(Value):
     """Planned changes of suites, and the stored suites they depend on; by slug."""
 
     saved: Mapping[str, SuitePlan]

@@ -7,7 +7,6 @@ check here.
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -29,6 +28,7 @@ from app.base.errors import (
     UnendedIncidentsError,
 )
 from app.base.texts import counted
+from app.base.values import replace
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file

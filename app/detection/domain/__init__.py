@@ -6,8 +6,9 @@ closes the alarm, `habits` finds alarms that come back alike, `learning` learns 
 detector from run to run.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.values import DETECTOR_CLOSE, Severity
+from app.base.values import DETECTOR_CLOSE, Severity, Value, field
 
 Floats = NDArray[np.float64]
 Fails = NDArray[np.int8]
@@ -41,8 +42,7 @@ class Signal(StrEnum):
 SIGNALS: Final = (Signal.LOST, Signal.WORSE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Value):
     """Settings of the detector of a check."""
 
     alpha: float = 1e-4
@@ -64,10 +64,10 @@ class Members:
     """
 
     keys: tuple[Key, ...]
-    groups: Mapping[str, NDArray[np.intp]] = field(default_factory=dict)
+    groups: Mapping[str, NDArray[np.intp]] = dataclasses.field(default_factory=dict)
     """Positions of each group's canaries, none twice."""
-    positions: NDArray[np.intp] = field(init=False, repr=False, compare=False)
-    owners: NDArray[np.intp] = field(init=False, repr=False, compare=False)
+    positions: NDArray[np.intp] = dataclasses.field(init=False, repr=False, compare=False)
+    owners: NDArray[np.intp] = dataclasses.field(init=False, repr=False, compare=False)
     """The same flat: positions of canaries, and the number of their group."""
 
     def __post_init__(self) -> None:
@@ -86,8 +86,7 @@ def grouped(names: Sequence[Iterable[str]]) -> dict[str, NDArray[np.intp]]:
     return {name: np.array(positions[name], np.intp) for name in sorted(positions) if len(positions[name]) > 1}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(Value):
     """One measured run, by position of the members. A run whose verdict is unknown is no observation."""
 
     lost: Fails
@@ -107,8 +106,7 @@ class Observation:
         return [None if lost == UNMEASURED else 1000 * lost + round(100 * ndcg) for lost, ndcg in outcomes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
+class Baseline(Value):
     """Normal behaviour of the canaries. Arrays of two axes are (signal, canary), in the order of SIGNALS."""
 
     keys: tuple[Key, ...]
@@ -135,8 +133,7 @@ class Baseline:
     """After realignment: `usual` lost of the canaries it was learned from, of which some are gone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class Level(Value):
     """The accounts of all canaries, of all groups, or of the whole check; arrays are (signal, bet, account)."""
 
     accounts: NDArray[np.float32]
@@ -147,8 +144,7 @@ class Level:
     """Runs since that zero."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class State(Value):
     """State of a detector from run to run; a value, never changed in place."""
 
     keys: tuple[Key, ...]
@@ -204,8 +200,7 @@ class State:
     """(signal, n): the bets of the last runs, for the account of several canaries."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Habit:
+class Habit(Value):
     """Alarms that closed by themselves and were alike."""
 
     id: str
@@ -221,8 +216,7 @@ class Habit:
     """Most other canaries that were lost, and worse, in a run of them: some fail as often as ever, and all at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Episode:
+class Episode(Value):
     """An open alarm, as habits see it."""
 
     answers: Mapping[Key, tuple[int, ...]] = field(default_factory=dict)
@@ -241,8 +235,7 @@ class Episode:
     """As in Habit, since the last canary was added to those it is about."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Habits:
+class Habits(Value):
     """What a detector remembers of alarms that closed; a value, never changed in place."""
 
     known: tuple[Habit, ...] = ()
@@ -256,8 +249,7 @@ class Habits:
 NO_HABITS: Final = Habits()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HabitReading:
+class HabitReading(Value):
     """A habit during one more episode of it."""
 
     id: str
@@ -292,8 +284,7 @@ class Change(StrEnum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(Value):
     """Result of a detector for one run."""
 
     evidence: float | None

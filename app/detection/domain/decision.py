@@ -4,7 +4,6 @@ Sentences name no keys of canaries. The drift of scores, which raises no alarm, 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from app.base.texts import counted, percent_text, plural
-from app.base.values import Severity
+from app.base.values import Severity, Value, replace
 from app.detection.domain import (
     NO_HITS,
     SIGNALS,
@@ -126,8 +125,7 @@ def step(
     return decided.state, _reading(evidence, decided, baseline, members, settings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Decided:
+class _Decided(Value):
     state: State
     why: Why
     change: Change | None = None

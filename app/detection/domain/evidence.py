@@ -8,13 +8,12 @@ forgetting. Until there is a baseline (`learning`), three strikes and the Poisso
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.values import DEFAULT_CATEGORY
+from app.base.values import DEFAULT_CATEGORY, Value, replace
 from app.detection.domain import (
     SIGNALS,
     UNMEASURED,
@@ -63,8 +62,7 @@ _UNMOVED: Final = np.float32(1 / (1 - FORGETTING))
 """Balance of an account whose bets always pay 1."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEvidence:
+class RunEvidence(Value):
     """A processed run, before the decision."""
 
     state: State
@@ -318,8 +316,7 @@ def _level(level: Level, moved: NDArray[np.intp]) -> Level:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bets:
+class Bets(Value):
     """Payments of the bets on one run, as logarithms: (signal, bet, account) of each level."""
 
     canaries: Logs

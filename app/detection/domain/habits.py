@@ -7,7 +7,6 @@ of a quiet or a raised alarm.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.texts import counted
+from app.base.values import replace
 from app.detection.domain import (
     NO_HITS,
     UNMEASURED,

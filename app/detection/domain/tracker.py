@@ -7,14 +7,13 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.values import Severity
+from app.base.values import Severity, Value, asdict, replace
 from app.detection.domain import (
     NO_HABITS,
     SIGNALS,
@@ -54,8 +53,7 @@ _STREAK: Final = range(2, 20)
 """A longer streak that raised no alarm counts as normal."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Follower:
+class Follower(Value):
     """State and baseline of a check between two runs."""
 
     state: State
@@ -228,8 +226,7 @@ def _again(follower: Follower, baseline: Baseline, past: Past) -> Follower:
     return learned(follower, learn(state.keys, lost, ndcg))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runs:
+class Runs(Value):
     """Runs, oldest first, as in Observation: (runs, n)."""
 
     lost: Fails
@@ -312,14 +309,13 @@ def pack_state(state: State) -> bytes:
     """Write a state; `unpack_state` gives an equal one."""
     plain: dict[str, object] = {}
     arrays: dict[str, NDArray[Any]] = {}
-    for field in fields(state):
-        value = getattr(state, field.name)
+    for name, value in asdict(state).items():
         if isinstance(value, Level):
-            arrays.update({f"{field.name}.{part.name}": getattr(value, part.name) for part in fields(value)})
+            arrays.update({f"{name}.{part}": one for part, one in asdict(value).items()})
         elif isinstance(value, np.ndarray):
-            arrays[_ADDED.get(field.name, field.name)] = value
+            arrays[_ADDED.get(name, name)] = value
         else:
-            plain[field.name] = value
+            plain[name] = value
     _put_keys(plain, arrays, state.keys)
     return _packed("state", plain, arrays)
 
@@ -330,7 +326,7 @@ def unpack_state(data: bytes) -> State:
     try:
         values: dict[str, Any] = {name: array for name, array in arrays.items() if "." not in name}
         for name in _LEVELS:
-            values[name] = Level(**{part.name: arrays[f"{name}.{part.name}"] for part in fields(Level)})
+            values[name] = Level(**{part: arrays[f"{name}.{part}"] for part in Level.__struct_fields__})
         severity = plain["severity"]
         values |= plain
         values["keys"] = _keys(plain, arrays)
@@ -392,7 +388,7 @@ def unpack_habits(data: bytes) -> Habits:
 
 
 def _shallow(value: Habit | Episode) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in fields(value) if field.name not in _BESIDE}
+    return {name: one for name, one in asdict(value).items() if name not in _BESIDE}
 
 
 def _pairs(answers: Mapping[Key, Sequence[int]]) -> list[list[object]]:

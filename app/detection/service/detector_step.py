@@ -5,7 +5,6 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -24,7 +23,7 @@ from app.alerts.domain.rules import (
     outage_share,
 )
 from app.base.db.engine import Connection, cached, to_us
-from app.base.values import Percentile, RuleKind
+from app.base.values import Percentile, RuleKind, Value, replace
 from app.catalog.service.versions import former_versions, load_check, load_suites
 from app.detection import store as rows
 from app.detection.domain import Baseline, Observation, Reading
@@ -61,8 +60,7 @@ class OvertakenError(Exception):
     """Somebody changed what the detector is compared with, or it took in another run, since it was read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DetectorStep:
+class DetectorStep(Value):
     """What the detector made of a run, and all that is to be written with it."""
 
     stored: DetectorRow | None

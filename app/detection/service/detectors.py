@@ -8,7 +8,7 @@ same functions, so both get the same numbers. The domain decides; `detector_step
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby
 from typing import Final, cast
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from app.alerts.domain.rules import alarm_close
 from app.base.db.engine import Connection, Store
-from app.base.values import Percentile, Verdict
+from app.base.values import Percentile, Value, Verdict, replace
 from app.catalog.service.references import find_check
 from app.catalog.service.versions import former_versions, load_inputs, load_suite
 from app.detection import store as detector_rows
@@ -57,8 +57,7 @@ Fails = NDArray[np.int8]
 _QUALITY_DEPTH: Final = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DetectorMeasures:
+class DetectorMeasures(Value):
     """The measures by which the canaries of a check are watched; the detector is reset where they change."""
 
     k: int
@@ -106,8 +105,7 @@ class _Packed(msgspec.Struct, array_like=True, frozen=True):
     """A release that does not know them leaves them out, and forgets them when it writes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Detector:
+class Detector(Value):
     """State of a check's detector between two runs."""
 
     follower: Follower
@@ -158,8 +156,7 @@ class Detector:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredRun:
+class MeasuredRun(Value):
     """A measured run: the input of one detector step."""
 
     check_id: int
@@ -187,16 +184,14 @@ class MeasuredRun:
         return Settings(close=self.close, relearn=not pinned, refused_habits=self.refused_habits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
+class Learned(Value):
     """A new baseline and the runs it was learned from, oldest first."""
 
     baseline: Baseline
     run_ids: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndingRun:
+class EndingRun(Value):
     """A run that is about to end. Positions count along its canaries."""
 
     id: int
@@ -217,8 +212,7 @@ Learnable = Callable[[MeasuredRun, int, int | None, int], Sequence[int]]
 """Lists the newest runs before a measured run that may be learned from, given (measured run, since, until, at most)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Value):
     """Result of one run for a detector, before a baseline is learned."""
 
     detector: Detector
@@ -373,8 +367,7 @@ def usual_latency(connection: Connection, check_id: int, percentile: Percentile,
 _BLOCK = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayedRun:
+class ReplayedRun(Value):
     """What the detector says of one run, and what it said when the run ended."""
 
     run_id: int

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.texts import counted, percent_text
-from app.base.values import Ranking, RunCauseKind
+from app.base.values import Ranking, RunCauseKind, Value
 from app.diagnosis.domain.cases import FEWEST, MAJORITY, PHRASES
 from app.diagnosis.domain.run_groups import RankedChunk, name_chunks
 from app.scoring.words import LIKE, containment
@@ -29,8 +29,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class Answers(Value):
     """The answers of canaries to compare, as parallel lists."""
 
     before: Sequence[Ranking]
@@ -40,8 +39,7 @@ class Answers:
     """Of the run before this one, where it was not healthy either; None = there is none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hits:
+class Hits(Value):
     """The hits of answers, flat: (hits,), by canary and rank."""
 
     canary: Ints
@@ -170,8 +168,7 @@ def _in_order(canary: Ints, rank: Ints, count: int) -> NDArray[np.float64]:
     return np.where(total > 0, rising / np.maximum(total, 1), 1.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerCause:
+class AnswerCause(Value):
     """A cause that fits what changed."""
 
     kind: RunCauseKind
@@ -303,8 +300,7 @@ def _are_distances(answers: Sequence[Ranking]) -> bool:
 # --- whole answers -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turnover:
+class Turnover(Value):
     """How well it explains hits that one of two answers has alone that some chunks are in one index alone.
 
     Each chunk is gone with a chance `share`; one that is not is missed by each answer with a chance that depends on its

@@ -4,12 +4,11 @@ A rule returns its finding, or None where it does not hold. Limits were measured
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from math import isfinite
 
 from app.alerts.domain.views import chunk_name
 from app.base.texts import counted, percent_text
-from app.base.values import Answer, Cause, Ranking
+from app.base.values import Answer, Cause, Ranking, Value, field
 from app.diagnosis.domain.cases import Case, Diagnosis, Kind, Question, Reanchor
 from app.diagnosis.domain.evidence import (
     MOVED_BY_CONTENT,
@@ -29,8 +28,7 @@ from app.scoring.text_changes import TextComparison
 from app.scoring.words import new_near_copies
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Value):
     """The cause a rule found, with its reason and evidence."""
 
     cause: Cause

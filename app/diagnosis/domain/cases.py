@@ -7,12 +7,11 @@ do about it, and the cause of single canaries it explains. Words on answers that
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from app.alerts.domain.summaries import CAUSE_ADVICE, CAUSE_WORDS, EMBEDDER_ADVICE
-from app.base.values import EMPTY, Canary, Cause, Judgment, Ranking, RunCauseKind
+from app.base.values import EMPTY, Canary, Cause, Judgment, Ranking, RunCauseKind, Value, field
 from app.diagnosis.views import DiagnosisEvidence
 from app.retrievers.domain.retrievers import Scale
 
@@ -30,8 +29,7 @@ class Kind(StrEnum):
     """The text of a hit of the run as the query: does the index find a chunk by its own text?"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Value):
     """One extra probe."""
 
     kind: Kind
@@ -42,8 +40,7 @@ class Question:
     """Of a known item: the place of its judgment in the canary."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Value):
     """A canary to be diagnosed, with its rankings now and when last healthy."""
 
     canary: Canary
@@ -74,8 +71,7 @@ class Case:
     """Answers of the run to other canaries: a chunk that one of them has is in the index."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundChunk:
+class FoundChunk(Value):
     """A chunk that holds an expected passage, or a part of it, under another name."""
 
     id: str
@@ -85,8 +81,7 @@ class FoundChunk:
     """The share of the passage's word 3-grams it holds, in [0, 1]."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reanchor:
+class Reanchor(Value):
     """A judgment whose chunk was renamed, and the judgments proposed in its place."""
 
     index: int
@@ -107,8 +102,7 @@ class Reanchor:
         return self.proposals != (self.judgment,)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+class Diagnosis(Value):
     """Cause of a degraded canary, with its evidence."""
 
     cause: Cause

@@ -5,13 +5,13 @@ scores of the same chunks then and now, for one canary and for whole runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations, islice, zip_longest
 from math import isfinite
 from statistics import median
 from typing import TypeGuard
 
-from app.base.values import Answer, Judgment, Outcome, Ranking
+from app.base.values import Answer, Judgment, Outcome, Ranking, Value, replace
 from app.diagnosis.domain.cases import Case, Kind, Question
 from app.retrievers.domain.retrievers import Scale, in_scale, scale_relevance
 from app.scoring.rankings import Match, Prepared, match, prepare
@@ -23,8 +23,7 @@ _ANOTHER_TEXT = "\0another text under the id of rank "
 _NOWHERE = 1 << 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchedChunk:
+class SearchedChunk(Value):
     """A judgment of grade 1 or better, with the text, rank and score of its chunk."""
 
     index: int
@@ -171,8 +170,7 @@ def search_for(case: Case) -> Search:
     return Search(prepared, tuple(chunks), items)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Value):
     """A case and its answers, without failed ones; ranks are those of `search.chunks`."""
 
     case: Case

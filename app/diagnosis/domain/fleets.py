@@ -6,12 +6,11 @@ hold no retrieved text. The one cause of a whole run is in `run_causes`.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from app.alerts.domain.summaries import CAUSE_WORDS, MOST_NAMED, commonest_first, rest_text
 from app.base.texts import counted, listed, plural, short_name
-from app.base.values import Cause
+from app.base.values import Cause, Value
 from app.diagnosis.domain.run_causes import RunCause
 from app.diagnosis.domain.run_groups import tail
 from app.scoring.run_inputs import Group, GroupKind
@@ -29,8 +28,7 @@ class Shape(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetMember:
+class FleetMember(Value):
     """A measured canary of the check."""
 
     key: str
@@ -48,8 +46,7 @@ class FleetMember:
     rank_now: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class Fleet(Value):
     """Summary of the newly degraded canaries of a run."""
 
     shape: Shape

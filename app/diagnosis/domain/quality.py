@@ -5,7 +5,6 @@ that is not measured is unknown, never good. The points about texts are in `qual
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.texts import counted, percent_text
-from app.base.values import EMPTY, Canary, EmbedderChange, Judgment, Outcome, Ranking
+from app.base.values import EMPTY, Canary, EmbedderChange, Judgment, Outcome, Ranking, Value
 from app.catalog.domain import POOLED_FRAME, SELF_JUDGED, PooledNote, judgment_lines, pooled_at, pooled_text
 from app.diagnosis.views import Mark, QualityExample, QualityHistogram, QualitySection
 from app.retrievers.domain.probes import StoredFinding
@@ -28,8 +27,7 @@ SHOWN: Final = 160
 """Characters of a text that an example shows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DistinctChunk:
+class DistinctChunk(Value):
     """A distinct retrieved chunk."""
 
     id: str
@@ -38,8 +36,7 @@ class DistinctChunk:
     """None = answers are mapped without texts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class Answered(Value):
     """A canary with its last answer."""
 
     canary: Canary
@@ -402,8 +399,7 @@ _NEAR = 1.5
 """Days: largest distance of a value from its nominal day."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trend:
+class Trend(Value):
     """The slope of daily means, with its 90 % interval."""
 
     slope: float

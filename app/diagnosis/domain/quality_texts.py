@@ -6,7 +6,6 @@ Each point is one function that returns a `QualitySection`, as in `quality`.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations, count, islice
 from math import ceil
 from statistics import median
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.texts import counted, percent_text
+from app.base.values import Value
 from app.diagnosis.domain.quality import EXAMPLES, SHOWN, Answered, DistinctChunk, example, point, unknown
 from app.diagnosis.views import Mark, QualityExample, QualitySection
 from app.scoring.words import FIRST_UNSPACED, threes
@@ -79,8 +79,7 @@ def chunk_quality(chunks: Sequence[DistinctChunk], *, retrieved: int | None = No
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(Value):
     """A fault of chunks, and the share of chunks that may have it."""
 
     name: str

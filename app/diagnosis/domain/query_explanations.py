@@ -5,14 +5,13 @@ share of an expected text that a hit holds (Broder's containment, as in a diagno
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
 from typing_extensions import TypedDict
 
 from app.base.texts import number, percent_text, plain, ratio_text, shorten
-from app.base.values import Canary, Judgment, Level, Outcome, Ranking, Reason, TimeText, Verdict
+from app.base.values import Canary, Judgment, Level, Outcome, Ranking, Reason, TimeText, Value, Verdict
 from app.index_facts.domain import recall_against
 from app.records.views import JudgmentView, ResultView, first_expected, judgment_shape, why_degraded, wrong_field
 from app.scoring.rankings import LEVELS, Match, match, prepare
@@ -154,8 +153,7 @@ class QueryExplanation(TypedDict):
     """What an exact search finds of which the index returned; null = none was asked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Earlier:
+class Earlier(Value):
     """An earlier answer to the same query; its documents and texts are None where only ids are known."""
 
     ranking: Ranking
@@ -164,8 +162,7 @@ class Earlier:
     verdict: Verdict | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
+class Explained(Value):
     """What an explanation is made of: an answer that was judged as in a run, and what stands beside it."""
 
     canary: Canary

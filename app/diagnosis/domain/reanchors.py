@@ -4,10 +4,10 @@ How much of a passage a chunk must hold to stand for it is said by the shares at
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
-from app.base.values import Judgment, Ranking
+from app.base.values import Judgment, Ranking, replace
 from app.diagnosis.domain.cases import FoundChunk, Reanchor
 from app.diagnosis.domain.evidence import SearchedChunk
 from app.scoring.rankings import match, prepare

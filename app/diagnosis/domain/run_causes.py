@@ -7,7 +7,6 @@ there under other ids, whether their scores moved; `comparison_basis` says with 
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cache, partial
 from operator import gt
@@ -16,7 +15,7 @@ from typing import Any, cast
 
 from app.alerts.domain.views import RunCauseView
 from app.base.texts import counted, percent_text
-from app.base.values import Canary, Cause, Ranking, RunCauseKind
+from app.base.values import Canary, Cause, Ranking, RunCauseKind, Value, asdict, replace
 from app.diagnosis.domain.answer_causes import AnswerCause, Answers, find_answer_causes
 from app.diagnosis.domain.cases import (
     BRIEFS,
@@ -53,8 +52,7 @@ LEAVING_OUT = frozenset({RunCauseKind.SEARCH_MISSES, RunCauseKind.LEFT_OUT})
 """Kinds of which hits are gone: those may stand below the depth of a run, which only a deeper question shows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunCause:
+class RunCause(Value):
     """One cause that explains the change of a whole run. Shares and recalls are in [0, 1]."""
 
     kind: RunCauseKind
@@ -230,7 +228,7 @@ def with_index(cause: RunCause | None, facts: Sequence[KnownFact]) -> RunCause |
 
 def read_run_cause(stored: Mapping[str, Any]) -> RunCause:
     """Read a run cause from `as_json`; fields of later releases are left out."""
-    fields = {name: stored[name] for name in RunCause.__dataclass_fields__ if name in stored}
+    fields = {name: stored[name] for name in RunCause.__struct_fields__ if name in stored}
     return RunCause(**{**fields, "kind": RunCauseKind(stored["kind"])})
 
 
@@ -266,8 +264,7 @@ _MOST_HOLDERS = 2
 """Chunks of a cut that hold most of the same text, where they overlap; of more, some are copies."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankingPair:
+class RankingPair(Value):
     """Rankings of a canary before and now."""
 
     canary: Canary
@@ -490,8 +487,7 @@ def _other_scores(figures: RunCause, pairs: Sequence[RankingPair], scale: Scale 
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renaming:
+class Renaming(Value):
     """Kind of renaming of a judgment whose text is found under another name."""
 
     kind: RunCauseKind
@@ -503,8 +499,7 @@ _Hits = Collection[tuple[str, str | None]]
 """Chunks by id and text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Name:
+class _Name(Value):
     """How a judgment is found by name, its id or document, and by its text."""
 
     pair: int

@@ -13,7 +13,7 @@ from math import exp, lgamma
 from typing import Final
 
 from app.base.texts import short_name
-from app.base.values import DEFAULT_CATEGORY, Canary, Ranking
+from app.base.values import DEFAULT_CATEGORY, Canary, Ranking, Value
 from app.diagnosis.domain.cases import FEWEST, MAJORITY
 from app.scoring.run_inputs import Group, GroupKind
 
@@ -158,8 +158,7 @@ _DATES: Final[Sequence[tuple[Callable[[RankedChunk], str | None], str]]] = (
 # --- canaries ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommonGroup:
+class CommonGroup(Value):
     """A tag or category that most changed canaries have, and twice as rarely the others."""
 
     group: Group

@@ -9,7 +9,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from itertools import groupby
@@ -18,7 +17,19 @@ from typing import Final
 
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, StoreUnavailableError
-from app.base.values import Answer, Canary, Cause, Judgment, Ranking, Reason, ReportProgress, RunStatus, Verdict
+from app.base.values import (
+    Answer,
+    Canary,
+    Cause,
+    Judgment,
+    Ranking,
+    Reason,
+    ReportProgress,
+    RunStatus,
+    Value,
+    Verdict,
+    replace,
+)
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import JudgmentDocument
@@ -52,8 +63,7 @@ from app.scoring.rankings import match
 from app.scoring.run_inputs import RunInputs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Subject(Value):
     """A canary to be diagnosed, with its case."""
 
     canary_id: int
@@ -77,8 +87,7 @@ _ENOUGH = 3
 """Questions; the most conclusive ones come first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeBudget:
+class TimeBudget(Value):
     """Time limit for queries."""
 
     clock: Callable[[], datetime]
@@ -97,8 +106,7 @@ class TimeBudget:
         return self.stopping() or self.clock() >= self.until
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Value):
     """Result of the diagnoses of a run, for the worker."""
 
     run_id: int

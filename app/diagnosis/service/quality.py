@@ -1,14 +1,13 @@
 """Quality report of a check: the checklist of the domain, filled from stored rows. It only reads."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import NotFoundError
 from app.base.texts import counted
-from app.base.values import Canary
+from app.base.values import Canary, Value
 from app.base.views import time_text, view_of
 from app.catalog.domain import PooledNote
 from app.catalog.service import references
@@ -50,8 +49,7 @@ _STEP = 0.618033988749895
 """The golden ratio's: stepping by it, any number of first steps is spread over the whole (Weyl 1916)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Evidence:
+class _Evidence(Value):
     """Inputs of a report, read from rows."""
 
     run: RunRow

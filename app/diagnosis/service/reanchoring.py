@@ -6,7 +6,6 @@ until the file is applied. Proposals are made in `diagnoses`.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import unified_diff
 from pathlib import Path
@@ -16,7 +15,7 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
-from app.base.values import Judgment, Ranking
+from app.base.values import Judgment, Ranking, Value, replace
 from app.base.views import id_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument, SuiteDocument
@@ -86,8 +85,7 @@ def decide(
     return plan_and_write(store, lambda connection: _plan(connection, slug, accept, reject), write).shape()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Decision:
+class _Decision(Value):
     """Planned changes of a decision, and the revision of the suite they were planned for."""
 
     suite_slug: str
@@ -304,8 +302,7 @@ def patch_files(suite: str, canaries: Iterable["FileCanary"]) -> list[FilePatch]
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileCanary:
+class FileCanary(Value):
     """A canary of a file with the replacements of its judgments, by name, and new ones."""
 
     canary: CanaryRow

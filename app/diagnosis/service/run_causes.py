@@ -4,14 +4,13 @@ Which cause a comparison shows is decided in `domain.run_causes`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import numpy as np
 
 from app.base.db.engine import Connection
-from app.base.values import EmbedderChange, Ranking, RunCauseKind
+from app.base.values import EmbedderChange, Ranking, RunCauseKind, replace
 from app.catalog.service.versions import load_suite
 from app.detection import store as detector_rows
 from app.detection.domain import Change

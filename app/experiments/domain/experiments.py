@@ -14,6 +14,7 @@ from typing import Final
 from app.annotation.domain.agreement import LEFT, RIGHT
 from app.base.statistics import Proportion, clopper_pearson, hash_share
 from app.base.texts import bound_text, change_text, counted, percent_text, ratio_text
+from app.base.values import Value
 from app.comparison.domain.outcomes import Side
 from app.scoring.rankings import rbo
 
@@ -26,8 +27,7 @@ this, at a rate of .05 and a share of .05, experiments without a difference foun
 RHO_SQUARED: Final = (-2 * math.log(ALPHA) + math.log(1 - 2 * math.log(ALPHA))) / OPTIMISED_FOR
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmCounts:
+class ArmCounts(Value):
     """Units of an arm whose outcome is final, and how many of them are a success."""
 
     units: int
@@ -98,8 +98,7 @@ class ExperimentState(StrEnum):
     """The last unit came, and the interval neither leaves out zero nor lies within delta of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentPlan:
+class ExperimentPlan(Value):
     """What an epoch is decided by."""
 
     names: tuple[str, str]
@@ -110,8 +109,7 @@ class ExperimentPlan:
     max_units: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Look(Value):
     """The final outcomes of each arm until one moment."""
 
     at: int
@@ -119,8 +117,7 @@ class Look:
     counts: tuple[ArmCounts, ArmCounts]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentDecision:
+class ExperimentDecision(Value):
     """Where an epoch stands, and why."""
 
     state: ExperimentState
@@ -552,16 +549,14 @@ class MergedHit:
     """None = the other ranking had nothing left to contribute."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preferences:
+class Preferences(Value):
     """Units by the ranking that got more of their clicks; ties are in neither."""
 
     a: int
     b: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreferenceDecision:
+class PreferenceDecision(Value):
     """Where an interleaving stands, and why."""
 
     state: ExperimentState
@@ -641,16 +636,14 @@ def decide_preference(found: Preferences, names: tuple[str, str], *, units: int,
     return PreferenceDecision(state=state, reason=reason, difference=one, winner=winner)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedPair:
+class ComparedPair(Value):
     """A pair that people compared: their consensus, a side or neither, None = open or disputed."""
 
     grade: int | None
     candidate_right: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairPreferences:
+class PairPreferences(Value):
     """Pairs by what is preferred."""
 
     candidate: int
@@ -683,8 +676,7 @@ SHOWN_HITS: Final = 5
 """Hits of each side that people compare."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShadowHit:
+class ShadowHit(Value):
     """A hit of a pair: its id and, where it is known, its text."""
 
     id: str
@@ -694,8 +686,7 @@ class ShadowHit:
 Hits = Sequence[ShadowHit]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairOverlap:
+class PairOverlap(Value):
     """How alike two rankings of one query are: 1 = the same."""
 
     rbo: float

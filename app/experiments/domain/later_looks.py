@@ -5,10 +5,10 @@ is no chance: what the units are counted of has changed meanwhile.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from app.base.texts import counted
+from app.base.values import replace
 from app.comparison.domain.outcomes import Side
 from app.experiments.domain.experiments import (
     FEWEST_OF_A_KIND,

@@ -4,12 +4,12 @@ What an interval shows to be lost, what it rules out, and the words for both.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
 from app.answers.domain.generated import UNJUDGED_SHARE
 from app.base.texts import bound_text, change_text, counted, listed, percent_text
+from app.base.values import replace
 from app.experiments.domain.promotion_evidence import Judged, JudgedQuestion, Margin
 
 FEWEST_ANSWERS: Final = 100

@@ -1,17 +1,16 @@
 """What the gates of a promotion rest on: a comparison over canaries, judged answers, users, and guard rails."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from app.alerts.domain.rules import FAILED_SHARE
 from app.answers.domain.generated import AnswerCounts
-from app.base.values import TimeText
+from app.base.values import TimeText, Value, field
 from app.comparison.domain.outcomes import ComparisonVerdict, JudgmentsCaution, Side, Violations
 from app.experiments.domain.experiments import RateDifference
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Margin:
+class Margin(Value):
     """The interval of a difference, candidate less current; None where there are too few pairs for one."""
 
     low: float | None
@@ -33,8 +32,7 @@ class PromotionRun:
     finished_at: TimeText | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CategoryLosses:
+class CategoryLosses(Value):
     """What a category of canaries is claimed to lose, corrected over all categories."""
 
     category: str
@@ -43,8 +41,7 @@ class CategoryLosses:
     """Primary measures that are claimed to be lower there in the candidate."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineEvidence:
+class OfflineEvidence(Value):
     """A comparison of the candidate with what is current, over canaries."""
 
     canaries: int
@@ -111,8 +108,7 @@ class OfflineEvidence:
         return self.verdict is ComparisonVerdict.TRADE or (self.verdict is ComparisonVerdict.WORSE and own)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedQuestion:
+class JudgedQuestion(Value):
     """The difference of what a judge says to one question; it passes only where people have confirmed that."""
 
     answers: int
@@ -137,8 +133,7 @@ Judged = Mapping[str, JudgedQuestion | str]
 first; a text says why one can tell nothing as it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeEvidence:
+class JudgeEvidence(Value):
     """What judges say of the answers of both checks."""
 
     measures: Mapping[str, Judged]
@@ -160,8 +155,7 @@ class JudgeEvidence:
         return any(isinstance(one, JudgedQuestion) and one.lacks_ratings for one in said)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentArms:
+class ExperimentArms(Value):
     """The arms of an experiment by what they stand for in a promotion."""
 
     current: str
@@ -182,8 +176,7 @@ class ExperimentArms:
         return cls(current=names[0], candidate=names[1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HarmElsewhere:
+class HarmElsewhere(Value):
     """That users are served worse with the candidate, as another experiment shows it."""
 
     difference: RateDifference
@@ -192,8 +185,7 @@ class HarmElsewhere:
     """The same in words, with the experiment."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExposureEvidence:
+class ExposureEvidence(Value):
     """An experiment with users."""
 
     difference: RateDifference | None
@@ -272,8 +264,7 @@ class ExposureEvidence:
         return self.harm is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuardEvidence:
+class GuardEvidence(Value):
     """What else must not get worse while users are served better."""
 
     name: str

@@ -5,14 +5,14 @@ found stays, whoever waives it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from app.alerts.domain.rules import FAILED_SHARE
 from app.base.texts import bound_text, counted, listed, percent_text
-from app.base.values import TimeText
+from app.base.values import TimeText, Value, replace
 from app.comparison.domain.outcomes import ComparisonVerdict, Side, ViolationKind
 from app.comparison.domain.sentences import A_AND_B, judgments_sentence, violations_sentence, violations_text
 from app.experiments.domain.margins import (
@@ -134,8 +134,7 @@ class Gate:
     """What to do about it; None where it passes or is waived."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromotionDecision:
+class PromotionDecision(Value):
     """The gates in their order, and what they say together."""
 
     gates: tuple[Gate, ...]

@@ -9,13 +9,13 @@ import math
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, InvalidInputError, Problem, require_found
 from app.base.texts import listed
+from app.base.values import Value
 from app.base.views import time_text, view_of
 from app.comparison.domain.outcomes import Side
 from app.experiments import store as rows
@@ -287,8 +287,7 @@ def load_experiment(store: Store, slug: str, *, now: datetime) -> ExperimentDeta
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountedEpoch:
+class CountedEpoch(Value):
     """An epoch with all that was counted in it by now."""
 
     row: EpochRow

@@ -7,7 +7,6 @@ that ask the same.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain, product
@@ -19,6 +18,7 @@ from app.answers.store import read_run_answers
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import NotFoundError
 from app.base.texts import counted, listed
+from app.base.values import replace
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check
 from app.catalog.service.versions import answers_changed

@@ -6,7 +6,6 @@ waiver.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -21,7 +20,7 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem, require_found
 from app.base.statistics import interval_of_difference
 from app.base.texts import change_text, counted, judge_alone
-from app.base.values import Severity
+from app.base.values import Severity, Value, replace
 from app.base.views import time_text, view_of
 from app.catalog.service.references import find_check
 from app.comparison.domain.estimates import estimate
@@ -214,8 +213,7 @@ def _view_promotion(store: Store, promotion: PromotionRow, *, now: datetime) -> 
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FoundGates:
+class _FoundGates(Value):
     """What the gates of a promotion find now, and what stands beside it."""
 
     decision: PromotionDecision

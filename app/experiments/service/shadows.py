@@ -6,7 +6,6 @@ the items of a task.
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, cast
 
@@ -23,7 +22,7 @@ from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.statistics import hash_share
 from app.base.texts import counted
-from app.base.values import Answer, Outcome
+from app.base.values import Answer, Outcome, Value, replace
 from app.base.views import rounded, time_text, view_of
 from app.catalog import store as catalog
 from app.experiments import store as rows
@@ -145,8 +144,7 @@ def _figures(sums: ShadowSums) -> ShadowFigures:
 _HOUR = 3_600_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnsweredPair:
+class AnsweredPair(Value):
     """What users got for a query and what the candidate gave; `b` None = it failed."""
 
     query: str

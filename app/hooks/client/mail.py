@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from io import RawIOBase
 from typing import Any
 
 from app.base.addresses import AddressPolicy
+from app.base.values import replace
 from app.hooks.domain import Hook, HookError, Mail, MailTls, Message, Receipt, mail_port_hint
 
 READ_BYTES = 200_000

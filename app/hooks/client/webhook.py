@@ -11,7 +11,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
 from queue import Empty, SimpleQueue
@@ -33,6 +33,7 @@ from app.base.net.transfer import (
     retry_after_seconds,
 )
 from app.base.net.transport import send_one
+from app.base.values import Value, replace
 from app.hooks.client.apprise import send_apprise
 from app.hooks.client.mail import send_mail
 from app.hooks.domain import Hook, HookError, HookKind, Message, Receipt
@@ -377,8 +378,7 @@ def _resolve(host: str, results: SimpleQueue[_Result]) -> None:
     results.put((host, tuple(dict.fromkeys(str(address[0]) for *_, address in addresses))))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sender:
+class Sender(Value):
     """Sends over the network, within an address policy."""
 
     policy: AddressPolicy

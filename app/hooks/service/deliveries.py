@@ -8,7 +8,6 @@ alert, test messages, the notice of a delivery, and the outward ping.
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import datetime
 from random import SystemRandom
 
@@ -18,7 +17,7 @@ from app.alerts.service.shown_alerts import Links, notice_data
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.db.keys import Vault
 from app.base.errors import ConfigurationError, ConflictError, LocalResourceError, NotFoundError, StoreUnavailableError
-from app.base.values import DeliveryState, RuleKind
+from app.base.values import DeliveryState, RuleKind, Value, replace
 from app.base.views import time_text
 from app.catalog import store as catalog
 from app.catalog.documents.secrets import join_secrets
@@ -55,8 +54,7 @@ UNPREPARED = "configuration"
 BUG = "bug"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentDelivery:
+class SentDelivery(Value):
     """Result of an attempt for the worker. `error` is a closed word, None where the receiver accepted it."""
 
     id: int
@@ -68,8 +66,7 @@ class SentDelivery:
     """Whether it had been delivered before, see `resend_at`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedDelivery:
+class PreparedDelivery(Value):
     """A delivery about to be sent, and the version of the hook it is sent to."""
 
     hook: Hook

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -12,7 +11,7 @@ from app.alerts.service import shown_alerts
 from app.base.addresses import AddressPolicy, LookUp, hook_warning, literal
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, NotFoundError
-from app.base.values import DeliveryState
+from app.base.values import DeliveryState, Value, replace
 from app.catalog import store as catalog
 from app.catalog.documents.secrets import hook_for_readers
 from app.catalog.store import Definition, require
@@ -28,8 +27,7 @@ LATELY: Final = timedelta(days=1)
 """Period of the failure count."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookLine:
+class HookLine(Value):
     """One hook with its delivery counts."""
 
     definition: Definition

@@ -6,7 +6,7 @@ after a kill reads how far it was: a document whose sending was interrupted is r
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import uuid4
@@ -16,7 +16,7 @@ from app.base.db.keys import Vault
 from app.base.documents.http_fields import origin_of
 from app.base.errors import ConflictError, InvalidInputError, StoreUnavailableError
 from app.base.schedules import EPOCH, Schedule, credible_until, last_due, next_due, parse_schedule
-from app.base.values import Outcome
+from app.base.values import Outcome, Value, replace
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service.references import NO_COMMANDS
@@ -39,8 +39,7 @@ _PAUSE: Final = timedelta(seconds=1)
 WITHDRAWN: Final = "the plant was switched off"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Next:
+class _Next(Value):
     """When a version of a check plants its next document."""
 
     version_id: int

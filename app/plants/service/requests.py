@@ -5,13 +5,12 @@ Nothing is stored here: the body of a plant is all that is needed to ask for it 
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from app.base.documents.http_fields import origin_of
 from app.base.errors import ConflictError, InvalidInputError
-from app.base.values import Answer, Outcome
+from app.base.values import Answer, Outcome, Value, replace
 from app.catalog.documents.check_documents import CheckDocument
 from app.plants.documents import PlantRequestDocument
 from app.plants.domain import ID, MARKER, TEXT, Written, is_found, marker_of
@@ -33,8 +32,7 @@ _UNSCORED: Final = Scorer(kind=ScorerKind.JUDGED)
 """Nobody else is asked how relevant the hits are."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sender:
+class Sender(Value):
     """Sends the requests of one plant, whose `body` is that of `plant_body`."""
 
     probe: Probe

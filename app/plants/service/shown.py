@@ -1,12 +1,12 @@
 """Plants as people and programs see them: newest first, with what is wrong and what is usual for their check."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from app.base.db.engine import Connection, Store
 from app.base.schedules import next_due
+from app.base.values import Value
 from app.base.views import rounded, rounded_or_none, time_text, view_of
 from app.catalog.service.references import find_check
 from app.catalog.store import Definition
@@ -56,8 +56,7 @@ def load_plants(store: Store, slug: str, *, before: int | None = None, limit: in
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlantNumbers:
+class PlantNumbers(Value):
     """What is exported of the newest plants of a check; None = not measured."""
 
     found_seconds: float | None

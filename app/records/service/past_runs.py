@@ -7,7 +7,6 @@ is read here.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,9 @@ from app.base.values import (
     ProbeSummary,
     RunStatus,
     Slice,
+    Value,
     Verdict,
+    replace,
 )
 from app.base.views import id_or_none
 from app.catalog.service.versions import load_check, load_corrected, load_inputs
@@ -45,8 +46,7 @@ from app.scoring.run_inputs import RunInputs
 from app.scoring.run_outcomes import measured_latencies
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RescoredVersion:
+class RescoredVersion(Value):
     """The numbers of a run in a re-scoring."""
 
     rescoring: Rescoring

@@ -4,7 +4,6 @@ Read again once it has ended, it is in `past_runs`; `runs.service.execution` ask
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from typing import NamedTuple
 from app.base.db.engine import Connection, Store, from_us
 from app.base.db.keys import Vault
 from app.base.errors import CoalmineError
-from app.base.values import Ranking, Trigger
+from app.base.values import Ranking, Trigger, Value, field
 from app.catalog import store as catalog
 from app.catalog.service.versions import UnusableDefinitionError, freeze_suite, load_inputs
 from app.catalog.store import Definition
@@ -69,8 +68,7 @@ def asked_in(shards: Iterable[int], total: int | None) -> int:
     return sum(max(0, min(SHARD, (total or 0) - number * SHARD)) for number in shards)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Value):
     """Everything a run needs. Positions count along the frozen canary list."""
 
     run: ClaimedRun

@@ -6,7 +6,6 @@ the numbers of an ended run are in `past_runs`.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
 from datetime import datetime
 from math import nan
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from app.base.db.engine import Connection, Store, blocks, cached_of_run, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
-from app.base.values import Answer, Canary, Outcome, Ranking, Reason, RunStatus, Step, Verdict
+from app.base.values import Answer, Canary, Outcome, Ranking, Reason, RunStatus, Step, Value, Verdict, replace
 from app.base.views import id_or_none, view_of
 from app.catalog import store as catalog
 from app.catalog.service.judges import find_judges, pooled_notes
@@ -357,8 +356,7 @@ def _page_of(
     return ordered[:limit], ordered[limit - 1] if len(ordered) > limit else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LoadedRun:
+class _LoadedRun(Value):
     """An ended run with the reasons or states of its canaries."""
 
     row: RunRow
@@ -480,8 +478,7 @@ _LOOK_BACK = 100
 """Number of runs that are searched for a healthy one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonCandidates:
+class ComparisonCandidates(Value):
     """Runs to compare a run with; None = there is none."""
 
     previous: str | None
@@ -518,8 +515,7 @@ def _baseline(store: Store, run: RunRow) -> str | None:
     return found if row is not None and row.aggregates else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Value):
     """A run, check or retriever to compare."""
 
     name: str

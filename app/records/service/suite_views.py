@@ -5,11 +5,10 @@ Nothing here writes. What a suite can notice is said in `app/scoring/suites.py`,
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from app.base.db.engine import Connection, Store
-from app.base.values import Canary, Verdict
+from app.base.values import Canary, Value, Verdict, field, replace
 from app.catalog import store as catalog
 from app.catalog.service.versions import load_suite, load_suite_in_force
 from app.catalog.store import CanaryRow, Definition, require
@@ -19,8 +18,7 @@ from app.scoring.run_inputs import SuiteMember, SuiteSnapshot
 from app.scoring.suites import detection_limits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteLine:
+class SuiteLine(Value):
     """A suite in the list of suites."""
 
     definition: Definition
@@ -32,8 +30,7 @@ class SuiteLine:
     checks: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryState:
+class CanaryState(Value):
     """State of a canary in a check at its newest ended run."""
 
     check: str
@@ -46,8 +43,7 @@ class CanaryState:
     """Whether its judgments changed after that run; the verdict is by the former ones."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryLine:
+class CanaryLine(Value):
     """A canary in the table of its suite."""
 
     row: CanaryRow
@@ -60,8 +56,7 @@ class CanaryLine:
         return [(verdict, list(states)) for verdict, states in groupby(self.states, key=lambda one: one.verdict)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteView:
+class SuiteView(Value):
     """A suite with a page of canaries that match a filter."""
 
     definition: Definition
@@ -88,8 +83,7 @@ class SuiteView:
         return (self.page - 1) * PAGE + 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryFilter:
+class CanaryFilter(Value):
     """Filter of canaries; empty = any."""
 
     text: str = ""
@@ -196,8 +190,7 @@ def _is_in_state(degraded: int, unknown: int, checks: int, state: str) -> bool:
     return not state or numbers.get(state, 0) > 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Standing:
+class _Standing(Value):
     """How the canaries of a suite are in a check at its newest ended run."""
 
     state: Callable[[SuiteMember], CanaryState]

@@ -5,7 +5,6 @@ small batch of what they found by id, less what has been taken up again meanwhil
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +16,7 @@ from sqlalchemy import Connection
 from app.alerts.tables import alerts, incidents, transitions
 from app.answers.tables import answer_texts, answers, run_answers, staged_answers
 from app.base.db.engine import hold_content
+from app.base.values import Value
 from app.catalog.tables import definitions
 from app.detection.tables import baselines, detections, detectors
 from app.diagnosis.tables import run_causes
@@ -156,8 +156,7 @@ def drop_chunks(connection: Connection, candidates: Sequence[int], *, since: int
     return connection.execute(sa.delete(chunks).where(chunks.c.id.in_(old))).rowcount
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Orphans:
+class Orphans(Value):
     """Rows of a table that are deleted once nothing uses them."""
 
     table: sa.Table

@@ -5,7 +5,6 @@ status names the status it expects. The loser of a race moves on quietly.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from app.base.jobs import at_hand, defer
 from app.base.jobs.values import AT_ONCE as AT_ONCE  # noqa: PLC0414 - before it a run does not begin: due by every clock
 from app.base.jobs.values import JobKind, NewJob
 from app.base.schedules import CLOCK_SKEW
-from app.base.values import Slowing
+from app.base.values import Slowing, Value, replace
 from app.catalog.store import lock_definition
 from app.catalog.tables import definitions, suite_versions
 from app.records.tables import idempotency_keys, runs, shards
@@ -28,8 +27,7 @@ CLOCK_TOLERANCE: Final = CLOCK_SKEW // timedelta(microseconds=1)
 """Microseconds. No run is put off for so long: what is further ahead, a wrong clock has written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedRun:
+class ClaimedRun(Value):
     """A run that is being carried out."""
 
     id: int

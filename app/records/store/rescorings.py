@@ -6,7 +6,6 @@ runs that it has still to judge.
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -19,7 +18,7 @@ from sqlalchemy import Connection
 from app.base.db.engine import NOW, Moment, blocks, hold_content, insert_new, insert_one, row_value
 from app.base.jobs import at_hand, defer
 from app.base.jobs.values import JobKind, NewJob
-from app.base.values import ProbeSummary
+from app.base.values import ProbeSummary, Value
 from app.catalog.tables import definitions, suite_versions
 from app.records.domain import RescoringSide, RescoringTotals
 from app.records.store.encodings import number_at, stored_summary, unpack_latencies, unpacked_positions, vector_columns
@@ -33,8 +32,7 @@ from app.retrievers.store import embedder_findings, run_embedders
 from app.scoring.run_inputs import RunVersions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BegunState:
+class BegunState(Value):
     """From which run on a canary had a ranking."""
 
     id: int
@@ -44,8 +42,7 @@ class BegunState:
     first_run: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RescoredRun:
+class RescoredRun(Value):
     """What a run amounts to by a re-scoring."""
 
     run_id: int
@@ -103,7 +100,7 @@ def rankings_there(connection: Connection, ranking_ids: Iterable[int]) -> set[in
 
 def save(connection: Connection, rescoring_id: int, rows: Sequence[tuple[RescoredRun, int]]) -> None:
     """Write what runs amount to, each with the time it ended; to be called with runs that are held."""
-    names = tuple(RescoredRun.__dataclass_fields__)
+    names = tuple(RescoredRun.__struct_fields__)
     values = [
         (rescoring_id, *[json.dumps(run.reasons) if name == "reasons" else getattr(run, name) for name in names])
         for run, _ in rows
@@ -179,11 +176,10 @@ def _side(connection: Connection, rescoring_id: int, table: sa.Table) -> Rescori
     }
 
 
-_BEGUN = sa.select(*[states.c[name] for name in BegunState.__dataclass_fields__])
+_BEGUN = sa.select(*[states.c[name] for name in BegunState.__struct_fields__])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rescoring:
+class Rescoring(Value):
     """A re-scoring of a check's runs by the judgments of one suite version."""
 
     id: int
@@ -210,8 +206,7 @@ class Rescoring:
         return f"{self.measures_version}.r{self.id}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingRun:
+class PendingRun(Value):
     """A run to be judged anew: what it worked with, and what does not depend on judgments."""
 
     id: int

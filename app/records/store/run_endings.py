@@ -7,7 +7,6 @@ are known once they are judged, after the run has ended. Before it, `ranking_row
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -19,13 +18,13 @@ from sqlalchemy import Connection
 
 from app.base.db.engine import insert_new, upsert
 from app.base.db.rows import numbers
+from app.base.values import Value
 from app.records.domain import RunDetails
 from app.records.store.encodings import pack_latencies, packed_positions, unpack_vector, with_vector
 from app.records.tables import latest, marks, run_probes, runs, states
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewState:
+class NewState(Value):
     """What begins to hold for a canary with this run."""
 
     canary_id: int
@@ -47,10 +46,10 @@ def change_states(
         held = sa.and_(states.c.id.in_(sa.select(ending.c.id)), states.c.last_run.is_(None))
         connection.execute(sa.update(states).where(held).values(last_run=last_run))
     rows = [(check_id, run_id, *_NEW_FIELDS(state)) for state in opened]
-    insert_new(connection, states, ("check_id", "first_run", *NewState.__dataclass_fields__), rows)
+    insert_new(connection, states, ("check_id", "first_run", *NewState.__struct_fields__), rows)
 
 
-_NEW_FIELDS = attrgetter(*NewState.__dataclass_fields__)
+_NEW_FIELDS = attrgetter(*NewState.__struct_fields__)
 
 
 def finish_run(connection: Connection, run_id: int, owner: str, **outcome: Any) -> bool:

@@ -6,7 +6,6 @@ A run carries its aggregates, so nothing here scans what canaries did: that is i
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from app.base.db.engine import blocks, from_us, row_value, sql_literal, upsert
-from app.base.values import ProbeSummary, Verdict
+from app.base.values import ProbeSummary, Value, Verdict
 from app.catalog.tables import definitions, suite_versions
 from app.records.domain import RunDetails
 from app.records.store.encodings import number_at, stored_summary, unpack_latencies, unpack_vector, unpacked_positions
@@ -38,8 +37,7 @@ def is_known(table: sa.FromClause = runs) -> sa.ColumnElement[bool]:
 ENDED = ("finished", "partial", "failed")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRow:
+class RunRow(Value):
     """A run, whatever has become of it so far."""
 
     id: int
@@ -131,8 +129,7 @@ def find_runs(connection: Connection, run_ids: Iterable[int]) -> dict[int, RunRo
     return {row.id: _run(row) for row in rows}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoteRow:
+class NoteRow(Value):
     """What a person wrote of a run."""
 
     text: str
@@ -299,7 +296,7 @@ def run_times(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
 
 
 def _run(row: Any) -> RunRow:
-    values = {name: getattr(row, name) for name in RunRow.__dataclass_fields__ if name not in _PACKED}
+    values = {name: getattr(row, name) for name in RunRow.__struct_fields__ if name not in _PACKED}
     vector = unpack_vector(row.aggregates, row.figures)
     return RunRow(
         reasons=json.loads(row.reasons) if row.reasons else [],
@@ -363,8 +360,7 @@ class Slices(msgspec.Struct, frozen=True):
     tags: dict[str, Part] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Newest:
+class Newest(Value):
     """The newest ended run of a check with its parts."""
 
     run: RunRow
@@ -382,8 +378,7 @@ def newest_runs(connection: Connection) -> dict[int, Newest]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentRun:
+class RecentRun(Value):
     """An ended run of a check's recent ones."""
 
     id: int
@@ -427,8 +422,7 @@ def _newest_of(count: int, limit: int) -> sa.CompoundSelect[Any]:
     return sa.union_all(*parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbedRun:
+class ProbedRun(Value):
     """An ended run with its failed probes."""
 
     id: int
@@ -453,8 +447,7 @@ def newest_probes(connection: Connection, check_id: int, *, limit: int) -> list[
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unmeasured:
+class Unmeasured(Value):
     """Missing measurements of a run, by position of the canary."""
 
     failures: Mapping[int, Failure]

@@ -4,7 +4,6 @@ With what charts show beside them: marks of index versions, and alerts. What is 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Table
 
 from app.base.db.engine import blocks, upsert_many
+from app.base.values import Value
 from app.catalog.tables import definitions, suite_versions
 from app.detection.tables import detections
 from app.records.domain import RunCells
@@ -25,8 +25,7 @@ from app.records.tables import marks, rescored_rollups, rescored_runs, rollups, 
 _UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Point(Value):
     """One point of a series: the mean, least and greatest value of the runs it covers."""
 
     at: int
@@ -41,8 +40,7 @@ class Point:
     """It is a single run that measured too little for a verdict."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Value):
     """Whose numbers: those a check's runs had on their day, or those of a re-scoring of them."""
 
     check_id: int
@@ -141,8 +139,7 @@ def cells_of_runs(connection: Connection, source: Source, start: int | None, end
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLatencies:
+class RunLatencies(Value):
     """Percentiles of the latency of a run, in seconds; None = not measured."""
 
     run_id: int

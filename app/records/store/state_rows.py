@@ -5,7 +5,6 @@ A state is a row from the run it began with to the last run in which it held, so
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from sqlalchemy import Connection
 
 from app.base.db.engine import blocks, cached_of_run, hold_content, row_value
 from app.base.db.rows import numbers
+from app.base.values import Value, field
 from app.catalog.store import frozen_version
 from app.catalog.tables import canaries
 from app.records.store.ranking_rows import layout_names
@@ -38,8 +38,7 @@ Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateRow:
+class StateRow(Value):
     """What held for a canary from `first_run` until `last_run` (None: it still does)."""
 
     id: int
@@ -382,8 +381,7 @@ def _newest(
                 yield run_id, canary_id, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpanQuery:
+class SpanQuery(Value):
     """Whose past is wanted, and what of it."""
 
     version_ids: Sequence[int]
@@ -396,8 +394,7 @@ class SpanQuery:
     """Earlier versions that asked and expected the same, each with the version in force: their past is its past."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateSpans:
+class StateSpans(Value):
     """What N canaries did in R runs, as S spans in which the same held.
 
     `places` (S,) says whose span it is, `starts` and `stops` (S,) which runs it covers, counted along the runs, the

@@ -8,7 +8,6 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
@@ -48,6 +47,7 @@ from app.base.values import (
     ReportProgress,
     Rule,
     RuleKind,
+    Value,
     Verdict,
 )
 from app.base.web.forms import Version, parse_choice, parse_number, read_form, read_revision
@@ -174,8 +174,7 @@ def _heat_map_height(run: RunView | None) -> int:
     return layout_of(groups, columns=1, width=1000)["height"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CauseGroup:
+class CauseGroup(Value):
     """Degraded canaries with one cause."""
 
     cause: str
@@ -320,8 +319,7 @@ def _compared(before: str, now: str, **more: str | int) -> RedirectResponse:
     return RedirectResponse(f"/compare?{urlencode({**chosen, **kept})}", status_code=303)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultFilter:
+class ResultFilter(Value):
     """A filter of results."""
 
     name: str

@@ -7,7 +7,6 @@ of the repository is its text alone. Each page is rendered once per process.
 import posixpath
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +21,7 @@ from markupsafe import Markup
 from app.base.api.requests import below, needs, sub_path
 from app.base.db.keys import Scope
 from app.base.errors import NotFoundError
+from app.base.values import Value
 from app.base.web.pages import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -54,8 +54,7 @@ def _show(request: Request, name: str) -> HTMLResponse:
     return render(request, "reports/help.html", page=page, is_index=name == INDEX)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heading:
+class Heading(Value):
     """A heading of a page, and its address from the root of the service."""
 
     text: str
@@ -64,8 +63,7 @@ class Heading:
     address: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HelpPage:
+class HelpPage(Value):
     """A page; `body` is all behind its first heading."""
 
     title: str

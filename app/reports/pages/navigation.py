@@ -6,7 +6,6 @@ documentation's headings.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from itertools import chain, islice
@@ -18,6 +17,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.base.api.requests import StoreDep, route_path
 from app.base.db.engine import Store
+from app.base.values import Value
 from app.base.web.pages import render
 from app.catalog.service import references
 from app.reports.pages import documentation
@@ -27,8 +27,7 @@ from app.reports.service.overview import Found
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Value):
     """A page: its address, its name, and what else people call it or what is done there.
 
     An address with `{suite}` or `{check}` stands for one of each.

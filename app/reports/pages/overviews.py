@@ -4,7 +4,6 @@ A banner is an issue of Coalmine itself. Badges need authentication like every o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Annotated, Final
@@ -21,7 +20,7 @@ from app.base.db.engine import Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import MEAN_SHARE, corrected_text, counted, unjudged_words
-from app.base.values import CORRECTED, FAITHFUL, Verdict, judged_name
+from app.base.values import CORRECTED, FAITHFUL, Value, Verdict, judged_name, replace
 from app.base.web.forms import refuse_other
 from app.base.web.pages import fill, render, score, spoken
 from app.catalog.domain import recall_label
@@ -112,8 +111,7 @@ def _address(check_filter: CheckFilter, page: int, *, wall: bool = False) -> str
 _OUTBOX_STUCK_SECONDS = 600
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Banner:
+class Banner(Value):
     """An issue of Coalmine itself: its meaning and the remedy."""
 
     severity: str
@@ -228,8 +226,7 @@ Label = Annotated[str | None, Query(max_length=LONGEST_LABEL)]
 MeasureName = Annotated[str | None, Query(max_length=64)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Badge:
+class Badge(Value):
     """A badge: a label, a value, and a kind that sets its colour."""
 
     label: str

@@ -18,6 +18,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.base.api.requests import Attempts, StoreDep, needs
 from app.base.db.engine import Store
 from app.base.db.keys import Scope
+from app.base.values import Value
 from app.base.web.pages import render
 from app.reports.pages.overviews import Badge, draw, make_badge
 from app.reports.service import public_links
@@ -33,8 +34,7 @@ _HEADERS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Drawn:
+class _Drawn(Value):
     """The page and the badge of a check, as they were at a time."""
 
     at: float

@@ -7,12 +7,11 @@ something they might link, is code. The comment stays below the size that GitHub
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
 from app.base.texts import UNDEFINED, code, counted, plain, prose, shorten
-from app.base.values import Category, Outcome, Verdict
+from app.base.values import Category, Outcome, Value, Verdict
 from app.records.views import first_expected, why_degraded
 from app.reports.rendering.reports import (
     comparison_lines,
@@ -46,8 +45,7 @@ _LINKED = re.compile(
 Report = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class Compared(Value):
     """A report and the saved one it is compared with."""
 
     report: Report

@@ -6,7 +6,6 @@
 import re
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from io import BytesIO
 from itertools import islice
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
+from app.base.values import Value
 from app.records.domain import Cell
 from app.reports.views import HeatMap, HeatMapLayout
 
@@ -38,8 +38,7 @@ _VERSION: Final = 14
 _WORD: Final = re.compile(r"[^-_.:/@ ]*[-_.:/@ ]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Inks:
+class _Inks(Value):
     """Colours of a theme; what is absent is not drawn."""
 
     text: str

@@ -9,7 +9,6 @@ import re
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
@@ -33,7 +32,7 @@ from app.base.texts import (
     table_markdown,
     unjudged_words,
 )
-from app.base.values import OWN_MEASURES, Category, Outcome, Reason, Verdict
+from app.base.values import OWN_MEASURES, Category, Outcome, Reason, Verdict, replace
 from app.catalog.domain import POOLED_FRAME, labelled
 from app.comparison.domain.outcomes import Change, Claim, Side
 from app.comparison.domain.sentences import BEFORE_AND_NOW, claim_text

@@ -4,14 +4,13 @@ Below it the layout of its history as a band. Nothing here writes or sends reque
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
 from app.base.db.engine import Connection, Store, row_value
 from app.base.errors import NotFoundError
 from app.base.texts import outcome_word
-from app.base.values import Canary, Level, Outcome, Ranking, Verdict
+from app.base.values import Canary, Level, Outcome, Ranking, Value, Verdict, replace
 from app.base.views import rounded_or_none, time_text
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
@@ -45,8 +44,7 @@ class ComparedHit(HitView):
     forbidden: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkPlace:
+class ChunkPlace(Value):
     """Where an answer satisfies a judgment, and by which level; all None where it does not."""
 
     rank: int | None = None
@@ -55,8 +53,7 @@ class ChunkPlace:
     text: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedChunk:
+class ExpectedChunk(Value):
     """A judgment with its place in the latest and the last healthy answer; None where there is no such answer."""
 
     judgment: JudgmentView
@@ -64,8 +61,7 @@ class ExpectedChunk:
     well: ChunkPlace | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryAnswer:
+class CanaryAnswer(Value):
     """The answer of one state of a canary, with its hits compared with those of another answer."""
 
     verdict: str
@@ -79,8 +75,7 @@ class CanaryAnswer:
     hits: Sequence[ComparedHit]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedRuns:
+class FailedRuns(Value):
     """Consecutive runs that could not measure a canary."""
 
     first_run: str
@@ -92,8 +87,7 @@ class FailedRuns:
     detail: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryDetail:
+class CanaryDetail(Value):
     """A canary of a check with its evidence."""
 
     definition: Mapping[str, Any]
@@ -208,8 +202,7 @@ def _canary_of(body: Mapping[str, Any]) -> Canary:
     return CanaryDocument.model_validate(body).to_domain()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StateEvidence:
+class _StateEvidence(Value):
     """A state with its ranking, scorer and run times."""
 
     state: StateRow
@@ -360,8 +353,7 @@ _WIDE = 11.0
 """Percent from which a segment has room for its label."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Period:
+class Period(Value):
     """A period in which the state of a canary did not change."""
 
     verdict: str
@@ -372,7 +364,6 @@ class Period:
     """The run it began with."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BandSegment(Period):
     """A period as a segment of the band of a canary's states."""
 
@@ -420,7 +411,6 @@ _ROW = 18
 _MOST_RANKS = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RankStep(Period):
     """A period with the rank of the first expected chunk, as it is drawn; widths are to scale."""
 
@@ -433,8 +423,7 @@ class RankStep(Period):
     """Middle, in pixels; None = not measured."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankChart:
+class RankChart(Value):
     """The ranks of the first expected chunk over time; one is better and drawn higher."""
 
     steps: Sequence[RankStep]

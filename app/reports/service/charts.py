@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from operator import itemgetter
 from statistics import fmean
@@ -17,7 +16,7 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, NotFoundError, Problem
 from app.base.texts import listed
-from app.base.values import CORRECTED, Canary, CorrectedInterval, RuleKind, Severity, Verdict, judged_name
+from app.base.values import CORRECTED, Canary, CorrectedInterval, RuleKind, Severity, Value, Verdict, judged_name
 from app.base.views import numbers, rounded, rounded_or_none, time_text, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
@@ -138,8 +137,7 @@ def _beside_recall(store: Store, slug: str, measure: str, version: str | None) -
     return run["self_judged"], pooled_at(measure, run["pooled_recall"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StoredSeries:
+class _StoredSeries(Value):
     """Stored points of a period."""
 
     points: list[series_rows.Point]
@@ -269,8 +267,7 @@ def _stored_name(measure: str) -> str:
         return measure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalendarDay:
+class CalendarDay(Value):
     """A day of a check, UTC, with its place in a calendar whose columns are weeks that begin on Monday."""
 
     day: date
@@ -283,8 +280,7 @@ class CalendarDay:
     """Of the worst alert that was open on it, among the newest 200 of the year; None = there was none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calendar:
+class Calendar(Value):
     """The days of a check's year that had runs."""
 
     measure: str

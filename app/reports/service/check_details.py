@@ -4,7 +4,6 @@ Reads a bounded number of rows per check. Nothing here writes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -23,7 +22,7 @@ from app.answers.store import unjudged_of_run
 from app.base.db.engine import Connection, Store, from_us, row_value, to_us
 from app.base.schedules import cron_words, next_due, parse_schedule, spread
 from app.base.texts import bad_answers_text
-from app.base.values import EMPTY, RuleKind, Verdict
+from app.base.values import EMPTY, RuleKind, Value, Verdict, field
 from app.catalog import store as catalog
 from app.catalog.documents.check_documents import CheckDocument
 from app.catalog.service import references
@@ -52,8 +51,7 @@ _SHOWN_VERSIONS = 5
 _UNRESOLVED = ("firing", "recovering", "pending")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLine:
+class RunLine(Value):
     """An ended run in one line; None = not measured."""
 
     id: str
@@ -71,8 +69,7 @@ class RunLine:
     finished_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckHead:
+class CheckHead(Value):
     """What pages say of a check in one line."""
 
     slug: str
@@ -121,7 +118,6 @@ class CheckHead:
         return recovery_state(self.newest.verdict if self.newest else None, judged)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckLine(CheckHead):
     """A check in one line of its own page."""
 
@@ -130,8 +126,7 @@ class CheckLine(CheckHead):
     """Up to `SPARK_RUNS` ended runs, oldest first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
+class Version(Value):
     """A re-scoring, by which history can be shown."""
 
     id: str
@@ -152,8 +147,7 @@ class DegradedResult(ResultView):
     diagnosis: DiagnosisRow | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckDetail:
+class CheckDetail(Value):
     """A check with the evidence of its newest ended run, in the API's shapes."""
 
     line: CheckLine
@@ -327,8 +321,7 @@ def answers_of_run(store: Store, run_id: str) -> str:
     return bad_answers_text(bad, healthy=run.verdict == Verdict.HEALTHY, unjudged=unjudged)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunIncident:
+class RunIncident(Value):
     """The incident that a run belongs to, from when to when it lasted, and what to do while it does."""
 
     id: int

@@ -1,7 +1,6 @@
 """Snapshot of the state for /metrics: the newest ended run of each check, unresolved alerts, outbox, hooks."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import cast
 
@@ -14,7 +13,7 @@ from app.base import jobs
 from app.base.db.engine import Connection, Store, to_us
 from app.base.jobs.values import JobsWaiting
 from app.base.schedules import interval_seconds, next_due
-from app.base.values import OWN_MEASURES, CorrectedRateView, Verdict
+from app.base.values import OWN_MEASURES, CorrectedRateView, Value, Verdict, field, replace
 from app.catalog import store as catalog
 from app.catalog.service.judges import is_self_judged
 from app.catalog.service.references import schedule_of
@@ -30,8 +29,7 @@ from app.reports.store import CheckRows, NumbersVersion
 _DECIDED = (Verdict.HEALTHY, Verdict.DEGRADED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckState:
+class CheckState(Value):
     """Numbers of a check's newest ended run; None = not measured."""
 
     labels: tuple[str, str, str]
@@ -69,8 +67,7 @@ class CheckState:
     """Number of canaries without a series because of the cap; None = the check has no canary series."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookDeliveries:
+class HookDeliveries(Value):
     """Delivery state of a hook."""
 
     slug: str
@@ -80,8 +77,7 @@ class HookDeliveries:
     disabled: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class State(Value):
     """The values of all state series."""
 
     checks: tuple[CheckState, ...] = ()
@@ -197,8 +193,7 @@ def read_state(store: Store) -> State:
     return StateReader().read(store)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CachedCheck:
+class _CachedCheck(Value):
     """A cached check."""
 
     slug: str

@@ -6,7 +6,6 @@ It reads one row of every check, and more only for those on the page. Nothing he
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 from math import inf
@@ -23,7 +22,7 @@ from app.answers.domain.generated import unjudged_text
 from app.answers.store import read_run_answers
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.documents.fields import nearest_name
-from app.base.values import Category, RunStatus, Verdict
+from app.base.values import Category, RunStatus, Value, Verdict, replace
 from app.catalog import store as catalog
 from app.catalog.service.references import schedule_of, unmeasured_answers
 from app.catalog.store import Definition, FoundCanary
@@ -56,8 +55,7 @@ _DEAD_FOR: Final = timedelta(days=3)
 _ORDER: Final = (Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN, Verdict.HEALTHY, OFF)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckFilter:
+class CheckFilter(Value):
     """Filter of checks; empty = any."""
 
     text: str = ""
@@ -76,7 +74,6 @@ class CheckFilter:
     """One of `GROUPS`: what checks are grouped by; empty = not at all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSummary(CheckHead):
     """A check in one line of the overview."""
 
@@ -120,8 +117,7 @@ class CheckSummary(CheckHead):
         return self.verdict in {Verdict.DEGRADED, Verdict.UNKNOWN} or self.overdue or firing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class Overview(Value):
     """A page of checks, with counts and the values of filters."""
 
     lines: Sequence[CheckSummary]

@@ -5,7 +5,6 @@ A link is a token of 256 bits, stored as its hash and shown once. A check has on
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from secrets import token_urlsafe
@@ -13,6 +12,7 @@ from typing import Final
 
 from app.base.db.engine import Store, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
+from app.base.values import Value
 from app.base.views import time_text
 from app.catalog import store as catalog
 from app.records.store import run_rows
@@ -26,8 +26,7 @@ logger = logging.getLogger("coalmine.api")
 SHOWN_RUNS: Final = 90
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublicRun:
+class PublicRun(Value):
     """A run as a bar of a public page."""
 
     ended_at: datetime
@@ -35,8 +34,7 @@ class PublicRun:
     """Its verdict; its status where it has none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublicCheck:
+class PublicCheck(Value):
     """What a public page shows of a check."""
 
     line: CheckLine

@@ -6,7 +6,6 @@ A scheduled report is rendered when it is due, and its deliveries are queued wit
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import blake2b
@@ -26,7 +25,7 @@ from app.base.db.engine import Connection, Store, blocks, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import EPOCH, Schedule, credible_until, last_due, next_due, parse_schedule
 from app.base.texts import unjudged_words
-from app.base.values import Outcome, Verdict
+from app.base.values import Outcome, Value, Verdict
 from app.base.views import view_of
 from app.catalog import store as catalog
 from app.catalog.domain import labelled
@@ -115,8 +114,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reported:
+class _Reported(Value):
     """What a report says of all results of a run."""
 
     worst: Sequence[ResultView]
@@ -320,8 +318,7 @@ _LOOK_EVERY: Final = timedelta(minutes=1)
 """So long a new schedule may go unnoticed; no instant of it is lost by that."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Next:
+class _Next(Value):
     """When a version of a check has its next report."""
 
     version_id: int

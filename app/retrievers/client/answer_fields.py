@@ -20,6 +20,7 @@ from jmespath.exceptions import JMESPathError
 from jmespath.visitor import TreeInterpreter
 
 from app.base.texts import excess_of_answer
+from app.base.values import Value
 from app.retrievers.client.responses import (
     MalformedError,
     PartialAnswerError,
@@ -33,8 +34,7 @@ from app.retrievers.documents.requests import TOO_DEEP, find_problem
 from app.retrievers.domain.retrievers import ResponseMapping
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Path:
+class Path(Value):
     """One expression of the mapping. `steps` are the field names where it is a plain path ("@" has none).
 
     `column` reads a list off an answer and gives at most so many of its items and how many there are: None where there
@@ -88,8 +88,7 @@ class Path:
         return cls(text=expression, search=search, steps=steps, column=column)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paths:
+class Paths(Value):
     """The compiled expressions of one mapping; `version_header` is a lower-case header name.
 
     Without `hits` the answer is column-shaped: the fields are read as columns of the whole body.

@@ -10,14 +10,14 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from app.base.errors import LocalResourceError
 from app.base.limits import RETRY_SECONDS, TRANSIENT, Limits
 from app.base.net.transfer import LOCAL_ERRORS, NoAnswerError
-from app.base.values import Answer
+from app.base.values import Answer, replace
 from app.retrievers.client.responses import with_refusal
 from app.retrievers.domain.probes import peer_of
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery

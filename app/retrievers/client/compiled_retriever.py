@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from itertools import compress
@@ -26,6 +26,8 @@ from app.base.values import (
     Outcome,
     Ranking,
     Turn,
+    Value,
+    replace,
 )
 from app.retrievers.client.answer_fields import (
     Columns,
@@ -54,8 +56,8 @@ from app.retrievers.domain.retrievers import (
 )
 from app.scoring.rankings import decimals_of, round_ranking
 
-Value = str | int | float | Sequence[float] | Sequence[str] | Sequence[Turn]
-Encode = Callable[[Value], bytes]
+Parameter = str | int | float | Sequence[float] | Sequence[str] | Sequence[Turn]
+Encode = Callable[[Parameter], bytes]
 Part = bytes | tuple[str, Encode]
 
 
@@ -79,14 +81,14 @@ class Template:
         """The names still to be filled."""
         return frozenset(part[0] for part in self._parts if not isinstance(part, bytes))
 
-    def bind(self, /, **values: Value) -> "Template":
+    def bind(self, /, **values: Parameter) -> "Template":
         """Template with some names filled: what does not change within a run costs nothing per canary."""
         return Template(
             part if isinstance(part, bytes) or part[0] not in values else part[1](values[part[0]])
             for part in self._parts
         )
 
-    def render(self, /, **values: Value) -> bytes:
+    def render(self, /, **values: Parameter) -> bytes:
         """Bytes with every remaining name filled."""
         return b"".join([part if isinstance(part, bytes) else part[1](values[part[0]]) for part in self._parts])
 
@@ -173,26 +175,26 @@ def _check_name(name: str, names: Sequence[str]) -> str:
     return name
 
 
-def _json(value: Value) -> bytes:
+def _json(value: Parameter) -> bytes:
     try:
         return _encode(value)
     except UnicodeEncodeError:  # a lone surrogate: legal in JSON as an escape
         return json.dumps(value).encode()
 
 
-def _json_text(value: Value) -> bytes:
+def _json_text(value: Parameter) -> bytes:
     return _json(str(value))[1:-1]
 
 
-def _percent(value: Value) -> bytes:
+def _percent(value: Parameter) -> bytes:
     return quote(str(value), safe="", errors="replace").encode()
 
 
-def _path_segment(value: Value) -> bytes:
+def _path_segment(value: Parameter) -> bytes:
     return _percent(value).replace(b".", b"%2E")  # ".." must not walk up
 
 
-def _keep_escapes(value: Value) -> bytes:
+def _keep_escapes(value: Parameter) -> bytes:
     return quote(str(value), safe="%/?:@!$&'()*+,;=-._~[]", errors="replace").encode()
 
 
@@ -235,8 +237,7 @@ ID_LENGTH = 2_048
 VERSION_LENGTH = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(Value):
     """Ranking, index version and generated answer of one response."""
 
     ranking: Ranking
@@ -479,8 +480,7 @@ T = TypeVar("T")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledLookup:
+class CompiledLookup(Value):
     """URL of a value that is fetched once per run, and its path in the response."""
 
     url: Template
@@ -495,8 +495,7 @@ class CompiledLookup:
         return str(value) if isinstance(value, str | int) and not isinstance(value, bool) and value != "" else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Value):
     """Compiled configuration of a retriever."""
 
     url: Template
@@ -512,9 +511,9 @@ class Plan:
     options: Mapping[str, str]
     """Those that some queries set for themselves, with the values for all others."""
 
-    def values_of(self, item: ProbeQuery, vectors: Mapping[str, Sequence[float]]) -> dict[str, Value]:
+    def values_of(self, item: ProbeQuery, vectors: Mapping[str, Sequence[float]]) -> dict[str, Parameter]:
         """Return what fills the templates for one query."""
-        values: dict[str, Value] = {HISTORY: item.history, **self.options, **item.vars, "query": item.query}
+        values: dict[str, Parameter] = {HISTORY: item.history, **self.options, **item.vars, "query": item.query}
         if vectors:
             values["vector"] = vectors[item.query]
         return values

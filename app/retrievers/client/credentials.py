@@ -11,7 +11,7 @@ import threading
 import time
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from hashlib import blake2b
 from html import escape
 from http import HTTPStatus
@@ -24,7 +24,7 @@ from app.base.addresses import AddressPolicy, ApiKey, Auth, Basic, Bearer, OAuth
 from app.base.errors import InvalidInputError, Problem
 from app.base.net.transfer import NO_HEADERS, OUTCOMES, NoAnswerError, Request, RequestAuth, Response, header_line
 from app.base.net.transport import send_one
-from app.base.values import Outcome
+from app.base.values import Outcome, replace
 from app.retrievers.domain.retrievers import PLACEHOLDER
 
 TIMEOUT_SECONDS = 10.0

@@ -7,14 +7,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TypeVar
 
 import msgspec
 import numpy as np
 
-from app.base.values import Outcome
+from app.base.values import Outcome, replace
 from app.retrievers.client.credentials import credentials_digest
 from app.retrievers.client.endpoint_client import MAX_ANSWER_BYTES, PATIENCE_SECONDS, EndpointClient
 from app.retrievers.client.responses import without_surrogates

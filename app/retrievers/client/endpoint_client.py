@@ -5,7 +5,6 @@ Which response is a failure is decided in `responses`; what the services say is 
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from app.base.addresses import AddressPolicy, Endpoint, OAuth2
@@ -13,7 +12,7 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.limits import Limits, Peer
 from app.base.net.transfer import Request, header_line
 from app.base.net.transport import exchange
-from app.base.values import Outcome
+from app.base.values import Outcome, Value, field
 from app.retrievers.client.credentials import CredentialError, Keyring, masked
 from app.retrievers.client.responses import response_problem, with_utf8_body
 
@@ -26,8 +25,7 @@ MAX_ANSWER_BYTES = 64_000_000
 """Of one answer: 256 vectors of 4,096 numbers with all their digits take 25 MB."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallOutcome:
+class CallOutcome(Value):
     """Response to one body, or why there is none. `number` is the body's place."""
 
     number: int
@@ -38,8 +36,7 @@ class CallOutcome:
     latency_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointClient:
+class EndpointClient(Value):
     """Client of services beside retrievers, with their credentials."""
 
     policy: AddressPolicy

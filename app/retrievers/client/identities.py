@@ -10,12 +10,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
 from typing import Final, Protocol
 
 from app.base.addresses import IdentityAuth
 from app.base.texts import short_name
-from app.base.values import EMPTY, Answer, Outcome
+from app.base.values import EMPTY, Answer, Outcome, replace
 from app.retrievers.client.responses import failed_answer
 from app.retrievers.domain.probes import NO_CREDENTIALS
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, Retriever

@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
-from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +21,7 @@ from app.base.limits import RETRY_SECONDS
 from app.base.net.transfer import NO_AUTH, Failure, NoAnswerError, Request, RequestAuth, Response, header_line
 from app.base.net.transport import exchange
 from app.base.texts import excess_of_answer
-from app.base.values import EMPTY, Answer, Exchange, Outcome, Step
+from app.base.values import EMPTY, Answer, Exchange, Outcome, Step, replace
 from app.retrievers.client.background_loop import (
     Batch,
     Deliver,

@@ -7,7 +7,6 @@ Requests are made and answers read in `compiled_retriever`. Below: a probe that 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from functools import cached_property
 from http import HTTPStatus
 from typing import TypeVar
@@ -17,7 +16,7 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.limits import Limits
 from app.base.net.transfer import NO_AUTH, NoAnswerError, Request, RequestAuth, Response
 from app.base.net.transport import exchange
-from app.base.values import EMPTY, Answer, Exchange, Outcome, Ranking, Step
+from app.base.values import EMPTY, Answer, Exchange, Outcome, Ranking, Step, replace
 from app.retrievers.client.compiled_retriever import (
     CACHE_BYTES,
     CachingReader,

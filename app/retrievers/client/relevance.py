@@ -10,13 +10,13 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 
 import msgspec
 
 from app.base.addresses import Endpoint
-from app.base.values import Outcome
+from app.base.values import Outcome, replace
 from app.retrievers.client.credentials import credentials_digest
 from app.retrievers.client.embeddings import Embeddings
 from app.retrievers.client.endpoint_client import PATIENCE_SECONDS, CallOutcome, EndpointClient

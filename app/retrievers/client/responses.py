@@ -10,7 +10,6 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from html import unescape
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -20,7 +19,7 @@ import msgspec
 
 from app.base.net.transfer import OUTCOMES, Failure, Response
 from app.base.texts import excess_of_answer
-from app.base.values import Answer, Outcome, Step
+from app.base.values import Answer, Outcome, Step, replace
 from app.retrievers.client.credentials import masked
 
 

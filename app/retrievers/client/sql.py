@@ -16,7 +16,6 @@ import struct
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -33,7 +32,7 @@ from app.base.addresses import AddressPolicy, Basic, Tls
 from app.base.errors import InvalidInputError, LocalResourceError, Problem
 from app.base.limits import Limits
 from app.base.net.transfer import CONNECT_SECONDS, NoAnswerError, RequestAuth, Response, are_exhausted, blocked_text
-from app.base.values import EMPTY, Answer, Exchange, Outcome
+from app.base.values import EMPTY, Answer, Exchange, Outcome, Value, replace
 from app.retrievers.client.background_loop import Batch, Deliver, query_in_sessions, run_in_background
 from app.retrievers.client.compiled_retriever import (
     ProblemCollector,
@@ -101,8 +100,7 @@ class SqlProbe:
             await query_in_sessions(context, queries, session, deliver, self._limits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _Plan(Value):
     """Compiled configuration of a retriever."""
 
     host: str

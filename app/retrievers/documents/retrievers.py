@@ -6,7 +6,6 @@ Its embedder, its scorer and the endpoint that answers are documents here; reque
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from operator import attrgetter
 from typing import Annotated, Any, Self
 from urllib.parse import parse_qsl, urlsplit
@@ -63,6 +62,7 @@ from app.base.documents.http_fields import (
 from app.base.documents.parsing import escape_dollars
 from app.base.limits import LARGEST_ANSWER_BYTES
 from app.base.texts import named_text
+from app.base.values import replace
 from app.retrievers.documents.index_facts import Exact, Facts, preset_exact, preset_facts
 from app.retrievers.documents.requests import (
     COMMON_NAMES,

@@ -7,10 +7,11 @@ the frameworks' document classes.
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
+
+from app.base.values import Value
 
 Part = str | int
 """A step of a path: the name of a field, or a place in a list."""
@@ -18,8 +19,7 @@ MAX_PATH_LENGTH = 1024
 """The most characters a path may have; documents refuse longer ones."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Field(Value):
     """One field of all hits: its path, the names in it, and its value per hit (None = absent)."""
 
     path: str
@@ -37,8 +37,7 @@ class Field:
         return len(self.parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guess:
+class Guess(Value):
     """A field guessed to have a role: weight, reason in a few words, and values."""
 
     path: str

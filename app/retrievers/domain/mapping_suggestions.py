@@ -7,11 +7,11 @@ click places, and what a click changes in the mapping.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from app.base.values import DEFAULT_MIN_RELEVANCE
+from app.base.values import DEFAULT_MIN_RELEVANCE, Value, replace
 from app.retrievers.domain.field_guesses import (
     MAX_PATH_LENGTH,
     Field,
@@ -27,8 +27,7 @@ from app.retrievers.domain.retrievers import WHOLE_FIELDS, ResponseMapping, Scal
 ValueT = TypeVar("ValueT")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(Value):
     """A place that may hold the hits. Without `hits` the fields are columns, `own` those that are no projections."""
 
     parts: tuple[Part, ...]
@@ -259,8 +258,7 @@ SELDOM_HITS = frozenset(
 MAX_SUGGESTIONS = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suggestion:
+class Suggestion(Value):
     """A mapping that reads hits from the response, with a reason for each field and for `hits`.
 
     `scale` is the likely scale of the scores; None = none is likely, or a good hit would not be relevant enough on it
@@ -411,8 +409,7 @@ _SAMPLE = 200
 """Items by which a list counts as one of objects."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Value):
     """One value of a response."""
 
     place: str

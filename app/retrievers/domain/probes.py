@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Final, NotRequired, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 
 from app.base.limits import Limits, Peer
 from app.base.texts import counted, plural
-from app.base.values import EMPTY, Answer, EmbedderChange, Level, Outcome, Step, TimeText
+from app.base.values import EMPTY, Answer, EmbedderChange, Level, Outcome, Step, TimeText, Value, asdict, field, replace
 from app.retrievers.domain.retrievers import PLACEHOLDER, Probe, ProbeContext, ProbeQuery, Scale, ScorerKind
 
 
@@ -258,8 +258,7 @@ _SERVER_ERROR: Final = "Check the log of {who}."
 _FIRST_SERVER_ERROR: Final = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureSummary:
+class FailureSummary(Value):
     """The failure that most failed probes of a run share."""
 
     step: Step
@@ -321,7 +320,7 @@ class FailureSummary:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "FailureSummary":
         """Summary from the JSON of `as_json`."""
-        values = {name: stored[name] for name in FailureSummary.__dataclass_fields__}
+        values = {name: stored[name] for name in FailureSummary.__struct_fields__}
         return cls(**values | {"step": Step(stored["step"]), "outcome": Outcome(stored["outcome"])})
 
 
@@ -495,8 +494,7 @@ ENDED_FIRST: Final = "the run ended first"
 """Detail of a probe that was not sent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CircuitBreaker:
+class CircuitBreaker(Value):
     """Counts failed probes in a row, in the order of their answers; once open it stays open. Immutable."""
 
     limit: int | None

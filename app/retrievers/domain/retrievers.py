@@ -5,10 +5,11 @@ Before it the lanes in which several processes share a retriever; below it what 
 these in are in `documents` and `presets`.
 """
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -25,6 +26,8 @@ from app.base.values import (
     EmbedderChange,
     Outcome,
     Turn,
+    Value,
+    field,
 )
 
 PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
@@ -48,8 +51,7 @@ class Dialect(StrEnum):
 # --- authentication ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerSource:
+class AnswerSource(Value):
     """Endpoint that answers a query from retrieved texts.
 
     `json` is the body, with `{{ query }}` and `{{ contexts }}`, a list of texts; `path` the JMESPath of the answer.
@@ -63,8 +65,7 @@ class AnswerSource:
 # --- the scorer ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingCanary:
+class EmbeddingCanary(Value):
     """Two texts whose vectors are known to be close, or known not to be."""
 
     key: str
@@ -72,8 +73,7 @@ class EmbeddingCanary:
     similar: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Embedder:
+class Embedder(Value):
     """Endpoint that turns texts into vectors: an OpenAI-compatible `/v1/embeddings`."""
 
     endpoint: Endpoint
@@ -103,8 +103,7 @@ class Scale(StrEnum):
     UNBOUNDED = "unbounded"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scorer:
+class Scorer(Value):
     """A relevance scorer: maps the first hit to `top_score` in [0, 1].
 
     `embedder` belongs to the kind embedding, `reranker` (a `/rerank` of the Cohere, Jina or TEI shape) and its `model`
@@ -126,8 +125,7 @@ WHOLE_FIELDS: Final = ("index_version", "answer", "error", "partial", "unwrap")
 """Fields of a mapping that are of the whole response; the others are of its hits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponseMapping:
+class ResponseMapping(Value):
     """JMESPath of the hits and their fields in a response.
 
     `hits` is evaluated on the whole body and gives a list, the field paths on each of its items. Without `hits` the
@@ -160,8 +158,7 @@ def missing_resource(url: str, options: Mapping[str, str]) -> tuple[str, str] | 
     return (names[-1], options[names[-1]]) if names else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lookup:
+class Lookup(Value):
     """A value fetched once per run and then known to the templates by `name`, such as the id of a named collection."""
 
     name: str
@@ -169,8 +166,7 @@ class Lookup:
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FactRequest:
+class FactRequest(Value):
     """A request whose answer holds a number that says something of the index, and the JMESPath of that number.
 
     Over HTTP it has a `url`, at the host of the retriever; of a database it is one statement with one value.
@@ -184,8 +180,7 @@ class FactRequest:
     sql: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExactSearch:
+class ExactSearch(Value):
     """What is different in a request that searches the whole index instead of its approximate structure.
 
     Each part replaces that of the retriever; None = it stays. `settings` are of the transaction of a statement.
@@ -211,12 +206,12 @@ class Retriever:
     url: str
     dialect: Dialect = Dialect.HTTP
     method: str = "POST"
-    headers: Mapping[str, str] = field(default_factory=_empty, repr=False)
+    headers: Mapping[str, str] = dataclasses.field(default_factory=_empty, repr=False)
     """Secret: values are never logged, shown or exported."""
-    query_parameters: Mapping[str, Any] = field(default_factory=_empty)
+    query_parameters: Mapping[str, Any] = dataclasses.field(default_factory=_empty)
     json: Any = None
     """The request body; for MCP the arguments of the tool. A value that is only a placeholder keeps its type."""
-    options: Mapping[str, str] = field(default_factory=_empty)
+    options: Mapping[str, str] = dataclasses.field(default_factory=_empty)
     """Variables of the templates by name, such as the collection."""
     lookup: Lookup | None = None
     sql: str | None = None
@@ -250,7 +245,7 @@ class Retriever:
     """How an exact search is asked for; None = it is not compared with one."""
     reads: Mapping[str, str] | None = None
     """Of a request for facts: the JMESPath of each number in its answer, by name; None = it is asked for hits."""
-    settings: Mapping[str, str] = field(default_factory=_empty)
+    settings: Mapping[str, str] = dataclasses.field(default_factory=_empty)
     """Of a database, for the transaction of its statement."""
     is_exact: bool = False
     """Whether its request is that of an exact search, beside a run."""
@@ -273,8 +268,7 @@ class Retriever:
         return self.auth
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeQuery:
+class ProbeQuery(Value):
     """One query for a retriever; `position` is its place in the run's frozen canary list."""
 
     position: int = 0
@@ -299,8 +293,7 @@ class Trace(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class Lane(Value):
     """A share in the limits of a retriever that several processes ask: what its lanes may do adds up to them."""
 
     number: int
@@ -327,8 +320,7 @@ KEPT_CHARACTERS: Final = 200_000
 """How much of a body goes into an exchange: enough to suggest a mapping from; people are shown less."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeContext:
+class ProbeContext(Value):
     """What the probes of one run have in common."""
 
     retriever: Retriever
@@ -461,8 +453,7 @@ COLLAPSED_SHARE: Final = 0.1
 zero: where all vectors are nearly one, noise leaves a difference of either sign."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingResult:
+class EmbeddingResult(Value):
     """Vectors of texts, or why some are missing. `outcome` is `ok` exactly when every text has its vector.
 
     Else outcome, status and detail are those of the first failed batch; the vectors of the others are here.
@@ -491,16 +482,14 @@ class Embed(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceVectors:
+class ReferenceVectors(Value):
     """Vectors of the embedding canaries from the first run that asked them."""
 
     pairs: tuple[EmbeddingCanary, ...]
     vectors: Mapping[str, Vector]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairCosines:
+class PairCosines(Value):
     """Cosines of one embedding canary."""
 
     key: str
@@ -513,8 +502,7 @@ class PairCosines:
     """Of its texts with their own reference, the lower one; over the dimensions both have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedderFinding:
+class EmbedderFinding(Value):
     """Difference between an embedder and its reference."""
 
     kind: EmbedderChange

@@ -7,7 +7,7 @@ them only parts of the page are exchanged. Sending and saving need the scopes th
 import json
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Annotated, Any, Final, cast
@@ -35,6 +35,7 @@ from app.base.documents.fields import Control, parse_document
 from app.base.documents.http_fields import AUTH_KINDS, KEY_IN_ONE_PLACE, is_by_identity
 from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem
 from app.base.texts import counted, named_text
+from app.base.values import replace
 from app.base.web.forms import (
     Form,
     FormField,

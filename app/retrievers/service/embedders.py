@@ -1,14 +1,13 @@
 """Embedders of retrievers: each run compares the vectors one gives for known texts with those of its reference."""
 
 import json
-from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
 from typing import cast
 from urllib.parse import urlsplit
 
 from app.base.db.engine import Connection, Store, to_us
-from app.base.values import EmbedderChange, Outcome
+from app.base.values import EmbedderChange, Outcome, Value, asdict, replace
 from app.base.views import id_text, time_text
 from app.catalog import store as catalog
 from app.catalog.store import require
@@ -33,8 +32,7 @@ from app.retrievers.store import EmbedderRow
 _DIGITS = 3  # of cosines: the arithmetic of models repeats itself no better, and equal findings are stored once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedderRecord:
+class EmbedderRecord(Value):
     """Finding of a run about its retriever's embedder."""
 
     embedder_id: int

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ from app.base.values import (
     Outcome,
     Ranking,
     Step,
+    replace,
 )
 from app.base.views import time_text
 from app.catalog.documents.canary_documents import CanaryDocument

@@ -9,7 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -23,7 +23,7 @@ from app.annotation.store.task_rows import PoolCounts, TaskRow
 from app.annotation.views import TaskState
 from app.base.db.engine import Connection, Store
 from app.base.errors import BusyError, NotFoundError, StoreUnavailableError
-from app.base.values import RunStatus
+from app.base.values import RunStatus, Value, field
 from app.base.views import id_number
 from app.records.service.plans import asked_in
 from app.records.service.run_views import rescoring_shape
@@ -68,8 +68,7 @@ class Topic:
 NEWS = Topic(Kind.NEWS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(Value):
     """A server-sent event: its name, and its data in the API's shape."""
 
     name: str
@@ -78,8 +77,7 @@ class Event:
     """Whether the stream ends after it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeSnapshot:
+class ChangeSnapshot(Value):
     """Result of a poll; None and missing = not polled, or it does not exist."""
 
     newest: Mapping[str, int] | None = None

@@ -10,7 +10,6 @@ is stored, and the lanes and rates within which all processes ask a retriever (`
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
@@ -25,7 +24,7 @@ from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.limits import merge_slowings
-from app.base.values import Answer, Outcome, Ranking
+from app.base.values import Answer, Outcome, Ranking, Value, replace
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.check_documents import CheckDocument
@@ -167,8 +166,7 @@ def give_up(store: Store, claimed: ClaimedRun, *, owner: str, clock: Callable[[]
     return fail(store, claimed, owner, reason, clock, last_resort=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(Value):
     """Answers to be staged together, by shard and position, and how the breaker stood when the last of them came."""
 
     shards: Mapping[int, Mapping[int, Answer]]
@@ -348,8 +346,7 @@ OWNER: Final = "lanes"
 """Of runs that no process has for itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardEnd:
+class ShardEnd(Value):
     """How a shard ended."""
 
     is_done: bool = True
@@ -408,8 +405,7 @@ def ask_shard(
     return ShardEnd(ended=ended)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Progress:
+class _Progress(Value):
     """What the lanes of a run have staged so far."""
 
     staged: Collection[int]
@@ -494,8 +490,7 @@ def _stage(store: Store, plan: Plan, lane: int, batch: Batch, *, now: int) -> se
         return staged
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryTrial:
+class CanaryTrial(Value):
     """What one request for a canary found."""
 
     result: ResultView

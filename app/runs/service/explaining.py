@@ -5,14 +5,13 @@ What asks is handed in, so that files and a running service are explained alike.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
 from app.base.documents.fields import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import named_text, variables_text
-from app.base.values import EMPTY, Answer, Ranking, Verdict
+from app.base.values import EMPTY, Answer, Ranking, Value, Verdict, replace
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument, SuiteDocument, derive_key
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.check_documents import CheckDocument, build_inputs
@@ -41,8 +40,7 @@ Ask = Callable[[int], Answer]
 _NAMED: Final = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Value):
     """One query, put to a retriever as a check does, with what is expected of it."""
 
     check: CheckDocument

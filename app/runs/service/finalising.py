@@ -8,7 +8,6 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -25,7 +24,7 @@ from app.answers.store import StagedAnswer
 from app.base.db.engine import Connection, Store, blocks, to_us
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
-from app.base.values import Outcome, Percentile, Ranking, RunStatus, Verdict
+from app.base.values import Outcome, Percentile, Ranking, RunStatus, Value, Verdict, field, replace
 from app.catalog import store as catalog
 from app.detection.service import detector_step
 from app.detection.service.detector_step import DetectorStep, OvertakenError
@@ -76,8 +75,7 @@ _READ_AT_ONCE: Final = 1_000
 """Rankings of a run that are read back together."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedRun:
+class EndedRun(Value):
     """Summary of an ended run, for metrics, logs and whoever works next."""
 
     id: int
@@ -131,8 +129,7 @@ def ended_early(staged: Mapping[int, ShardBody]) -> str | None:
     return next((body.ended_early for body in staged.values() if body.ended_early is not None), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
+class Gathered(Value):
     """A run's answers put together, by position."""
 
     ranking_ids: Sequence[int | None]

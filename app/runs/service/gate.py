@@ -6,7 +6,6 @@ Judging is shared with the service, so that both say the same of the same answer
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Self
 
@@ -18,7 +17,7 @@ from app.alerts.domain.rules import Alarm, RunFacts, has_kind
 from app.base.documents.fields import did_you_mean, parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
-from app.base.values import Answer, Ranking, RuleKind, RunStatus, Trigger
+from app.base.values import Answer, Ranking, RuleKind, RunStatus, Trigger, Value, replace
 from app.base.views import time_text
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents, Source
@@ -57,8 +56,7 @@ _REPEATS: Final = 3
 _OTHER_DEPTH: Final = "the saved report asked for another number of hits (fetch_k), which the measure depends on"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Value):
     """What is measured: a suite put to a retriever, judged as a check says."""
 
     check: CheckDocument
@@ -347,8 +345,7 @@ def _context(inputs: RunInputs, run_id: str) -> ProbeContext:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Saved:
+class _Saved(Value):
     """A run's canaries beside those of a saved report."""
 
     before: Column | None

@@ -6,7 +6,7 @@ and what was written when the runs ended stays as it is.
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, cast
 
@@ -16,7 +16,7 @@ from app.base.db.engine import Connection, Store, blocks, from_us, hold_content,
 from app.base.errors import ConflictError, NotFoundError
 from app.base.limits import SLOWED
 from app.base.texts import counted
-from app.base.values import Outcome, Ranking, RunStatus, Verdict
+from app.base.values import Outcome, Ranking, RunStatus, Value, Verdict, replace
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check
 from app.catalog.service.versions import UnusableDefinitionError, freeze_suite, load_inputs
@@ -57,8 +57,7 @@ class _Judged:
     reasons: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(Value):
     """Runs re-scored, each with the time it ended, and the scores behind them."""
 
     runs: Sequence[tuple[RescoredRun, int]]

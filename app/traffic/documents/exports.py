@@ -16,6 +16,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from app.base.texts import Source, parse_json_text
+from app.base.values import Value
 from app.catalog.exchange.suite_builder import SuiteBuilder
 
 _LONGEST_RECORD: Final = 10_000_000
@@ -49,8 +50,7 @@ class Origin(IntEnum):
     OTHER = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedCall:
+class TracedCall(Value):
     """A call that a tool recorded. `text` is empty where its input names no query; `at` as it is written.
 
     `trace` is empty where it is not known. A retriever that hands on to another one is two spans of a trace.

@@ -5,7 +5,7 @@ What is kept of them is the query, normalised, how often, and when first and las
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -14,6 +14,7 @@ from pydantic import Field, StringConstraints
 from app.base.documents.fields import Document, Slug, Text, Whole, did_you_mean, one_line
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import Source
+from app.base.values import Value, replace
 from app.catalog.exchange.csv import rows
 from app.catalog.exchange.datasets import records
 from app.catalog.exchange.suite_builder import SuiteBuilder
@@ -32,8 +33,7 @@ MOST_READ: Final = 300_000
 """Distinct queries of one upload, which are held in memory; of a suite 100,000 are kept."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedQuery:
+class AskedQuery(Value):
     """A normalised query with how often, and when first and last, users asked it."""
 
     query: str
@@ -42,8 +42,7 @@ class AskedQuery:
     last: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadTraffic:
+class ReadTraffic(Value):
     """The distinct queries of files, and how many lines or spans were left out, by reason."""
 
     queries: tuple[AskedQuery, ...]
