@@ -482,14 +482,16 @@ def protection_text(
     frozen: bool,
     expects: bool = True,
     silent: Collection[str] = (),
+    missing: float = 0.0,
     unmeasured: Mapping[str, str] = EMPTY,
 ) -> str | None:
     """When an alert opens while no baseline stands, and when smaller losses are noticed too; None = no rule does.
 
     Sentences with their full stops, about coverage and generated answers. `frozen`: whether nothing is learned at
     present, because alerts are open. `expects`: whether a canary expects a chunk; else there is no coverage.
-    `silent`: what a judge did not say of many answers of the newest run. `unmeasured`: by measure of answers, why runs
-    do not have it as things are defined now, a clause.
+    `silent`: what a judge did not say of many answers of the newest run that came. `missing`: share of its answers that
+    did not come, 0 where the others stand for them. `unmeasured`: by measure of answers, why runs do not have it as
+    things are defined now, a clause.
     """
     known = list(rules)
     of_answers = [rule for rule in known if watches_answers(rule.kind, rule.measure)]
@@ -497,13 +499,17 @@ def protection_text(
     bounding = [rule for rule in known if expects and _bounds_coverage(rule)]
     coverage = [f"coverage {one}" for rule in bounding if (one := _lower_limit(rule))]
     bounded = [(rule, one) for rule in of_answers if rule not in lacking and (one := _lower_limit(rule))]
-    read = [(rule, one) for rule, one in bounded if judged_name(rule.measure) not in silent]
+    came = bounded if missing < 1 else []
+    read = [(rule, one) for rule, one in came if judged_name(rule.measure) not in silent]
     if not coverage and not bounded and not lacking:
         return None
     watched = [*coverage[:1], *(f"{measure_words(rule.measure or '')} {one}" for rule, one in read)]
     sentences = [f"Protected now: alerts when {' or '.join(watched)}."] if watched else []
-    if len(read) < len(bounded):
-        names = dict.fromkeys(measure_words(one.measure or "") for one, _ in bounded if (one, _) not in read)
+    if bounded and missing:
+        which = "answers that do not come" if came else "answers"
+        sentences.append(f"Not protected now: {which}, until the generator or the retriever gives them again.")
+    if len(read) < len(came):
+        names = dict.fromkeys(measure_words(one.measure or "") for one, _ in came if (one, _) not in read)
         which = f"{listed(list(names))} of answers" if read else "answers"
         sentences.append(f"Not protected now: {which}, until a judge reads them again.")
     for why in dict.fromkeys(unmeasured[rule.measure or ""] for rule in lacking):

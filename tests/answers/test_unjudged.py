@@ -1,7 +1,7 @@
 """Answers that a judge did not judge are not known to be good, and pages, badges and reports say so."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -280,6 +280,55 @@ def test_only_what_the_judge_did_not_say_is_told_as_not_protected() -> None:
     )
     both = protection_text(rules, warm_up, frozen=False, silent={"faithful", "answer_relevance"})
     assert both == "Not protected now: answers, until a judge reads them again."
+
+
+@pytest.mark.parametrize(
+    ("missing", "silent", "said"),
+    [
+        (
+            13 / 53,
+            (),
+            (
+                "Protected now: alerts when faithful falls below 0.7 in 2 of 3 runs. "
+                "Not protected now: answers that do not come, until the generator or the retriever gives them again."
+            ),
+        ),
+        (1.0, (), "Not protected now: answers, until the generator or the retriever gives them again."),
+        (
+            0.5,
+            {"faithful"},
+            (
+                "Not protected now: answers that do not come, until the generator or the retriever gives them again. "
+                "Not protected now: answers, until a judge reads them again."
+            ),
+        ),
+    ],
+)
+def test_answers_that_did_not_come_are_no_fault_of_the_judge(
+    missing: float, silent: Collection[str], said: str
+) -> None:
+    rule = Rule(key="f", kind=RuleKind.THRESHOLD, measure="faithful", critical=Bound(below=0.7))
+    warm_up = WarmUpView(runs=0, runs_needed=23, identical_runs=0, identical_runs_needed=8, summary="", note=None)
+    assert protection_text([rule], warm_up, frozen=False, missing=missing, silent=silent) == said
+
+
+def test_the_page_of_a_check_names_who_gave_no_answers(sqlite_store: Store) -> None:
+    it = few(sqlite_store)
+    site = Site(world=it.world)
+    it.ask_answers.lost = {FEW[0], FEW[1]}
+    it.run()
+    head = site.page("/checks/watch").one("section", **{"class": "headline recovering"}).text
+    assert "2 of 6 answers did not come (timeout)" in head
+    assert "Protected now: alerts when faithful falls below 0.9 in one run." in head
+    told = "Not protected now: answers that do not come, until the generator or the retriever gives them again."
+    assert told in head
+    assert "until a judge reads them again" not in head
+    it.ask_answers.lost = {*FEW}
+    it.run()
+    head = site.page("/checks/watch").one("section", **{"class": "headline recovering"}).text
+    assert "Not protected now: answers, until the generator or the retriever gives them again." in head
+    assert "Protected now: alerts when" not in head
+    assert "until a judge reads them again" not in head
 
 
 def test_a_corrected_rate_that_was_not_measured_is_called_no_mean_share() -> None:

@@ -66,6 +66,8 @@ class FakeAnswers:
 
     texts: dict[str, str] = field(default_factory=dict)
     failing: bool = False
+    lost: set[str] = field(default_factory=set)
+    """Queries to which it gives no answer."""
     asked: list[AnswerRequest] = field(default_factory=list)
 
     def __call__(
@@ -75,7 +77,7 @@ class FakeAnswers:
         del source
         for place, request in enumerate(requests):
             self.asked.append(request)
-            if self.failing:
+            if self.failing or request.query in self.lost:
                 yield place, GeneratedAnswer(text=None, outcome=Outcome.TIMEOUT, detail="no answer within 60 s")
             else:
                 yield place, GeneratedAnswer(text=self.texts.get(request.query, request.contexts[0]))

@@ -329,18 +329,32 @@ def unjudged(found: RunAnswers | None) -> dict[str, str]:
     if found is None:
         return {}
     told: dict[str, str] = {}
-    lacking = found["sampled"] - found["answered"]
-    if lacking > UNJUDGED_SHARE * found["sampled"]:
+    if missing_share(found):
+        lacking = found["sampled"] - found["answered"]
         why = ", ".join(map(outcome_word, sorted(found["outcomes"].keys() - {str(Outcome.OK)})))
         did_not_come = f"{lacking:,} of {counted(found['sampled'], 'answer')} did not come ({why})"
         told = dict.fromkeys(found["ratings"], did_not_come)
-    for question, outcomes in found["ratings"].items():
+    for question in silent_questions(found):
+        outcomes = found["ratings"][question]
         failed, asked = count_failed(outcomes)
-        if failed > UNJUDGED_SHARE * asked:
-            why = found.get("failures", {}).get(question) or failures_text(outcomes)
-            silent = f"{failed:,} of {counted(asked, 'answer')} {'was' if asked == 1 else 'were'} not judged ({why})"
-            told[question] = f"{told[question]}, {silent}" if question in told else silent
+        why = found.get("failures", {}).get(question) or failures_text(outcomes)
+        silent = f"{failed:,} of {counted(asked, 'answer')} {'was' if asked == 1 else 'were'} not judged ({why})"
+        told[question] = f"{told[question]}, {silent}" if question in told else silent
     return told
+
+
+def missing_share(found: RunAnswers | None) -> float:
+    """Share of the answers of a run that did not come; 0 while they wait, and where the others stand for them."""
+    if found is None or not found["sampled"]:
+        return 0.0
+    share = 1 - found["answered"] / found["sampled"]
+    return share if found["sampled"] - found["answered"] > UNJUDGED_SHARE * found["sampled"] else 0.0
+
+
+def silent_questions(found: RunAnswers | None) -> list[str]:
+    """Return the questions to which a judge said nothing of more than a tenth of the answers that came."""
+    counts = {} if found is None else {one: count_failed(outcomes) for one, outcomes in found["ratings"].items()}
+    return [one for one, (failed, asked) in counts.items() if failed > UNJUDGED_SHARE * asked]
 
 
 def count_failed(outcomes: Mapping[str, int]) -> tuple[int, int]:

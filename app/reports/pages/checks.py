@@ -30,7 +30,7 @@ from app.alerts.domain.summaries import CAUSE_ADVICE
 from app.alerts.domain.views import AlertState
 from app.alerts.service import explanations, transitions
 from app.alerts.service.explanations import CheckAlerting
-from app.answers.domain.generated import rated_texts, unjudged
+from app.answers.domain.generated import missing_share, rated_texts, silent_questions
 from app.answers.service import answering
 from app.base.api.bodies import BaselineRequest, NotNormalRequest
 from app.base.api.requests import PROBE_LIMITER, StoreDep, VaultDep, expensive, takes_form
@@ -118,7 +118,8 @@ def show_check(
             warm_up,
             frozen=baseline.waits is not None,
             expects=run is None or run["canaries"]["undefined"] != run["canaries"]["measured"],
-            silent=JUDGED if "problem" in (answers or {}) else unjudged(answers).keys(),
+            silent=JUDGED if "problem" in (answers or {}) else silent_questions(answers),
+            missing=missing_share(answers),
             unmeasured=detail.line.unmeasured,
         ),
         suggested=None if detail.line.archived else explanations.suggest(store, slug),
