@@ -48,6 +48,8 @@ task_items = Table(
     Column("ranks", Text, nullable=False),  # JSON: best rank by retriever
     Column("chunks", Text, nullable=False),  # JSON list of [retriever, chunk id], "" for a corpus
     Column("overlap", Integer, nullable=False),  # 1 = for every annotator
+    # 1 = it was not drawn for them, but chosen since one person alone called it relevant
+    Column("graded_again", Integer, nullable=False, server_default=text("0")),
     Column("known_grade", Integer),  # of a planted text; NULL = an item of the pool
     UniqueConstraint("task_id", "token"),
     Index("ix_task_items_canary", "task_id", "canary_id"),

@@ -202,6 +202,9 @@ class AgreementView(TypedDict):
     """Agreement of the annotators of a task over the items with two grades or more; `alpha` is Krippendorff's."""
 
     items: int
+    graded_again: int
+    """Chunks with two grades or more that are in none of it: looked at again since one person alone called them
+    relevant, they differ more often than the others."""
     annotators: list[str]
     raw: CoefficientView
     alpha: dict[str, CoefficientView]

@@ -461,6 +461,14 @@ def test_a_judge_is_shown_with_its_agreement_and_decides_nothing(sqlite_store: S
         judged("Ann", by_judge=True)
     with pytest.raises(ConflictError, match="'model-x' has annotated as a judge"):
         judged("model-x", by_judge=False)
+    shown = "Machines, against what people agreed on{}. What they say"
+    assert shown.format("") in Site(world=desk.world).page("/tasks/truth").text
+    for item in desk.items()[:2]:
+        desk.say("Bob", item.token, 0 if _is_expected(desk, item) else 1)
+    (judge,) = results.load_agreement(sqlite_store, "truth")["judges"]
+    assert judge["items"] == len(machine) - 2
+    without = shown.format(", so without 2 disputed chunks")
+    assert without in Site(world=desk.world).page("/tasks/truth").text, "which are more difficult ones"
 
 
 def test_grades_of_which_many_are_estimated_to_be_wrong_are_warned_of(sqlite_store: Store) -> None:

@@ -456,6 +456,43 @@ def test_random_texts_that_carry_much_are_warned_of_and_graded_again_by_everybod
     assert service.client.post("/v1/tasks/truth/regrade").json() == {"items": 0}, "it has no random texts"
 
 
+def test_chunks_that_are_graded_again_for_what_one_person_said_are_in_no_agreement(service: Api) -> None:
+    """Each of them is a known disagreement: with them people seem to agree less than on chunks drawn at random."""
+    lines = "\n".join(f'{{"_id": "d{number}", "text": "Text {number} of no use"}}' for number in range(50))
+    assert service.client.post("/v1/corpora/handbook", json={"files": {"corpus.jsonl": lines}}).is_success
+    task = {"suite": "docs", "retrievers": ["search"], "overlap": 0.5, "corpus": "handbook", "strata": [{"rest": 20}]}
+    service.put("/v1/tasks/wide", task)
+    assert service.client.post("/v1/tasks/wide/pool").status_code == 202
+    service.make_pool("wide")
+
+    def grade_everything(annotator: str, *, even: int) -> int:
+        number, found = 0, service.get("/v1/tasks/wide/next", annotator=annotator)
+        while (item := found["item"]) is not None:
+            is_odd = re.match(r"Text \d*[13579] ", item["text"]) is not None
+            body = {"grade": 0 if is_odd else even, "annotator": annotator}
+            found, number = service.put(f"/v1/tasks/wide/items/{item['id']}/annotation", body), number + 1
+        return number
+
+    grade_everything("Ann", even=1)
+    shared = grade_everything("Bob", even=1)
+    before = service.get("/v1/tasks/wide/agreement")
+    (pair,) = before["pairs"]
+    assert (before["items"], before["graded_again"], pair["kappa"]["value"]) == (shared, 0, 1.0)
+    assert (
+        f"Over {shared} chunks with two grades or more; behind a value"
+        in Page(service.client.get("/tasks/wide").text).text
+    )
+    assert service.client.post("/v1/tasks/wide/regrade").json()["items"] > 5
+    assert service.get("/v1/tasks/wide/agreement") == before, "nobody has graded them again yet"
+    again = grade_everything("Bob", even=0)
+    assert service.get("/v1/tasks/wide/agreement") == {**before, "graded_again": again}
+    left_out = f"Over {shared} chunks with two grades or more, without the {again} that were graded again; behind"
+    assert left_out in Page(service.client.get("/tasks/wide").text).text
+    assert len(service.get("/v1/tasks/wide/disagreements")["items"]) == again, "they wait for a decision as others do"
+    doubt = service.client.post("/v1/tasks/wide/adopt?dry_run=true").json()["doubt"]
+    assert doubt is None or (doubt["kappa"], "kappa" in doubt["sentence"]) == (1.0, False)
+
+
 def test_corrected_pooled_recall_stands_without_a_condition_anywhere(service: Api) -> None:
     found = service.get("/v1/tasks/truth/next", annotator="Bob")
     while found["item"] is not None:

@@ -207,13 +207,15 @@ def load_agreement(store: Store, slug: str) -> AgreementView:
 
 def _agreement(found: TaskGrades) -> AgreementView:
     names = found.annotators
-    graded = [found.graded[item.id] for item in found.items if item.id in found.graded]
+    # What was chosen for what one person said of it tells of that person's errors, not of how far people agree.
+    again = sum(len(found.graded.get(item.id, ())) > 1 for item in found.items if item.graded_again)
+    graded = [found.graded[item.id] for item in found.items if item.id in found.graded and not item.graded_again]
     table = np.full((len(graded), len(names)), np.nan)
     for row, of_item in enumerate(graded):
         for one in of_item:
             table[row, names.index(one.annotator)] = one.grade
     agreement = measure_agreement(names, table)
-    return view_of(AgreementView, agreement, rounding=True, judges=_judges(found))
+    return view_of(AgreementView, agreement, rounding=True, graded_again=again, judges=_judges(found))
 
 
 def _judges(found: TaskGrades) -> list[JudgeAgreementView]:
@@ -351,8 +353,8 @@ MOST_OF_REST: Final = 1 / 3
 def have_graded_again(store: Store, slug: str) -> int:
     """Have everybody grade the texts that no retriever ranked and one person alone called relevant; how many.
 
-    Which items get a second grade depends on the first one, and the correction for wrong grades allows for it. Raises
-    NotFoundError, and ConflictError for a task of answers or pairs.
+    Which items get a second grade depends on the first one: the correction for wrong grades allows for it, and
+    agreement leaves them out. Raises NotFoundError, and ConflictError for a task of answers or pairs.
     """
     with store.write() as connection:
         task = _find_task_of_chunks(connection, slug)

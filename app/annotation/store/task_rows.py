@@ -95,6 +95,8 @@ class ItemRow(NewItem):
 
     id: int
     task_id: int
+    graded_again: bool
+    """Whether it is for every annotator since one person alone called it relevant: a chosen one, and not drawn."""
 
 
 class PoolCounts(Value):
@@ -350,7 +352,8 @@ def _task_canaries(connection: Connection, statement: sa.Select[Any]) -> list[Ta
 
 def _item(row: Any) -> ItemRow:
     chunks = [(one[0], one[1]) for one in json.loads(row.chunks)]
-    return row_value(ItemRow, row, ranks=json.loads(row.ranks), chunks=chunks, overlap=bool(row.overlap))
+    flags = {"overlap": bool(row.overlap), "graded_again": bool(row.graded_again)}
+    return row_value(ItemRow, row, ranks=json.loads(row.ranks), chunks=chunks, **flags)
 
 
 class CorpusRow(Value):
@@ -506,7 +509,8 @@ def withdraw_last(connection: Connection, *, task_id: int, annotator: str, at: i
 
 def have_graded_again(connection: Connection, item_ids: Sequence[int]) -> None:
     """Have items graded by every annotator, also where one has graded them."""
-    connection.execute(sa.update(task_items).where(task_items.c.id.in_(item_ids)).values(overlap=1))
+    chosen = task_items.c.id.in_(item_ids)
+    connection.execute(sa.update(task_items).where(chosen).values(overlap=1, graded_again=1))
 
 
 def list_annotations(connection: Connection, task_id: int) -> list[AnnotationRow]:

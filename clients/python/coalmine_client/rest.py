@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "d78dee2c71af45f6a9cd3ef76daedb1f57fe89472f959a92ae62bfc85095c6da"
+    DESCRIPTION = "b0b0ef1349defcdf72158ddf13ddee9a400fb210afc66e94f5b4b3e54fb78440"
 
     def livez(self) -> str:
         """Return that the process answers."""

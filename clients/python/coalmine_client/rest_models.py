@@ -1989,6 +1989,7 @@ class Adoption(TypedDict):
 
 class Agreement(TypedDict):
     items: int
+    graded_again: int
     annotators: list[str]
     raw: Coefficient
     alpha: dict[str, Coefficient]
