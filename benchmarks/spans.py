@@ -17,9 +17,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from app.traffic import service as traffic
 from app.traffic.documents.queries import AskedQuery, ReadTraffic
 from app.traffic.documents.spans import SpanReader
+from app.traffic.service import intake
 from tests.support.api_service import api
 
 SPANS, RETRIEVALS, EXPORTS, STORED = 512, 4, 20, 98_000
@@ -64,7 +64,7 @@ def send(folder: Path, messages: list[bytes]) -> None:
         service.docs()
         now = datetime.now(UTC)
         known = tuple(AskedQuery(query=f"known {place}", count=1, first=now, last=now) for place in range(STORED))
-        traffic.add_traffic(service.service.store, "docs", "search", ReadTraffic(queries=known), now=now)
+        intake.add_traffic(service.service.store, "docs", "search", ReadTraffic(queries=known), now=now)
         packed = [gzip.compress(message) for message in messages]
         headers = {"content-type": "application/x-protobuf", "content-encoding": "gzip"}
         began = time.process_time()

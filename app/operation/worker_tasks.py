@@ -39,7 +39,7 @@ from app.runs.service import execution, rescoring
 from app.runs.service.due_checks import RETENTION_SECONDS
 from app.runs.service.execution import ShardEnd
 from app.runs.service.finalising import EndedRun
-from app.traffic import service as traffic
+from app.traffic.service import reach
 
 logger = logging.getLogger("coalmine.worker")
 
@@ -322,7 +322,7 @@ class WorkerTasks:
 
     def _ask_sample(self, job: Job) -> datetime | None:
         """Ask a sample of the traffic of a suite."""
-        done = self._ask(traffic.ask_sample, self._engine.probe, job)
+        done = self._ask(reach.ask_sample, self._engine.probe, job)
         return self._note_end("reach", done=done, reach=job.key)
 
     def _rate_answers(self, job: Job) -> datetime | None:

@@ -22,10 +22,10 @@ from app.base.db.keys import Scope
 from app.base.documents.fields import parse_document
 from app.base.errors import CoalmineError, InvalidInputError, Problem, TooLargeError, UnsupportedError
 from app.base.values import Value
-from app.traffic import service as traffic
 from app.traffic.documents.queries import ForgetRequest, ReachRequest, SuggestionsRequest
 from app.traffic.documents.spans import SpanReader, partial_success, status_message
 from app.traffic.domain import ForgottenTraffic, ReceivedTraffic, SuggestionView, TrafficReachView, TrafficView
+from app.traffic.service import intake, reach
 
 router = APIRouter(prefix="/v1", tags=["annotation"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -35,7 +35,7 @@ Retriever = Annotated[str, Query(max_length=64, description="slug of the retriev
 @router.get("/suites/{suite}/traffic")
 def list_traffic(store: StoreDep, suite: str) -> Page[TrafficView]:
     """Show how much traffic a suite has of each retriever; never the queries."""
-    return Page(items=traffic.load_traffic(store, suite), next=None)
+    return Page(items=intake.load_traffic(store, suite), next=None)
 
 
 _EXAMPLES = {
@@ -64,7 +64,7 @@ def post_traffic(
     up to 10 MB. Send larger ones in parts, each with an `Idempotency-Key` of its own: for a day a part that is sent
     again is not counted again, and answered as the first time.
     """
-    return traffic.receive_traffic(store, vault, suite, retriever, sources, now=datetime.now(UTC), key=idempotency_key)
+    return intake.receive_traffic(store, vault, suite, retriever, sources, now=datetime.now(UTC), key=idempotency_key)
 
 
 @router.delete("/suites/{suite}/traffic", openapi_extra=body_schema(ForgetRequest, required=False))
@@ -74,7 +74,7 @@ def delete_traffic(store: StoreDep, suite: str, body: OptionalContent) -> Forgot
     A query is named in the body, because addresses are written to logs.
     """
     wish = parse_document(ForgetRequest, body or {})
-    forgotten = traffic.forget_traffic(store, suite, retriever=wish.retriever, query=wish.query)
+    forgotten = intake.forget_traffic(store, suite, retriever=wish.retriever, query=wish.query)
     return {"forgotten": forgotten}
 
 
@@ -85,9 +85,9 @@ def post_reach(store: StoreDep, request: Request, suite: str, body: Content) -> 
     The 300 most frequent queries of the head are asked, and 300 drawn from all others in proportion to their traffic.
     """
     wish = parse_document(ReachRequest, body)
-    traffic.request_reach(store, suite, wish.retriever, grouping=wish.group, now=datetime.now(UTC))
+    reach.request_reach(store, suite, wish.retriever, grouping=wish.group, now=datetime.now(UTC))
     wake(request)
-    return traffic.load_reach(store, suite, wish.retriever)
+    return reach.load_reach(store, suite, wish.retriever)
 
 
 @router.get("/suites/{suite}/reach")
@@ -95,9 +95,9 @@ def get_reach(store: StoreDep, suite: str, retriever: Retriever) -> TrafficReach
     """Show the share of real traffic that the canaries of a suite stand for, with its interval.
 
     The group of a query is the document of its first hit; it is covered where a canary expects that document, or a
-    passing canary finds it first.
+    passing canary finds it first. Without one of the `checks` that ask the retriever nobody would notice.
     """
-    return traffic.load_reach(store, suite, retriever)
+    return reach.load_reach(store, suite, retriever)
 
 
 @router.post("/suites/{suite}/suggestions", openapi_extra=body_schema(SuggestionsRequest), responses=refusals(409))
@@ -107,7 +107,7 @@ def post_suggestions(store: StoreDep, request: Request, suite: str, body: Conten
     What its annotators agree on becomes what they expect. As canaries they are kept until they are archived.
     """
     wish = parse_document(SuggestionsRequest, body)
-    task = traffic.open_task(
+    task = reach.open_task(
         store,
         suite,
         wish.retriever,
@@ -127,7 +127,7 @@ def list_suggestions(store: StoreDep, suite: str, retriever: Retriever, limit: L
 
     They are personal data, so this needs a key that may write.
     """
-    return Page(items=traffic.suggest(store, suite, retriever, limit=limit), next=None)
+    return Page(items=reach.suggest(store, suite, retriever, limit=limit), next=None)
 
 
 # --- spans ---------------------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def post_spans(
     """
     reader = SpanReader(share)
     calls = reader.from_protobuf(export.text) if export.is_protobuf else reader.from_json(export.text)
-    found = traffic.receive_spans(store, vault, suite, retriever, calls, content=export.sent, now=datetime.now(UTC))
+    found = intake.receive_spans(store, vault, suite, retriever, calls, content=export.sent, now=datetime.now(UTC))
     request.app.state.exposition.process.spans_received(
         counted=found.counted,
         rejected=found.rejected,

@@ -27,9 +27,9 @@ from app.catalog import store as catalog
 from app.catalog.service import references
 from app.definitions.client import Server
 from app.definitions.commands.resources import connect_server, open_database
-from app.traffic import service as traffic
 from app.traffic.documents.queries import ReadTraffic, read_traffic
 from app.traffic.domain import SuggestionView
+from app.traffic.service import intake, reach
 from app.traffic.store import find_reach
 
 app = typer.Typer(rich_markup_mode=None)
@@ -64,7 +64,7 @@ def send_traffic(
         with open_database(data_dir) as (_, store):
             suite = suite or _only("suite", _slugs(store, "suite"))
             retriever = retriever or _only("retriever", _slugs(store, "retriever"))
-            answer = traffic.add_traffic(store, suite, retriever, found, now=now())
+            answer = intake.add_traffic(store, suite, retriever, found, now=now())
         new, notes = answer["new"], answer["notes"]
     else:
         client = connect_server(server)
@@ -79,7 +79,7 @@ def send_traffic(
 
 def _upload(client: Server, suite: str, retriever: str, found: ReadTraffic, *, upload: str) -> tuple[int, list[str]]:
     """Send queries part by part, with progress; how many were new, and notes."""
-    new, notes = 0, traffic.left_out_notes(found)
+    new, notes = 0, intake.left_out_notes(found)
     parts = _parts(found)
     with terminal.counting("sending queries") as moved:
         done, total = 0, sum(part.count("\n") + 1 for part in parts)
@@ -122,9 +122,9 @@ def show_suggestions(
         with open_database(data_dir) as (_, store):
             suite = suite or _only("suite", _slugs(store, "suite"))
             retriever = retriever or _only(
-                "retriever with traffic", [one["retriever"] for one in traffic.load_traffic(store, suite)]
+                "retriever with traffic", [one["retriever"] for one in intake.load_traffic(store, suite)]
             )
-            found = traffic.suggest(store, suite, retriever, limit=n)
+            found = reach.suggest(store, suite, retriever, limit=n)
     rows = []
     for one in found:
         guesses = [*one["segments"], *(["perhaps negative"] if one["negative_candidate"] else [])]
@@ -194,12 +194,12 @@ def begin_demo(store: Store, sources: Sequence[Source], *, now: datetime) -> boo
     document = TaskDocument(
         slug=TASK, suite=SUITE, retrievers=(RETRIEVER,), keys=_KEYS, pool=5, strata=(), overlap=1.0, seed=0
     )
-    if not traffic.load_traffic(store, SUITE):
-        traffic.add_traffic(store, SUITE, RETRIEVER, read_traffic(sources, now=now), now=now)
+    if not intake.load_traffic(store, SUITE):
+        intake.add_traffic(store, SUITE, RETRIEVER, read_traffic(sources, now=now), now=now)
     with store.read() as connection:
         is_asked = find_reach(connection, suite.id, RETRIEVER) is not None
     if not is_asked:
-        traffic.request_reach(store, SUITE, RETRIEVER, grouping=None, now=now)
+        reach.request_reach(store, SUITE, RETRIEVER, grouping=None, now=now)
     tasks.put_task(store, document, by=_BY, now=now, only_new=True)
     tasks.request_pool(store, TASK, now=now)
     return True

@@ -1,9 +1,9 @@
 """Reach: the share of real traffic that canaries stand for, with its interval, and what they leave out.
 
 A query's group is the document of its first hit. A group is covered where a canary expects it, or where a passing
-canary finds it: then somebody would notice if retrieval of that document broke. Asking every query would be a load
-test, so the most frequent are asked and the others sampled in proportion to their traffic. First which queries are the
-same; guesses of segments, and views, stand at the end.
+canary finds it: then somebody would notice if retrieval of that document broke, once a check asks the retriever. Asking
+every query would be a load test, so the most frequent are asked and the others sampled in proportion to their traffic.
+First which queries are the same; guesses of segments, and views, stand at the end.
 """
 
 import re
@@ -158,40 +158,76 @@ def _sampled_interval(share: float, draws: int, seed: int) -> tuple[float, float
     return (low - unseen if share == 1 else low), (high + unseen if share == 0 else high)
 
 
+class Lacking(Value):
+    """What reach lacks beside answers."""
+
+    unasked: str = ""
+    """That no check asks the retriever, in words."""
+    unseen: int = 0
+    """Canaries that expect passages alone, which name no document, and pass in none of the runs that reach reads."""
+    has_run: bool = False
+    """Whether there is such a run."""
+    unplaced: int = 0
+    """Expected chunks that name no document either, and stand in no answer."""
+    taken_up: int = 0
+    """Queries that became canaries for what the sample had, by the draws of which reach is estimated."""
+
+
 def reach_reason(
     failures: Sequence[str],
     *,
     answered: int,
     empty: int = 0,
     unanswered: float = 0.0,
-    unseen: int = 0,
-    unplaced: int = 0,
+    lacking: Lacking | None = None,
 ) -> str | None:
-    """Say why there is no reach, or which queries of the sample it does not rest on; None = all were answered.
+    """Say why there is no reach, what it does not stand for, or what it does not rest on; None = nothing lacks.
 
     `failures` are why queries got no answer, one each, with `unanswered` of the traffic; `empty` of those answered got
-    one without a hit. `unseen` canaries expect passages alone, which name no document, and no check has run yet;
-    `unplaced` expected chunks name none either, and stand in no answer of the runs that reach reads.
+    one without a hit.
     """
-    if unplaced and answered > empty:
-        are, what = ("is", "its document is") if unplaced == 1 else ("are", "their documents are")
-        lacking = f"{counted(unplaced, 'expected chunk')} {are} in no answer, so {what} not known and not covered"
-        rest = reach_reason(failures, answered=answered, empty=empty, unanswered=unanswered, unseen=unseen)
-        return f"{lacking}; {rest}" if rest else lacking
-    if unseen and answered > empty:
-        expect = "canary expects" if unseen == 1 else "canaries expect"
-        lacking = (
-            f"{unseen:,} {expect} passages alone, whose documents only a run tells, and no check has run yet: until "
-            f"then reach counts {'it' if unseen == 1 else 'them'} for nothing"
-        )
-        rest = reach_reason(failures, answered=answered, empty=empty, unanswered=unanswered)
-        return f"{lacking}; {rest}" if rest else lacking
-    if answered and empty == answered:
-        return (
-            f"the retriever found nothing for any of {counted(answered, 'query')}: look at it before you add canaries"
-        )
-    if not failures:
-        return None if answered else "no query of the sample was asked yet"
+    parts = [] if lacking is None or not answered else _lacking(lacking, has_groups=answered > empty)
+    if answered and answered == empty:
+        found = f"the retriever found nothing for any of {counted(answered, 'query')}"
+        parts.append(f"{found}: look at it before you add canaries")
+    elif failures:
+        parts.append(_failed(failures, answered=answered, unanswered=unanswered))
+    elif not answered:
+        parts.append("no query of the sample was asked yet")
+    return "; ".join(parts) or None
+
+
+def _lacking(found: Lacking, *, has_groups: bool) -> list[str]:
+    parts = list[str]()
+    if found.unasked:
+        watched = "reach is what a check of the suite would watch"
+        parts.append(f"{found.unasked}, so nobody would notice if it broke: {watched}")
+    if found.unplaced and has_groups:
+        are, what = ("is", "its document is") if found.unplaced == 1 else ("are", "their documents are")
+        chunks = counted(found.unplaced, "expected chunk")
+        parts.append(f"{chunks} {are} in no answer, so {what} not known and not covered")
+    if found.unseen and has_groups:
+        parts.append(_unseen(found.unseen, has_run=found.has_run))
+    if found.taken_up and has_groups:
+        canaries = "a canary" if found.taken_up == 1 else "canaries"
+        became = f"{counted(found.taken_up, 'query')} of the sample became {canaries} since it was drawn"
+        parts.append(f"{became}, so that by this sample reach is too high: measure again")
+    return parts
+
+
+def _unseen(canaries: int, *, has_run: bool) -> str:
+    """Say that canaries name no document, and that no run tells which they watch."""
+    expect, them = ("canary expects", "it") if canaries == 1 else ("canaries expect", "them")
+    alone = f"{canaries:,} {expect} passages alone"
+    if has_run:
+        passes, what = ("passes", "its document is") if canaries == 1 else ("pass", "their documents are")
+        return f"{alone} and {passes} in no run, so {what} not known and not covered"
+    only = "whose documents only a run tells, and no check has run yet"
+    return f"{alone}, {only}: until then reach counts {them} for nothing"
+
+
+def _failed(failures: Sequence[str], *, answered: int, unanswered: float) -> str:
+    """Say how many queries have no answer, the commonest reason, and what reach assumes of them."""
     why, times = Counter(failures).most_common(1)[0]
     commonest = why if times == len(failures) else f"{times} of them: {why}"
     number = counted(len(failures), "query")
@@ -380,6 +416,8 @@ class TrafficReachView(TypedDict):
     """
 
     retriever: str
+    checks: list[str]
+    """Enabled checks of the suite that ask it; without one nobody would notice, and `value` is what one would watch."""
     state: ReachState
     requested_at: TimeText
     traffic: int
@@ -393,7 +431,8 @@ class TrafficReachView(TypedDict):
     low: float | None
     high: float | None
     reason: str | None
-    """Why there is no value, which queries had no answer, or which canaries no run tells of; null = nothing lacks."""
+    """Why there is no value, that no check asks the retriever, which queries had no answer, which canaries no run tells
+    of, or how many queries became canaries since the sample was drawn; null = nothing lacks."""
     covered_groups: int
     all_groups: int
     groups: list[GroupView]
@@ -401,6 +440,9 @@ class TrafficReachView(TypedDict):
     """Share of the answered traffic for which the retriever found nothing: in no group, and not covered."""
     unanswered: float
     """Share of the traffic whose queries have no answer: the interval allows for all or none of it being covered."""
+    taken_up: int
+    """Queries of the sample that became canaries since it was drawn, for what its draws had: by them `value` is too
+    high, until reach is measured again."""
     too_fine: bool
     """Whether documents are as fine as chunks: where they are parts of larger ones, a grouping should be given."""
     edited_since: bool

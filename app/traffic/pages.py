@@ -17,9 +17,9 @@ from app.base.values import Value
 from app.base.web.forms import Form, FormInput, follow_form, parse_number
 from app.base.web.pages import render
 from app.catalog.service import references
-from app.traffic import service as traffic
 from app.traffic.documents.queries import ForgetRequest, ReachRequest, SuggestionsRequest
 from app.traffic.domain import TrafficReachView
+from app.traffic.service import intake, reach
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -33,7 +33,7 @@ def show_all(request: Request, store: StoreDep) -> HTMLResponse:
     slugs = [one.slug for one in references.load_definitions(store, "suite")]
     if len(slugs) == 1:
         return _page(request, store, slugs[0])
-    found = {slug: traffic.load_reaches(store, slug) for slug in slugs}
+    found = {slug: reach.load_reaches(store, slug) for slug in slugs}
     lines = sorted(found.items(), key=lambda one: -sum(of.traffic["traffic"] for of in one[1]))
     return render(request, "traffic/suites.html", lines=lines)
 
@@ -53,7 +53,7 @@ def measure_reach(request: Request, store: StoreDep, suite: str, form: FormInput
 
     def measure() -> str:
         wish = parse_document(ReachRequest, {"retriever": form.get("retriever"), "group": group})
-        traffic.request_reach(store, suite, wish.retriever, grouping=wish.group, now=datetime.now(UTC))
+        reach.request_reach(store, suite, wish.retriever, grouping=wish.group, now=datetime.now(UTC))
         wake(request)
         return f"/suites/{quote(suite)}/traffic"
 
@@ -68,7 +68,7 @@ def take_up_suggestions(request: Request, store: StoreDep, suite: str, form: For
 
     def open_task() -> str:
         wish, by, now = parse_document(SuggestionsRequest, fields), request.state.identity.name, datetime.now(UTC)
-        traffic.open_task(store, suite, wish.retriever, task=wish.task, queries=wish.queries, by=by, now=now)
+        reach.open_task(store, suite, wish.retriever, task=wish.task, queries=wish.queries, by=by, now=now)
         wake(request)
         return f"/tasks/{quote(wish.task)}"
 
@@ -85,7 +85,7 @@ def delete_traffic(request: Request, store: StoreDep, suite: str, form: FormInpu
         return _page(request, store, suite, problems=error.problems, status=422)
     if wish.retriever is None and wish.query is None:
         return _page(request, store, suite, problems=(Problem(path="query", message="is missing"),), status=422)
-    count = traffic.forget_traffic(store, suite, retriever=wish.retriever, query=wish.query)
+    count = intake.forget_traffic(store, suite, retriever=wish.retriever, query=wish.query)
     return _page(request, store, suite, deleted=count)
 
 
@@ -100,7 +100,7 @@ def _page(
     status: int = 200,
 ) -> HTMLResponse:
     may_write = request.state.identity.scope.includes(Scope.WRITE)
-    reaches = traffic.load_reaches(store, suite, suggestions=_SUGGESTIONS if may_write else 0)
+    reaches = reach.load_reaches(store, suite, suggestions=_SUGGESTIONS if may_write else 0)
     return render(
         request,
         "traffic/traffic.html",

@@ -21,9 +21,9 @@ from app.demo.retriever import Retriever
 from app.demo.server import create_demo
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.scoring.suites import SEGMENT_TARGETS, compose
-from app.traffic import service as traffic
 from app.traffic.commands import begin_demo, seed_demo
 from app.traffic.documents.queries import read_traffic
+from app.traffic.service import intake, reach
 from tests.support import demo_suite
 from tests.support.asgi_client import TestClient
 from tests.support.present import present
@@ -150,7 +150,7 @@ def demo(sqlite_store: Store, retriever: Retriever) -> Demo:
 def test_the_demo_has_traffic_and_a_finished_task_without_a_command(demo: Demo) -> None:
     assert demo.seed() == 1
     store = demo.world.store
-    (shown,) = traffic.load_traffic(store, "dataforge")
+    (shown,) = intake.load_traffic(store, "dataforge")
     assert (shown["retriever"], shown["distinct"]) == ("docs-search", 55)
     task = tasks.load_task(store, "demo")
     assert (task["state"], task["items"], task["created_by"]) == ("pooled", 20, "demo")
@@ -160,22 +160,22 @@ def test_the_demo_has_traffic_and_a_finished_task_without_a_command(demo: Demo) 
 
 def test_started_again_nothing_comes_twice(demo: Demo) -> None:
     demo.seed()
-    before = traffic.load_traffic(demo.world.store, "dataforge")
+    before = intake.load_traffic(demo.world.store, "dataforge")
     assert demo.seed() == 0
-    assert traffic.load_traffic(demo.world.store, "dataforge") == before
-    traffic.forget_traffic(demo.world.store, "dataforge")
+    assert intake.load_traffic(demo.world.store, "dataforge") == before
+    intake.forget_traffic(demo.world.store, "dataforge")
     tasks.archive_task(demo.world.store, "demo", now=demo.world.clock.advance(1))
     assert demo.seed() == 0, "what somebody deleted stays away"
-    assert traffic.load_traffic(demo.world.store, "dataforge") == []
+    assert intake.load_traffic(demo.world.store, "dataforge") == []
 
 
 def test_traffic_that_was_put_in_before_a_crash_is_measured_at_the_next_start(demo: Demo) -> None:
     store = demo.world.store
     found = read_traffic(sample("traffic.csv"), now=demo.world.clock())
-    traffic.add_traffic(store, "dataforge", "docs-search", found, now=demo.world.clock())
+    intake.add_traffic(store, "dataforge", "docs-search", found, now=demo.world.clock())
     demo.seed()
-    assert traffic.load_traffic(store, "dataforge")[0]["traffic"] == 1817
-    assert traffic.load_reach(store, "dataforge", "docs-search")["sample"] == 55
+    assert intake.load_traffic(store, "dataforge")[0]["traffic"] == 1817
+    assert reach.load_reach(store, "dataforge", "docs-search")["sample"] == 55
 
 
 def test_what_was_cut_short_is_finished_at_the_next_start(demo: Demo) -> None:

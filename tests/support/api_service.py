@@ -25,8 +25,8 @@ from app.main import Service, create_app, open_service
 from app.records.service.plans import Planner
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.runs.service import execution
-from app.traffic import service as traffic
 from app.traffic import store as traffic_rows
+from app.traffic.service import reach
 from tests.support.asgi_client import TestClient
 from tests.support.described_answers import watched
 from tests.support.migrated_files import prepare_database
@@ -223,7 +223,7 @@ class Api:
         with store.read() as connection:
             suite = present(catalog.find_definition(connection, "suite", "docs"))
             sample = present(traffic_rows.find_reach(connection, suite.id, "search"))
-        assert traffic.ask_sample(store, self.service.vault, self.retriever, sample.id, clock=_now)
+        assert reach.ask_sample(store, self.service.vault, self.retriever, sample.id, clock=_now)
 
     def items(self, slug: str) -> list[ItemRow]:
         """Read the items of a task."""

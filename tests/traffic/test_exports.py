@@ -16,9 +16,9 @@ import pytest
 
 from app.base.errors import InvalidInputError
 from app.base.texts import Source
-from app.traffic import service as traffic
 from app.traffic.documents.exports import query_of
 from app.traffic.documents.queries import ReadTraffic, read_traffic
+from app.traffic.service import intake
 from tests.support.api_service import Api, api
 from tests.support.processes import ROOT
 
@@ -150,7 +150,7 @@ def test_the_query_within_an_input_is_found(given: Any, query: str) -> None:
 def test_inputs_without_a_query_are_counted_and_told() -> None:
     found = read(span("retriever", {"filter": 3}) + span("retriever", {"query": "x" * 501}))
     assert (found.queries, found.unclear, found.too_long) == ((), 1, 1)
-    assert traffic.left_out_notes(found) == [
+    assert intake.left_out_notes(found) == [
         "1 query longer than 500 characters left out",
         "1 span whose input names no query left out",
     ]

@@ -8,7 +8,7 @@ import pytest
 
 from app.base.db.keys import Scope
 from app.traffic.pages import divide_box
-from tests.support.api_service import Api, api, bearer
+from tests.support.api_service import CHECK, Api, api, bearer
 from tests.support.html_pages import Page
 from tests.support.pages_service import HOSTILE
 
@@ -105,6 +105,28 @@ def test_a_reach_of_before_is_told_beside_newer_traffic_and_an_edited_retriever(
     )
     assert service.get("/v1/suites/docs/reach", retriever="search")["edited_since"] is True
     assert "search was edited after this sample was drawn: reach by now is not known." in read(service).text
+
+
+def test_a_retriever_that_no_check_asks_is_told_wherever_its_reach_stands(service: Api) -> None:
+    service.client.put("/v1/suites/other", json={})
+    service.reached(*QUERIES)
+    asked = service.get("/v1/suites/docs/reach", retriever="search")
+    assert asked["checks"] == ["docs"]
+    for path in (TRAFFIC, SUITE, "/traffic"):
+        assert "no check asks" not in read(service, path).text.casefold()
+    service.put("/v1/checks/docs", {**CHECK, "enabled": False})
+    watched = ", so nobody would notice if it broke: reach is what a check of the suite would watch"
+    found = service.get("/v1/suites/docs/reach", retriever="search")
+    assert (found["checks"], found["value"]) == ([], asked["value"])
+    assert found["reason"].startswith(f"no check asks search, as docs is disabled{watched}")
+    assert service.client.delete("/v1/checks/docs").status_code == 204
+    assert service.get("/v1/suites/docs/reach", retriever="search")["reason"].startswith(
+        f"no check asks search{watched}"
+    )
+    for path in (TRAFFIC, SUITE):
+        assert f"No check asks search{watched}" in read(service, path).text
+    assert "25.4 % no check asks it" in read(service, "/traffic").text
+    assert len(service.get("/v1/suites/docs/suggestions", retriever="search")["items"]) == 3, "as with a check"
 
 
 def test_an_interval_stands_behind_what_is_estimated(service: Api) -> None:

@@ -6,6 +6,7 @@ import pytest
 from app.traffic.domain import (
     DRAWN,
     MOST_HEAD,
+    Lacking,
     TrafficSample,
     are_groups_fine,
     draw_sample,
@@ -195,17 +196,19 @@ def test_canaries_that_no_run_tells_of_are_named_as_the_reason_of_a_low_reach() 
         "80 canaries expect passages alone, whose documents only a run tells, and no check has run yet: until then "
         "reach counts them for nothing"
     )
-    assert reach_reason([], answered=120, unseen=80) == told
+    unseen = Lacking(unseen=80)
+    assert reach_reason([], answered=120, lacking=unseen) == told
     failing = reach_reason(["timeout"], answered=119, unanswered=0.01)
-    assert reach_reason(["timeout"], answered=119, unanswered=0.01, unseen=80) == f"{told}; {failing}"
-    assert reach_reason([], answered=120, empty=120, unseen=80) == reach_reason([], answered=120, empty=120)
+    assert reach_reason(["timeout"], answered=119, unanswered=0.01, lacking=unseen) == f"{told}; {failing}"
+    assert reach_reason([], answered=120, empty=120, lacking=unseen) == reach_reason([], answered=120, empty=120)
 
 
 def test_expected_chunks_that_no_answer_holds_are_named_as_a_reason_of_a_low_reach() -> None:
     told = "3 expected chunks are in no answer, so their documents are not known and not covered"
-    assert reach_reason([], answered=120, unplaced=3) == told
+    assert reach_reason([], answered=120, lacking=Lacking(unplaced=3)) == told
     failing = reach_reason(["timeout"], answered=119, unanswered=0.01)
-    assert reach_reason(["timeout"], answered=119, unanswered=0.01, unplaced=3) == f"{told}; {failing}"
+    failed = reach_reason(["timeout"], answered=119, unanswered=0.01, lacking=Lacking(unplaced=3))
+    assert failed == f"{told}; {failing}"
 
 
 def test_counts_must_descend() -> None:

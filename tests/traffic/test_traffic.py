@@ -25,10 +25,10 @@ from app.definitions.service import applying, definitions
 from app.operation.service import retention
 from app.records.store import ranking_rows
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
-from app.traffic import service as traffic
 from app.traffic import store as rows
 from app.traffic.documents.queries import Grouping, read_traffic
-from app.traffic.domain import ReachState, normalise_query
+from app.traffic.domain import ReachState, TrafficReachView, normalise_query
+from app.traffic.service import intake, reach
 from app.traffic.tables import traffic_parts, traffic_queries
 from tests.support.fakes import answered, hits
 from tests.support.present import present
@@ -199,14 +199,14 @@ QUERIES = {"fees monthly": 60, "refunds late": 25, "returns by post": 10, "nothi
 
 def send(world: World, queries: dict[str, int], retriever: str = "search", key: str | None = None) -> Any:
     lines = [json.dumps({"query": query, "count": count}) for query, count in queries.items()]
-    return traffic.receive_traffic(
+    return intake.receive_traffic(
         world.store, world.vault, "suite", retriever, [source("\n".join(lines))], now=world.clock.advance(1), key=key
     )
 
 
 def ask(world: World, shop: Shop | None = None, **more: Any) -> Any:
     now = world.clock.advance(1)
-    traffic.request_reach(world.store, "suite", "search", grouping=more.pop("grouping", None), now=now)
+    reach.request_reach(world.store, "suite", "search", grouping=more.pop("grouping", None), now=now)
     return work(world, shop or Shop(), **more)
 
 
@@ -214,14 +214,14 @@ def work(world: World, shop: Shop, **more: Any) -> bool:
     with world.store.read() as connection:
         suite_id = suites.find_suite(world.store, "suite").id
         one = present(rows.find_reach(connection, suite_id, "search"))
-    return traffic.ask_sample(world.store, world.vault, shop, one.id, clock=world.clock, **more)
+    return reach.ask_sample(world.store, world.vault, shop, one.id, clock=world.clock, **more)
 
 
 @pytest.mark.both
 def test_the_same_query_sent_again_adds_up(any_world: World) -> None:
     assert send(any_world, QUERIES) == {"queries": 5, "new": 5, "notes": []}
     assert send(any_world, {"FEES  monthly": 5, "new one": 1}) == {"queries": 2, "new": 1, "notes": []}
-    (shown,) = traffic.load_traffic(any_world.store, "suite")
+    (shown,) = intake.load_traffic(any_world.store, "suite")
     assert (shown["retriever"], shown["distinct"], shown["traffic"]) == ("search", 6, 106)
     with any_world.store.read() as connection:
         found = connection.execute(traffic_queries.select().where(traffic_queries.c.query == "fees monthly")).one()
@@ -235,11 +235,11 @@ def test_what_comes_again_with_its_key_is_not_counted_again(any_world: World) ->
     any_world.clock.advance(86_000)
     again = send(any_world, QUERIES, key="log-1")
     assert again == {**first, "notes": [RECEIVED_BEFORE]}
-    assert traffic.load_traffic(any_world.store, "suite")[0]["traffic"] == 100
+    assert intake.load_traffic(any_world.store, "suite")[0]["traffic"] == 100
     with pytest.raises(ConflictError, match="used with other queries"):
         send(any_world, {"fees monthly": 61}, key="log-1")
     assert send(any_world, {"fees monthly": 1}, key="log-2")["notes"] == []
-    assert traffic.load_traffic(any_world.store, "suite")[0]["traffic"] == 101
+    assert intake.load_traffic(any_world.store, "suite")[0]["traffic"] == 101
 
 
 def test_a_write_that_fails_remembers_no_key(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +248,7 @@ def test_a_write_that_fails_remembers_no_key(world: World, monkeypatch: pytest.M
         send(world, QUERIES, key="log-1")
     monkeypatch.undo()
     assert send(world, QUERIES, key="log-1")["notes"] == []
-    assert traffic.load_traffic(world.store, "suite")[0]["traffic"] == 100
+    assert intake.load_traffic(world.store, "suite")[0]["traffic"] == 100
 
 
 @pytest.mark.databases
@@ -259,18 +259,18 @@ def test_a_key_is_known_for_a_day_and_until_the_traffic_is_deleted(world: World)
     world.clock.advance(86_400 + 1)
     retention.prune(world.store, world.clock(), days=1_000)
     assert send(world, QUERIES, key="log-1")["notes"] == []
-    traffic.forget_traffic(world.store, "suite", retriever="search")
+    intake.forget_traffic(world.store, "suite", retriever="search")
     assert send(world, QUERIES, key="log-1") == {"queries": 5, "new": 5, "notes": []}
 
 
 @pytest.mark.both
 def test_a_deleted_query_does_not_come_back_with_its_part_nor_is_its_hash_kept(any_world: World) -> None:
     send(any_world, QUERIES, key="log-1")
-    traffic.forget_traffic(any_world.store, "suite", query="fees monthly")
+    intake.forget_traffic(any_world.store, "suite", query="fees monthly")
     with any_world.store.read() as connection:
         assert next(iter(connection.execute(traffic_parts.select()).mappings()))["content_hash"] is None
     assert send(any_world, QUERIES, key="log-1")["notes"] == [RECEIVED_BEFORE]
-    assert traffic.load_traffic(any_world.store, "suite")[0]["distinct"] == 4
+    assert intake.load_traffic(any_world.store, "suite")[0]["distinct"] == 4
 
 
 def test_a_part_is_known_by_hashes_that_nobody_makes_without_the_key_of_the_service(world: World) -> None:
@@ -291,13 +291,13 @@ def _digest(text: str) -> str:
 def test_beyond_the_limit_the_least_frequent_new_ones_are_left_out(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traffic, "MOST_DISTINCT", 3)
+    monkeypatch.setattr(intake, "MOST_DISTINCT", 3)
     monkeypatch.setattr(rows, "STAGED_ROWS", 2)
     outcome = send(world, QUERIES)
     assert (outcome["queries"], outcome["new"]) == (3, 3)
     assert outcome["notes"] == ["2 queries left out: a suite keeps at most 3 of a retriever"]
     assert send(world, {"fees monthly": 1})["new"] == 0
-    assert traffic.load_traffic(world.store, "suite")[0]["traffic"] == 96
+    assert intake.load_traffic(world.store, "suite")[0]["traffic"] == 96
 
 
 def test_a_write_that_fails_leaves_nothing_so_that_sending_again_counts_once(
@@ -315,16 +315,16 @@ def test_a_write_that_fails_leaves_nothing_so_that_sending_again_counts_once(
     with pytest.raises(AssertionError, match="the second block"):
         send(any_world, QUERIES)
     monkeypatch.setattr(rows, "_grow", grow)
-    assert traffic.load_traffic(any_world.store, "suite")[0]["traffic"] == 1
+    assert intake.load_traffic(any_world.store, "suite")[0]["traffic"] == 1
     send(any_world, QUERIES)
-    assert traffic.load_traffic(any_world.store, "suite")[0]["traffic"] == 101
+    assert intake.load_traffic(any_world.store, "suite")[0]["traffic"] == 101
 
 
 def test_traffic_is_of_a_suite_and_a_retriever_that_are_there(world: World) -> None:
     with pytest.raises(NotFoundError, match="no retriever 'gone'"):
         send(world, QUERIES, "gone")
     with pytest.raises(NotFoundError, match="suite 'none'"):
-        traffic.load_traffic(world.store, "none")
+        intake.load_traffic(world.store, "none")
     with pytest.raises(ConflictError, match="no traffic"):
         ask(world)
 
@@ -333,15 +333,15 @@ def test_traffic_is_of_a_suite_and_a_retriever_that_are_there(world: World) -> N
 def test_one_query_or_all_are_forgotten_at_once(any_world: World) -> None:
     send(any_world, QUERIES)
     ask(any_world)
-    assert traffic.forget_traffic(any_world.store, "suite", query=" FEES monthly ") == 1
-    assert traffic.forget_traffic(any_world.store, "suite", query="fees monthly") == 0
-    assert traffic.load_traffic(any_world.store, "suite")[0]["distinct"] == 4
-    assert traffic.load_reach(any_world.store, "suite", "search")["answered"] == 4
-    assert traffic.forget_traffic(any_world.store, "suite", retriever="other") == 0
-    assert traffic.forget_traffic(any_world.store, "suite") == 4
-    assert traffic.load_traffic(any_world.store, "suite") == []
+    assert intake.forget_traffic(any_world.store, "suite", query=" FEES monthly ") == 1
+    assert intake.forget_traffic(any_world.store, "suite", query="fees monthly") == 0
+    assert intake.load_traffic(any_world.store, "suite")[0]["distinct"] == 4
+    assert reach.load_reach(any_world.store, "suite", "search")["answered"] == 4
+    assert intake.forget_traffic(any_world.store, "suite", retriever="other") == 0
+    assert intake.forget_traffic(any_world.store, "suite") == 4
+    assert intake.load_traffic(any_world.store, "suite") == []
     with pytest.raises(NotFoundError, match="not asked for yet"):
-        traffic.load_reach(any_world.store, "suite", "search")
+        reach.load_reach(any_world.store, "suite", "search")
 
 
 @pytest.mark.both
@@ -364,7 +364,7 @@ def test_queries_are_kept_for_thirty_days_after_they_came(any_world: World) -> N
 def test_covered_is_what_canaries_expect_or_find_first(any_world: World) -> None:
     send(any_world, QUERIES)
     assert ask(any_world)
-    found = traffic.load_reach(any_world.store, "suite", "search")
+    found = reach.load_reach(any_world.store, "suite", "search")
     assert (found["state"], found["sample"], found["asked"], found["answered"]) == (ReachState.ASKED, 5, 5, 5)
     assert (found["traffic"], found["distinct"], found["head"]) == (100, 5, 2)
     assert (found["value"], found["low"], found["high"]) == (0.6, 0.6, 0.6), "asked whole, so nothing is estimated"
@@ -390,7 +390,7 @@ def test_a_passing_canary_covers_the_document_it_finds_first(world: World) -> No
     world.probe.answers["refunds"] = _found("refunds")
     world.run()
     ask(world)
-    assert traffic.load_reach(world.store, "suite", "search")["value"] == 0.85
+    assert reach.load_reach(world.store, "suite", "search")["value"] == 0.85
 
 
 def test_reach_knows_what_canaries_watch_while_their_newest_run_is_bad(world: World) -> None:
@@ -399,10 +399,10 @@ def test_reach_knows_what_canaries_watch_while_their_newest_run_is_bad(world: Wo
     world.probe.answers["fees"] = _found("fees")
     assert world.run().verdict == Verdict.HEALTHY
     ask(world)
-    before = traffic.load_reach(world.store, "suite", "search")
+    before = reach.load_reach(world.store, "suite", "search")
     world.probe.answers["refunds"] = answered(hits("something-else"))
     assert world.run().verdict == Verdict.DEGRADED
-    found = traffic.load_reach(world.store, "suite", "search")
+    found = reach.load_reach(world.store, "suite", "search")
     assert (found["value"], before["value"]) == (0.85, 0.85)
     assert found["reason"] == before["reason"]
 
@@ -415,7 +415,7 @@ def test_a_canary_that_watches_nothing_any_more_covers_nothing_though_no_run_cam
     world.probe.answers["refunds"] = _found("refunds")
     world.run()
     ask(world)
-    assert traffic.load_reach(world.store, "suite", "search")["value"] == 0.85
+    assert reach.load_reach(world.store, "suite", "search")["value"] == 0.85
     with world.store.read() as connection:
         suite = present(catalog.find_definition(connection, "suite", "suite")).id
         body = next(row.body for row in catalog.list_canaries(connection, suite) if row.key == "refunds")
@@ -425,14 +425,67 @@ def test_a_canary_that_watches_nothing_any_more_covers_nothing_though_no_run_cam
         pending = {"key": "refunds", "query": body["query"]}
         (document,) = parse_document(SuiteDocument, {"slug": "suite", "canaries": [pending]}).canaries or ()
         suites.put_canaries(world.store, "suite", [document], now=world.clock())
-    assert traffic.load_reach(world.store, "suite", "search")["value"] == 0.6
+    assert reach.load_reach(world.store, "suite", "search")["value"] == 0.6
+
+
+def test_what_canaries_expect_is_told_to_be_unknown_until_a_run_has_it_or_passes(world: World) -> None:
+    """By id it is known from any answer, by a passage alone from a canary that passes."""
+    send(world, QUERIES)
+    described = [
+        {"key": "odd", "query": "odd?", "expected_chunks": [{"id": "odd-page"}]},
+        {"key": "returns", "query": "returns?", "expected_chunks": [{"text": "Send it back within thirty days."}]},
+    ]
+    added = parse_document(SuiteDocument, {"slug": "suite", "canaries": described}).canaries or ()
+    suites.put_canaries(world.store, "suite", added, now=world.clock.advance(1))
+    ask(world)
+    told = (
+        "1 expected chunk is in no answer, so its document is not known and not covered; 1 canary expects passages "
+        "alone and passes in no run, so its document is not known and not covered"
+    )
+    assert traffic_reach(world)["reason"] == told
+    definitions.archive(world.store, "check", "watch", now=world.clock.advance(1))
+    assert traffic_reach(world)["reason"] == (
+        "no check asks search, so nobody would notice if it broke: reach is what a check of the suite would watch; "
+        "2 expected chunks are in no answer, so their documents are not known and not covered; 1 canary expects "
+        "passages alone, whose documents only a run tells, and no check has run yet: until then reach counts it for "
+        "nothing"
+    ), "also where nothing has run, and the hits of the sample alone are known"
+
+
+def traffic_reach(world: World) -> TrafficReachView:
+    """Return the reach of the suite over the traffic of its retriever."""
+    return reach.load_reach(world.store, "suite", "search")
+
+
+def test_canaries_that_a_sample_suggested_make_its_reach_too_high_until_it_is_measured_again(world: World) -> None:
+    """They cover what the draws had, and not the documents of all the traffic that the draws stand for."""
+    queries = {f"word{number} of users": 2 for number in range(1_500)}
+    send(world, queries)
+    ask(world)
+    assert traffic_reach(world)["taken_up"] == 0
+    chosen = reach.suggest(world.store, "suite", "search", limit=100)
+    described = [
+        {"key": f"taken-{place}", "query": one["query"], "expected_chunks": [{"document": one["group"]}]}
+        for place, one in enumerate(chosen)
+    ]
+    added = parse_document(SuiteDocument, {"slug": "suite", "canaries": described}).canaries or ()
+    suites.put_canaries(world.store, "suite", added, now=world.clock.advance(1))
+    truth, same = 100 / 1_500, traffic_reach(world)
+    assert present(same["low"]) > 2 * truth
+    assert same["taken_up"] == 100
+    too_high = "100 queries of the sample became canaries since it was drawn, so that by this sample reach is too high"
+    assert f"{too_high}: measure again" in (same["reason"] or "")
+    ask(world)
+    again = traffic_reach(world)
+    assert present(again["low"]) <= truth <= present(again["high"]), "another sample is drawn, which suggested none"
+    assert (again["taken_up"], again["reason"]) == (0, None)
 
 
 def test_what_no_answer_came_for_is_stood_for_by_the_others(world: World) -> None:
     send(world, QUERIES)
     shop = Shop(failing={"fees monthly"})
     ask(world, shop)
-    found = traffic.load_reach(world.store, "suite", "search")
+    found = reach.load_reach(world.store, "suite", "search")
     assert (found["asked"], found["answered"]) == (5, 4)
     assert found["value"] == 0
     assert (found["low"], found["high"]) == (0, found["unanswered"])
@@ -445,9 +498,9 @@ def test_what_no_answer_came_for_is_stood_for_by_the_others(world: World) -> Non
 def test_a_query_of_the_sample_that_was_deleted_is_unknown(world: World) -> None:
     send(world, QUERIES)
     ask(world)
-    before = traffic.load_reach(world.store, "suite", "search")
-    traffic.forget_traffic(world.store, "suite", query="fees monthly")
-    found = traffic.load_reach(world.store, "suite", "search")
+    before = reach.load_reach(world.store, "suite", "search")
+    intake.forget_traffic(world.store, "suite", query="fees monthly")
+    found = reach.load_reach(world.store, "suite", "search")
     assert (before["unanswered"], before["reason"]) == (0, None)
     assert found["unanswered"] > 0
     assert present(found["high"]) - present(found["low"]) == pytest.approx(found["unanswered"])
@@ -458,17 +511,17 @@ def test_a_query_of_the_sample_that_was_deleted_is_unknown(world: World) -> None
 def test_a_sample_goes_on_where_it_stood_and_asks_nobody_twice(
     any_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traffic, "BLOCK", 2)
+    monkeypatch.setattr(reach, "BLOCK", 2)
     send(any_world, QUERIES)
     shop, stops = Shop(), iter([False] * 3)
     assert not ask(any_world, shop, stopping=lambda: next(stops, True))
-    assert traffic.load_reach(any_world.store, "suite", "search")["state"] is ReachState.ASKING
+    assert reach.load_reach(any_world.store, "suite", "search")["state"] is ReachState.ASKING
     begun = len(shop.asked)
     assert 0 < begun < 5
     assert work(any_world, shop)
     assert sorted(set(shop.asked)) == sorted(QUERIES)
     assert len(shop.asked) <= 5 + 2, "the block that was cut short is asked again"
-    assert traffic.load_reach(any_world.store, "suite", "search")["asked"] == 5
+    assert reach.load_reach(any_world.store, "suite", "search")["asked"] == 5
     ask(any_world, shop)
     assert len(shop.asked) >= 10, "a new sample is asked anew"
 
@@ -478,7 +531,7 @@ def test_a_retriever_that_is_gone_answers_nothing(world: World) -> None:
     definitions.archive(world.store, "check", "watch", now=world.clock())
     definitions.archive(world.store, "retriever", "search", now=world.clock())
     assert ask(world)
-    found = traffic.load_reach(world.store, "suite", "search")
+    found = reach.load_reach(world.store, "suite", "search")
     assert (found["asked"], found["answered"], found["value"]) == (5, 0, None)
     assert found["reason"] == "unknown: none of 5 queries of the sample was answered (there is no retriever 'search')"
 
@@ -499,23 +552,23 @@ def test_a_document_that_always_comes_by_the_same_chunk_first_is_not_as_fine_as_
     )
     world.run()
     ask(world)
-    assert traffic.load_reach(world.store, "suite", "search")["too_fine"] is False
+    assert reach.load_reach(world.store, "suite", "search")["too_fine"] is False
 
 
 def test_a_grouping_is_not_advised_where_no_first_hit_is_known(world: World) -> None:
     send(world, {"fees monthly": 5, "refunds late": 4, "returns by post": 3})
     send(world, {"nothing": 2})
     ask(world, Shop(failing={"fees monthly", "refunds late", "returns by post"}))
-    found = traffic.load_reach(world.store, "suite", "search")
+    found = reach.load_reach(world.store, "suite", "search")
     assert (found["all_groups"], found["too_fine"]) == (0, False), "there is nothing to group"
 
 
 def test_documents_as_fine_as_chunks_are_told_and_can_be_grouped(world: World) -> None:
     send(world, {"fees monthly": 5, "refunds late": 4, "returns by post": 3})
     ask(world)
-    assert traffic.load_reach(world.store, "suite", "search")["too_fine"] is True
+    assert reach.load_reach(world.store, "suite", "search")["too_fine"] is True
     ask(world, grouping=Grouping(separator="/", parts=1))
-    found = traffic.load_reach(world.store, "suite", "search")
+    found = reach.load_reach(world.store, "suite", "search")
     assert [(one["group"], one["covered"]) for one in found["groups"]] == [("shop", True)]
     assert (found["value"], found["too_fine"]) == (1, False)
 
@@ -526,7 +579,7 @@ def test_documents_as_fine_as_chunks_are_told_and_can_be_grouped(world: World) -
 def test_one_suggestion_for_each_group_that_no_canary_stands_for(any_world: World) -> None:
     send(any_world, QUERIES)
     ask(any_world)
-    found = traffic.suggest(any_world.store, "suite", "search", limit=10)
+    found = reach.suggest(any_world.store, "suite", "search", limit=10)
     assert [(one["query"], one["traffic"]) for one in found] == [
         ("refunds late", 25),
         ("returns by post", 10),
@@ -536,7 +589,7 @@ def test_one_suggestion_for_each_group_that_no_canary_stands_for(any_world: Worl
     assert segments["refunds late"] == ["frequent", "edge"]
     assert segments["odd one"] == ["edge"]
     assert [one["query"] for one in found if one["negative_candidate"]] == ["odd one"]
-    assert len(traffic.suggest(any_world.store, "suite", "search", limit=1)) == 1
+    assert len(reach.suggest(any_world.store, "suite", "search", limit=1)) == 1
 
 
 def test_canaries_results_and_tasks_are_read_once_until_one_changes(
@@ -545,7 +598,7 @@ def test_canaries_results_and_tasks_are_read_once_until_one_changes(
     send(world, QUERIES)
     world.run()
     ask(world)
-    suggested = [one["query"] for one in traffic.suggest(world.store, "suite", "search", limit=10)]
+    suggested = [one["query"] for one in reach.suggest(world.store, "suite", "search", limit=10)]
     assert suggested == ["refunds late", "returns by post", "odd one"]
     done: list[str] = []
     for module, name in ((catalog, "list_canaries"), (ranking_rows, "load_rankings"), (task_rows, "task_queries")):
@@ -556,22 +609,22 @@ def test_canaries_results_and_tasks_are_read_once_until_one_changes(
             return known(*of, **more)
 
         monkeypatch.setattr(module, name, told)
-    (found,) = traffic.load_reaches(world.store, "suite", suggestions=10)
+    (found,) = reach.load_reaches(world.store, "suite", suggestions=10)
     assert [one["query"] for one in found.suggestions] == suggested
     assert done == [], "a page reads nothing of them again"
     expecting = {"key": "late", "query": "late", "expected_chunks": [{"document": "shop/refunds/page.md"}]}
     edited = parse_document(SuiteDocument, {"slug": "suite", "canaries": [expecting]}).canaries or ()
     suites.put_canaries(world.store, "suite", edited, now=world.clock.advance(1))
-    (found,) = traffic.load_reaches(world.store, "suite", suggestions=10)
+    (found,) = reach.load_reaches(world.store, "suite", suggestions=10)
     assert [one["query"] for one in found.suggestions] == ["returns by post", "odd one"]
     assert set(done) == {"list_canaries"}
     world.run()
-    traffic.load_reach(world.store, "suite", "search")
+    reach.load_reach(world.store, "suite", "search")
     assert "load_rankings" in done, "a new run may find others"
-    traffic.open_task(
+    reach.open_task(
         world.store, "suite", "search", task="gaps", queries=["odd one"], by="Ada", now=world.clock.advance(1)
     )
-    assert [one["query"] for one in traffic.suggest(world.store, "suite", "search", limit=10)] == ["returns by post"]
+    assert [one["query"] for one in reach.suggest(world.store, "suite", "search", limit=10)] == ["returns by post"]
     assert "task_queries" in done
 
 
@@ -579,21 +632,21 @@ def test_canaries_results_and_tasks_are_read_once_until_one_changes(
 def test_suggestions_become_canaries_without_expectations_and_a_task(any_world: World) -> None:
     send(any_world, QUERIES)
     ask(any_world)
-    chosen = [one["query"] for one in traffic.suggest(any_world.store, "suite", "search", limit=2)]
+    chosen = [one["query"] for one in reach.suggest(any_world.store, "suite", "search", limit=2)]
     now = any_world.clock.advance(1)
-    task = traffic.open_task(any_world.store, "suite", "search", task="gaps", queries=chosen, by="Ada", now=now)
+    task = reach.open_task(any_world.store, "suite", "search", task="gaps", queries=chosen, by="Ada", now=now)
     assert (task["keys"], task["canaries"]) == (["refunds-late", "returns-by-post"], 2)
     found = references.load_canary(any_world.store, "suite", "refunds-late").body
     assert (found["query"], found["expected_chunks"]) == ("refunds late", [])
     assert len(references.load_canaries(any_world.store, "suite")) == 4
-    assert [one["query"] for one in traffic.suggest(any_world.store, "suite", "search", limit=10)] == ["odd one"]
+    assert [one["query"] for one in reach.suggest(any_world.store, "suite", "search", limit=10)] == ["odd one"]
     suites.archive_canary(any_world.store, "suite", "refunds-late", now=any_world.clock.advance(1))
-    left = [one["query"] for one in traffic.suggest(any_world.store, "suite", "search", limit=10)]
+    left = [one["query"] for one in reach.suggest(any_world.store, "suite", "search", limit=10)]
     assert "refunds late" not in left, "it is in the task"
     with pytest.raises(ConflictError, match="already"):
-        traffic.open_task(any_world.store, "suite", "search", task="gaps", queries=chosen, by="Ada", now=now)
+        reach.open_task(any_world.store, "suite", "search", task="gaps", queries=chosen, by="Ada", now=now)
     with pytest.raises(InvalidInputError, match="at least one"):
-        traffic.open_task(any_world.store, "suite", "search", task="none", queries=[], by="Ada", now=now)
+        reach.open_task(any_world.store, "suite", "search", task="none", queries=[], by="Ada", now=now)
 
 
 def test_a_hundred_thousand_queries_go_through(sqlite_store: Store) -> None:
@@ -603,14 +656,12 @@ def test_a_hundred_thousand_queries_go_through(sqlite_store: Store) -> None:
     ]
     for part in range(0, 100_000, 20_000):
         text = "\n".join(lines[part : part + 20_000])
-        traffic.receive_traffic(
-            sqlite_store, world.vault, "suite", "search", [source(text)], now=world.clock.advance(1)
-        )
-    (shown,) = traffic.load_traffic(sqlite_store, "suite")
+        intake.receive_traffic(sqlite_store, world.vault, "suite", "search", [source(text)], now=world.clock.advance(1))
+    (shown,) = intake.load_traffic(sqlite_store, "suite")
     assert shown["distinct"] == 100_000
     shop = Shop()
     assert ask(world, shop)
     assert len(shop.asked) <= 600
-    found = traffic.load_reach(sqlite_store, "suite", "search")
+    found = reach.load_reach(sqlite_store, "suite", "search")
     assert found["sample"] == found["answered"] == len(shop.asked)
     assert to_us(world.clock()) > 0

@@ -31,8 +31,8 @@ from app.definitions.service import definitions
 from app.records.service import suite_views
 from app.records.service.suite_views import CanaryFilter
 from app.scoring.suites import size_advice
-from app.traffic import service as traffic_service
 from app.traffic.domain import ReachState
+from app.traffic.service import reach
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -210,7 +210,7 @@ def _suite(
     status: int = 200,
 ) -> HTMLResponse:
     view = suite_views.load_suite_view(store, slug, canary_filter)
-    traffic = traffic_service.load_reaches(store, slug) if show == "traffic" else ()
+    traffic = reach.load_reaches(store, slug) if show == "traffic" else ()
     filters: dict[str, str] = {name: getattr(canary_filter, name) for name in ("text", "category", "tag", "state")}
     return render(
         request,

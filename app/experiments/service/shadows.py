@@ -43,7 +43,7 @@ from app.experiments.views import ComparisonView, DifferentPair, ReceivedPairs, 
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
 from app.retrievers.service.trials import stored_retriever
-from app.traffic.service import name_part
+from app.traffic.service.intake import name_part
 
 MOST_HOURS: Final = 720
 

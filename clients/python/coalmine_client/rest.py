@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "b0b0ef1349defcdf72158ddf13ddee9a400fb210afc66e94f5b4b3e54fb78440"
+    DESCRIPTION = "2d7b9f46b48f890c24c842324a2ce451035adfa3bcfae9202adf2885544cf3f7"
 
     def livez(self) -> str:
         """Return that the process answers."""

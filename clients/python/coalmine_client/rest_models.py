@@ -1805,6 +1805,7 @@ class TrafficPage(TypedDict):
 
 class TrafficReach(TypedDict):
     retriever: str
+    checks: list[str]
     state: ReachState
     requested_at: str
     traffic: int
@@ -1822,6 +1823,7 @@ class TrafficReach(TypedDict):
     groups: list[Group]
     empty: float
     unanswered: float
+    taken_up: int
     too_fine: bool
     edited_since: bool
     grouped_by: str | None

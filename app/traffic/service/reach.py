@@ -1,33 +1,18 @@
-"""Traffic of a suite: reach and suggestions from it, a sample asked, suggestions made a task; received and forgotten.
+"""Reach of a suite over its traffic, and suggestions: a sample drawn, asked, estimated by, and made a task."""
 
-Queries of users are personal data: kept for 30 days after they came, never in metrics, logs or exports, deleted at once
-on request. A suite may have 100,000 canaries and pages ask each time, so canaries are read once for each revision of
-their suite, results once for each run, and a task's queries once.
-"""
-
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from functools import partial
-from hashlib import sha256
-from sys import getsizeof
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 
 from app.annotation.documents import TaskDocument
 from app.annotation.service import tasks
-from app.annotation.store import task_rows
 from app.annotation.views import TaskDetail
 from app.base.db.engine import (
-    RECEIVED_BEFORE,
     Connection,
-    ReceivedPart,
     Store,
-    answer_before,
-    blocks,
-    cached,
     from_us,
     to_us,
 )
@@ -36,16 +21,15 @@ from app.base.documents.fields import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
-from app.base.texts import Source, counted
-from app.base.values import Answer, Category, Outcome, Value, field, replace
+from app.base.texts import listed
+from app.base.values import Answer, Outcome, Value, field, replace
 from app.base.views import rounded, view_of
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.service import suites
 from app.catalog.service.references import load_canaries
-from app.catalog.service.versions import load_suite
-from app.catalog.store import Definition, require
-from app.records.store import ranking_rows, run_rows, state_rows
+from app.catalog.store import Definition
+from app.records.store import run_rows
 from app.records.store.run_rows import RunRow
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, outcome_text
 from app.retrievers.domain.retrievers import (
@@ -58,34 +42,25 @@ from app.retrievers.domain.retrievers import (
     score_relevance,
 )
 from app.retrievers.service.trials import stored_retriever
-from app.scoring.evaluation import RELEVANCE
-from app.scoring.rankings import Match
 from app.traffic import domain as estimates
 from app.traffic import store as rows
-from app.traffic.documents.exports import TracedCall
 from app.traffic.documents.queries import (
-    LONGEST_QUERY,
-    MOST_READ,
     Grouping,
-    QueryCounter,
-    ReadTraffic,
-    TooManyQueriesError,
-    read_traffic,
 )
 from app.traffic.domain import (
     GroupView,
+    Lacking,
     ReachState,
-    ReceivedTraffic,
     SuggestionView,
     TrafficReachView,
     TrafficSample,
     TrafficView,
     guess_segments,
     is_negative_candidate,
-    normalise_query,
 )
+from app.traffic.service.intake import find_suite, load_traffic
+from app.traffic.service.standing import found_documents, queries_in_tasks, standing_canaries
 from app.traffic.store import FirstHit, ReachRow, TrafficQuery
-from app.traffic.tables import traffic_parts
 
 _DELETED: Final = "deleted since the sample was drawn"
 _SHOWN_GROUPS: Final = 50
@@ -138,10 +113,13 @@ def load_reaches(store: Store, suite: str, *, suggestions: int = 0) -> list[Suit
 def _view(store: Store, sample: "_Sample", covered: AbstractSet[str]) -> TrafficReachView:
     reach = sample.reach
     with store.read() as connection:
-        runs = _newest_runs(connection, reach)
+        checks = _checks(connection, reach)
+        runs = [found_documents(connection, run) for run in _newest_runs(connection, checks)]
         standing = standing_canaries(connection, _suite(connection, reach))
-        seen = [one for run in runs for one in found_documents(connection, run).by_chunk.items()]
         edited = bool(catalog.made_since(connection, "retriever", [reach.retriever], reach.requested_at))
+    seen = [one for run in runs for one in run.by_chunk.items()]
+    enabled = [check.slug for check in checks if check.body.get("enabled", True)]
+    taken_up = sample.taken_up(standing.queries - standing.pending)
     found = estimates.estimate_reach(
         sample.counts, sample.drawn, {place: group in covered for place, group in sample.groups.items()}
     )
@@ -155,6 +133,7 @@ def _view(store: Store, sample: "_Sample", covered: AbstractSet[str]) -> Traffic
         found,
         reach,
         rounding=True,
+        checks=enabled,
         state=ReachState.ASKING if reach.finished_at is None else ReachState.ASKED,
         distinct=reach.body["distinct"],
         head=reach.body["head_size"],
@@ -170,16 +149,29 @@ def _view(store: Store, sample: "_Sample", covered: AbstractSet[str]) -> Traffic
             answered=len(sample.groups),
             empty=sum(group is None for group in sample.groups.values()),
             unanswered=unanswered,
-            unseen=0 if runs else standing.unnamed,
-            unplaced=len(standing.unplaced - dict([*seen, *sample.first_hits]).keys()) if runs else 0,
+            lacking=Lacking(
+                unasked="" if enabled else _unasked(reach.retriever, checks),
+                unseen=len(standing.unnamed.difference(*(run.watched for run in runs))),
+                has_run=bool(runs),
+                unplaced=len(standing.unplaced - dict([*seen, *sample.first_hits]).keys()),
+                taken_up=taken_up,
+            ),
         ),
         unanswered=rounded(unanswered),
         edited_since=edited,
+        taken_up=taken_up,
         grouped_by=None if sample.grouping is None else sample.grouping.words,
         too_fine=sample.grouping is None
         and any(group is not None for group in sample.groups.values())
         and estimates.are_groups_fine([*sample.first_hits, *seen], list(sample.groups.values())),
     )
+
+
+def _unasked(retriever: str, disabled: Sequence[Definition]) -> str:
+    """Say that no check asks a retriever by itself."""
+    names = listed([check.slug for check in disabled])
+    are = f", as {names} {'is' if len(disabled) == 1 else 'are'} disabled" if disabled else ""
+    return f"no check asks {retriever}{are}"
 
 
 def _suggestions(store: Store, sample: "_Sample", covered: AbstractSet[str], limit: int) -> list[SuggestionView]:
@@ -295,6 +287,20 @@ class _Sample(Value):
         """Chunk and document of the first hits."""
         return [(one.chunk, one.document) for one in self.queries if one is not None and one.chunk is not None]
 
+    def taken_up(self, queries: AbstractSet[str]) -> int:
+        """Count the queries that are among these, were no canary's when the sample was drawn, and whose group it drew.
+
+        None where nothing was drawn. What is covered since it was drawn is then more of the sample than of all others.
+        """
+        known = self.reach.body.get("canaries")
+        if known is None or self.drawn.whole:  # drawn by an earlier release, or asked whole
+            return 0
+        of_draws = {self.groups.get(place) for place, _ in self.drawn.rest} - {None}
+        return sum(
+            one is not None and one.query in queries and one.id not in known and self.groups.get(place) in of_draws
+            for place, one in enumerate(self.queries)
+        )
+
     def top_score(self, place: int) -> float | None:
         """Return the relevance of a query's first hit; None = not measured."""
         one = self.queries[place]
@@ -324,7 +330,8 @@ def _covered_groups(store: Store, sample: _Sample) -> AbstractSet[str]:
     """Return the groups of expected judgments, and of what passing canaries find first."""
     with store.read() as connection:
         standing = standing_canaries(connection, _suite(connection, sample.reach))
-        runs = [found_documents(connection, run) for run in _newest_runs(connection, sample.reach)]
+        checks = _checks(connection, sample.reach)
+        runs = [found_documents(connection, run) for run in _newest_runs(connection, checks)]
     documents, passing = set(standing.documents), set[int]()
     documents |= {document or chunk for chunk, document in sample.first_hits if chunk in standing.chunks}
     for run in runs:
@@ -339,16 +346,20 @@ def _suite(connection: Connection, reach: ReachRow) -> Definition:
     return catalog.definition_by_id(connection, reach.suite_id)
 
 
-def _newest_runs(connection: Connection, reach: ReachRow) -> list[RunRow]:
-    """Return the newest ended run of each check of the suite with the retriever, then the newest healthy ones.
-
-    A fault hides for a while which documents the chunks are of that canaries expect; they are watched all the same.
-    """
-    checks = [
+def _checks(connection: Connection, reach: ReachRow) -> list[Definition]:
+    """Return the checks of the suite with the retriever, disabled ones too."""
+    return [
         row
         for row in catalog.list_definitions(connection, "check")
         if row.body["suite"] == reach.suite and row.body["retriever"] == reach.retriever
     ]
+
+
+def _newest_runs(connection: Connection, checks: Sequence[Definition]) -> list[RunRow]:
+    """Return the newest ended run of each of these checks, then the newest healthy ones.
+
+    A fault hides for a while which documents the chunks are of that canaries expect; they are watched all the same.
+    """
     newest, healthy = run_rows.newest_ended, run_rows.newest_healthy
     found = [read(connection, check.id) for read in (newest, healthy) for check in checks]
     return list({run.id: run for run in found if run is not None and run.suite_version_id is not None}.values())
@@ -356,22 +367,26 @@ def _newest_runs(connection: Connection, reach: ReachRow) -> list[RunRow]:
 
 BLOCK: Final = 20
 """Queries asked and written at a time."""
-_SEED: Final = 0
 
 
 def request_reach(store: Store, suite: str, retriever: str, *, grouping: Grouping | None, now: datetime) -> None:
-    """Draw a sample of the traffic and have it asked. It takes the place of the one before.
+    """Draw a sample of the traffic and have it asked. It takes the place of the one before, and is another one.
 
-    Raises NotFoundError, and ConflictError where there is no traffic.
+    Canaries that were made of the one before say nothing of a new one. Raises NotFoundError, and ConflictError where
+    there is no traffic.
     """
-    with store.write() as connection:
+    with store.read() as connection:
         suite_id = find_suite(connection, suite)
+        asked = standing_canaries(connection, catalog.definition_by_id(connection, suite_id)).queries
+    with store.write() as connection:
         counts = rows.query_counts(connection, suite_id, retriever)
         if not counts:
             raise ConflictError(f"suite '{suite}' has no traffic of retriever '{retriever}'; send some first")
-        sample = estimates.draw_sample([count for _, count in counts], np.random.default_rng(_SEED))
+        sample = estimates.draw_sample([count for _, count in counts], np.random.default_rng(to_us(now)))
+        ids = [counts[place][0] for place in sample.places]
         body = {
-            "ids": [counts[place][0] for place in sample.places],
+            "ids": ids,
+            "canaries": [one.id for one in rows.read_queries(connection, ids).values() if one.query in asked],
             "counts": [counts[place][1] for place in sample.places],
             "times": [times for _, times in sample.rest],
             "head": len(sample.head),
@@ -478,299 +493,3 @@ def open_task(
         suites.put_canaries(store, suite, fresh, now=now)
     tasks.request_pool(store, task, now=now)
     return tasks.load_task(store, task)
-
-
-def name_part(vault: Vault, key: str, content: str) -> ReceivedPart:
-    """Name a part by the key it came with and what it holds."""
-    return ReceivedPart(key=vault.fingerprint(key), content=vault.fingerprint(content))
-
-
-MOST_DISTINCT: Final = 100_000
-"""Distinct queries that are kept of a suite with a retriever."""
-_FORGOTTEN_BLOCK: Final = 2_000
-
-
-def receive_traffic(
-    store: Store,
-    vault: Vault,
-    suite: str,
-    retriever: str,
-    sources: Sequence[Source],
-    *,
-    now: datetime,
-    key: str | None = None,
-) -> ReceivedTraffic:
-    """Add the queries of files to the traffic of a suite with a retriever: all or none.
-
-    Beyond `MOST_DISTINCT` new ones are left out, the least frequent first. What comes with the `key` of what arrived
-    within a day is not added again: the answer is that of the first time, with a note. Raises InvalidInputError for
-    files that cannot be read, ConflictError where the key came with other queries, and NotFoundError.
-    """
-    found = read_traffic(sources, now=now)
-    # What tells two parts apart is queries and counts: a time that is not given is that of arrival.
-    content = json.dumps(sorted((one.query, one.count) for one in found.queries))
-    part = None if key is None else name_part(vault, key, content)
-    return add_traffic(store, suite, retriever, found, now=now, part=part)
-
-
-def add_traffic(
-    store: Store, suite: str, retriever: str, found: ReadTraffic, *, now: datetime, part: ReceivedPart | None = None
-) -> ReceivedTraffic:
-    """Add queries that are read already; see `receive_traffic`."""
-    with store.read() as connection:
-        named = catalog.find_definition(connection, "retriever", retriever)
-        if named is None or named.archived_at is not None:
-            raise NotFoundError(f"there is no retriever '{retriever}'")
-        suite_id = find_suite(connection, suite)
-        known = rows.known_digests(connection, suite_id, retriever, found.queries)
-        stored = rows.count_distinct(connection, suite_id, retriever)
-    fresh = [one for one in found.queries if rows.digest_of(one.query) not in known]
-    fresh.sort(key=lambda one: (-one.count, one.query))
-    room = max(0, MOST_DISTINCT - stored)
-    left_out = {one.query for one in fresh[room:]}
-    taken = [one for one in found.queries if one.query not in left_out]
-    full = f"{counted(len(left_out), 'query')} left out: a suite keeps at most {MOST_DISTINCT:,} of a retriever"
-    notes = [*([full] if left_out else ()), *left_out_notes(found)]
-    answer: ReceivedTraffic = {"queries": len(taken), "new": len(fresh) - len(left_out), "notes": notes}
-    if not taken and part is None:  # as of most exports of spans: they hold no retrieval
-        return answer
-    with store.write() as connection:
-        if part is not None:
-            owner = {"suite_id": suite_id, "retriever": retriever}
-            before = answer_before(connection, traffic_parts, owner, part, answer, at=to_us(now))
-            if before is not None:
-                return cast("ReceivedTraffic", before)
-        rows.add_queries(connection, suite_id, retriever, taken, at=to_us(now))
-    return answer
-
-
-class ReceivedSpans(Value):
-    """What became of the retrievals of an export: queries that count, spans that do not, and why."""
-
-    counted: int
-    rejected: int
-    notes: tuple[str, ...]
-
-
-def receive_spans(
-    store: Store,
-    vault: Vault,
-    suite: str,
-    retriever: str | None,
-    calls: Iterable[TracedCall],
-    *,
-    content: bytes,
-    now: datetime,
-) -> ReceivedSpans:
-    """Add the queries of an export to the traffic of a suite; without a `retriever` of the one that its checks ask.
-
-    `content` is what came: an exporter that got no answer sends the same again, which counts once within a day. Raises
-    InvalidInputError, and NotFoundError.
-    """
-    counter = QueryCounter(now)
-    try:
-        for call in calls:
-            counter.add_call(call)
-    except TooManyQueriesError:
-        message = f"holds more than {MOST_READ:,} distinct queries; send smaller batches"
-        raise InvalidInputError([Problem(path="body", message=message)]) from None
-    found = counter.result()
-    name = sha256(content).hexdigest()
-    part = name_part(vault, name, name) if found.queries else None
-    answer = add_traffic(store, suite, retriever or _asked_retriever(store, suite), found, now=now, part=part)
-    kept = sum(one.count for one in found.queries)
-    rejected = found.too_long + found.unclear + len(found.queries) - answer["queries"]
-    notes = tuple(note for note in answer["notes"] if note != RECEIVED_BEFORE)
-    return ReceivedSpans(counted=kept, rejected=rejected, notes=notes)
-
-
-def _asked_retriever(store: Store, suite: str) -> str:
-    with store.read() as connection:
-        find_suite(connection, suite)
-        checks = [row.body for row in catalog.list_definitions(connection, "check")]
-    found = sorted({body["retriever"] for body in checks if body["suite"] == suite})
-    if len(found) != 1:
-        which = f"its checks ask {', '.join(found[:_SHOWN_RETRIEVERS])}" if found else "it has no check"
-        raise InvalidInputError([Problem(path="retriever", message=f"is missing: say which was asked; {which}")])
-    return str(found[0])
-
-
-_SHOWN_RETRIEVERS: Final = 5
-
-
-def left_out_notes(found: ReadTraffic) -> list[str]:
-    """Return a note for each reason why lines of files were left out."""
-    reasons = (
-        (found.too_long, "query", f"longer than {LONGEST_QUERY} characters"),
-        (found.empty, "query", "without a text"),
-        (found.unclear, "span", "whose input names no query"),
-        (found.other, "other span", ""),
-    )
-    return [
-        " ".join([counted(number, what), *reason.split(), "left out"]) for number, what, reason in reasons if number
-    ]
-
-
-def load_traffic(store: Store, suite: str) -> list[TrafficView]:
-    """Return the traffic of a suite by retriever, without the queries. Raises NotFoundError."""
-    with store.read() as connection:
-        found = rows.summaries(connection, find_suite(connection, suite))
-    return [view_of(TrafficView, one) for one in found]
-
-
-def forget_traffic(store: Store, suite: str, *, retriever: str | None = None, query: str | None = None) -> int:
-    """Delete all traffic of a suite, or of one retriever, or one query of it, at once; how many queries there were.
-
-    A query is found however it is written. What was estimated from deleted traffic goes too, but not for one query.
-    Raises NotFoundError for the suite.
-    """
-    with store.read() as connection:
-        suite_id = find_suite(connection, suite)
-    if query is not None:
-        with store.write() as connection:
-            rows.forget_contents(connection, suite_id)
-            return rows.forget_query(connection, suite_id, normalise_query(query))
-    with store.write() as connection:
-        rows.forget_parts(connection, suite_id, retriever)
-        rows.forget_reaches(connection, suite_id, retriever)
-    deleted = 0
-    while True:
-        with store.write() as connection:
-            block = rows.forget_block(connection, suite_id, retriever, _FORGOTTEN_BLOCK)
-        deleted += block
-        if block < _FORGOTTEN_BLOCK:
-            return deleted
-
-
-def find_suite(connection: Connection, slug: str) -> int:
-    """Return the id of a suite. Raises NotFoundError."""
-    return require(catalog.find_definition(connection, "suite", slug), f"suite '{slug}'").id
-
-
-_CANARIES_BLOCK: Final = 500
-_BYTES_PER_ENTRY: Final = 40
-"""Size of an entry of a set or mapping beside its text."""
-
-
-class StandingCanaries(Value):
-    """What the canaries of a suite in force ask and expect; queries are normalised as those of users are."""
-
-    queries: frozenset[str]
-    pending: frozenset[str]
-    """Queries of which nothing is decided yet: no chunk is expected or forbidden."""
-    documents: frozenset[str]
-    chunks: frozenset[str]
-    """Ids of expected chunks; which document they are of only answers tell."""
-    expecting: frozenset[int]
-    """Ids of the canaries that expect a chunk."""
-    unplaced: frozenset[str]
-    """Those of the chunks beside which no document stands."""
-    unnamed: int
-    """How many of them name neither id nor document of any, so that only a run tells what they find."""
-
-
-class FoundDocuments(Value):
-    """What the canaries of a run found: documents of hits by chunk id, and the first relevant one of a passing canary.
-
-    A hit without a document is its own.
-    """
-
-    by_chunk: Mapping[str, str]
-    watched: Mapping[int, str]
-
-
-def standing_canaries(connection: Connection, suite: Definition) -> StandingCanaries:
-    """Return what the canaries of a suite ask and expect, read once for each of its revisions."""
-
-    def read() -> tuple[StandingCanaries, int]:
-        found = _read_canaries(connection, suite.id)
-        return found, _size(
-            (found.queries, found.pending, found.documents, found.chunks, found.unplaced, found.expecting)
-        )
-
-    return cached(connection, ("standing canaries", suite.id, suite.revision), read)
-
-
-def found_documents(connection: Connection, run: RunRow) -> FoundDocuments:
-    """Return what the canaries of an ended run found, read once."""
-
-    def read() -> tuple[FoundDocuments, int]:
-        found = _read_results(connection, run)
-        return found, _size((found.by_chunk, found.by_chunk.values(), found.watched, found.watched.values()))
-
-    return cached(connection, ("found documents", run.id), read)
-
-
-def queries_in_tasks(connection: Connection, suite_id: int) -> frozenset[str]:
-    """Return the queries of the canaries that tasks of a suite froze, archived tasks too, normalised."""
-
-    def read(task_id: int) -> tuple[frozenset[str], int]:
-        found = frozenset(map(normalise_query, task_rows.task_queries(connection, task_id)))
-        return found, _size((found,))
-
-    found: set[str] = set()
-    for task_id in task_rows.frozen_tasks(connection, suite_id):
-        found |= cached(connection, ("task queries", task_id), partial(read, task_id))
-    return frozenset(found)
-
-
-def _read_canaries(connection: Connection, suite_id: int) -> StandingCanaries:
-    queries, pending, documents, chunks, expecting = set[str](), set[str](), set[str](), set[str](), set[int]()
-    unnamed, unplaced = 0, set[str]()
-    after = ""
-    while block := catalog.list_canaries(connection, suite_id, after=after, limit=_CANARIES_BLOCK):
-        after = block[-1].key
-        for row in block:
-            body = row.body
-            query = normalise_query(body["query"])
-            queries.add(query)
-            decided = body["expected_chunks"] or body["forbidden_chunks"] or body["expect_empty"]
-            if not decided and body["category"] != Category.NEGATIVE:
-                pending.add(query)
-            relevant = [chunk for chunk in body["expected_chunks"] if chunk["grade"] >= 1]
-            if relevant:
-                expecting.add(row.id)
-                unnamed += all(chunk["id"] is None and chunk["document"] is None for chunk in relevant)
-            documents.update(str(chunk["document"]) for chunk in relevant if chunk["document"] is not None)
-            chunks.update(str(chunk["id"]) for chunk in relevant if chunk["id"] is not None)
-            unplaced.update(str(one["id"]) for one in relevant if one["id"] is not None and one["document"] is None)
-    return StandingCanaries(
-        queries=frozenset(queries),
-        pending=frozenset(pending),
-        documents=frozenset(documents),
-        chunks=frozenset(chunks),
-        expecting=frozenset(expecting),
-        unplaced=frozenset(unplaced),
-        unnamed=unnamed,
-    )
-
-
-def _read_results(connection: Connection, run: RunRow) -> FoundDocuments:
-    by_chunk: dict[str, str] = {}
-    watched: dict[int, str] = {}
-    if run.suite_version_id is None:
-        return FoundDocuments(by_chunk=by_chunk, watched=watched)
-    canary_ids = load_suite(connection, run.suite_version_id).canary_ids
-    _, failures = run_rows.probes_of(connection, run.id)
-    unscored = frozenset(run_rows.unscored_at(connection, run.id))
-    for block in blocks(range(len(canary_ids)), _CANARIES_BLOCK):
-        states = state_rows.states_of(connection, run.check_id, run.id, [canary_ids[place] for place in block])
-        rankings = ranking_rows.load_rankings(connection, [state.ranking_id for state in states.values()])
-        for place in block:
-            state = states.get(canary_ids[place])
-            if state is None or place in failures:
-                continue
-            ranking, relevant = rankings[state.ranking_id], Match.from_bytes(state.matched).relevant
-            hits = [(ranking.ids[rank], ranking.documents[rank]) for rank, is_one in enumerate(relevant) if is_one]
-            by_chunk.update(
-                (chunk, document or chunk) for chunk, document in zip(ranking.ids, ranking.documents, strict=True)
-            )
-            reasons = state.reasons & ~RELEVANCE if place in unscored else state.reasons
-            if hits and not reasons:
-                watched[canary_ids[place]] = hits[0][1] or hits[0][0]
-    return FoundDocuments(by_chunk=by_chunk, watched=watched)
-
-
-def _size(parts: Sequence[Any]) -> int:
-    """Return about how many bytes texts take in memory, those that several share counted each time."""
-    return sum(getsizeof(text) + _BYTES_PER_ENTRY for part in parts for text in part)

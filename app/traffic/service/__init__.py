@@ -1,0 +1,1 @@
+"""Fetch, decide, write: one transaction a function."""
