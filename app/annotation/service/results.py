@@ -39,6 +39,7 @@ from app.annotation.views import (
     BudgetView,
     DisagreementView,
     JudgeAgreementView,
+    PairAgreementView,
     PooledRecallView,
     RecallView,
 )
@@ -137,10 +138,8 @@ def _doubt(found: TaskGrades, canaries: list[TaskCanary], agreement: AgreementVi
     if wrong is not None and wrong.value > MOST_WRONG:
         reasons.append(f"about {_wrong_text(wrong)} of the chunks graded relevant are not, as far as the grades tell")
     if least is not None and least[0] < LEAST_KAPPA:
-        kappa, pair = least
         reasons.append(
-            f"{pair['a']} and {pair['b']} agree on relevance with a kappa of {kappa:.3f}, and below {LEAST_KAPPA} that "
-            "says nothing"
+            f"{_least_text(least[1], kappa=least[0], pairs=len(known))}, and below {LEAST_KAPPA} that says nothing"
         )
     if not reasons:
         return None
@@ -155,6 +154,15 @@ def _doubt(found: TaskGrades, canaries: list[TaskCanary], agreement: AgreementVi
         "graded": len(graded),
         "sentence": f"{'; '.join(reasons)}. {_before_adopting(found) if is_checked else _CHECK_FIRST}",
     }
+
+
+def _least_text(pair: PairAgreementView, *, kappa: float, pairs: int) -> str:
+    """Say how far two people agree, and of how many pairs they agree least: among many one is low by chance."""
+    low, high = pair["kappa"]["low"], pair["kappa"]["high"]
+    interval = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
+    names = f"{pair['a']} and {pair['b']} agree"
+    who = f"of {pairs} pairs {names} least on relevance," if pairs > 1 else f"{names} on relevance"
+    return f"{who} with a kappa of {kappa:.3f}{interval}"
 
 
 def _unchecked(found: TaskGrades) -> str:
