@@ -78,7 +78,6 @@ from app.base.values import (
     Severity,
     judged_name,
 )
-from app.detection.domain.views import WarmUpView
 from app.index_facts.domain import FALL
 from app.retrievers.documents.index_facts import FactName
 from app.scoring.measures import mean_name, parse_measure
@@ -477,8 +476,9 @@ def rule_in_words(rule: Rule) -> str:
 
 def protection_text(
     rules: Iterable[Rule],
-    warm_up: WarmUpView,
     *,
+    identical_runs: int,
+    runs: int,
     frozen: bool,
     expects: bool = True,
     silent: Collection[str] = (),
@@ -487,7 +487,8 @@ def protection_text(
 ) -> str | None:
     """When an alert opens while no baseline stands, and when smaller losses are noticed too; None = no rule does.
 
-    Sentences with their full stops, about coverage and generated answers. `frozen`: whether nothing is learned at
+    Sentences with their full stops, about coverage and generated answers. It stands after so many more `identical_runs`
+    or `runs`, whichever comes first. `frozen`: whether nothing is learned at
     present, because alerts are open. `expects`: whether a canary expects a chunk; else there is no coverage.
     `silent`: what a judge did not say of many answers of the newest run that came. `missing`: share of its answers that
     did not come, 0 where the others stand for them. `unmeasured`: by measure of answers, why runs do not have it as
@@ -523,8 +524,8 @@ def protection_text(
         return sentence
     if frozen:
         return f"{sentence} Smaller losses later: the baseline is frozen while alerts are open."
-    identical, runs = warm_up.identical_runs_needed - warm_up.identical_runs, warm_up.runs_needed - warm_up.runs
-    left = f"{counted(identical, 'more run')} with the same results" if identical < runs else counted(runs, "more run")
+    same = f"{counted(identical_runs, 'more run')} with the same results"
+    left = same if identical_runs < runs else counted(runs, "more run")
     return f"{sentence} After {left}: smaller losses too."
 
 

@@ -7,10 +7,10 @@ headers is in `retrievers.client.credentials`; what a header may be stands at th
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import ClassVar
 
-from app.base.values import Value
+from app.base.values import Confidential, Value, field
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -21,8 +21,7 @@ LookUp = Callable[[Collection[str]], Mapping[str, Sequence[str]]]
 """Returns the addresses of host names; a name that was not resolved in time is absent or has none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proxy:
+class Proxy(Confidential):
     """HTTP proxy of endpoints. It resolves their names itself, so that only what a URL spells is judged before it.
 
     `direct` holds what is reached without it: networks, as addresses are spelled, and host names, each with the names
@@ -30,7 +29,9 @@ class Proxy:
     of the API may name.
     """
 
-    url: str = field(repr=False)
+    hidden: ClassVar = ("url",)
+
+    url: str
     """May hold a user and a password."""
     direct: tuple[Network | str, ...] = ()
     judged: bool = False
@@ -314,62 +315,68 @@ _SPECIAL: tuple[tuple[Network, str], ...] = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bearer:
+class Bearer(Confidential):
     """`Authorization: Bearer TOKEN` (RFC 6750)."""
 
-    token: str = field(repr=False)
+    hidden: ClassVar = ("token",)
+
+    token: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKey:
+class ApiKey(Confidential):
     """A key in a header or in a query parameter: exactly one of the two is named. `prefix` stands before the key."""
 
-    key: str = field(repr=False)
+    hidden: ClassVar = ("key",)
+
+    key: str
     header: str | None = None
     query: str | None = None
     prefix: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Basic:
+class Basic(Confidential):
     """A user and a password (RFC 7617); for SQL those of the database."""
 
+    hidden: ClassVar = ("password",)
+
     user: str
-    password: str = field(repr=False)
+    password: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tls:
+class Tls(Confidential):
     """PEM texts: the client's certificate with its key (mTLS), and an authority to trust in place of the system's."""
 
+    hidden: ClassVar = ("key",)
+
     certificate: str | None = None
-    key: str | None = field(default=None, repr=False)
+    key: str | None = None
     authority: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OAuth2:
+class OAuth2(Confidential):
     """Client credentials (RFC 6749, section 4.4): a token is fetched and kept while it is valid."""
+
+    hidden: ClassVar = ("client_secret",)
 
     token_url: str
     client_id: str
-    client_secret: str = field(repr=False)
+    client_secret: str
     scope: str | None = None
     audience: str | None = None
     tls: Tls | None = None
     """Of the token endpoint; that of the endpoint itself does not hold for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SigV4:
+class SigV4(Confidential):
     """AWS Signature Version 4."""
+
+    hidden: ClassVar = ("secret_key", "session_token")
 
     region: str
     service: str
     access_key: str
-    secret_key: str = field(repr=False)
-    session_token: str | None = field(default=None, repr=False)
+    secret_key: str
+    session_token: str | None = None
 
 
 Auth = Bearer | ApiKey | Basic | OAuth2 | SigV4
@@ -384,12 +391,13 @@ class IdentityAuth(Value):
     """By that value."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(Confidential):
     """An HTTP service beside the retriever: an embedder or a reranker."""
 
+    hidden: ClassVar = ("headers",)
+
     url: str
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict)
     """Secret, as those of a retriever."""
     auth: Auth | None = None
     tls: Tls | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NotRequired, TypeAlias
 
 from msgspec import Struct, StructMeta, structs
 from msgspec import field as field  # noqa: PLC0414 - values of every subject are made of them
@@ -29,6 +29,18 @@ class Value(Struct, frozen=True, kw_only=True, metaclass=_Frozen):
     A frozen dataclass is written in Python a second time for each class as it is imported, which takes a fifth of a
     start; use one only where a field is left out of comparisons or texts, or pydantic has to serialize it.
     """
+
+
+class Confidential(Value):
+    """A value whose text, which may reach a log, leaves out what its class names `hidden`: what is secret or long."""
+
+    hidden: ClassVar[tuple[str, ...]] = ()
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [(name, one) for name, one in asdict(self).items() if name not in self.hidden]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={one!r}' for name, one in self.__rich_repr__())})"
 
 
 if TYPE_CHECKING:
@@ -305,9 +317,10 @@ class Slowing(Value):
     """Requests that were refused and sent again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Confidential):
     """Outcome of one probe. `ranking` is set exactly when the outcome is `ok`."""
+
+    hidden: ClassVar = ("exchange",)
 
     outcome: Outcome
     latency_seconds: float
@@ -332,7 +345,7 @@ class Answer:
     """Host and port of the endpoint that failed, without secrets; None where none failed."""
     unscored: str | None = None
     """One sentence why a scorer outside the retriever could not measure relevance, though there were hits."""
-    exchange: Exchange | None = dataclasses.field(default=None, repr=False)
+    exchange: Exchange | None = None
     """Request and response, where the caller asked to record them."""
 
 
@@ -509,8 +522,7 @@ TimeText: TypeAlias = Annotated[str, "RFC 3339"]
 """A time as RFC 3339 in UTC; views make it of microseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedWords:
+class ListedWords(Value, kw_only=False):
     """Marks a text that is a word of an enumeration, which the description of the API lists beside the field."""
 
     words: type[StrEnum]

@@ -4,15 +4,15 @@ Who is notified is decided in `alerts.domain.state`. Views of deliveries, and th
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, NotRequired, Protocol, Required
+from typing import ClassVar, Final, NotRequired, Protocol, Required
 
 from typing_extensions import TypedDict
 
 from app.alerts.domain.views import ChangedCanary, FleetView, SinceView, WorseAnswers
-from app.base.values import EMPTY, CorrectedRateView, DeliveryState, TimeText, Value
+from app.base.values import EMPTY, Confidential, CorrectedRateView, DeliveryState, TimeText, Value, field
 from app.catalog.domain import PooledNote
 
 
@@ -73,16 +73,17 @@ IMPLICIT_TLS_PORT: Final = 465
 STARTTLS_PORTS: Final = (25, 587)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hook:
+class Hook(Confidential):
     """A destination of notifications."""
+
+    hidden: ClassVar = ("url", "secret")
 
     slug: str
     kind: str
     """A `HookKind`."""
-    url: str = field(default="", repr=False)
+    url: str = ""
     """For some kinds a secret. Empty for email."""
-    secret: str | None = field(default=None, repr=False)
+    secret: str | None = None
     """A signing secret, a routing key, a password or a token, depending on the kind."""
     channel: str = ""
     """Id of the channel a Slack app writes to."""

@@ -6,7 +6,6 @@
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
@@ -288,8 +287,7 @@ RECALL_BY: Mapping[str, str] = MappingProxyType({"R_id": "id", "R_passage": "pas
 """The two recalls whose difference shows chunks re-indexed under other ids, with the level each counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(Value, kw_only=False):
     """A measure as papers write it: `Measure("NDCG", 10)` is `NDCG@10`. Raises ValueError for an unknown one."""
 
     name: str

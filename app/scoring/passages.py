@@ -6,7 +6,6 @@ Another number or a "not" makes another version; scattered wrong letters are dam
 import re
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby, islice, pairwise
 
 from app.base.values import Level, Value
@@ -47,8 +46,7 @@ def alignments(pattern: str, text: str, edits: int, start: int = 0, end: int | N
         yield _trace_back(pattern, part, len(part), start, ups, downs)
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Value, kw_only=False):
     """One character inserted (`was` is empty), lost (`now` is empty) or wrong, with its place in both texts."""
 
     was: str
@@ -59,8 +57,7 @@ class Edit:
     """Where it is or would be in the text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
+class Alignment(Value, kw_only=False):
     """A part of a text, and the edits that turn the pattern into it, in order."""
 
     start: int

@@ -35,9 +35,8 @@ from app.base.values import (
     Verdict,
     asdict,
 )
-from app.comparison.domain.estimates import FEWEST_PAIRS, Difference, Estimate, estimate
+from app.comparison.domain.estimates import FEWEST_PAIRS, Difference, Estimate, StoredDrop, estimate
 from app.comparison.domain.outcomes import Decision, decide_family
-from app.detection.domain.views import StoredDrop
 from app.retrievers.domain.probes import FailureSummary
 from app.scoring.measures import CUTOFFS, parse_measure
 

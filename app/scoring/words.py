@@ -6,12 +6,11 @@ How much two texts must share to be taken for the same is said by those who ask,
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, groupby
 from operator import itemgetter
 
-from app.base.values import Ranking
+from app.base.values import Ranking, Value
 
 NUMBER_SIGNS = ".,-%\u2030"
 """In a normalised text these characters always belong to a number."""
@@ -135,8 +134,7 @@ LIKE = 0.7
 TOP = 5
 
 
-@dataclass(frozen=True, slots=True)
-class NearCopies:
+class NearCopies(Value, kw_only=False):
     """Two hits with nearly the same text."""
 
     one: str

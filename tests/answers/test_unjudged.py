@@ -14,7 +14,6 @@ from app.base.db.engine import Store
 from app.base.values import Aggregates, Bound, Rule, RuleKind
 from app.catalog.store import API
 from app.definitions.service import applying
-from app.detection.domain.views import WarmUpView
 from app.reports.pages.overviews import make_badge
 from app.reports.rendering.reports import report_html, report_markdown
 from app.reports.service import check_details
@@ -260,8 +259,9 @@ def test_what_is_still_measured_protects_beside_what_is_not() -> None:
         Rule(key=name, kind=RuleKind.THRESHOLD, measure=name, critical=Bound(below=0.7))
         for name in ("faithful", "answer_relevance")
     ]
-    warm_up = WarmUpView(runs=0, runs_needed=23, identical_runs=0, identical_runs_needed=8, summary="", note=None)
-    said = protection_text(rules, warm_up, frozen=False, unmeasured={"faithful": "judge 'j' is not asked about it"})
+    said = protection_text(
+        rules, identical_runs=8, runs=23, frozen=False, unmeasured={"faithful": "judge 'j' is not asked about it"}
+    )
     assert said == (
         "Protected now: alerts when answer relevance falls below 0.7 in 2 of 3 runs. "
         "Not protected now: faithful of answers, since judge 'j' is not asked about it."
@@ -273,12 +273,11 @@ def test_only_what_the_judge_did_not_say_is_told_as_not_protected() -> None:
         Rule(key=name, kind=RuleKind.THRESHOLD, measure=name, critical=Bound(below=0.7))
         for name in ("faithful_corrected", "answer_relevance")
     ]
-    warm_up = WarmUpView(runs=0, runs_needed=23, identical_runs=0, identical_runs_needed=8, summary="", note=None)
-    assert protection_text(rules, warm_up, frozen=False, silent={"faithful"}) == (
+    assert protection_text(rules, identical_runs=8, runs=23, frozen=False, silent={"faithful"}) == (
         "Protected now: alerts when answer relevance falls below 0.7 in 2 of 3 runs. "
         "Not protected now: faithful corrected of answers, until a judge reads them again."
     )
-    both = protection_text(rules, warm_up, frozen=False, silent={"faithful", "answer_relevance"})
+    both = protection_text(rules, identical_runs=8, runs=23, frozen=False, silent={"faithful", "answer_relevance"})
     assert both == "Not protected now: answers, until a judge reads them again."
 
 
@@ -308,8 +307,7 @@ def test_answers_that_did_not_come_are_no_fault_of_the_judge(
     missing: float, silent: Collection[str], said: str
 ) -> None:
     rule = Rule(key="f", kind=RuleKind.THRESHOLD, measure="faithful", critical=Bound(below=0.7))
-    warm_up = WarmUpView(runs=0, runs_needed=23, identical_runs=0, identical_runs_needed=8, summary="", note=None)
-    assert protection_text([rule], warm_up, frozen=False, missing=missing, silent=silent) == said
+    assert protection_text([rule], identical_runs=8, runs=23, frozen=False, missing=missing, silent=silent) == said
 
 
 def test_the_page_of_a_check_names_who_gave_no_answers(sqlite_store: Store) -> None:

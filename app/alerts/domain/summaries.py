@@ -6,7 +6,6 @@ alert next, are in `incidents`; the chunks that canaries lost in `views`.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -748,8 +747,7 @@ _PREDICATES: Final[Mapping[Reason, tuple[str, str, str, str]]] = {
 """What canaries degraded by a reason do, the gravest first: (one, many, one newly, many newly)."""
 
 
-@dataclass(frozen=True, slots=True)
-class CauseWords:
+class CauseWords(Value, kw_only=False):
     """The words for a cause."""
 
     counted: str

@@ -102,8 +102,7 @@ class _HopelessError(Exception):
         super().__init__(message)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scalar:
+class _Scalar(Value, kw_only=False):
     """A text, and whether it stands without quotes."""
 
     line: int
@@ -111,16 +110,14 @@ class _Scalar:
     plain: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _List:
+class _List(Value, kw_only=False):
     """A list; the line is that of its first item."""
 
     line: int
     items: "list[_Node]"
 
 
-@dataclass(frozen=True, slots=True)
-class _Mapping:
+class _Mapping(Value, kw_only=False):
     """A mapping; the line is that of its first key."""
 
     line: int

@@ -5,7 +5,6 @@ a failure may come from: open files and memory.
 """
 
 import ctypes
-import dataclasses
 import errno
 import math
 import os
@@ -15,21 +14,20 @@ import socket
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from hashlib import sha256
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import quote, urlencode
 
 import pycurl
 
 from app.base.addresses import HEADER_CHARSET, HEADER_NAME, HEADER_VALUE, AddressPolicy, Proxy, SigV4, Tls
 from app.base.limits import LARGEST_ANSWER_BYTES, is_refusal
-from app.base.values import Outcome, Slowing, Value, field
+from app.base.values import Confidential, Outcome, Slowing, Value, field
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
@@ -74,32 +72,34 @@ class NoAnswerError(Exception):
         return is_refusal(self.http_status, self.retry_after_seconds)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestAuth:
+class RequestAuth(Confidential):
     """Authentication of one exchange, for every request and connection. Made by credentials."""
 
-    headers: tuple[bytes, ...] = dataclasses.field(default=(), repr=False)
-    query: Mapping[str, str] = dataclasses.field(default_factory=lambda: NO_HEADERS, repr=False)
+    hidden: ClassVar = ("headers", "query", "secrets")
+
+    headers: tuple[bytes, ...] = ()
+    query: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
     tls: Tls | None = None
     sigv4: SigV4 | None = None
-    secrets: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+    secrets: tuple[str, ...] = ()
     """Values that must be masked wherever an exchange is shown."""
 
 
 NO_AUTH = RequestAuth()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Confidential):
     """One HTTP request. `headers` are whole lines from `header_line`; `body` None sends none.
 
     `max_body_bytes` caps the body after decompression. `retries` is for time-outs and unreachable peers only.
     """
 
+    hidden: ClassVar = ("headers",)
+
     tag: int = 0
     url: str
     method: str = "POST"
-    headers: tuple[bytes, ...] = dataclasses.field(default=(), repr=False)
+    headers: tuple[bytes, ...] = ()
     body: bytes | None = None
     timeout_seconds: float = 10.0
     max_body_bytes: int = LARGEST_ANSWER_BYTES

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import TypedDict
 
 from app.base.statistics import CONFIDENCE, student_quantile
 from app.base.values import ROUNDING, Value, replace
@@ -66,6 +67,19 @@ class Difference(Value):
         One without a p value is of an earlier release, which asked its interval alone.
         """
         return self.leaves_out_zero and (self.p is None or is_significant(self.p, self.confidence))
+
+
+class StoredDrop(TypedDict, total=False):
+    """A `Difference` to the baseline, or only `unknown`: why there is none."""
+
+    unknown: str
+    pairs: int
+    before: float
+    now: float
+    difference: float
+    low: float
+    high: float
+    confidence: float
 
 
 def is_significant(p: float, confidence: float) -> bool:

@@ -7,6 +7,7 @@ from typing import Literal, NotRequired
 from typing_extensions import TypedDict
 
 from app.base.values import Severity, TimeText
+from app.comparison.domain.estimates import StoredDrop
 
 
 class Action(StrEnum):
@@ -106,19 +107,6 @@ class StoredFirstRun(TypedDict):
     run: str
     coverage: float | None
     accepted: NotRequired[bool]  # by people, as the new normal
-
-
-class StoredDrop(TypedDict, total=False):
-    """A `Difference` to the baseline, or only `unknown`: why there is none."""
-
-    unknown: str
-    pairs: int
-    before: float
-    now: float
-    difference: float
-    low: float
-    high: float
-    confidence: float
 
 
 class StoredHabit(TypedDict):

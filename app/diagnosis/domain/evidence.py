@@ -336,8 +336,7 @@ def find_targets(search: Search, now: Ranking | None, k: int, *, deep: bool = Tr
 # --- scores of the same chunks ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreChange:
+class ScoreChange(Value, kw_only=False):
     """How far the scores of the same chunks moved."""
 
     median: float

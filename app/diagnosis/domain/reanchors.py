@@ -4,10 +4,9 @@ How much of a passage a chunk must hold to stand for it is said by the shares at
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
-from app.base.values import Judgment, Ranking, replace
+from app.base.values import Judgment, Ranking, Value, replace
 from app.diagnosis.domain.cases import FoundChunk, Reanchor
 from app.diagnosis.domain.evidence import SearchedChunk
 from app.scoring.rankings import match, prepare
@@ -70,8 +69,7 @@ def is_back(old: Judgment, passage: str | None, ranking: Ranking) -> bool:
     return match(prepare([named]), ranking).first[0] is not None
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(Value, kw_only=False):
     """A chunk, and the 3-grams it has in common with the passage."""
 
     chunk: FoundChunk

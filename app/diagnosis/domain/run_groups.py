@@ -7,7 +7,6 @@ tag or a category of canaries. Each says nothing where chance may explain it, or
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import exp, lgamma
 from typing import Final
@@ -25,8 +24,7 @@ _IN_COMMON: Final = 0.8
 """Share of the changed canaries that must be in a group."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankedChunk:
+class RankedChunk(Value, kw_only=False):
     """A chunk, by an answer that has it."""
 
     answer: Ranking

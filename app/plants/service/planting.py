@@ -6,7 +6,6 @@ after a kill reads how far it was: a document whose sending was interrupted is r
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import uuid4
@@ -224,8 +223,7 @@ def _wanted(plant: Plant, check: Definition, at: int) -> Plant:
     return plant if is_wanted else domain.withdrawn(plant, WITHDRAWN, at)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stepping:
+class _Stepping(Value, kw_only=False):
     """What a step of a plant works with."""
 
     store: Store

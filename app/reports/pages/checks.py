@@ -115,7 +115,8 @@ def show_check(
         if warm_up is None
         else protection_text(
             rules,
-            warm_up,
+            identical_runs=warm_up.identical_runs_needed - warm_up.identical_runs,
+            runs=warm_up.runs_needed - warm_up.runs,
             frozen=baseline.waits is not None,
             expects=run is None or run["canaries"]["undefined"] != run["canaries"]["measured"],
             silent=JUDGED if "problem" in (answers or {}) else silent_questions(answers),

@@ -282,11 +282,11 @@ def worst_table(report: Mapping[str, Any]) -> Table:
     return Table(title="Worst canaries", columns=columns, rows=rows, quoted=frozenset({0, 1, 4, 5}))
 
 
-_NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production Char
+_NOT_XML = "[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"  # XML 1.0, production Char
 
 
 def _xml(text: str) -> str:
-    return _NOT_XML.sub("�", text)
+    return re.sub(_NOT_XML, "�", text)  # compiled at its first use: few commands write XML, and it takes 4 ms
 
 
 def _junit_outcome(result: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str | None, str]:

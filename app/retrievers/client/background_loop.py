@@ -10,14 +10,13 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from app.base.errors import LocalResourceError
 from app.base.limits import RETRY_SECONDS, TRANSIENT, Limits
 from app.base.net.transfer import LOCAL_ERRORS, NoAnswerError
-from app.base.values import Answer, replace
+from app.base.values import Answer, Value, replace
 from app.retrievers.client.responses import with_refusal
 from app.retrievers.domain.probes import peer_of
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
@@ -29,8 +28,7 @@ BATCH = 64
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedAnswer:
+class RefusedAnswer(Value, kw_only=False):
     """Answer of a retriever that may accept the same query later."""
 
     answer: Answer

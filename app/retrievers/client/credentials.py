@@ -11,7 +11,7 @@ import threading
 import time
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from html import escape
 from http import HTTPStatus
@@ -24,7 +24,7 @@ from app.base.addresses import AddressPolicy, ApiKey, Auth, Basic, Bearer, OAuth
 from app.base.errors import InvalidInputError, Problem
 from app.base.net.transfer import NO_HEADERS, OUTCOMES, NoAnswerError, Request, RequestAuth, Response, header_line
 from app.base.net.transport import send_one
-from app.base.values import Outcome, replace
+from app.base.values import Outcome, Value, asdict, replace
 from app.retrievers.domain.retrievers import PLACEHOLDER
 
 TIMEOUT_SECONDS = 10.0
@@ -212,13 +212,13 @@ def _encoded_client(auth: OAuth2) -> tuple[str, str]:
 
 def credentials_digest(auth: Auth | None, tls: Tls | None, headers: Mapping[str, str]) -> bytes:
     """Return a digest of credentials: answers to one key must not be reused for another."""
-    parts = [None if one is None else (type(one).__name__, astuple(one)) for one in (auth, tls)]
+    parts = [None if one is None else (type(one).__name__, asdict(one)) for one in (auth, tls)]
     parts_text = repr((parts, sorted(headers.items())))
     return blake2b(parts_text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def _token_key(auth: OAuth2) -> bytes:
-    return blake2b(repr(astuple(auth)).encode(), digest_size=16).digest()
+    return blake2b(repr(asdict(auth)).encode(), digest_size=16).digest()
 
 
 def _values_after_scheme(values: Iterable[str]) -> Iterator[str]:
@@ -373,8 +373,7 @@ _PERCENT = re.compile("%[0-9A-F]{2}")
 _SCRIPT_SAFE = {ord(one): f"\\u{ord(one):04x}" for one in "<>&"}  # as many JSON writers do
 
 
-@dataclass(frozen=True, slots=True)
-class Redaction:
+class Redaction(Value, kw_only=False):
     """Secrets of one exchange. `thorough`: in every encoding and however short, for responses shown to people."""
 
     secrets: tuple[str, ...]

@@ -7,7 +7,6 @@ click places, and what a click changes in the mapping.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -486,8 +485,7 @@ def fields_by_node(answer: Any, mapping: Mapping[str, str]) -> dict[str, tuple[s
 # --- clicks ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _List:
+class _List(Value, kw_only=False):
     """A list on the way to a value: its parts, and the path that reads its items, those of lists beside it too."""
 
     parts: tuple[Part, ...]

@@ -5,14 +5,12 @@ Before it the lanes in which several processes share a retriever; below it what 
 these in are in `documents` and `presets`.
 """
 
-import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +21,7 @@ from app.base.schedules import LEAST_PATIENCE_SECONDS
 from app.base.values import (
     EMPTY,
     Answer,
+    Confidential,
     EmbedderChange,
     Outcome,
     Turn,
@@ -194,24 +193,25 @@ class ExactSearch(Value):
     settings: Mapping[str, str] = field(default_factory=_empty)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retriever:
+class Retriever(Confidential):
     """The endpoint a check watches: request, response mapping and limits.
 
     Templates (`url`, values of `query_parameters` and `json`) may hold `{{ query }}`, `{{ k }}`, the names of
     `options` and of the lookup and, where there is an embedder, `{{ vector }}`.
     """
 
+    hidden: ClassVar = ("headers",)
+
     slug: str
     url: str
     dialect: Dialect = Dialect.HTTP
     method: str = "POST"
-    headers: Mapping[str, str] = dataclasses.field(default_factory=_empty, repr=False)
+    headers: Mapping[str, str] = field(default_factory=_empty)
     """Secret: values are never logged, shown or exported."""
-    query_parameters: Mapping[str, Any] = dataclasses.field(default_factory=_empty)
+    query_parameters: Mapping[str, Any] = field(default_factory=_empty)
     json: Any = None
     """The request body; for MCP the arguments of the tool. A value that is only a placeholder keeps its type."""
-    options: Mapping[str, str] = dataclasses.field(default_factory=_empty)
+    options: Mapping[str, str] = field(default_factory=_empty)
     """Variables of the templates by name, such as the collection."""
     lookup: Lookup | None = None
     sql: str | None = None
@@ -245,7 +245,7 @@ class Retriever:
     """How an exact search is asked for; None = it is not compared with one."""
     reads: Mapping[str, str] | None = None
     """Of a request for facts: the JMESPath of each number in its answer, by name; None = it is asked for hits."""
-    settings: Mapping[str, str] = dataclasses.field(default_factory=_empty)
+    settings: Mapping[str, str] = field(default_factory=_empty)
     """Of a database, for the transaction of its statement."""
     is_exact: bool = False
     """Whether its request is that of an exact search, beside a run."""

@@ -57,8 +57,7 @@ class Kind(StrEnum):
     """The pool of an annotation task, by its slug."""
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(Value, kw_only=False):
     """What a subscriber follows; `NEWS` has no id."""
 
     kind: Kind

@@ -7,7 +7,6 @@ replicas may look at once: the database lets one of them queue the run of an ins
 import json
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -20,7 +19,7 @@ from app.base.errors import ConflictError, NotFoundError
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.schedules import CLOCK_SKEW, EPOCH, Schedule, credible_until, last_due, next_due, spread
-from app.base.values import Trigger
+from app.base.values import Trigger, Value
 from app.catalog import store as catalog
 from app.catalog.service.references import last_completed, schedule_of
 from app.hooks import store as outbox
@@ -32,8 +31,7 @@ from app.runs.store import BLOCK, CheckRow, DueCheck, NewRun
 logger = logging.getLogger("coalmine.worker")
 
 
-@dataclass(frozen=True, slots=True)
-class _Expected:
+class _Expected(Value, kw_only=False):
     """By when a run of a check has to complete, and of what that was computed."""
 
     of: tuple[int, int, int | None]

@@ -48,8 +48,7 @@ _LOST: Final = Failure(outcome=str(Outcome.SKIPPED))
 """Of a canary whose ranking is not there any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
+class _Judged(Value, kw_only=False):
     """The scores of a ranking for a version of a canary, as they are stored."""
 
     vector: bytes
