@@ -2,6 +2,7 @@
 
     python -m benchmarks.judge [REPETITIONS]
     python -m benchmarks.judge --checks [REPETITIONS]
+    python -m benchmarks.judge --people [REPETITIONS]
 
 No model runs here, so nothing is claimed of any real judge: a simulated one says YES to what is right in `sensitivity`
 of the cases and NO to what is wrong in `specificity`, independently. REPETITIONS (default 2,000) samples are drawn for
@@ -16,6 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from app.answers.domain.labellers import SaidOfAnswer, measure_labellers
 from app.answers.domain.trust import (
     Basis,
     LabelledAnswers,
@@ -104,6 +106,116 @@ def main_checks(repetitions: int = 500) -> None:
                 print(row, flush=True)
                 failures += [row] if one.covers < LEAST_COVERAGE else []
     assert not failures, failures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class People:
+    """Two people who label answers, both of them a share `twice`, each with a share of wrong labels of its own.
+
+    Of `hard` answers they get `wrong_of_hard` wrong, and the judge `judge_wrong_of_hard`: their errors come together.
+    """
+
+    wrong: tuple[float, float] = (0.06, 0.09)
+    labels: int = 220
+    twice: float = 0.2
+    rate: float = 0.77
+    hard: float = 0.0
+    wrong_of_hard: float = 0.3
+    judge_wrong_of_hard: float = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeopleCover:
+    """What is told of a judge where people err, as means over the repetitions in which that is told."""
+
+    truth: float
+    """Share of the bad answers that the judge accepts."""
+    by_labels: float
+    """The same by the labels, were they all right."""
+    plain_covers: float
+    """How often the exact interval of that holds the truth."""
+    value: float
+    covers: float
+    width: float
+    told: float
+    """Share of the repetitions in which enough answers have two labels."""
+
+
+def people_designs() -> Iterator[tuple[Judge, People]]:
+    """Yield judges with people who err seldom, often, and at the same answers as the judge."""
+    fair = Judge(sensitivity=0.92, specificity=0.85)
+    yield fair, People(wrong=(0.0, 0.0))
+    yield fair, People(wrong=(0.02, 0.03))
+    yield fair, People()
+    yield fair, People(wrong=(0.15, 0.2))
+    yield fair, People(labels=170, twice=0.12, rate=0.7, wrong=(0.08, 0.11))
+    yield GOOD, People(labels=400, twice=0.5, rate=0.9, wrong=(0.03, 0.05))
+    yield POOR, People(rate=0.6)
+    yield Judge(sensitivity=0.92, specificity=0.6), People(wrong=(0.0, 0.0))
+    yield Judge(sensitivity=0.92, specificity=0.6), People(twice=0.1)
+    yield Judge(sensitivity=0.92, specificity=0.92), People(wrong=(0.02, 0.02), hard=0.15)
+    yield fair, People(wrong=(0.02, 0.02), hard=0.15, judge_wrong_of_hard=0.15)
+
+
+def main_people(repetitions: int = 500) -> None:
+    """Print the table of people who err, then hold it against what the documentation promises."""
+    print(
+        "| sensitivity, specificity | labels | twice | people err | pass | by labels | covers | told | covers | width |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    failures = []
+    for judge, people in people_designs():
+        one = measure_people(judge, people, repetitions=repetitions)
+        err = f"{people.wrong[0]}, {people.wrong[1]}"
+        if people.hard:
+            err += f"; {people.wrong_of_hard} of {people.hard}, the judge {people.judge_wrong_of_hard}"
+        start = (
+            f"| {judge.sensitivity}, {judge.specificity} | {people.labels} | {people.twice} | {err} | {one.truth:.3f}"
+        )
+        plain = f"{one.by_labels:.3f} | {one.plain_covers:.3f}"
+        row = f"{start} | {plain} | {one.value:.3f} | {one.covers:.3f} | {one.width:.2f} |"
+        print(row, flush=True)
+        failures += [row] if one.covers < (LEAST_TOGETHER if people.hard else LEAST_COVERAGE) else []
+    assert not failures, failures
+
+
+LEAST_TOGETHER = 0.88
+"""The least coverage where some answers are hard, which the estimate does not know."""
+
+
+def measure_people(judge: Judge, people: People, *, repetitions: int) -> PeopleCover:
+    """Let people err and count how often the interval holds the true share of bad answers that the judge accepts."""
+    random = np.random.default_rng([20, people.labels, round(1_000 * sum(people.wrong)), round(1_000 * people.hard)])
+    errors = np.array([1 - judge.specificity, people.judge_wrong_of_hard])
+    truth = float(errors @ [1 - people.hard, people.hard])
+    rows = []
+    for repetition in range(repetitions):
+        good, hard = random.random(people.labels) < people.rate, random.random(people.labels) < people.hard
+        easy = judge.judge(good, random)
+        verdicts = np.where(hard, good ^ (random.random(people.labels) < people.judge_wrong_of_hard), easy)
+        rates = np.where(hard[:, None], people.wrong_of_hard, np.array(people.wrong))
+        said = good[:, None] ^ (random.random(rates.shape) < rates)
+        both, first = random.random(people.labels) < people.twice, random.random(people.labels) < 0.5
+        answers = [
+            SaidOfAnswer(judge=bool(verdict), people=pair.tolist() if two else [bool(pair[int(one)])])
+            for verdict, pair, two, one in zip(verdicts, said, both, first, strict=True)
+        ]
+        found = measure_labellers(answers, seed=repetition).passing
+        refused = [one.judge for one in answers if not any(one.people)]
+        plain = clopper_pearson(sum(refused), len(refused))
+        if found.value is not None and found.low is not None and found.high is not None:
+            held = (plain.low <= truth <= plain.high, found.low <= truth <= found.high)
+            rows.append((plain.value or 0.0, held[0], found.value, held[1], found.high - found.low))
+    by_labels, plain_covers, value, covers, width = np.array(rows, dtype=np.float64).mean(axis=0).tolist()
+    return PeopleCover(
+        truth=truth,
+        by_labels=by_labels,
+        plain_covers=plain_covers,
+        value=value,
+        covers=covers,
+        width=width,
+        told=len(rows) / repetitions,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,5 +434,7 @@ def measure_length_love(judge: Judge, *, pairs: int, repetitions: int) -> tuple[
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--checks"]:
         main_checks(*map(int, sys.argv[2:3]))
+    elif sys.argv[1:2] == ["--people"]:
+        main_people(*map(int, sys.argv[2:3]))
     else:
         main(*map(int, sys.argv[1:2]))

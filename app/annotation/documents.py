@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from app.annotation.domain.pools import DEFAULT_POOL, PoolPlan, Stratum, grade_limit
+from app.annotation.domain.pools import DEFAULT_POOL, MOST_ANSWERS, PoolPlan, Stratum, grade_limit
 from app.answers.domain.judges import Question
 from app.base.documents.fields import (
     MOST_PROBLEMS,
@@ -61,7 +61,7 @@ class DrawnAnswersDocument(Document):
 
     judge: Slug
     question: Question
-    count: Annotated[Whole, Field(ge=1, le=1_000)] = 200
+    count: Annotated[Whole, Field(ge=1, le=MOST_ANSWERS)] = 200
     window_hours: Annotated[Whole, Field(ge=1, le=8_760)] = 24
 
 

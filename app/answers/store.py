@@ -486,7 +486,7 @@ def asked_elsewhere(judge: Definition, endpoints: Sequence[tuple[int, str]], at:
     return bool(asked) and asked[-1] != judge.body.get("url", "")
 
 
-_OF_EARLIER: Final = {"checks": [], "disputed": 0}
+_OF_EARLIER: Final = {"checks": [], "disputed": 0, "labellers": None}
 """What calibrations of earlier releases lack."""
 
 
@@ -702,9 +702,13 @@ class DrawnVerdict(Value):
 
 
 def rated_answers(
-    connection: Connection, judge_id: int, suite_id: int, *, question: str, model: str, wording: str
+    connection: Connection, judge_id: int, suite_id: int, *, question: str, model: str, wording: str, since: int = 0
 ) -> list[RatedRow]:
-    """Read the answers to canaries of a suite of which a judge, with this model and wording, said something."""
+    """Read the answers to canaries of a suite of which a judge, with this model and wording, said something.
+
+    `since`: only those that a run which ended from then on gave first.
+    """
+    ended = sa.func.coalesce(runs.c.finished_at, runs.c.created_at)
     statement = (
         sa.select(
             answers.c.id,
@@ -717,6 +721,7 @@ def rated_answers(
         .join(runs, runs.c.id == answers.c.first_run)
         .join(canaries, canaries.c.id == answers.c.canary_id)
         .where(answers.c.judge_id == judge_id, answers.c.text_id.is_not(None), canaries.c.suite_id == suite_id)
+        .where(ended >= since)
         .order_by(answers.c.id)
     )
     found = []

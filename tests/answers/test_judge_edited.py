@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.answers import store as rows
-from app.answers.domain.trust import LabelsOfNow, label_anew
+from app.answers.domain.sentences import LabelsOfNow, label_anew
 from app.answers.service import labels
 from app.base.db.engine import Store, to_us
 from app.base.texts import corrected_text

@@ -5,7 +5,10 @@ from typing import Any, cast
 import pytest
 
 from app.annotation.domain.agreement import Coefficient
-from app.answers.domain.trust import CalibrationBody, LengthBiasView, decide_calibration, next_step, trust_sentences
+from app.annotation.views import CoefficientView
+from app.answers.domain.labellers import FEWEST_TWICE, LabellersView
+from app.answers.domain.sentences import LabelRoom, next_step, trust_sentences
+from app.answers.domain.trust import CalibrationBody, LengthBiasView, decide_calibration
 
 
 def bias(**changes: Any) -> LengthBiasView:
@@ -13,6 +16,21 @@ def bias(**changes: Any) -> LengthBiasView:
     found: dict[str, Any] = {"pairs": 100, "padded_only": 5, "plain_only": 3, "difference": 0.02, "low": -0.04}
     found |= {"high": 0.08, "shown": False, "outcomes": {"ok": 100}, **changes}
     return cast("LengthBiasView", found)
+
+
+def labellers(twice: int = 40, differ: int = 0, kappa: float | None = 1.0) -> LabellersView:
+    """Give what answers with two labels say of people; of fewer than ten they say nothing."""
+    none: CoefficientView = {"value": None, "low": None, "high": None}
+    passing: CoefficientView = {"value": 0.18, "low": 0.052, "high": 0.334}
+    wrong: CoefficientView = {"value": 0.06, "low": 0.02, "high": 0.12}
+    known = twice >= FEWEST_TWICE
+    return {
+        "twice": twice,
+        "differ": differ,
+        "kappa": {"value": kappa, "low": None, "high": None},
+        "wrong": wrong if known else none,
+        "passing": passing if known else none,
+    }
 
 
 def calibration(**changes: Any) -> CalibrationBody:
@@ -36,14 +54,23 @@ def calibration(**changes: Any) -> CalibrationBody:
         "calibrated": True,
         "reason": "kappa 0.70 over 200 labels, lower bound 0.60; 0.4 is needed",
         "length_bias": bias(),
+        "labellers": labellers(),
+        "checks": [],
         **changes,
     }
     return cast("CalibrationBody", found)
 
 
-def uncalibrated(kappa: float | None, low: float | None, high: float | None, *, labels: int = 200) -> dict[str, Any]:
+def uncalibrated(
+    kappa: float | None,
+    low: float | None,
+    high: float | None,
+    *,
+    labels: int = 200,
+    labellers: LabellersView | None = None,
+) -> dict[str, Any]:
     """Give what differs of a judge with such a kappa, and the reason that is decided of it."""
-    _, reason = decide_calibration(Coefficient(value=kappa, low=low, high=high), labels)
+    _, reason = decide_calibration(Coefficient(value=kappa, low=low, high=high), labels, labellers=labellers)
     found = {"value": kappa, "low": low, "high": high}
     return {"calibrated": False, "labels": labels, "kappa": found, "reason": reason}
 
@@ -55,7 +82,7 @@ def test_a_judge_without_labels_is_a_hint_only() -> None:
 
 
 def test_rate_errors_and_length_are_said_in_order() -> None:
-    state, rate, accepts, refuses, length = trust_sentences(calibration())
+    state, rate, accepts, refuses, passing, length = trust_sentences(calibration())
     assert state.startswith("Calibrated: people and judge agree well beyond chance (kappa 0.70 over 200 labels")
     assert "People would say yes of 80 % of the answers, between 75 % and 85 %" in rate
     dated = trust_sentences(calibration(), drawn="2026-11-30")[1]
@@ -63,16 +90,90 @@ def test_rate_errors_and_length_are_said_in_order() -> None:
     assert says in dated, "not of those that came since, nor of those that it refused"
     assert "the judge alone says 88 %, outside of that, so use the first number and not the judge's own." in rate
     assert accepts == "It accepts 155 of 160 answers that people accept (93 % to 99 %)."
-    assert (
-        refuses
-        == "It refuses 28 of 40 answers that people refuse (53 % to 83 %), so about 30 of 100 bad answers pass it."
+    assert refuses == "It refuses 28 of 40 answers that people refuse (53 % to 83 %)."
+    assert passing == (
+        "Of 40 answers labelled by two people, none got two labels: where people err, this counts against the judge. "
+        "Allowing for that, 5 to 33 of 100 bad answers pass it."
     )
     assert length.startswith("No effect of length is shown")
     assert "+2 points (95 % interval \N{MINUS SIGN}4 to +8, 100 pairs" in length
 
 
 def test_a_measure_that_length_cannot_bias_says_nothing_of_it() -> None:
-    assert len(trust_sentences(calibration(length_bias=None))) == 4
+    assert len(trust_sentences(calibration(length_bias=None))) == 5
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (
+            labellers(36, 4, 0.705),
+            "Of 36 answers labelled by two people, 4 got two labels: where people err, this",
+        ),
+        (
+            labellers(0),
+            "How often people err is not known, since no answer was labelled by two of them: where",
+        ),
+        (labellers(1), "How often people err is not known, since only 1 answer was labelled by two of them"),
+        (labellers(9, 3, 0.1), "How often people err is not known, since only 9 answers were labelled by two of them"),
+        (None, "How often people err is not known, since no answer was labelled by two of them"),
+    ],
+)
+def test_errors_of_people_are_not_told_as_bad_answers_that_pass_the_judge(
+    found: LabellersView | None, said: str
+) -> None:
+    sentences = trust_sentences(calibration(labellers=found))
+    [people] = [one for one in sentences if "where people err" in one or "where they err" in one]
+    assert people.startswith(said)
+    assert "about 30 of 100 bad answers" not in " ".join(sentences)
+    plain = "It refuses 28 of 40 answers that people refuse (53 % to 83 %), so 17 to 47 of 100 of these pass it."
+    assert (plain in sentences) == (found is None or found["twice"] < FEWEST_TWICE)
+
+
+def test_who_labelled_alone_is_told_once() -> None:
+    sentences = trust_sentences(calibration(labellers=labellers(0), **uncalibrated(0.1, -0.1, 0.3)), lone="Ann")
+    assert sum("not known" in one for one in sentences) == 1
+
+
+@pytest.mark.parametrize(("differ", "corrects", "told"), [(4, 1, 1), (4, 0, 0), (0, 1, 0)])
+def test_that_corrected_rates_lean_on_labels_with_errors_is_said_once(differ: int, corrects: int, told: int) -> None:
+    checks = [{"check": name, "corrects": bool(corrects)} for name in ("a", "b")]
+    sentences = trust_sentences(calibration(labellers=labellers(36, differ, 0.7), checks=checks))
+    assert sum("Corrected rates of runs lean on these labels: where people err" in one for one in sentences) == told
+
+
+@pytest.mark.parametrize(
+    ("own", "than", "disputed"),
+    [(0.146, "less than with the judge: kappa 0.15", 0), (0.46, "as little as with the judge: kappa 0.46", 5)],
+)
+def test_a_judge_is_not_blamed_where_people_agree_with_each_other_no_better(
+    own: float, than: str, disputed: int
+) -> None:
+    people = labellers(21, 5, own)
+    found = calibration(
+        labellers=people, disputed=disputed, **uncalibrated(0.46, 0.30, 0.6, labels=173, labellers=people)
+    )
+    sentences = trust_sentences(found)
+    assert sentences[0] == (
+        "Uncalibrated: kappa 0.46 over 173 labels, lower bound 0.30, below 0.4: people agree with each other no better."
+    )
+    assert sentences[1].startswith(f"People agree with each other {than} over 21 answers that two labelled.")
+    nobody = "Nobody can tell which of them errs before a third person decides where two differ."
+    assert (nobody in sentences[1]) == bool(disputed)
+    assert "Try another model" not in next_step(found)
+    third = "so that two people label each, and let a third person decide where they differ."
+    assert next_step(found).endswith("each becomes a label." if disputed else third)
+    better = labellers(21, 2, 0.7)
+    poor = calibration(labellers=better, **uncalibrated(0.2, 0.1, 0.3, labels=173, labellers=better))
+    assert next_step(poor).startswith("Try another model"), "people agree with each other better than with this judge"
+
+
+def test_a_calibrated_judge_that_agrees_better_than_people_stays_calibrated_and_says_so() -> None:
+    found = calibration(labellers=labellers(30, 5, 0.6))
+    state, people, *_ = trust_sentences(found)
+    assert state.startswith("Calibrated: ")
+    assert people.startswith("People agree with each other less than with the judge: kappa 0.60 over 30 answers")
+    assert next_step(found).startswith("Nothing for now.")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +184,13 @@ def test_a_measure_that_length_cannot_bias_says_nothing_of_it() -> None:
         ({"labels": 60}, "Label 40 more answers"),
         (uncalibrated(0.35, 0.25, 0.45), "Try another model"),
         (uncalibrated(0.35, 0.15, 0.55, labels=60), "Label about 140 more answers."),
-        (uncalibrated(0.45, 0.31, 0.58), "Label more answers, or try another model."),
+        (uncalibrated(0.45, 0.31, 0.58), "Try another model: about 1,600 labels are needed at a kappa of 0.45, and a"),
+        (uncalibrated(0.5, 0.38, 0.6), "Label about 90 more answers: about 290 labels are needed at a kappa of 0.50."),
+        (
+            uncalibrated(0.6, 0.2, 0.8, labels=60),
+            "Label about 180 more answers: about 240 labels are needed at a kappa",
+        ),
+        (uncalibrated(0.41, 0.3, 0.5), "Try another model: about 25,000 labels are needed at a kappa of 0.41, and a"),
         (uncalibrated(None, None, None), "Label more answers, or try another model."),
         (uncalibrated(0.1, -0.1, 0.3, labels=60), "Try another model"),
     ],
@@ -93,6 +200,66 @@ def test_what_to_do_next_follows_from_what_is_known(changes: dict[str, Any], ste
     assert next_step(found).startswith(step)
     given_up = "people and judge agree too little"
     assert (given_up in next_step(found)) == (given_up in found["reason"]), "one decision for both sentences"
+
+
+def test_kappa_below_what_is_needed_is_not_mended_by_labels() -> None:
+    found = calibration(**uncalibrated(0.35, 0.15, 0.55, labels=60))
+    assert next_step(found).endswith(" At a kappa of 0.35 no number of labels is enough, but it may be higher.")
+
+
+@pytest.mark.parametrize(
+    ("of", "left", "rated", "step"),
+    [
+        (
+            uncalibrated(0.46, 0.30, 0.6, labels=173),
+            0,
+            173,
+            (
+                "Try another model: about 1,300 labels are needed at a kappa of 0.46, and a task has 1,000 at most. "
+                "All 173 answers that the judge has rated are labelled, so new runs have to bring others."
+            ),
+        ),
+        (
+            uncalibrated(0.5, 0.38, 0.6),
+            0,
+            220,
+            (
+                "Wait until new runs bring answers, and draw anew: about 290 labels are needed at a kappa of 0.50, and "
+                "the judge has rated 220 answers so far."
+            ),
+        ),
+        (
+            uncalibrated(0.5, 0.38, 0.6),
+            20,
+            220,
+            (
+                "Label the 20 answers that task labels has left: about 290 labels are needed at a kappa of 0.50, and "
+                "the judge has rated 220 answers so far."
+            ),
+        ),
+        (
+            uncalibrated(0.5, 0.38, 0.6),
+            0,
+            900,
+            (
+                "Draw about 290 answers in a new task below: so many labels are needed at a kappa of 0.50, "
+                "task labels has none left, and labels of two tasks are not added up."
+            ),
+        ),
+        (
+            uncalibrated(None, None, None),
+            0,
+            200,
+            (
+                "Label more answers, or try another model. All 200 answers that the judge has rated are labelled, "
+                "so new runs have to bring others."
+            ),
+        ),
+        ({"labels": 60}, 40, 100, "Label 40 more answers for a narrower interval of the rate."),
+    ],
+)
+def test_where_the_answers_to_label_come_from(of: dict[str, Any], left: int, rated: int, step: str) -> None:
+    assert next_step(calibration(**of), room=LabelRoom(task="labels", open=left, rated=rated)) == step
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from app.base.statistics import hash_share
 from app.base.values import Ranking, Value, field
 from app.scoring.words import normalise
 
+MOST_ANSWERS: Final = 1_000
+"""Generated answers that a task may draw."""
 DEFAULT_POOL: Final = 10
 PLANTED: Final = -1
 """Stratum of planted texts, which enter no estimate of how many are relevant."""

@@ -2,12 +2,13 @@
 
 A judge looks at every answer and errs; people look at some and define what is right. Their labels correct the judge's
 rate; where it agrees with them well, its verdicts narrow the interval that the labels alone would give. Below: what
-is stored of a calibration, the sentences of a report, bias towards long answers, and the draw of answers to label.
+is stored of a calibration, bias towards long answers, and the draw of answers to label. How often people themselves err
+is in `labellers`, what a report says of all this in `sentences`.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from statistics import NormalDist
 from typing import Final
@@ -19,9 +20,10 @@ from typing_extensions import TypedDict
 from app.annotation.domain.agreement import Coefficient, kappa_interval
 from app.annotation.views import CoefficientView
 from app.answers.domain.generated import split_sentences
+from app.answers.domain.labellers import LabellersView, agree_no_better
 from app.base.statistics import CONFIDENCE, Proportion, clopper_pearson, exact_limits, hash_share, student_quantile
-from app.base.texts import JUDGE_EDITED, counted, listed, percent_text
-from app.base.values import EMPTY, Value
+from app.base.texts import counted
+from app.base.values import Value
 
 Floats = NDArray[np.float64]
 
@@ -193,15 +195,17 @@ def prediction_powered(people: Floats, judged: Floats, unlabelled: Floats) -> tu
     return mean, error, weight
 
 
-def measure_judge(labels: Sequence[bool], judged: Sequence[float]) -> JudgeAgreement:
+def measure_judge(
+    labels: Sequence[bool], judged: Sequence[float], *, labellers: LabellersView | None = None
+) -> JudgeAgreement:
     """Agreement of a judge with people, and whether that makes it calibrated; the same for the same labels and seed.
 
-    Raises ValueError as `estimate_rate` does.
+    `labellers`: how far people agree with each other. Raises ValueError as `estimate_rate` does.
     """
     people, verdicts, _ = _arrays(labels, judged, ())
     yes, says = people > 0, verdicts >= _FULL
     kappa = kappa_interval(yes, says)
-    calibrated, reason = decide_calibration(kappa, len(people))
+    calibrated, reason = decide_calibration(kappa, len(people), labellers=labellers)
     return JudgeAgreement(
         labels=len(people),
         kappa=kappa,
@@ -212,8 +216,11 @@ def measure_judge(labels: Sequence[bool], judged: Sequence[float]) -> JudgeAgree
     )
 
 
-def decide_calibration(kappa: Coefficient, labels: int) -> tuple[bool, str]:
-    """Whether a judge is calibrated, and why: the lower bound of kappa has to be known and at least `LEAST_KAPPA`."""
+def decide_calibration(kappa: Coefficient, labels: int, *, labellers: LabellersView | None = None) -> tuple[bool, str]:
+    """Whether a judge is calibrated, and why: the lower bound of kappa has to be known and at least `LEAST_KAPPA`.
+
+    `labellers`: how far people agree with each other; where no better, the judge is not blamed.
+    """
     if not labels:
         return False, "no answer is labelled yet"
     if kappa.value is None:
@@ -223,22 +230,24 @@ def decide_calibration(kappa: Coefficient, labels: int) -> tuple[bool, str]:
     measured = f"kappa {kappa.value:.2f} over {labels} labels, lower bound {kappa.low:.2f}"
     if kappa.low >= LEAST_KAPPA:
         return True, f"{measured}; {LEAST_KAPPA} is needed"
-    advice = "more labels may show more" if may_agree(kappa.value, kappa.high, labels) else _TOO_LITTLE
+    advice = "more labels may show more" if may_agree(kappa.value, kappa.high, labels) else TOO_LITTLE
+    if agree_no_better(labellers, kappa.value):
+        advice = "people agree with each other no better"
     return False, f"{measured}, below {LEAST_KAPPA}: {advice}"
 
 
 def may_agree(kappa: float | None, high: float | None, labels: int) -> bool:
     """Whether more labels may show that people and judge agree enough; else they agree too little.
 
-    They may while kappa or, up to `_ADVISED` labels, the upper end of its interval reaches `LEAST_KAPPA`.
+    They may while kappa or, up to `ADVISED` labels, the upper end of its interval reaches `LEAST_KAPPA`.
     """
     if kappa is None or high is None:
         return True
-    return kappa >= LEAST_KAPPA or (high >= LEAST_KAPPA and labels < _ADVISED)
+    return kappa >= LEAST_KAPPA or (high >= LEAST_KAPPA and labels < ADVISED)
 
 
-_TOO_LITTLE: Final = "people and judge agree too little"
-_ADVISED: Final = 200
+TOO_LITTLE: Final = "people and judge agree too little"
+ADVISED: Final = 200
 """Labels that show a good judge as calibrated in .95 of draws: `benchmarks.judge`."""
 
 
@@ -345,6 +354,11 @@ def _missing(people: Floats, unlabelled: int) -> str | None:
     return None
 
 
+def is_yes(verdict: float) -> bool:
+    """Whether a verdict counts as yes: a share does when it is 1."""
+    return verdict >= _FULL
+
+
 def rate_of_yes(verdicts: Sequence[float] | Floats) -> float | None:
     """Share of verdicts that are yes, as people's rate counts them: their mean would be another number."""
     return float((np.asarray(verdicts) >= _FULL).mean()) if len(verdicts) else None
@@ -432,226 +446,10 @@ class CalibrationBody(TypedDict):
     """Why it is calibrated or not."""
     length_bias: LengthBiasView | None
     """Null where padding may change the right answer: for relevance."""
+    labellers: LabellersView | None
+    """Null where a release before it counted the labels."""
     checks: list[CheckRateView]
     """By name; empty of answers that a release before rates of checks drew."""
-
-
-_UNKNOWN: Final = (
-    "Uncalibrated: people have labelled no answers for its present model and wording, so nobody knows how often it is"
-    " right. Read its numbers as a hint only."
-)
-
-
-class LabelsOfNow(Value):
-    """Labels of an edited judge as it is now, too few to be used yet."""
-
-    task: str
-    labels: int
-    yes: int
-    disputed: int
-    drawn: int
-    """Answers of the task."""
-
-
-def trust_sentences(
-    found: CalibrationBody | None,
-    *,
-    waiting: int = 0,
-    of_others: Mapping[str, int] = EMPTY,
-    drawn: str = "",
-    edited: bool = False,
-    of_now: LabelsOfNow | None = None,
-    lone: str = "",
-    archived: Mapping[str, int] = EMPTY,
-) -> list[str]:
-    """Return what is known of a measure: whether it is confirmed, the true rate, the errors, and length.
-
-    `drawn` is the day that the answers were drawn on: the rate is of these, not of later ones. `edited`: the judge asks
-    another endpoint since, so that all of this is of what it was before; labels `of_now` are too few yet. `waiting`
-    labels came since, and are counted soon; those `of_others`, by who rated the answers, and those of `archived` tasks,
-    by task, never are. `lone`: who alone gave labels that nobody checked, where people and judge agree too little.
-    """
-    soon = [f"{counted(waiting, 'new label')} {'is' if waiting == 1 else 'are'} counted within a minute."]
-    never = [
-        f"{counted(labels, 'label')} of answers rated by {rater} {'does' if labels == 1 else 'do'} not count for the"
-        " judge as it is now."
-        for rater, labels in of_others.items()
-    ]
-    disputed = [] if found is None or not found["disputed"] else [_disputed(found)]
-    if found is None or not found["labels"]:
-        unknown = "Uncalibrated, a hint only: no label counts yet." if disputed else _UNKNOWN
-        if archived and not disputed:
-            of = listed([f"{counted(labels, 'label')} of archived task {task}" for task, labels in archived.items()])
-            unknown = f"Uncalibrated, a hint only: {of} no longer count."
-        return [*(soon if waiting else [unknown]), *disputed, *never]
-    if found["calibrated"]:
-        state = f"Calibrated: people and judge agree well beyond chance ({found['reason']})."
-    else:
-        state = f"Uncalibrated, a hint only: {found['reason']}."
-    return [
-        state,
-        *(
-            [f"All labels are of {lone}, and nobody checked them: whether the judge errs or {lone} is not known."]
-            if lone
-            else []
-        ),
-        *([_EDITED] if edited else []),
-        *([] if of_now is None else [_waits(of_now)]),
-        *disputed,
-        _rate(found, drawn),
-        *_errors(found["sensitivity"], found["specificity"]),
-        *([] if found["length_bias"] is None else [_length(found["length_bias"])]),
-        *(soon if waiting else []),
-        *never,
-    ]
-
-
-_EDITED: Final = (
-    f"{JUDGE_EDITED[0].upper()}{JUDGE_EDITED[1:]}: it asks another endpoint now, which may err more or less often than"
-    " what follows says."
-)
-
-
-def _disputed(found: CalibrationBody) -> str:
-    number = found["disputed"]
-    are, them = ("is", "it") if number == 1 else ("are", "them")
-    waits = f"{counted(number, 'answer')} {are} disputed and left out until somebody decides, since people disagree on"
-    return f"{waits} {them}{'; what is told here is of easier ones' if found['labels'] else ''}."
-
-
-def label_anew(found: LabelsOfNow | None) -> str:
-    """Return what to do next about a measure whose judge was edited since; None: no answers of now are drawn."""
-    if found is None:
-        return "Draw answers of new runs below and let people label them: the labels are of another endpoint."
-    if number := found.disputed:
-        return f"Decide on the {counted(number, 'disputed answer')} of task {found.task}: each becomes a label."
-    if found.labels < found.drawn:
-        return f"Label more answers of task {found.task}."
-    return f"Draw more answers of new runs below: all {found.drawn} of task {found.task} are labelled."
-
-
-def _waits(found: LabelsOfNow) -> str:
-    lacking = lacking_labels(found.labels, found.yes)
-    return f"Task {found.task} is of the judge as it is now, and counts instead once it has enough: {lacking} so far."
-
-
-def check_sentence(
-    found: CheckRateView,
-    *,
-    drawn: str = "",
-    edited: bool = False,
-    anew: CheckRateView | None = None,
-    of: str = "",
-    now: str = "",
-    is_other: bool = False,
-) -> str:
-    """Return what people would say of the answers of a check, and whether its runs are corrected by their labels.
-
-    `drawn`, `edited`: as of `trust_sentences`; `anew`: what labels of the edited judge as it is now say, too few yet.
-    `of`: the retriever that it asked when they were drawn, `now`: by now; `is_other`:
-    it was edited since, so that it may answer otherwise.
-    """
-    rate, check = found["rate"], found["check"]
-    if rate["value"] is None:
-        return f"No answer of check {check} is labelled, so its numbers are the judge's own."
-    other = f" These are answers of retriever {of} before it was edited: label anew." if is_other else ""
-    if of != now:
-        other = f" These are answers of retriever {of}, and the check asks {now} by now: label anew."
-    people = (
-        f"Of the answers of check {check}{_drawn(drawn)}, people would say yes of {percent_text(rate['value'])},"
-        f" between {percent_text(rate['low'])} and {percent_text(rate['high'])} with 95 % confidence"
-    )
-    judge = "" if rate["judge_rate"] is None else f"; the judge alone says {percent_text(rate['judge_rate'])}"
-    if found["corrects"]:
-        earlier = ", given before the judge was edited" if edited else ""
-        if edited and anew is not None:
-            earlier += f"; of the judge as it is now there are {lacking_labels(anew['labels'], anew['yes'])}"
-        return f"{people}{judge}. Its runs are corrected by {counted(found['labels'], 'label')}{earlier}.{other}"
-    return f"{people}{judge}. Its runs are not corrected yet: {found['reason']}.{other}"
-
-
-def agree_too_little(found: CalibrationBody | None) -> bool:
-    """Whether labels show that people and judge agree too little, which more labels will not change."""
-    if found is None or not found["labels"] or found["calibrated"]:
-        return False
-    return not may_agree(found["kappa"]["value"], found["kappa"]["high"], found["labels"])
-
-
-def next_step(found: CalibrationBody | None, *, lone: str = "") -> str:
-    """Return what to do next about a measure whose judge asks the endpoint that people labelled.
-
-    `lone`: as of `trust_sentences`.
-    """
-    if found is None or not (found["labels"] or found["disputed"]):
-        return f"Draw about {_ADVISED} answers below and let people label them."
-    if number := found["disputed"]:
-        return f"Decide on the {counted(number, 'disputed answer')} of the task: each becomes a label."
-    missing = _ADVISED - found["labels"]
-    if not found["calibrated"]:
-        if agree_too_little(found):
-            first = "Let a second person label a part, as by a task with overlap, before you try another model."
-            return first if lone else f"Try another model, then label anew: with this one {_TOO_LITTLE}."
-        return f"Label about {missing} more answers." if missing > 0 else "Label more answers, or try another model."
-    if found["length_bias"] is not None and found["length_bias"]["shown"]:
-        return "Compare only answers of similar length by it: length alone changes its verdicts."
-    few = f"Label {FEWEST_LABELS - found['labels']} more answers for a narrower interval of the rate."
-    enough = "Nothing for now. Draw and label anew once its model or the kind of answers changes."
-    return few if found["labels"] < FEWEST_LABELS else enough
-
-
-def _drawn(day: str) -> str:
-    return f" that the judge rated, drawn on {day}" if day else ""
-
-
-def _rate(found: CalibrationBody, drawn: str) -> str:
-    rate = found["rate"]
-    if rate["value"] is None:
-        return "The rate that people would give is unknown."
-    people = (
-        f"People would say yes of {percent_text(rate['value'])} of the answers{_drawn(drawn)}, between"
-        f" {percent_text(rate['low'])} and {percent_text(rate['high'])} with 95 % confidence ({rate['reason']})"
-    )
-    judge = rate["judge_rate"]
-    if judge is None:
-        return f"{people}."
-    is_within = rate["low"] <= judge <= rate["high"]
-    place = "within that" if is_within else "outside of that, so use the first number and not the judge's own"
-    return f"{people}; the judge alone says {percent_text(judge)}, {place}."
-
-
-def _errors(sensitivity: ProportionView, specificity: ProportionView) -> list[str]:
-    sentences = []
-    if sensitivity["value"] is not None:
-        accepted = f"{sensitivity['successes']} of {sensitivity['count']}"
-        sentences.append(f"It accepts {accepted} answers that people accept ({_interval(sensitivity)}).")
-    if specificity["value"] is not None:
-        refused = f"{specificity['successes']} of {specificity['count']}"
-        passing = f"so about {100 * (1 - specificity['value']):.0f} of 100 bad answers pass it"
-        sentences.append(f"It refuses {refused} answers that people refuse ({_interval(specificity)}), {passing}.")
-    return sentences
-
-
-def _length(bias: LengthBiasView) -> str:
-    low, high, difference = bias["low"], bias["high"], bias["difference"]
-    if low is None or high is None or difference is None:
-        return "Whether it prefers long answers is not measured yet."
-    if not bias["shown"]:
-        of = f"95 % interval {_points(low)} to {_points(high)}, {bias['pairs']} pairs"
-        more = f"{_points(difference)} points ({of})"
-        return f"No effect of length is shown: padded with true sentences, answers get YES more often by {more}."
-    word, often = ("long", "more") if difference > 0 else ("short", "less")
-    least, value, most = sorted(round(100 * abs(share)) for share in (low, difference, high))
-    by = f"by {value} points (95 % interval {least} to {most}, {bias['pairs']} pairs)"
-    return f"It prefers {word} answers: padded with true sentences, the same answers get YES {often} often {by}."
-
-
-def _interval(one: ProportionView) -> str:
-    return f"{percent_text(one['low'])} to {percent_text(one['high'])}"
-
-
-def _points(share: float) -> str:
-    rounded = round(100 * share)
-    return f"{rounded:+d}".replace("-", "\N{MINUS SIGN}") if rounded else "0"
 
 
 TIMES_AS_LONG: Final = 3

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from app.annotation.documents import DrawnAnswersDocument
-from app.annotation.domain.agreement import ConsensusState
+from app.annotation.domain.agreement import Coefficient, ConsensusState
 from app.annotation.domain.pools import PoolItem, text_key
 from app.annotation.service.annotations import TaskGrades, read_grades
 from app.annotation.service.tasks import new_item
@@ -33,30 +33,38 @@ from app.answers.domain.judges import (
     build_draft_prompt,
     read_draft,
 )
+from app.answers.domain.labellers import LabellersView, SaidOfAnswer, measure_labellers
+from app.answers.domain.sentences import (
+    LabelRoom,
+    LabelsOfNow,
+    agree_too_little,
+    check_sentence,
+    label_anew,
+    next_step,
+    trust_sentences,
+    wanted_labels,
+)
 from app.answers.domain.trust import (
     CalibrationBody,
     CheckRateView,
     JudgedAnswer,
     LabelledAnswers,
-    LabelsOfNow,
     LengthBiasView,
     RateView,
-    agree_too_little,
-    check_sentence,
+    decide_calibration,
     decide_correction,
     draw_answers,
     estimate_rate,
     estimate_together,
-    label_anew,
+    is_yes,
     measure_judge,
     measure_length_bias,
-    next_step,
     pad_answer,
+    pool_answers,
     rate_of_yes,
-    trust_sentences,
 )
 from app.answers.service.answering import QUESTIONS_BLOCK, JudgeInUse, contexts_of, day_of, load_judge
-from app.answers.store import CalibrationRow, DrawnRow, DrawnVerdict, DrawRow
+from app.answers.store import CalibrationRow, DrawnRow, DrawnVerdict, DrawRow, RatedRow
 from app.answers.views import CalibrationView, CheckTrust, JudgeDayView, JudgeReport, MeasureTrust
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.keys import Vault
@@ -132,19 +140,9 @@ def _draw(
     question = str(wanted.question)
     wording = VERSIONS[wanted.question]
     defined = catalog.definition_by_id(connection, judge_id)
-    endpoints = rows.list_endpoints(connection, defined)
-    rated = {
-        str(one.id): one
-        for one in rows.rated_answers(
-            connection, judge_id, task.suite_id, question=question, model=judge.model, wording=wording
-        )
-        if not rows.asked_elsewhere(defined, endpoints, one.at)
-    }
+    rated = {str(one.id): one for one in _rated_now(connection, task, question, defined)}
     chosen, rest = draw_answers(
-        [
-            JudgedAnswer(id=name, canary=str(one.canary_id), at=one.at, check=str(one.check_id))
-            for name, one in rated.items()
-        ],
+        [_as_judged(one) for one in rated.values()],
         wanted.count,
         window=wanted.window_hours * _HOUR,
         seed=task.document.seed,
@@ -164,6 +162,27 @@ def _draw(
         at=0,
     )
     return draw, [(made[int(one.id)], (rated[one.id].check_id, rated[one.id].value)) for one in chosen]
+
+
+def _rated_now(
+    connection: Connection, task: TaskRow, question: str, judge: Definition, *, since: int = 0
+) -> list[RatedRow]:
+    """Return the answers to canaries of a task that a judge has rated as it is now, from a time on."""
+    endpoints = rows.list_endpoints(connection, judge)
+    found = rows.rated_answers(
+        connection,
+        judge.id,
+        task.suite_id,
+        question=question,
+        model=judge.body["model"],
+        wording=VERSIONS[Question(question)],
+        since=since,
+    )
+    return [one for one in found if not rows.asked_elsewhere(judge, endpoints, one.at)]
+
+
+def _as_judged(one: RatedRow) -> JudgedAnswer:
+    return JudgedAnswer(id=str(one.id), canary=str(one.canary_id), at=one.at, check=str(one.check_id))
 
 
 def _make_items(connection: Connection, task: TaskRow, found: Collection[DrawnRow]) -> dict[int, DrawnAnswer]:
@@ -257,10 +276,12 @@ def _calibration(
         found = measure_length_bias([plain for plain, _ in pairs], [padded for _, padded in pairs])
         outcomes = Counter(one.padded_outcome for one in verdicts if one.padded_outcome is not None)
         bias = view_of(LengthBiasView, found, rounding=True, outcomes=dict(sorted(outcomes.items())))
+    labellers = _labellers(grades, verdicts)
     return view_of(
         CalibrationBody,
-        measure_judge(people, judged),
+        measure_judge(people, judged, labellers=labellers),
         rounding=True,
+        labellers=labellers,
         labels=len(people),
         disputed=sum(grades.consensus(one.item_id).state is ConsensusState.DISPUTED for one in verdicts),
         yes=sum(people),
@@ -272,6 +293,19 @@ def _calibration(
             key=lambda one: one["check"],
         ),
     )
+
+
+def _labellers(grades: TaskGrades, verdicts: Sequence[DrawnVerdict]) -> LabellersView:
+    """Return how far those who labelled agree with each other, and what that leaves of the judge's errors."""
+    found: list[SaidOfAnswer] = []
+    for one in verdicts:
+        said = sorted(grades.graded.get(one.item_id, ()), key=lambda row: row.annotator)
+        decision = grades.adjudicated.get(one.item_id)
+        labels = [bool(row.grade) for row in said]
+        found.append(
+            SaidOfAnswer(judge=is_yes(one.value), people=labels, decision=None if decision is None else bool(decision))
+        )
+    return view_of(LabellersView, measure_labellers(found), rounding=True)
 
 
 def _labelled(
@@ -323,7 +357,10 @@ def suites_of(store: Store, checks: Sequence[str]) -> list[str]:
 
 
 def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeReport:
-    known = [_with_rates_of_yes(connection, row) for row in rows.list_calibrations(connection, judge)]
+    known = [
+        _with_labellers(connection, _with_rates_of_yes(connection, row))
+        for row in rows.list_calibrations(connection, judge)
+    ]
     of_checks, drawn = rows.labels_of_checks(known), {row.task: row for row in known}
     anew = rows.labels_of_checks(one for one in known if not one.edited_since)
     using = [check for check in checks_in_force(connection) if check.judge == judge.slug]
@@ -350,7 +387,9 @@ def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeRe
                     lone=lone,
                     archived=rows.archived_labels(connection, judge.id, question, rater),
                 ),
-                "next": label_anew(of_now) if is_edited else next_step(body, lone=lone),
+                "next": label_anew(of_now)
+                if is_edited
+                else next_step(body, lone=lone, room=_label_room(connection, judge, row)),
                 "edited_since": is_edited,
                 "checks": [
                     _check_trust(
@@ -396,6 +435,26 @@ def _labels_of_now(connection: Connection, known: Sequence[CalibrationRow], ques
     )
 
 
+def _label_room(connection: Connection, judge: Definition, row: CalibrationRow | None) -> LabelRoom | None:
+    """Return the answers that are left to label where labels are too few, and those that could be drawn now."""
+    if row is None or (wanted_labels(row.body) is None and (row.calibrated or agree_too_little(row.body))):
+        return None
+    task = task_rows.read_task(connection, row.task_id)
+    wanted = None if task is None else task.document.answers
+    if task is None or wanted is None:
+        return None
+    body, drawn = row.body, len(rows.list_verdicts(connection, row.task_id))
+    later = _rated_now(connection, task, row.measure, judge, since=row.drawn_at + 1)
+    window = wanted.window_hours * _HOUR
+    return LabelRoom(
+        task=row.task,
+        open=drawn - body["labels"] - body["disputed"],
+        rated=body["labels"]
+        + body["unlabelled"]
+        + len(pool_answers(map(_as_judged, later), window=window, seed=task.document.seed)),
+    )
+
+
 def _lone_labeller(connection: Connection, task_id: int) -> str:
     """Return the person who alone gave the labels of a task that nobody checked; empty where somebody else said any."""
     task = task_rows.read_task(connection, task_id)
@@ -425,6 +484,20 @@ def _with_rates_of_yes(connection: Connection, row: CalibrationRow) -> Calibrati
     ]
     whole: RateView = {**row.body["rate"], "judge_rate": rounded_or_none(rate)}
     return replace(row, body={**row.body, "rate": whole, "checks": checks})
+
+
+def _with_labellers(connection: Connection, row: CalibrationRow) -> CalibrationRow:
+    """Return a calibration with how far people agree with each other, which earlier releases did not store."""
+    if row.body["labellers"] is not None:
+        return row
+    task = task_rows.read_task(connection, row.task_id)
+    if task is None:
+        return row
+    labellers = _labellers(read_grades(connection, task), rows.list_verdicts(connection, row.task_id))
+    body: CalibrationBody = {**row.body, "labellers": labellers}
+    if not row.calibrated:
+        body["reason"] = decide_calibration(Coefficient(**body["kappa"]), row.labels, labellers=labellers)[1]
+    return replace(row, body=body)
 
 
 def _check_trust(

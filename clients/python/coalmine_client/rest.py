@@ -124,7 +124,7 @@ class Coalmine:
 
     # --- made by generate.py: a method for each operation of the API ---
 
-    DESCRIPTION = "2d7b9f46b48f890c24c842324a2ce451035adfa3bcfae9202adf2885544cf3f7"
+    DESCRIPTION = "35627c393f2996a160a3b65f97c7e04ec53a3dd210f37594ae002de684ba5fa7"
 
     def livez(self) -> str:
         """Return that the process answers."""

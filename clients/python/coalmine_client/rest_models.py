@@ -781,6 +781,14 @@ class JudgmentSettings(TypedDict):
     source: str | None
 
 
+class Labellers(TypedDict):
+    twice: int
+    differ: int
+    kappa: Coefficient
+    wrong: Coefficient
+    passing: Coefficient
+
+
 class Latency(TypedDict):
     p50: float | None
     p95: float | None
@@ -3229,6 +3237,7 @@ class Calibration(TypedDict):
     calibrated: bool
     reason: str
     length_bias: LengthBias | None
+    labellers: Labellers | None
     checks: list[CheckRate]
     measure: str
     task: str
