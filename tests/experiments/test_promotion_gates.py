@@ -858,7 +858,7 @@ def test_an_exposure_whose_guard_rail_ended_unknown_cannot_pass_any_more() -> No
     assert decision.reason.startswith(
         "exposure cannot pass any more: users are served better (users say so), but a loss"
     )
-    assert ", and more units change nothing; more units change nothing for exposure: keep what" in decision.reason
+    assert ", and no more units come; more units change nothing for exposure: keep what" in decision.reason
     assert decision.reason.endswith("or waive exposure")
     failed = decide_promotion(offline(), BAD_JUDGE, BETTER, {}, guards=RAILS[-1])
     assert failed.reason.endswith("a person decides: keep what is current, or waive judge and exposure")

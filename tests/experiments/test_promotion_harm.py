@@ -14,7 +14,7 @@ from app.experiments.domain.promotions import FEWEST_CANARIES, GateName
 from app.experiments.service import experiments, promotions
 from app.experiments.tables import experiment_units
 from app.experiments.views import PromotionView
-from tests.support.user_traffic import Users
+from tests.support.user_traffic import Users, measured_checks
 from tests.support.world import CHECK, RETRIEVER, World, canary, page
 
 WHY = "a loss of so much is acceptable to us"
@@ -228,18 +228,6 @@ def test_a_promotion_that_harm_stopped_becomes_none_of_other_checks(users: Users
         users.promote(admin=False, current="candidate", candidate=CHECK, experiment="search")
     assert users.promote(admin=False, current=CHECK, candidate="candidate", experiment="search")["state"] == "stopped"
     assert users.promote(current="candidate", candidate=CHECK, experiment="search")["candidate"] == CHECK
-
-
-def measured_checks(store: Store) -> tuple[dict[str, Any], World, Users]:
-    """Give two checks that have run, as they are described, their world, and users who come after that."""
-    made = page([canary("c1")], rules=[], hooks=[])
-    made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]
-    made["checks"].append({**made["checks"][0], "slug": "candidate"})
-    world = World(store=store)
-    world.apply(made)
-    world.run()
-    world.run("candidate")
-    return made, world, Users(store, world.clock.advance(60))
 
 
 def test_users_who_saw_another_candidate_promote_none(sqlite_store: Store) -> None:

@@ -10,7 +10,7 @@ from app.base.documents.fields import parse_document
 from app.experiments.documents import ExperimentDocument, Exposure, PromotionDocument, UnitOutcome
 from app.experiments.service import experiments, promotions
 from app.experiments.views import ExperimentDetail, PromotionView
-from tests.support.world import World, canary, page
+from tests.support.world import RETRIEVER, World, canary, page
 
 _UNITS: Final = 3_000
 """Of each arm: a difference of .1 is shown by so many."""
@@ -67,3 +67,15 @@ class Users:
     def promotion(self, slug: str = "hybrid") -> PromotionView:
         """Return a promotion as it stands."""
         return promotions.load_promotion(self.store, slug, now=self.at)
+
+
+def measured_checks(store: Store) -> tuple[dict[str, Any], World, Users]:
+    """Give two checks that have run, as they are described, their world, and users who come after that."""
+    made = page([canary("c1")], rules=[], hooks=[])
+    made["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]
+    made["checks"].append({**made["checks"][0], "slug": "candidate"})
+    world = World(store=store)
+    world.apply(made)
+    world.run()
+    world.run("candidate")
+    return made, world, Users(store, world.clock.advance(60))

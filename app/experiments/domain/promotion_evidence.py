@@ -224,6 +224,14 @@ class ExposureEvidence(Value):
     """Whether no more units come, though those that came may decide it yet."""
     later: RateDifference | None = None
     """Candidate less current at the newest look, where that contradicts the look that decided."""
+    newest: RateDifference | None = None
+    """The same at the newest look, whatever was decided before; None = too few outcomes, or the shares mismatch."""
+    newest_until: int | None = None
+    """When the last of the units of the newest look were exposed, at the earliest; None = there is none."""
+    closed: bool = False
+    """Whether it was stopped, and no unit is left that may change the newest look."""
+    late: str = ""
+    """How many successes came too late to count, in words; empty where too few did to move a decision."""
 
     @property
     def asked_otherwise(self) -> list[str]:
@@ -277,8 +285,12 @@ class GuardEvidence(Value):
     behind: tuple[str, ...] = ()
     """Likewise."""
     ended: bool = False
-    """Whether further units change nothing."""
+    """Whether no more units come."""
     harm_before: str = ""
     """What an earlier epoch had shown, in words, where it was worse then; empty where none had."""
     before: RateDifference | None = None
     """By how much it was worse then."""
+    asked_otherwise: tuple[str, ...] = ()
+    """Why its users were asked about something else than what the checks ask by now, each in words."""
+    notes: tuple[str, ...] = ()
+    """What else to know of its users, each in words."""

@@ -15,12 +15,12 @@ from app.base.texts import bound_text, counted, listed, percent_text
 from app.base.values import TimeText, Value, replace
 from app.comparison.domain.outcomes import ComparisonVerdict, Side, ViolationKind
 from app.comparison.domain.sentences import A_AND_B, judgments_sentence, violations_sentence, violations_text
+from app.experiments.domain.guard_rails import GuardFinding, believe_runs, decide_guard, read_behind
 from app.experiments.domain.margins import (
     GateResult,
     Losses,
     decide_judged,
     intervals_text,
-    lacks,
     lost_measures,
     lost_of,
     within_margin,
@@ -29,7 +29,6 @@ from app.experiments.domain.promotion_evidence import (
     CategoryLosses,
     ExposureEvidence,
     GuardEvidence,
-    JudgedQuestion,
     JudgeEvidence,
     Margin,
     OfflineEvidence,
@@ -73,16 +72,6 @@ class Waiver:
     """The same in words; empty where an older release kept nothing of it."""
     losses: Losses | None = None
     """The losses that it had shown; None where an older release kept none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuardFinding:
-    """A guard rail of the exposure gate, and whether it holds."""
-
-    name: str
-    allowed_loss: float
-    result: GateResult
-    reason: str
 
 
 class NextStep(StrEnum):
@@ -162,14 +151,16 @@ def decide_promotion(
     `guards` are what must not get worse for exposure to pass. `stopping` names the open critical alerts, in words, that
     stop the promotion whatever the gates say. `unwatched` says of checks why no alert of theirs would.
     """
-    rails = tuple(_decide_guard(one) for one in guards)
+    rails = tuple(decide_guard(one) for one in guards)
     found = (
         (GateName.OFFLINE, _decide_offline(offline), (), _offline_losses(offline)),
         (GateName.JUDGE, _decide_judge(judge), (), _judged_losses(judge)),
         (GateName.EXPOSURE, _decide_exposure(exposure, rails), rails, _exposure_losses(exposure, guards)),
     )
     users = exposure if isinstance(exposure, ExposureEvidence) else None
-    changes = {} if users is None else {GateName.EXPOSURE: users.asked_otherwise}
+    stale = [said for one in guards for said in one.asked_otherwise]
+    changed = [*([] if users is None else users.asked_otherwise), *stale]
+    changes = {GateName.EXPOSURE: changed}
     gates = tuple(
         Gate(
             gate=name,
@@ -184,21 +175,21 @@ def decide_promotion(
         )
         for name, (evidence, reason), of_gate, losses in found
     )
-    steps = _next_steps(offline, judge, users, gates)
+    steps = _next_steps(offline, judge, users, gates, changed)
     gates = tuple(replace(gate, next=step) for gate, step in zip(gates, steps, strict=True))
     unknown = any(one.ended and rail.result is GateResult.INCONCLUSIVE for one, rail in zip(guards, rails, strict=True))
     never = {
         GateName.OFFLINE: _never_offline(offline),
         GateName.JUDGE: _never_judged(judge),
-        GateName.EXPOSURE: _never_exposed(users, unknown=unknown),
+        GateName.EXPOSURE: _never_exposed(users, changed, unknown=unknown),
     }
     final = {name: why for name, why in never.items() if why}
-    state, reason = _together(gates, users, stopping, final)
+    state, reason = _together(gates, users, stopping, final, changed)
     bare = tuple(replace(gate, result=gate.evidence, waiver=None) for gate in gates)
     if state is PromotionState.PROMOTE and unwatched:
         why = f"{listed(unwatched)}, so that no alert would tell of a fault"
         state, reason = PromotionState.STOPPED, f"stopped while {why}; else {reason}"
-    by_waiver = state is PromotionState.PROMOTE and _together(bare, users, stopping, final)[0] is not state
+    by_waiver = state is PromotionState.PROMOTE and _together(bare, users, stopping, final, changed)[0] is not state
     harmed = users is not None and (bool(users.elsewhere) or (bool(users.harm_before) and not users.is_better))
     harmed |= any(
         one.harm_before and rail.result is not GateResult.PASS for one, rail in zip(guards, rails, strict=True)
@@ -207,9 +198,13 @@ def decide_promotion(
 
 
 def _next_steps(
-    offline: OfflineEvidence | str, judge: JudgeEvidence | str, users: ExposureEvidence | None, gates: tuple[Gate, ...]
+    offline: OfflineEvidence | str,
+    judge: JudgeEvidence | str,
+    users: ExposureEvidence | None,
+    gates: tuple[Gate, ...],
+    changed: Sequence[str],
 ) -> Iterator[NextStep | None]:
-    """Yield what to do about each gate."""
+    """Yield what to do about each gate; `changed` says what users of exposure or its rails were not asked about."""
     is_asked = isinstance(judge, JudgeEvidence) and not judge.is_blind
     undecided = {
         GateName.OFFLINE: NextStep.RUN_AGAIN
@@ -226,18 +221,18 @@ def _next_steps(
         else NextStep.LABEL_ANSWERS
         if is_asked
         else NextStep.ASK_JUDGE,
-        GateName.EXPOSURE: _next_of_users(users),
+        GateName.EXPOSURE: _next_of_users(users, changed),
     }
     for gate in gates:
         steps = {GateResult.FAIL: NextStep.CHANGE_CANDIDATE, GateResult.INCONCLUSIVE: undecided[gate.gate]}
         yield steps.get(gate.result)
 
 
-def _next_of_users(users: ExposureEvidence | None) -> NextStep:
+def _next_of_users(users: ExposureEvidence | None, changed: Sequence[str]) -> NextStep:
     if users is not None and users.mismatch:
         return NextStep.MEND_SHARES
     if users is not None and users.is_better:
-        return NextStep.BEGIN_AGAIN if users.asked_otherwise else NextStep.AWAIT_GUARDS
+        return NextStep.BEGIN_AGAIN if changed else NextStep.AWAIT_GUARDS
     if users is not None and (users.ended or users.asked_otherwise):
         return NextStep.BEGIN_AGAIN
     return NextStep.AWAIT_OUTCOMES if users is not None and users.stopped else NextStep.AWAIT_USERS
@@ -305,7 +300,7 @@ def _exposure_losses(found: ExposureEvidence | str, guards: Sequence[GuardEviden
         elif not isinstance(one.found, str):
             of_rail = lost_of([one.found], one.allowed_loss)
             losses |= {f"{one.name}: {name}": interval for name, interval in of_rail.items()}
-        if one.before is not None and one.name not in losses and _decide_guard(one).result is not GateResult.PASS:
+        if one.before is not None and one.name not in losses and decide_guard(one).result is not GateResult.PASS:
             losses[one.name] = (one.before.low, one.before.high)
     return losses
 
@@ -315,13 +310,14 @@ def _together(
     users: ExposureEvidence | None,
     stopping: Sequence[str],
     never: Mapping[GateName, str],
+    changed: Sequence[str],
 ) -> tuple[PromotionState, str]:
     """Return the state and why: users overrule offline, a person the rest by a waiver, and no finding is left out.
 
-    `never` says of gates how it comes that more of the same evidence decides nothing.
+    `never` says of gates how it comes that more of the same evidence decides nothing, `changed` what is known of checks
+    that users of exposure or its rails were not asked about.
     """
     state, reason, told = _conclude(gates, users, stopping, never)
-    changed = [] if users is None else users.asked_otherwise
     others = [
         _found_beside(gate, never) for gate in gates if gate.gate not in told and gate.evidence is not GateResult.PASS
     ]
@@ -363,18 +359,18 @@ def _never_judged(found: JudgeEvidence | str) -> str:
     return "cannot pass as answers are judged now" if blind else ""
 
 
-def _never_exposed(users: ExposureEvidence | None, *, unknown: bool) -> str:
+def _never_exposed(users: ExposureEvidence | None, changed: Sequence[str], *, unknown: bool) -> str:
     """Say how exposure ended where it did not decide; empty while more may come.
 
-    `unknown` says that a guard rail has ended without a decision.
+    `changed` says what users, also of guard rails, were not asked about, `unknown` that a rail has ended undecided.
     """
     if users is None:
         return ""
     if users.mismatch:
         return "decided nothing, as the shares mismatch"
     if not _is_over(users):
-        changed = "cannot pass, as a check was changed" if users.asked_otherwise else ""
-        return (changed or ("cannot pass any more" if unknown else "")) if users.is_better else ""
+        cannot = "cannot pass, as a check was changed" if changed else "cannot pass any more" if unknown else ""
+        return cannot if users.is_better else ""
     if users.is_contradicted:
         return "is contradicted by later looks"
     if users.within is None:
@@ -560,7 +556,7 @@ def _decide_measured(found: OfflineEvidence) -> tuple[GateResult, str]:
         left_out += f"; {counted(found.archived, 'canary')} of these {were} archived, and {left:,} are left"
     if result is GateResult.PASS and (found.lacks_answers or left < FEWEST_CANARIES):
         result = GateResult.INCONCLUSIVE
-    return _believe_runs(result, "; ".join([f"{reason}{left_out}", *found.edits]), found.outdated)
+    return believe_runs(result, "; ".join([f"{reason}{left_out}", *found.edits]), found.outdated)
 
 
 def _would_suffice(found: OfflineEvidence) -> bool:
@@ -578,14 +574,6 @@ def _say_unanswered(found: OfflineEvidence) -> Iterator[str]:
     if found.unanswered_now:
         have = "has" if found.unanswered_now == 1 else "have"
         yield f"{counted(found.unanswered_now, 'canary')} {have} no answer of what is current, also not compared"
-
-
-def _believe_runs(result: GateResult, reason: str, outdated: Sequence[str]) -> tuple[GateResult, str]:
-    """Let nothing pass by runs that are not of what the checks ask by now; what failed stays until they run again."""
-    if not outdated:
-        return result, reason
-    again = f"{'; '.join(outdated)}: run {'it' if len(outdated) == 1 else 'both'} again"
-    return (GateResult.INCONCLUSIVE if result is GateResult.PASS else result), f"{again}; {reason}"
 
 
 def _believe_judgments(found: OfflineEvidence) -> tuple[GateResult, str]:
@@ -650,14 +638,7 @@ def _decide_judge(found: JudgeEvidence | str) -> tuple[GateResult, str]:
     if isinstance(found, str):
         return GateResult.INCONCLUSIVE, found
     result, reason = decide_judged(list(found.measures.values()), JUDGE_MARGIN)
-    return _believe_runs(*_read_behind(result, reason, found.behind), found.outdated)
-
-
-def _read_behind(result: GateResult, reason: str, behind: Sequence[str]) -> tuple[GateResult, str]:
-    """Let nothing pass while newer runs are not read; what failed stays until they are."""
-    if not behind:
-        return result, reason
-    return GateResult.INCONCLUSIVE if result is GateResult.PASS else result, "; ".join([*behind, reason])
+    return believe_runs(*read_behind(result, reason, found.behind), found.outdated)
 
 
 def _decide_exposure(found: ExposureEvidence | str, guards: Sequence[GuardFinding]) -> tuple[GateResult, str]:
@@ -678,7 +659,7 @@ def _decide_users(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> tu
     elsewhere = [one.told for one in found.elsewhere]
     if broken or (found.is_better and elsewhere):
         than = _BETTER if found.is_better else "no difference is shown"
-        but = "; ".join([*broken, *elsewhere, *_harm_before(found), *found.asked_otherwise])
+        but = "; ".join([*broken, *elsewhere, *_harm_before(found), *_asked_otherwise(found, broken)])
         return GateResult.FAIL, f"{than} ({found.reason}), but {but}"
     if not found.is_better:
         told = found.mismatch or found.within is not None
@@ -692,7 +673,7 @@ def _decide_better(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> t
     """Pass where no guard rail is unknown, and users saw the candidate as it is by now."""
     unknown = [guard.reason for guard in guards if guard.result is GateResult.INCONCLUSIVE]
     if unknown:
-        but = "; ".join([*unknown, *_harm_before(found), *found.asked_otherwise])
+        but = "; ".join([*unknown, *_harm_before(found), *_asked_otherwise(found, unknown)])
         return GateResult.INCONCLUSIVE, f"{_BETTER} ({found.reason}), but {but}"
     passed = "; ".join([found.reason, *(guard.reason for guard in guards), *_harm_before(found)])
     if found.asked_otherwise:
@@ -700,24 +681,11 @@ def _decide_better(found: ExposureEvidence, guards: Sequence[GuardFinding]) -> t
     return GateResult.PASS, passed
 
 
+def _asked_otherwise(found: ExposureEvidence, rails: Sequence[str]) -> list[str]:
+    """Say what users were not asked about, where a guard rail of the same users does not say it."""
+    return [one for one in found.asked_otherwise if not any(one in said for said in rails)]
+
+
 def _harm_before(found: ExposureEvidence) -> list[str]:
     """Say that users had been served worse before."""
     return [f"though {found.harm_before}"] if found.harm_before else []
-
-
-def _decide_guard(one: GuardEvidence) -> GuardFinding:
-    if isinstance(one.found, str):
-        result, reason = GateResult.INCONCLUSIVE, f"nothing is known of {one.name}: {one.found}"
-    elif isinstance(one.found, Margin):
-        result, reason = within_margin({one.name: one.found}, one.allowed_loss)
-    else:
-        result, reason = decide_judged([one.found], one.allowed_loss)
-        if result is GateResult.INCONCLUSIVE and all(map(lacks, one.found.values())):
-            known = any(isinstance(said, JudgedQuestion) and said.answers for said in one.found.values())
-            reason = f"{'not enough' if known else 'nothing'} is known of {one.name}: {reason}"
-        result, reason = _believe_runs(*_read_behind(result, reason, one.behind), one.outdated)
-    if one.ended and result is GateResult.INCONCLUSIVE:
-        reason = f"{reason}, and more units change nothing"
-    if one.harm_before and result is GateResult.INCONCLUSIVE:
-        reason = f"{reason}; {one.harm_before}"
-    return GuardFinding(name=one.name, allowed_loss=one.allowed_loss, result=result, reason=reason)

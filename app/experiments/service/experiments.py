@@ -34,6 +34,7 @@ from app.experiments.domain.experiments import (
     Look,
     PreferenceDecision,
     Preferences,
+    RateDifference,
     assign_arm,
     count_exposed,
     count_pending,
@@ -309,14 +310,27 @@ class CountedEpoch(Value):
     @property
     def reason(self) -> str:
         """Why it stands so, and how many successes came too late where that may be why."""
+        return "; ".join(filter(None, [self.decision.reason, self.late]))
+
+    @property
+    def late(self) -> str:
+        """How many successes came too late to count, in words; empty where so few did that they move no decision."""
         late = [
             f"{number:,} of {arm}"
             for number, arm, units in zip(self.row.late, self.row.document.plan.names, self.exposed, strict=True)
             if number > _FEW_LATE * units
         ]
-        if not late:
-            return self.decision.reason
-        return f"{self.decision.reason}; {listed(late)} succeeded after the window, which counts as no success"
+        return f"{listed(late)} succeeded after the window, which counts as no success" if late else ""
+
+    @property
+    def newest(self) -> RateDifference | None:
+        """Rate of the second arm less that of the first at the newest look; None as in decisions.
+
+        Its interval holds at every look, whatever was decided before.
+        """
+        if not self.looks or self.decision.state is ExperimentState.MISMATCH:
+            return None
+        return estimate_difference(*self.looks[-1].counts)
 
     @property
     def decided(self) -> ExperimentDecision:

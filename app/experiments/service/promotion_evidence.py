@@ -71,18 +71,33 @@ def _changed_since(connection: Connection, check: Definition, at: int) -> Iterat
             )
 
 
-def describe_meanwhile(store: Store, slug: str, experiment: str, users: ExposureEvidence) -> str:
-    """Say what else a check asked while the users came that an experiment was decided by; empty where nothing else.
+def describe_meanwhile(store: Store, slug: str, experiment: str, until: int | None) -> str:
+    """Say what else a check asked while the users came that a look is of; empty where nothing else, or without a look.
 
-    Versions that were first made in that time tell, and runs, which know of an older one that came back for a while.
+    The last of them came at `until` at the earliest. Versions that were first made in that time tell, and runs, which
+    know of an older one that came back for a while.
     """
-    if users.exposed_until is None:
+    if until is None:
         return ""
     with store.read() as connection:
         epoch = rows.list_epochs(connection, find_experiment(connection, experiment).id)[0]
         check = find_check(connection, slug)
-        told = _other_versions(connection, check, epoch, users.exposed_until)
-        return next(chain(told, _other_runs(connection, check, epoch, users.exposed_until)), "")
+        told = _other_versions(connection, check, epoch, until)
+        return next(chain(told, _other_runs(connection, check, epoch, until)), "")
+
+
+def describe_changes(store: Store, document: PromotionDocument, experiment: str, until: int | None) -> tuple[str, str]:
+    """Say how both checks differ from what the users of an experiment were asked about, and what they asked meanwhile.
+
+    Either is empty where there is nothing to say; `until` as in `describe_meanwhile`.
+    """
+    compared = (document.candidate, document.current)
+    changed = [describe_change(store, one, experiment) for one in compared]
+    meanwhile = [
+        "" if how else describe_meanwhile(store, check, experiment, until)
+        for check, how in zip(compared, changed, strict=True)
+    ]
+    return "; ".join(filter(None, changed)), "; ".join(filter(None, meanwhile))
 
 
 def _other_versions(connection: Connection, check: Definition, epoch: EpochRow, until: int) -> Iterator[str]:
@@ -225,6 +240,7 @@ def read_exposure(
     except NotFoundError as error:
         return str(error)
     decision, names = current.decision, current.row.document.plan.names
+    span = bucket_us(current.row.document.window_us)
     arms = _own_arms(current, earlier) if like is None else like.place_in(names)
     is_stopped = current.row.ended_at is not None and not decision.ended
     pending = "" if decision.ended else _say_pending(current)
@@ -256,9 +272,11 @@ def read_exposure(
         before=before,
         arms=arms,
         dealt=current.row.dealt or 0,
-        exposed_until=None
-        if decision.look is None or not decision.ended
-        else decision.look.at - bucket_us(current.row.document.window_us),
+        exposed_until=decision.look.at - span if decision.ended and decision.look is not None else None,
+        newest=_read_by(arms, names, current.newest),
+        newest_until=current.looks[-1].at - span if current.looks else None,
+        closed=current.row.ended_at is not None and not current.pending[0],
+        late=current.late,
     )
 
 

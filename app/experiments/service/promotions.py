@@ -29,13 +29,11 @@ from app.comparison.service import compared_runs, comparisons
 from app.comparison.service.answers import AnswersOfRun, RatedSide, pair_answers, read_answers
 from app.comparison.service.outdated import describe_edits, describe_outdated
 from app.experiments import store as rows
-from app.experiments.documents import GuardDocument, PromotionDocument
+from app.experiments.documents import PromotionDocument
 from app.experiments.domain.margins import GateResult
 from app.experiments.domain.promotion_evidence import (
     CategoryLosses,
     ExperimentArms,
-    ExposureEvidence,
-    GuardEvidence,
     Judged,
     JudgedQuestion,
     JudgeEvidence,
@@ -44,17 +42,17 @@ from app.experiments.domain.promotion_evidence import (
     PromotionRun,
 )
 from app.experiments.domain.promotions import (
+    Gate,
     GateName,
     PromotionDecision,
     Waiver,
     decide_promotion,
 )
+from app.experiments.service.guard_rails import read_guard
 from app.experiments.service.promotion_evidence import (
-    describe_change,
-    describe_meanwhile,
+    describe_changes,
     find_judged_pair,
     name_shared_retriever,
-    read_exposure,
     read_users,
     say_cautions,
 )
@@ -173,11 +171,17 @@ def waive_gate(
                 reason=reason,
                 at=time_text(now),
                 finding=gate.evidence,
-                found="; ".join([gate.reason, *_alerts_open(now_found.critical)]),
+                found="; ".join([gate.reason, *_rails_beside(gate), *_alerts_open(now_found.critical)]),
                 losses=gate.losses,
             ),
             at=to_us(now),
         )
+
+
+def _rails_beside(gate: Gate) -> list[str]:
+    """Return what guard rails had found that the gate does not tell, as users decide nothing yet."""
+    of_rails = [one.reason for one in gate.guards if one.result is not GateResult.PASS]
+    return [said for said in of_rails if said not in gate.reason]
 
 
 def _alerts_open(critical: Sequence[CriticalAlert]) -> list[str]:
@@ -241,26 +245,19 @@ def _decide(store: Store, promotion: PromotionRow, *, now: datetime) -> _FoundGa
     exposure = read_users(store, document, now=now)
     arms = None if isinstance(exposure, str) else exposure.arms
     if not isinstance(exposure, str):
-        compared = (document.candidate, document.current)
         is_asked = exposure.arms is not None  # else only users of other experiments tell something
-        changed = [describe_change(store, one, str(document.experiment)) if is_asked else "" for one in compared]
-        meanwhile = [
-            "" if how else describe_meanwhile(store, check, str(document.experiment), exposure)
-            for check, how in zip(compared, changed, strict=True)
-        ]
-        exposure = replace(
-            exposure,
-            changed="; ".join(filter(None, changed)),
-            meanwhile="; ".join(filter(None, meanwhile)),
-            cautions=() if any(changed) else say_cautions(store, promotion, exposure),
-        )
+        changed, meanwhile = ("", "")
+        if is_asked:
+            changed, meanwhile = describe_changes(store, document, str(document.experiment), exposure.exposed_until)
+        cautions = () if changed else say_cautions(store, promotion, exposure)
+        exposure = replace(exposure, changed=changed, meanwhile=meanwhile, cautions=cautions)
     offline = compare_offline(store, document.current, document.candidate)
     decision = decide_promotion(
         offline,
         judged,
         exposure,
         waivers,
-        guards=[_read_guard(store, one, judged, arms, document.experiment, now=now) for one in document.guards],
+        guards=[read_guard(store, document, one, judged, arms, now=now) for one in document.guards],
         stopping=[f"check {check} has {counted(number, 'open critical alert')}" for check, number in numbers.items()],
         unwatched=_unwatched(store, document) if document.stop_on_critical else (),
     )
@@ -277,53 +274,6 @@ def _unwatched(store: Store, document: PromotionDocument) -> list[str]:
         for one in checks
         if one.archived_at is not None or not one.body["enabled"]
     ]
-
-
-def _read_guard(
-    store: Store,
-    guard: GuardDocument,
-    judged: JudgeEvidence | str,
-    arms: ExperimentArms | None,
-    experiment: str | None,
-    *,
-    now: datetime,
-) -> GuardEvidence:
-    """Return what is known of a guard rail; `arms` are those of the promotion's `experiment`."""
-    found: Margin | Judged | str
-    ended, harm_before, before = False, "", None
-    outdated: tuple[str, ...] = ()
-    behind: tuple[str, ...] = ()
-    if guard.experiment is None:
-        name = str(guard.measure)
-        found = judged if isinstance(judged, str) else judged.measures[name]
-        outdated, behind = ((), ()) if isinstance(judged, str) else (judged.outdated, judged.behind)
-    else:
-        name = f"experiment {guard.experiment}"
-        users = read_exposure(store, guard.experiment, now=now, like=arms)
-        if isinstance(users, ExposureEvidence):
-            ended, harm_before, before = users.ended, users.harm_before, users.before
-        if isinstance(users, str):
-            found = users
-        elif users.dealt and guard.experiment != experiment:
-            found = (
-                f"{counted(users.dealt, 'unit')} came without `arm`, so that this experiment dealt the arm, and users "
-                "may have seen the other one: begin a new epoch, and send with each exposure the arm that it saw"
-            )
-        elif users.mismatch or users.arms is None or not (known := users.known):
-            found = users.reason
-        else:
-            shown = min(known, key=lambda one: one.low)  # a later loss counts, whatever was decided before
-            found = Margin(low=shown.low, high=shown.high, basis=f"{users.arms.candidate} less {users.arms.current}")
-    return GuardEvidence(
-        name=name,
-        allowed_loss=guard.allowed_loss,
-        found=found,
-        outdated=outdated,
-        behind=behind,
-        ended=ended,
-        harm_before=harm_before,
-        before=before,
-    )
 
 
 def _require_references(connection: Connection, document: PromotionDocument) -> None:
